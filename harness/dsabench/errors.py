@@ -1,0 +1,54 @@
+"""The tree of errors. Only the CLI turns one into an exit code; only `trial.py` turns a `TrialFault` into a record.
+
+    DsabenchError
+    ├── InputError        the user's input is wrong: one line, exit 2
+    │   ├── ConfigError   a YAML file: file, line, key, what is allowed, nearest match
+    │   └── BusyError     somebody else holds the results folder
+    ├── TrialFault        a runtime or a measurement failed: becomes a `Failed` record, exit 3 where nothing else came out
+    └── StoreError        the journal cannot be written or read (disk full, permission): exit 3
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dsabench.model.outcome import FaultKind, Stage
+
+
+class DsabenchError(Exception):
+    """Root of every error that dsabench raises on purpose."""
+
+
+class InputError(DsabenchError):
+    """The user's input is wrong. `str(error)` is one line that says what to change."""
+
+
+class ConfigError(InputError):
+    """One mistake in a YAML file, as `file:line: key: message`."""
+
+    def __init__(self, message: str, *, file: str, line: int | None = None, key: str | None = None) -> None:
+        self.message, self.file, self.line, self.key = message, file, line, key
+        place = file if line is None else f"{file}:{line}"
+        super().__init__(": ".join(part for part in (place, key, message) if part))
+
+
+class BusyError(InputError):
+    """Another process holds what this one needs; the line names it."""
+
+
+class StoreError(DsabenchError):
+    """The results could not be written or read for a reason outside the user's input (disk full, permission)."""
+
+
+class TrialFault(DsabenchError):
+    """A runtime or a measurement failed. Carries all that a `Failed` outcome needs but the stage's context.
+
+    `transient` faults (port taken meanwhile, killed from outside) are tried once more as a new occasion.
+    """
+
+    def __init__(
+        self, kind: FaultKind, message: str, *, stage: Stage, log_tail: str = "", transient: bool = False
+    ) -> None:
+        self.kind, self.message, self.stage, self.log_tail, self.transient = kind, message, stage, log_tail, transient
+        super().__init__(f"{stage}: {kind}: {message}")

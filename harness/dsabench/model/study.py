@@ -1,0 +1,58 @@
+"""What a sweep is after: objective, budget, proposer, gate."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from dsabench.model.value import Value
+
+
+class Bound(Value):
+    """A limit on one metric; a measurement outside it is infeasible."""
+
+    metric: str
+    max: float | None = None
+    min: float | None = None
+
+    @model_validator(mode="after")
+    def _some_limit(self) -> Bound:
+        if self.max is None and self.min is None:
+            raise ValueError("needs max or min")
+        return self
+
+
+class Objective(Value):
+    """What is optimised. Over several workloads it is the geometric mean."""
+
+    metric: str
+    direction: Literal["maximize", "minimize"]
+    constraints: tuple[Bound, ...] = ()
+
+
+class Budget(Value):
+    """Where a sweep stops. None sets no limit."""
+
+    max_trials: PositiveInt | None = None
+    """Trials of the search; confirmation comes on top."""
+    max_boots: PositiveInt | None = None
+    """Boots of search and confirmation together; 2 × confirm_boots of them are kept for the confirmation."""
+    time_s: PositiveFloat | None = None
+    confirm_boots: int = Field(3, ge=0)
+    """Boots a side, best against default, interleaved; 0 skips the confirmation."""
+
+
+class ProposerSpec(Value):
+    """Which strategy proposes the next setting."""
+
+    kind: Literal["grid", "random", "tpe"] = "grid"
+    seed: int = 0
+
+
+class Gate(Value):
+    """An accuracy eval that a faster setting must not fail."""
+
+    eval: str
+    margin: PositiveFloat = 0.01
+    repeat: PositiveInt = 4

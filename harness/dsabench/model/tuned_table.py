@@ -1,0 +1,129 @@
+"""A tuned default as the runtime reads it: for which runtime, device and shape, the rule, and the evidence.
+
+One file per table, named after the runtime's own convention for tuned MoE configs (`key=value,….json`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from dsabench.model.value import FrozenMap, Value
+
+SparseKernel = Literal["flashmla_sparse", "flashmla_kv"]
+
+
+class ConstantRule(Value):
+    """The same kernel always."""
+
+    form: Literal["constant"] = "constant"
+    kernel: SparseKernel
+
+
+class RatioRule(Value):
+    """`flashmla_sparse` where Σ kv tokens < ratio × Σ new tokens of the batch, else `flashmla_kv`.
+
+    The shape of the runtime's own rule, whose ratio is 512 (sglang 0.5.23 dsa_backend.py:4093).
+    """
+
+    form: Literal["ratio"] = "ratio"
+    kv_per_new_token: float = Field(gt=0)
+
+
+class GridRule(Value):
+    """Kernel per cell of new tokens × kv tokens. `new_tokens` and `kv_tokens` are the inclusive lower edges of the
+    cells, ascending; a value below the first edge belongs to the first cell. `kernels[i][j]` is cell (new i, kv j).
+    """
+
+    form: Literal["grid"] = "grid"
+    new_tokens: tuple[int, ...] = Field(min_length=1)
+    kv_tokens: tuple[int, ...] = Field(min_length=1)
+    kernels: tuple[tuple[SparseKernel, ...], ...]
+
+    @model_validator(mode="after")
+    def _fits(self) -> GridRule:
+        if any(list(edges) != sorted(set(edges)) for edges in (self.new_tokens, self.kv_tokens)):
+            raise ValueError("edges must ascend")
+        shape_fits = len(self.kernels) == len(self.new_tokens)
+        if not shape_fits or any(len(row) != len(self.kv_tokens) for row in self.kernels):
+            raise ValueError("kernels must be len(new_tokens) rows of len(kv_tokens)")
+        return self
+
+
+class ThresholdRule(Value):
+    """Dense MHA prefill up to this many tokens of the longest sequence in the batch."""
+
+    form: Literal["threshold"] = "threshold"
+    max_tokens: int = Field(ge=0)
+
+
+class BufferRule(Value):
+    """HiSparse buffers. Slots are tokens per request."""
+
+    form: Literal["buffer"] = "buffer"
+    device_buffer_size: int = Field(gt=0)
+    host_to_device_ratio: int = Field(gt=0)
+    swap_in_block_size: int | None = Field(None, ge=1, le=1024)
+
+
+Rule = Annotated[ConstantRule | RatioRule | GridRule | ThresholdRule | BufferRule, Field(discriminator="form")]
+
+
+class Evidence(Value):
+    """Why the rule is believed, and the conditions outside which it is not."""
+
+    label: Literal["measured", "simulated", "shipped"]
+    """`shipped` marks a default that nobody tuned, `simulated` one that rests on random weights' values."""
+    versions: FrozenMap[str] = Field(default_factory=dict)
+    """Package → version measured with (runtime, kernel package, torch, driver)."""
+    samples_sha256: str | None = None
+    """Digest of the raw data."""
+    regret: float | None = None
+    """Mean relative time lost against the best kernel per shape, cross-validated."""
+    regret_shipped: float | None = None
+    """The same of the rule that the runtime ships."""
+    ci_low: float | None = None
+    ci_high: float | None = None
+    """95 % interval of the gain over the shipped rule, relative."""
+    conditions: tuple[str, ...] = ()
+    """Plain words: what must hold for the table to apply beyond its key."""
+
+
+FORMS: dict[str, tuple[str, ...]] = {
+    "flashmla_auto": ("constant", "ratio", "grid"),
+    "mha_threshold": ("threshold",),
+    "hisparse": ("buffer",),
+}
+
+
+class TunedTable(Value):
+    """One tuned default. The first six fields are its key; they make the file's name."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["flashmla_auto", "mha_threshold", "hisparse"]
+    runtime: Literal["sglang", "reference"]
+    device: str
+    """As the runtime names it, spaces turned to underscores: `NVIDIA_H200`; `CPU` without an accelerator."""
+    heads_per_rank: int = Field(gt=0)
+    index_topk: int = Field(gt=0)
+    kv_cache_dtype: Literal["bfloat16", "fp8_e4m3"]
+    rule: Rule
+    evidence: Evidence
+
+    @model_validator(mode="after")
+    def _form_fits_kind(self) -> TunedTable:
+        allowed = FORMS[self.kind]
+        if self.rule.form not in allowed:
+            raise ValueError(f"rule.form of a {self.kind} table is {' or '.join(allowed)}")
+        return self
+
+    @property
+    def file_name(self) -> str:
+        """`flashmla_auto,H=128,topk=2048,device_name=NVIDIA_H200,kv_dtype=fp8_e4m3.json`."""
+        return table_file_name(self.kind, self.heads_per_rank, self.index_topk, self.device, self.kv_cache_dtype)
+
+
+def table_file_name(kind: str, heads_per_rank: int, index_topk: int, device: str, kv_cache_dtype: str) -> str:
+    """The name under which a runtime looks for a table."""
+    return f"{kind},H={heads_per_rank},topk={index_topk},device_name={device},kv_dtype={kv_cache_dtype}.json"

@@ -1,0 +1,27 @@
+"""The one schema in which two sides are held against each other, wherever that happens."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dsabench.model.value import Value
+
+VerdictWord = Literal["better", "worse", "no difference", "inconclusive"]
+
+
+class Verdict(Value):
+    """Candidate against base in one metric of one workload. Effects are relative: 0.05 is 5 % more than the base."""
+
+    metric: str
+    workload: str
+    verdict: VerdictWord
+    effect: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    mde: float | None = None
+    """Smallest relative effect that this many boots with this spread show with 80 % power at the 5 % level."""
+    n_base: int
+    """Boots of the base."""
+    n_candidate: int
+    reason: str
+    """One line: why this verdict, and what would decide an inconclusive one."""

@@ -1,0 +1,49 @@
+"""Where configs, sweeps and evals are found.
+
+A path given wins over the working directory, that over the checkout, that over the file shipped in the wheel.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from dsabench.errors import InputError
+
+_PACKAGE = Path(__file__).parent
+
+
+def folders(room: str) -> list[Path]:
+    """The places where files of a room may lie, best first; only those that exist."""
+    checkout = _PACKAGE.parent.parent
+    candidates = [Path.cwd() / room]
+    if (checkout / "pyproject.toml").is_file():
+        candidates.append(checkout / room)
+    candidates.append(_PACKAGE / "_rooms" / room)
+    return [folder for folder in dict.fromkeys(candidates) if folder.is_dir()]
+
+
+def names(room: str) -> list[str]:
+    """Every name of a room, without `.yaml`, sorted."""
+    return sorted({file.stem for folder in folders(room) for file in folder.glob("*.yaml")})
+
+
+def find(room: str, name: str) -> Path:
+    """The file that `name` means: a path, `ROOM/NAME.yaml`, or just NAME.
+
+    Raises:
+        InputError: nothing there; the line lists the nearest name and the known ones.
+
+    """
+    given = Path(name)
+    if given.is_file():
+        return given
+    relative = Path(*given.parts[1:]) if given.parts[:1] == (room,) else given
+    for folder in folders(room):
+        for candidate in (folder / relative, folder / f"{relative}.yaml"):
+            if not given.is_absolute() and candidate.is_file():
+                return candidate
+    known = names(room)
+    near = difflib.get_close_matches(given.stem, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise InputError(f"{name}: no such file{hint} (known {room}: {', '.join(known) or 'none'})")

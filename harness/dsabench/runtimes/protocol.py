@@ -1,0 +1,92 @@
+"""What every runtime offers: say what is installed, and serve a spec for as long as a context is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import JsonValue
+
+from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a server is started; nothing of it changes what is measured, but the cores."""
+
+    folder: Path
+    """Working directory of the server and home of its log; made if it is missing."""
+    cores: tuple[int, ...] = ()
+    """CPU cores the server may use; empty leaves its affinity alone."""
+    ready_timeout_s: float = 1800.0
+    stop_timeout_s: float = 20.0
+    """From TERM to KILL."""
+    on_progress: Callable[[str], None] = field(default=lambda _: None)
+    """Told in a few words what the boot is doing."""
+
+
+class Server(Protocol):
+    """One running server."""
+
+    @property
+    def boot(self) -> str:
+        """uuid of this process."""
+
+    @property
+    def base_url(self) -> str:
+        """`http://127.0.0.1:PORT`."""
+
+    @property
+    def boot_s(self) -> float:
+        """Seconds from start to ready."""
+
+    @property
+    def resolved(self) -> Mapping[str, JsonValue]:
+        """What the runtime says it runs with, read back when it was ready."""
+
+    async def info(self) -> Mapping[str, JsonValue]:
+        """`/server_info` now (counters included).
+
+        Raises:
+            TrialFault: it does not answer.
+
+        """
+
+    async def flush(self) -> None:
+        """Empty the prefix cache.
+
+        Raises:
+            TrialFault: it does not answer, or refuses for longer than 30 s.
+
+        """
+
+    async def died(self) -> None:
+        """Return never while the server lives.
+
+        Raises:
+            TrialFault: as soon as it ended by itself; carries the log's tail.
+
+        """
+
+
+class Runtime(Protocol):
+    """A kind of server. Implementations: `reference`, `sglang`, `external`."""
+
+    async def identity(self) -> RuntimeIdentity:
+        """What is installed, found without booting it.
+
+        Raises:
+            InputError: the interpreter or package that the config names is not there.
+
+        """
+
+    def serve(self, spec: RuntimeSpec, place: Place) -> AbstractAsyncContextManager[Server]:
+        """Boot, yield when ready, stop on leaving, and prove that port and processes are gone.
+
+        Raises:
+            TrialFault: the boot failed, or something was still there after the stop.
+
+        """
