@@ -14,6 +14,8 @@ class Verdict(Value):
 
     metric: str
     workload: str
+    trial: str | None = None
+    """The trial's id where both sides measured the same one; None where the sides differ in their settings."""
     verdict: VerdictWord
     effect: float | None = None
     ci_low: float | None = None

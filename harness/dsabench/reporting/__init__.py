@@ -1,0 +1,1 @@
+"""Pictures and pages made from records; never a number of their own."""

@@ -21,6 +21,8 @@ class Place:
     """Working directory of the server and home of its log; made if it is missing."""
     cores: tuple[int, ...] = ()
     """CPU cores the server may use; empty leaves its affinity alone."""
+    held_fds: tuple[int, ...] = ()
+    """Descriptors kept open until nothing of the server is left, even when this process is killed (`Lease.fds`)."""
     ready_timeout_s: float = 1800.0
     stop_timeout_s: float = 20.0
     """From TERM to KILL."""

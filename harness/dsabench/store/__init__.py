@@ -1,0 +1,1 @@
+"""The journal of records and the samples beside it."""

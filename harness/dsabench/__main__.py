@@ -1,0 +1,5 @@
+"""`python -m dsabench`."""
+
+from dsabench.cli.main import main
+
+main()

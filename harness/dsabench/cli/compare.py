@@ -1,0 +1,26 @@
+"""`dsabench compare BASE CANDIDATE`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def compare(
+    base: Annotated[str, typer.Argument(help="A folder of results, a journal, or either with #TRIAL behind it.")],
+    candidate: Annotated[str, typer.Argument(help="The same for what is held against the base.")],
+    metric: Annotated[list[str] | None, typer.Option(help="Compare this metric; may be repeated.")] = None,
+    across: Annotated[
+        bool, typer.Option("--across-environments", help="Compare although machine or runtime differ.")
+    ] = False,
+    gate: Annotated[bool, typer.Option("--gate", help="Exit 1 when any verdict is worse.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="A JSON list of verdicts.")] = False,
+) -> None:
+    """Is CANDIDATE better than BASE? Better, worse, no difference or inconclusive, with interval and detectable effect.
+
+    The boot is the unit: ten thousand requests of one boot are one observation.
+    """
+    from dsabench.cli.run_compare import run_compare
+
+    raise typer.Exit(run_compare((base, candidate), metric or [], across=across, gate=gate, as_json=json_))

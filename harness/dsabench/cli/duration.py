@@ -1,0 +1,38 @@
+"""Durations as people type them."""
+
+from __future__ import annotations
+
+import re
+
+from dsabench.errors import InputError
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_duration_s(text: str) -> float:
+    """Seconds of `90`, `90s`, `30m`, `1h30m`, `1.5h`.
+
+    Raises:
+        InputError: anything else, or nothing left of it.
+
+    """
+    compact = text.replace(" ", "").lower()
+    if re.fullmatch(r"\d+(\.\d+)?", compact):
+        compact += "s"
+    if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", compact):
+        raise InputError(f"{text!r} is no duration: use 90s, 30m, 1h30m or 2d")
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", compact)
+    seconds = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+    if seconds <= 0:
+        raise InputError(f"{text!r} leaves no time")
+    return float(seconds)
+
+
+def show_duration(seconds: float) -> str:
+    """`8 s`, `2 min 05 s`, `3 h 20 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,0 +1,37 @@
+"""`dsabench results list` and `dsabench results show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Look at what was measured.", no_args_is_help=True)
+
+Results = Annotated[Path, typer.Option(help="A folder of results, searched below, or one journal.")]
+
+
+@app.command("list")
+def list_(
+    results: Results = Path("results"),
+    study: Annotated[str | None, typer.Option(help="Only this study.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only trials that failed.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """One line per record: study, setting, workload, outcome."""
+    from dsabench.cli.show_results import list_records
+
+    list_records(results, study=study, only_failed=failed, as_json=json_)
+
+
+@app.command("show")
+def show(
+    record: Annotated[str, typer.Argument(help="First characters of a trial's id, with :OCCASION if it has several.")],
+    results: Results = Path("results"),
+    json_: Annotated[bool, typer.Option("--json", help="The record as JSON.")] = False,
+) -> None:
+    """Everything about one record: setting, environment, metrics with n, or the failure with its log."""
+    from dsabench.cli.show_results import show_record
+
+    show_record(results, record, as_json=json_)

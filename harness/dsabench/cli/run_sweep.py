@@ -1,0 +1,137 @@
+"""From the request of a sweep to its result: resume, measure, show."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from dsabench.cli.progress import make_progress
+from dsabench.cli.show_sweep import print_plan, print_result, result_json
+from dsabench.config.load import load_sweep
+from dsabench.config.specs import SweepConfig
+from dsabench.model.runtime import Environment
+from dsabench.probes.environment import collect_environment
+from dsabench.reporting.sweep_plot import draw_sweep
+from dsabench.runtimes.choose import make_runtime
+from dsabench.runtimes.cores import lease_cores
+from dsabench.runtimes.protocol import Runtime
+from dsabench.search.budget import Purse
+from dsabench.search.forecast import Forecast, make_forecast
+from dsabench.search.ledger import Ledger
+from dsabench.search.loop import Result, Sweep
+from dsabench.store.claim import claim
+from dsabench.store.journal import Journal
+from dsabench.trial import Bench
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The command line of a sweep."""
+
+    config: str
+    results: Path | None
+    max_trials: int | None
+    max_boots: int | None
+    time_s: float | None
+    dry_run: bool
+    again: bool
+    as_json: bool
+
+    def apply(self, config: SweepConfig) -> SweepConfig:
+        """The config with the command line's limits in place of its own."""
+        given = {"max_trials": self.max_trials, "max_boots": self.max_boots, "time_s": self.time_s}
+        limits = {name: value for name, value in given.items() if value is not None}
+        return config.model_copy(update={"budget": config.budget.model_copy(update=limits)})
+
+    def resume_command(self) -> str:
+        """What to type to go on: the same command without `--again`, which would start anew."""
+        words = ["dsabench", "sweep", self.config]
+        for flag, value in (
+            ("--results", self.results),
+            ("--max-trials", self.max_trials),
+            ("--max-boots", self.max_boots),
+            ("--budget", None if self.time_s is None else f"{self.time_s:g}s"),
+        ):
+            words += [] if value is None else [flag, str(value)]
+        return shlex.join(words + (["--json"] if self.as_json else []))
+
+
+def run_sweep(request: Request) -> int:
+    """Run, resume or only plan a sweep; returns the exit code."""
+    config = request.apply(load_sweep(request.config))
+    folder = request.results or Path("results") / config.name
+    journal = Journal(folder)
+    notes = Console(stderr=True)
+    reading = journal.read()
+    for problem in reading.problems:
+        notes.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
+    try:
+        return asyncio.run(_run(request, config, journal, notes))
+    except KeyboardInterrupt:
+        print(f"interrupted; what is measured is kept. Go on with:\n  {request.resume_command()}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+async def _run(request: Request, config: SweepConfig, journal: Journal, notes: Console) -> int:
+    runtime = make_runtime(config.runtime)
+    environment = await collect_environment(await runtime.identity())
+    ledger = Ledger(config, environment.fingerprint, journal.read().records)
+    round_ = ledger.latest_round + (1 if request.again and ledger.records else 0)
+    purse = Purse(config.budget, ledger, round_)
+    forecast = make_forecast(purse)
+    if request.dry_run:
+        print_plan(Console(), ledger, purse, forecast, as_json=request.as_json)
+        return 0
+    with claim(journal.path.parent):
+        # Another sweep may have written between the first reading and the claim.
+        ledger = Ledger(config, environment.fingerprint, journal.read().records)
+        purse = Purse(config.budget, ledger, round_)
+        result = await _measure(_Lab(config, runtime, environment, journal, ledger, purse), notes)
+    return _finish(request, config, journal, result, ledger)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lab:
+    config: SweepConfig
+    runtime: Runtime
+    environment: Environment
+    journal: Journal
+    ledger: Ledger
+    purse: Purse
+
+
+async def _measure(lab: _Lab, notes: Console) -> Result:
+    forecast: Forecast = make_forecast(lab.purse)
+    metric = lab.config.objective.metric
+    say = lambda text: notes.print(text, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
+    async with lease_cores(on_wait=say) as cores:
+        with make_progress(notes, metric, forecast) as progress:
+            bench = Bench(
+                study=lab.config.name,
+                runtime=lab.runtime,
+                environment=lab.environment,
+                journal=lab.journal,
+                folder=lab.journal.path.parent,
+                server_cores=cores.server,
+                ready_timeout_s=lab.config.runtime.ready_timeout_s,
+                watch=progress.watch(),
+            )
+            return await Sweep(lab.config, bench, lab.ledger, lab.purse, progress.step).run()
+
+
+def _finish(request: Request, config: SweepConfig, journal: Journal, result: Result, ledger: Ledger) -> int:
+    plot = draw_sweep(config, result, journal.path.parent)
+    if request.as_json:
+        print(result_json(config, journal.path, result, plot))
+    else:
+        print_result(Console(), config, journal.path, result, plot)
+    if result.measured_now == 0 and not request.as_json:
+        print(f"Nothing to do: everything is measured. Measure it once more: {request.resume_command()} --again")
+    del ledger
+    return 0 if any(record.outcome.kind != "failed" for record in result.records) else 3

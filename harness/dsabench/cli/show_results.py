@@ -1,0 +1,138 @@
+"""Records on the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dsabench.errors import InputError
+from dsabench.model.outcome import Failed
+from dsabench.model.record import Record
+from dsabench.store.journal import find_journals, read_journal
+
+
+def load_records(place: Path) -> list[tuple[Path, Record]]:
+    """Every record at or below a place with the journal that holds it; what is no record is warned of on stderr."""
+    found = []
+    for path in find_journals(place):
+        reading = read_journal(path)
+        for problem in reading.problems:
+            print(f"warning: {problem}", file=sys.stderr)
+        found += [(path, record) for record in reading.records]
+    return found
+
+
+def list_records(place: Path, *, study: str | None, only_failed: bool, as_json: bool) -> None:
+    """A table, or the records' own JSON lines."""
+    rows = [
+        record
+        for _, record in load_records(place)
+        if (study is None or record.study == study) and not (only_failed and record.outcome.kind != "failed")
+    ]
+    if as_json:
+        for record in rows:
+            print(record.model_dump_json(exclude_none=True))
+        return
+    console = Console()
+    if not rows:
+        console.print("no records")
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("record", "study", "phase", "workload", "setting", "outcome"):
+        table.add_column(column, overflow="fold", no_wrap=column in ("record", "phase"))
+    for record in rows:
+        table.add_row(*map(escape, _row(record)), style="red" if record.outcome.kind == "failed" else None)
+    console.print(table)
+
+
+def _row(record: Record) -> Iterable[str]:
+    knobs = " ".join(f"{name}={value}" for name, value in record.trial.runtime.knobs.items())
+    name = f"{record.id[:10]}:{record.occasion}"
+    return name, record.study, record.phase, record.trial.workload.name, knobs, summary(record)
+
+
+def summary(record: Record) -> str:
+    """The outcome in a few words."""
+    outcome = record.outcome
+    if isinstance(outcome, Failed):
+        return f"failed in {outcome.stage}: {outcome.fault}"
+    shown = ("output_throughput_tok_s", "ttft_ms.p50", "itl_ms.p50")
+    return ", ".join(f"{name} {outcome.metrics[name].value:.4g}" for name in shown if name in outcome.metrics)
+
+
+def find_record(place: Path, wanted: str) -> tuple[Path, Record]:
+    """The one record that `ID-PREFIX[:OCCASION]` names.
+
+    Raises:
+        InputError: none, or more than one.
+
+    """
+    prefix, _, occasion = wanted.partition(":")
+    if occasion and not occasion.isdigit():
+        raise InputError(f"{wanted}: the occasion behind ':' is a number")
+    matches = [
+        (path, record)
+        for path, record in load_records(place)
+        if record.id.startswith(prefix) and (not occasion or record.occasion == int(occasion))
+    ]
+    if not matches:
+        raise InputError(f"{wanted}: no such record in {place} (dsabench results list --results {place})")
+    if len(matches) > 1:
+        names = ", ".join(f"{record.id[:10]}:{record.occasion}" for _, record in matches[:6])
+        raise InputError(f"{wanted} means {len(matches)} records: {names}{' …' if len(matches) > 6 else ''}")
+    return matches[0]
+
+
+def show_record(place: Path, wanted: str, *, as_json: bool) -> None:
+    """One record whole."""
+    path, record = find_record(place, wanted)
+    if as_json:
+        print(record.model_dump_json(exclude_none=True, indent=2))
+        return
+    console = Console()
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts.add_column(style="bold")
+    facts.add_column(overflow="fold")
+    for name, value in _facts(path, record):
+        facts.add_row(name, escape(value))
+    console.print(facts)
+    outcome = record.outcome
+    if isinstance(outcome, Failed):
+        console.print(f"failed in {outcome.stage}: {outcome.fault}", style="red", markup=False)
+        console.print(outcome.message, markup=False, highlight=False)
+        if outcome.log_tail:
+            console.print("\nlast lines of the log:", style="bold")
+            console.print(outcome.log_tail, markup=False, highlight=False, soft_wrap=True)
+        return
+    metrics = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("metric", "value", "n"):
+        metrics.add_column(column, justify="left" if column == "metric" else "right")
+    for name, metric in outcome.metrics.items():
+        metrics.add_row(name, f"{metric.value:,.2f}", str(metric.n))
+    console.print(metrics)
+    for warning in outcome.warnings:
+        console.print(f"warning: {warning}", markup=False, style="yellow")
+
+
+def _facts(path: Path, record: Record) -> list[tuple[str, str]]:
+    trial, environment = record.trial, record.environment
+    gpus = ", ".join(gpu.name for gpu in environment.hardware.gpus) or "none"
+    runtime = environment.runtime
+    return [
+        ("record", f"{record.id}:{record.occasion}"),
+        ("journal", str(path)),
+        ("study", f"{record.study}, {record.phase}, round {record.round}"),
+        ("started", f"{record.started_at:%Y-%m-%d %H:%M:%S} UTC, {record.duration_s:.1f} s"),
+        ("runtime", f"{runtime.kind} {runtime.version}, model {trial.runtime.model}, torch {runtime.torch}"),
+        ("knobs", " ".join(f"{name}={value}" for name, value in trial.runtime.knobs.items())),
+        ("env", " ".join(f"{name}={value}" for name, value in trial.runtime.env.items()) or "–"),
+        ("workload", trial.workload.model_dump_json(exclude_none=True)),
+        ("machine", f"{environment.hardware.cpu}, {environment.hardware.cpu_cores} cores, GPUs: {gpus}"),
+        ("fingerprint", environment.fingerprint),
+        ("boot", f"{record.boot}" + ("" if record.boot_s is None else f", ready after {record.boot_s:.1f} s")),
+    ]

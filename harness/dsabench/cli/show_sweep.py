@@ -1,0 +1,172 @@
+"""The plan, the result table and the JSON of a sweep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dsabench.cli.duration import show_duration
+from dsabench.config.specs import SweepConfig
+from dsabench.model.outcome import Measured
+from dsabench.model.record import Record
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.verdict import Verdict
+from dsabench.search.budget import Purse
+from dsabench.search.forecast import Forecast
+from dsabench.search.ledger import Ledger
+from dsabench.search.loop import Result
+from dsabench.search.plan import Candidate, foresee
+
+_STYLE = {"better": "green", "worse": "red", "no difference": "cyan", "inconclusive": "yellow"}
+
+
+def print_plan(console: Console, ledger: Ledger, purse: Purse, forecast: Forecast, *, as_json: bool) -> None:
+    """What a sweep would measure, and how long that would take."""
+    config, cost = ledger.config, forecast.costs()
+    boots, trials = forecast.boots_planned(), forecast.trials_planned()
+    seconds = cost.of(boots, trials)
+    ahead = foresee(ledger, purse.round, forecast.search_boots())
+    if as_json:
+        plan = {
+            "study": config.name,
+            "boots": boots,
+            "trials": trials,
+            "estimated_s": round(seconds, 1),
+            "estimate_from": "records" if cost.measured else "assumptions",
+            "workloads": [workload.name for workload in config.workloads],
+            "settings": [{"label": label, "knobs": dict(spec.knobs)} for label, spec in ahead],
+        }
+        print(json.dumps(plan))
+        return
+    table = Table(title=f"{config.name}: {forecast.settings} settings × {len(config.workloads)} workloads")
+    for column in ("boot", "phase", "setting"):
+        table.add_column(column, justify="right" if column == "boot" else "left", overflow="fold")
+    for number, (label, _) in enumerate(ahead, start=1):
+        table.add_row(str(number), "search", escape(label))
+    unseen = forecast.search_boots() - len(ahead)
+    if unseen > 0:
+        table.add_row(f"+{unseen}", "search", f"chosen by {config.proposer.kind} from the results so far")
+    if forecast.confirm_boots():
+        table.add_row(f"+{forecast.confirm_boots()}", "confirm", "default and best in turns")
+    console.print(table)
+    basis = "from this study's records" if cost.measured else "assumed: nothing is measured yet"
+    per = f"{cost.boot_s:.1f} s a boot, {cost.trial_s:.1f} s a trial, {basis}"
+    console.print(f"{boots} boots, {trials} trials, about {show_duration(seconds)} ({per})", highlight=False)
+    if forecast.boots_done():
+        console.print(f"{forecast.boots_done()} boots of these are recorded already", highlight=False)
+
+
+def print_result(console: Console, config: SweepConfig, journal: Path, result: Result, plot: Path | None) -> None:
+    """The settings measured, best against default with the verdict, and where everything lies."""
+    metric = config.objective.metric
+    console.print(_settings_table(config, result, metric))
+    if result.verdicts:
+        boots = result.verdicts[0]
+        title = f"best against default, {boots.n_candidate} and {boots.n_base} boots in turns"
+        console.print(verdict_table(result.verdicts, title))
+        for verdict in result.verdicts:
+            if verdict.metric == metric:
+                console.print(escape(f"{verdict.workload}: {verdict.reason}"), highlight=False)
+    elif result.best is None:
+        console.print("No setting other than the default was measured inside the constraints: nothing to compare.")
+    if result.stopped:
+        console.print(f"Stopped because {escape(result.stopped)}.", highlight=False)
+    if config.runtime.kind == "reference":
+        console.print("These numbers describe dsabench's reference runtime on this machine, not sglang.", style="dim")
+    failed = sum(record.outcome.kind == "failed" for record in result.records)
+    console.print(f"{len(result.records)} trials ({failed} failed), {result.measured_now} of them measured now")
+    for name, path in (("journal", journal), ("plot", plot)):
+        if path is not None:
+            console.print(f"{name}: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def result_json(config: SweepConfig, journal: Path, result: Result, plot: Path | None) -> str:
+    """The result as one JSON object."""
+    data = {
+        "study": config.name,
+        "journal": str(journal),
+        "plot": None if plot is None else str(plot),
+        "trials": len(result.records),
+        "failed": sum(record.outcome.kind == "failed" for record in result.records),
+        "measured_now": result.measured_now,
+        "stopped": result.stopped,
+        "objective": config.objective.model_dump(),
+        "default": dict(config.default.knobs),
+        "best": None if result.best is None else _candidate_json(result.best),
+        "candidates": [_candidate_json(candidate) for candidate in result.candidates],
+        "verdicts": [verdict.model_dump() for verdict in result.verdicts],
+    }
+    return json.dumps(data)
+
+
+def _candidate_json(candidate: Candidate) -> dict[str, object]:
+    return {
+        "label": candidate.label,
+        "knobs": dict(candidate.spec.knobs),
+        "value": candidate.score.value,
+        "violation": candidate.score.violation,
+        "why_not": candidate.score.why_not,
+    }
+
+
+def _settings_table(config: SweepConfig, result: Result, metric: str) -> Table:
+    table = Table(title=f"{config.name}: {metric} by setting (search, one boot each)", title_justify="left")
+    table.add_column("setting", overflow="fold")
+    for workload in config.workloads:
+        table.add_column(workload.name, justify="right")
+    table.add_column("note", overflow="fold")
+    for candidate in _best_first(config, result.candidates):
+        cells = [_cell(result.records, candidate.spec, workload.name, metric) for workload in config.workloads]
+        table.add_row(escape(candidate.label), *cells, escape(candidate.score.why_not or ""))
+    return table
+
+
+def _best_first(config: SweepConfig, found: tuple[Candidate, ...]) -> list[Candidate]:
+    sign = -1.0 if config.objective.direction == "maximize" else 1.0
+
+    def key(candidate: Candidate) -> tuple[bool, float]:
+        value = candidate.score.value
+        return (not candidate.score.is_feasible, 0.0 if value is None else sign * value)
+
+    return sorted(found, key=key)
+
+
+def _cell(records: tuple[Record, ...], spec: RuntimeSpec, workload: str, metric: str) -> str:
+    for record in records:
+        trial, outcome = record.trial, record.outcome
+        if record.phase == "search" and trial.runtime == spec and trial.workload.name == workload:
+            found = outcome.metrics.get(metric) if isinstance(outcome, Measured) else None
+            if found is not None:
+                return f"{found.value:.4g}"
+    return "–"
+
+
+def verdict_table(verdicts: tuple[Verdict, ...], title: str) -> Table:
+    """One row a verdict, coloured by it."""
+    table = Table(title=title, title_justify="left")
+    for column in ("workload", "metric"):
+        table.add_column(column, overflow="fold")
+    for column in ("difference", "95 % interval", "detectable"):
+        table.add_column(column, justify="right")
+    table.add_column("verdict")
+    for verdict in verdicts:
+        table.add_row(
+            escape(verdict.workload),
+            escape(verdict.metric),
+            _percent(verdict.effect),
+            f"{_percent(verdict.ci_low)} … {_percent(verdict.ci_high)}",
+            _percent(verdict.mde, sign=False),
+            verdict.verdict,
+            style=_STYLE[verdict.verdict],
+        )
+    return table
+
+
+def _percent(value: float | None, *, sign: bool = True) -> str:
+    if value is None:
+        return "–"
+    return f"{100 * value:+.1f} %" if sign else f"{100 * value:.1f} %"

@@ -1,0 +1,63 @@
+"""What is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dsabench.errors import InputError
+from dsabench.load.datasets.lengths import draw_lengths
+from dsabench.load.datasets.protocol import Dataset, Lengths
+from dsabench.load.datasets.random_ids import RandomIds
+from dsabench.load.datasets.sharegpt import ShareGpt
+from dsabench.load.target import Target
+from dsabench.model.sample import Prompt
+from dsabench.model.workload import Workload
+
+
+class Prompts(NamedTuple):
+    """One draw, so that warm-up and measurement have no prompt in common."""
+
+    measured: tuple[Prompt, ...]
+    warm_up: tuple[Prompt, ...]
+
+
+def draw_prompts(target: Target, workload: Workload) -> Prompts:
+    """All prompts of a workload; the seed decides them.
+
+    Raises:
+        InputError: a dataset file is missing or too small, or the target lacks what the dataset needs.
+
+    """
+    rng = np.random.default_rng([workload.seed, 0])
+    lengths = draw_lengths(workload, workload.num_prompts + workload.warmup_requests, rng)
+    prompts = DATASETS[workload.dataset](target, workload).draw(lengths, rng)
+    return Prompts(prompts[: workload.num_prompts], prompts[workload.num_prompts :])
+
+
+def _random_ids(target: Target, workload: Workload) -> RandomIds:
+    if target.vocab_size is None:
+        raise InputError(
+            f"workload {workload.name}: random-ids needs the vocabulary size, which {target.base_url} does not tell"
+        )
+    return RandomIds(target.vocab_size)
+
+
+def _sharegpt(target: Target, workload: Workload) -> ShareGpt:
+    if workload.dataset_path is None:
+        raise InputError(f"workload {workload.name}: dataset random needs dataset_path (ShareGPT's JSON)")
+    if target.tokenizer != "bytes":
+        raise InputError(
+            f"workload {workload.name}: dataset random counts tokens of text, and the tokenizer of {target.model} is"
+            " not known here (only the reference runtime's byte-level one is); use random-ids"
+        )
+    return ShareGpt(Path(workload.dataset_path))
+
+
+DATASETS: Mapping[str, Callable[[Target, Workload], Dataset]] = {"random-ids": _random_ids, "random": _sharegpt}
+"""Name in a workload → its dataset for a target."""
+
+__all__ = ["DATASETS", "Dataset", "Lengths", "Prompts", "RandomIds", "ShareGpt", "draw_lengths", "draw_prompts"]

@@ -1,0 +1,18 @@
+"""How long prompts and answers are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dsabench.load.datasets.protocol import Lengths
+from dsabench.model.workload import Workload
+
+
+def draw_lengths(workload: Workload, count: int, rng: np.random.Generator) -> tuple[Lengths, ...]:
+    """Uniform on [max(int(length × range_ratio), 1), length], inputs first, then outputs, as bench_serving draws."""
+
+    def uniform(longest: int) -> list[int]:
+        shortest = max(int(longest * workload.range_ratio), 1)
+        return [int(n) for n in rng.integers(shortest, longest + 1, size=count)]
+
+    return tuple(map(Lengths, uniform(workload.input_len), uniform(workload.output_len)))

@@ -1,0 +1,109 @@
+"""The picture of one sweep: every setting measured, and best against default with intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dsabench.config.specs import SweepConfig
+from dsabench.errors import StoreError
+from dsabench.model.metrics import METRICS
+from dsabench.model.outcome import Measured
+from dsabench.model.record import Phase
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.search.loop import Result
+from dsabench.search.plan import Candidate
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Okabe and Ito's palette: told apart by colour-blind readers and in grey print.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_VERDICT_COLOURS = {"better": "#009E73", "worse": "#D55E00", "no difference": "#0072B2", "inconclusive": "#888888"}
+
+
+def draw_sweep(config: SweepConfig, result: Result, folder: Path) -> Path | None:
+    """Write `sweep.svg` and `sweep.png` into the folder; returns the SVG's path, None when nothing was measured.
+
+    Raises:
+        StoreError: disk full or read-only.
+
+    """
+    shown = [candidate for candidate in result.candidates if candidate.score.value is not None]
+    if not shown:
+        return None
+    from matplotlib import rc_context  # noqa: PLC0415  (half a second that only a finished sweep pays)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    rows = max(len(shown), len(result.verdicts), 3)
+    style = {"svg.hashsalt": "dsabench", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    with rc_context(style):
+        figure = Figure(figsize=(13 if result.verdicts else 8, 1.7 + 0.42 * rows), layout="constrained")
+        panels = figure.subplots(1, 2 if result.verdicts else 1, squeeze=False, width_ratios=None)[0]
+        _draw_settings(panels[0], config, result, shown)
+        if result.verdicts:
+            _draw_verdicts(panels[1], result)
+        note = " — numbers describe the reference runtime on this machine, not sglang"
+        figure.suptitle(config.name + (note if config.runtime.kind == "reference" else ""), fontsize=10)
+        svg = folder / "sweep.svg"
+        try:
+            figure.savefig(svg, metadata={"Date": None})
+            figure.savefig(folder / "sweep.png", dpi=130)
+        except OSError as error:
+            raise StoreError(f"{svg}: {error.strerror}") from error
+    return svg
+
+
+def _draw_settings(axes: Axes, config: SweepConfig, result: Result, shown: list[Candidate]) -> None:
+    """One row a setting, best on top; one colour a workload; hollow marks are outside a constraint."""
+    sign = 1.0 if config.objective.direction == "maximize" else -1.0
+    ordered = sorted(shown, key=lambda candidate: sign * (candidate.score.value or 0.0))
+    metric = config.objective.metric
+    for index, workload in enumerate(config.workloads):
+        colour = _COLOURS[index % len(_COLOURS)]
+        for row, candidate in enumerate(ordered):
+            search = _values(result, candidate.spec, workload.name, metric, "search")
+            fill = colour if candidate.score.is_feasible else "none"
+            axes.scatter(search, [row] * len(search), s=36, facecolors=fill, edgecolors=colour, zorder=3)
+            confirm = _values(result, candidate.spec, workload.name, metric, "confirm")
+            axes.scatter(confirm, [row - 0.22] * len(confirm), s=26, marker="|", color=colour, zorder=3)
+        axes.scatter([], [], color=colour, label=workload.name)
+    axes.scatter([], [], marker="|", color="black", label="confirmation boots")
+    axes.set_yticks(range(len(ordered)), [candidate.label.replace(" ", "\n", 1) for candidate in ordered])
+    axes.set_xlabel(f"{metric} ({METRICS[metric].direction} is better)")
+    axes.set_xlim(left=0)
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(fontsize=8, loc="lower left", frameon=False)
+
+
+def _draw_verdicts(axes: Axes, result: Result) -> None:
+    """A forest plot: effect and interval per workload and metric, the detectable effect as a grey band."""
+    verdicts = list(reversed(result.verdicts))
+    for row, verdict in enumerate(verdicts):
+        if verdict.effect is None:
+            continue
+        colour = _VERDICT_COLOURS[verdict.verdict]
+        if verdict.mde is not None:
+            axes.barh(row, 200 * verdict.mde, left=-100 * verdict.mde, height=0.7, color="#eeeeee", zorder=1)
+        if verdict.ci_low is not None and verdict.ci_high is not None:
+            axes.plot([100 * verdict.ci_low, 100 * verdict.ci_high], [row, row], color=colour, lw=2, zorder=2)
+        axes.scatter([100 * verdict.effect], [row], color=colour, zorder=3)
+    axes.axvline(0, color="black", lw=0.8)
+    axes.set_yticks(
+        range(len(verdicts)), [f"{verdict.workload}\n{verdict.metric}: {verdict.verdict}" for verdict in verdicts]
+    )
+    best = "" if result.best is None else f"\n{result.best.label}"
+    axes.set_xlabel(f"best against default, % with 95 % interval (grey: detectable){best}")
+    axes.grid(axis="x", alpha=0.3)
+
+
+def _values(result: Result, spec: RuntimeSpec, workload: str, metric: str, phase: Phase) -> list[float]:
+    return [
+        outcome.metrics[metric].value
+        for record in result.records
+        if record.phase == phase
+        and record.trial.runtime == spec
+        and record.trial.workload.name == workload
+        and isinstance(outcome := record.outcome, Measured)
+        and metric in outcome.metrics
+    ]

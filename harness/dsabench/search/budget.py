@@ -1,0 +1,95 @@
+"""How much of the budget is left, and how long what is left will take."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dsabench.model.outcome import Failed
+from dsabench.model.record import Record
+from dsabench.model.study import Budget
+from dsabench.search.ledger import Ledger
+
+_ASSUMED_BOOT_S = {"reference": 6.0, "sglang": 300.0, "external": 0.0}
+_ASSUMED_TRIAL_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds of one boot (start to ready) and of one trial; `measured` says whether records back them."""
+
+    boot_s: float
+    trial_s: float
+    measured: bool
+
+    def of(self, boots: int, trials: int) -> float:
+        """Seconds for so many boots and trials."""
+        return boots * self.boot_s + trials * self.trial_s
+
+
+def costs(ledger: Ledger) -> Costs:
+    """Means over the study's own records; assumptions where there are none yet."""
+    records = ledger.records
+    boots = {record.boot: record.boot_s for record in records if record.boot_s is not None}
+    durations = [record.duration_s for record in records if not isinstance(record.outcome, Failed)]
+    return Costs(
+        boot_s=_mean(boots.values()) or _ASSUMED_BOOT_S[ledger.config.runtime.kind],
+        trial_s=_mean(durations) or _ASSUMED_TRIAL_S,
+        measured=bool(durations),
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+@dataclass(slots=True)
+class Purse:
+    """A budget being spent. Trials and boots count over the whole round, time over this run."""
+
+    budget: Budget
+    ledger: Ledger
+    round: int
+    started_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since this run began."""
+        return time.monotonic() - self.started_s
+
+    def trials_left(self) -> int | None:
+        """Search trials still allowed; None without a limit."""
+        if self.budget.max_trials is None:
+            return None
+        settled = {r.id for r in self.ledger.records if _is_search(r, self.round)}
+        return max(0, self.budget.max_trials - len(settled))
+
+    def stops_search(self) -> str | None:
+        """Why no further boot of the search may start; None when one may."""
+        confirm_boots = 2 * self.budget.confirm_boots
+        if self.trials_left() == 0:
+            return f"{self.budget.max_trials} trials are measured (max_trials)"
+        if self.budget.max_boots is not None and self.ledger.boots(self.round) + 1 + confirm_boots > self.budget.max_boots:
+            kept = f", {confirm_boots} of them kept for the confirmation" if confirm_boots else ""
+            return f"{self.budget.max_boots} boots are the limit (max_boots){kept}"
+        cost = costs(self.ledger)
+        workloads = len(self.ledger.config.workloads)
+        ahead_s = cost.of(1 + confirm_boots, (1 + confirm_boots) * workloads) if cost.measured else 0.0
+        if self.budget.time_s is not None and self.elapsed_s + ahead_s > self.budget.time_s:
+            return f"the time is needed for the confirmation ({self.budget.time_s:.0f} s in all)"
+        return None
+
+    def stops_confirmation(self) -> str | None:
+        """Why no further boot of the confirmation may start."""
+        if self.budget.max_boots is not None and self.ledger.boots(self.round) + 1 > self.budget.max_boots:
+            return f"{self.budget.max_boots} boots are the limit (max_boots)"
+        if self.budget.time_s is not None and self.elapsed_s > self.budget.time_s:
+            return f"the time is up ({self.budget.time_s:.0f} s)"
+        return None
+
+
+def _is_search(record: Record, round_: int) -> bool:
+    return record.phase == "search" and record.round == round_

@@ -1,0 +1,65 @@
+"""How far a sweep is and how long it will still take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dsabench.search.budget import Costs, Purse, costs
+from dsabench.search.space import count
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A view of the purse: it changes as the ledger grows."""
+
+    purse: Purse
+    settings: int
+    """Settings that the search may try, the default included."""
+
+    def search_boots(self) -> int:
+        """Boots of the search under the budget, if nothing fails."""
+        budget, workloads = self.purse.budget, len(self.purse.ledger.config.workloads)
+        boots = self.settings
+        if budget.max_trials is not None:
+            boots = min(boots, -(-budget.max_trials // workloads))
+        if budget.max_boots is not None:
+            boots = min(boots, max(0, budget.max_boots - self.confirm_boots()))
+        return boots
+
+    def confirm_boots(self) -> int:
+        """Boots of the confirmation: none where there is nothing but the default."""
+        return 2 * self.purse.budget.confirm_boots if self.settings > 1 else 0
+
+    def boots_done(self) -> int:
+        """Boots used in this round."""
+        return self.purse.ledger.boots(self.purse.round)
+
+    def boots_planned(self) -> int:
+        """Boots the round will have used at its end; at least those it has used."""
+        return max(self.boots_done(), self.search_boots() + self.confirm_boots())
+
+    def trials_planned(self) -> int:
+        """Trials of search and confirmation."""
+        workloads = len(self.purse.ledger.config.workloads)
+        search = self.search_boots() * workloads
+        if self.purse.budget.max_trials is not None:
+            search = min(search, self.purse.budget.max_trials)
+        return search + self.confirm_boots() * workloads
+
+    def costs(self) -> Costs:
+        """Seconds of a boot and of a trial."""
+        return costs(self.purse.ledger)
+
+    def left_s(self) -> float | None:
+        """Seconds left at the measured pace; None before anything was measured."""
+        cost = self.costs()
+        if not cost.measured:
+            return None
+        boots = self.boots_planned() - self.boots_done()
+        return cost.of(boots, boots * len(self.purse.ledger.config.workloads))
+
+
+def make_forecast(purse: Purse) -> Forecast:
+    """Count the space once; counting stops at a million."""
+    config = purse.ledger.config
+    return Forecast(purse, count(config.space, config.default.knobs))

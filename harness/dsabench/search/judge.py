@@ -1,0 +1,41 @@
+"""Best against default from the confirmation's boots alone: the search picked its winner by looking, these did not."""
+
+from __future__ import annotations
+
+from dsabench.model.metrics import METRICS
+from dsabench.model.outcome import Measured
+from dsabench.model.record import Record
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.verdict import Verdict
+from dsabench.search.ledger import Ledger
+from dsabench.stats.compare import BootValue, compare, correct
+
+
+def judge(ledger: Ledger, best: RuntimeSpec, round_: int) -> tuple[Verdict, ...]:
+    """A verdict per workload for the objective and each constrained metric, corrected over the family."""
+    config = ledger.config
+    base = ledger.of_setting(config.default, "confirm", round_)
+    candidate = ledger.of_setting(best, "confirm", round_)
+    metrics = dict.fromkeys([config.objective.metric, *(bound.metric for bound in config.objective.constraints)])
+    verdicts = [
+        compare(
+            metric,
+            workload.name,
+            boot_values(base[workload.name], metric),
+            boot_values(candidate[workload.name], metric),
+            direction=METRICS[metric].direction,
+            paired=True,
+        )
+        for workload in config.workloads
+        for metric in metrics
+    ]
+    return tuple(correct(verdicts))
+
+
+def boot_values(records: tuple[Record, ...], metric: str) -> list[BootValue]:
+    """The metric of every record that has it, with the boot it came from."""
+    return [
+        BootValue(record.boot, outcome.metrics[metric].value)
+        for record in records
+        if isinstance(outcome := record.outcome, Measured) and metric in outcome.metrics
+    ]

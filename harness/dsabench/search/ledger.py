@@ -1,0 +1,110 @@
+"""What the journal says of a study: which trials are settled, at which occasion the next one stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dsabench.config.specs import SweepConfig
+from dsabench.model.outcome import Failed
+from dsabench.model.record import Phase, Record
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.space import Assignment
+from dsabench.model.trial import Trial
+from dsabench.model.workload import Workload
+
+_FIRST_ROUND = 0
+
+
+class Ledger:
+    """The records of one study in one environment, grown as records are written.
+
+    A record belongs to the study when its trial could come from the study's config: the base plus values of its axes,
+    under one of its workloads. So a config that gained an axis value keeps all it has measured.
+    """
+
+    def __init__(self, config: SweepConfig, fingerprint: str, records: Iterable[Record]) -> None:
+        self.config = config
+        self._fingerprint = fingerprint
+        self._workloads = set(config.workloads)
+        self._all: dict[str, list[Record]] = {}
+        self._assignments: dict[str, Assignment] = {}
+        for record in records:
+            self.add(record)
+
+    def add(self, record: Record) -> None:
+        """Take in one record; those of other environments or other studies are left out."""
+        if record.environment.fingerprint != self._fingerprint or record.trial.workload not in self._workloads:
+            return
+        assignment = _assignment_of(self.config, record.trial.runtime)
+        if assignment is None:
+            return
+        self._assignments[record.trial.runtime.id] = assignment
+        self._all.setdefault(record.id, []).append(record)
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Every record of the study, in the order written per trial."""
+        return tuple(record for records in self._all.values() for record in records)
+
+    @property
+    def latest_round(self) -> int:
+        """The round that a plain run completes."""
+        return max((record.round for record in self.records), default=_FIRST_ROUND)
+
+    def next_occasion(self, trial: Trial) -> int:
+        """One more than the highest recorded."""
+        return max((record.occasion for record in self._all.get(trial.id, ())), default=-1) + 1
+
+    def settled(self, trial: Trial, phase: Phase, round_: int) -> tuple[Record, ...]:
+        """The records that count, one for each boot asked for: a transient fault is settled by its one retry only."""
+        of_phase = [r for r in self._all.get(trial.id, ()) if r.phase == phase and r.round == round_]
+        return tuple(_settle(sorted(of_phase, key=lambda r: r.occasion)))
+
+    def searched(self, round_: int) -> Mapping[str, Assignment]:
+        """Spec id → assignment of every setting with a search record of the round, in the order first measured."""
+        first: dict[str, str] = {}
+        for record in self.records:
+            if record.phase == "search" and record.round == round_:
+                spec_id = record.trial.runtime.id
+                started = record.started_at.isoformat()
+                first[spec_id] = min(started, first.get(spec_id, started))
+        return {spec_id: self._assignments[spec_id] for spec_id in sorted(first, key=lambda key: first[key])}
+
+    def of_setting(self, spec: RuntimeSpec, phase: Phase, round_: int) -> dict[str, tuple[Record, ...]]:
+        """Workload name → settled records."""
+        return {
+            workload.name: self.settled(Trial(runtime=spec, workload=workload), phase, round_)
+            for workload in self.config.workloads
+        }
+
+    def missing(self, spec: RuntimeSpec, phase: Phase, round_: int, boots: int = 1) -> list[Workload]:
+        """The workloads that this setting still needs for its `boots`-th settled record."""
+        settled = self.of_setting(spec, phase, round_)
+        return [workload for workload in self.config.workloads if len(settled[workload.name]) < boots]
+
+    def boots(self, round_: int) -> int:
+        """Boots that this round has used, failed ones included."""
+        return len({record.boot for record in self.records if record.round == round_})
+
+
+def _settle(records: Sequence[Record]) -> Iterable[Record]:
+    waiting = False
+    for record in records:
+        retryable = isinstance(record.outcome, Failed) and record.outcome.transient
+        if retryable and not waiting:
+            waiting = True
+            continue
+        waiting = False
+        yield record
+
+
+def _assignment_of(config: SweepConfig, spec: RuntimeSpec) -> Assignment | None:
+    """The axes' values that make this spec, or None when no assignment of the config does."""
+    base = config.default.knobs
+    axes = {axis.name: axis.values for axis in config.space.axes}
+    chosen = {name: value for name, value in spec.knobs.items() if name in axes}
+    if config.spec(chosen) != spec:
+        return None
+    if all(value in axes[name] or value == base.get(name) for name, value in chosen.items()):
+        return chosen
+    return None

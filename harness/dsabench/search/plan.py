@@ -1,0 +1,139 @@
+"""What a sweep will do next, derived from the ledger alone, so that an interrupted sweep goes on where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dsabench.model.record import Phase
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.trial import Trial
+from dsabench.model.workload import Workload
+from dsabench.search.ledger import Ledger
+from dsabench.search.objective import Score, better, score
+from dsabench.search.proposers import Observation, Proposer
+from dsabench.trial import Errand
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One boot: which setting, which workloads, and why."""
+
+    spec: RuntimeSpec
+    workloads: tuple[Workload, ...]
+    phase: Phase
+    label: str
+
+    def errands(self, ledger: Ledger, round_: int) -> list[Errand]:
+        """The trials of this boot with their occasions."""
+        trials = [Trial(runtime=self.spec, workload=workload) for workload in self.workloads]
+        return [Errand(trial, ledger.next_occasion(trial), self.phase, round_) for trial in trials]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A setting that the search has measured completely."""
+
+    spec: RuntimeSpec
+    label: str
+    score: Score
+
+
+def candidates(ledger: Ledger, round_: int) -> list[Candidate]:
+    """Every completely searched setting, in the order measured."""
+    found = []
+    for assignment in ledger.searched(round_).values():
+        spec = ledger.config.spec(assignment)
+        if not ledger.missing(spec, "search", round_):
+            scored = score(ledger.config.objective, ledger.of_setting(spec, "search", round_))
+            found.append(Candidate(spec, describe(ledger, spec), scored))
+    return found
+
+
+def next_search_step(ledger: Ledger, proposer: Proposer, round_: int, trials_left: int | None) -> Step | None:
+    """The default first, then what was begun, then what the proposer asks for; None when nothing is left."""
+    config = ledger.config
+    spec: RuntimeSpec | None = config.default
+    if not ledger.missing(config.default, "search", round_):
+        spec = _begun(ledger, round_) or _asked(ledger, proposer, round_)
+    if spec is None or trials_left == 0:
+        return None
+    missing = ledger.missing(spec, "search", round_)[:trials_left]
+    return Step(spec, tuple(missing), "search", describe(ledger, spec)) if missing else None
+
+
+def challenger(ledger: Ledger, round_: int) -> Candidate | None:
+    """The best feasible setting that is not the default; None when there is none."""
+    best: Candidate | None = None
+    for one in candidates(ledger, round_):
+        if one.spec != ledger.config.default and one.score.is_feasible:
+            best = one if best is None or better(ledger.config.objective, one.score, best.score) else best
+    return best
+
+
+def next_confirm_step(ledger: Ledger, best: RuntimeSpec, round_: int) -> Step | None:
+    """Default and best take turns (AB BA AB …), so that a drift of the machine hits both alike."""
+    default = ledger.config.default
+    for pair in range(ledger.config.budget.confirm_boots):
+        sides = (default, best) if pair % 2 == 0 else (best, default)
+        for spec in sides:
+            missing = ledger.missing(spec, "confirm", round_, boots=pair + 1)
+            if missing:
+                return Step(spec, tuple(missing), "confirm", describe(ledger, spec))
+    return None
+
+
+def describe(ledger: Ledger, spec: RuntimeSpec) -> str:
+    """What differs from the default, as `knob=value knob=value`; `default` when nothing does."""
+    base = ledger.config.default.knobs
+    changed = [f"{name}={value}" for name, value in spec.knobs.items() if base.get(name) != value]
+    return " ".join(changed) or "default"
+
+
+def history(ledger: Ledger, round_: int) -> list[Observation]:
+    """What the proposer may know: every completely searched setting, in the order measured."""
+    axes = {axis.name for axis in ledger.config.space.axes}
+    return [
+        Observation(
+            {name: value for name, value in one.spec.knobs.items() if name in axes},
+            one.score.value,
+            one.score.violation,
+        )
+        for one in candidates(ledger, round_)
+    ]
+
+
+def _begun(ledger: Ledger, round_: int) -> RuntimeSpec | None:
+    """A setting that was interrupted between two of its workloads."""
+    for assignment in ledger.searched(round_).values():
+        spec = ledger.config.spec(assignment)
+        if ledger.missing(spec, "search", round_):
+            return spec
+    return None
+
+
+def _asked(ledger: Ledger, proposer: Proposer, round_: int) -> RuntimeSpec | None:
+    known: Sequence[Observation] = history(ledger, round_)
+    assignment = proposer.ask(known)
+    return None if assignment is None else ledger.config.spec(assignment)
+
+
+def foresee(ledger: Ledger, round_: int, boots: int) -> list[tuple[str, RuntimeSpec]]:
+    """The settings of the search as far as they are certain: measured ones, and what a proposer that does not learn
+    will ask for. A learning proposer's next settings depend on results still to come.
+    """
+    config = ledger.config
+    specs = [config.default, *(one.spec for one in candidates(ledger, round_))]
+    if config.proposer.kind != "tpe":
+        proposer = make_proposer(config)
+        known = history(ledger, round_)
+        if not known:
+            known = [Observation(on_axes(ledger, config.default), None, 0.0)]
+        while len(dict.fromkeys(spec.id for spec in specs)) < boots:
+            assignment = proposer.ask(known)
+            if assignment is None:
+                break
+            specs.append(config.spec(assignment))
+            known = [*known, Observation(assignment, None, 0.0)]
+    unique = {spec.id: spec for spec in specs}
+    return [(describe(ledger, spec), spec) for spec in list(unique.values())[:boots]]

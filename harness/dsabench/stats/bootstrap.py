@@ -1,0 +1,94 @@
+"""Bootstrap intervals, over independent observations or over boots."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+Values = npt.NDArray[np.float64]
+Statistic = Callable[[Values], float]
+"""One number of a one-dimensional array."""
+
+
+class Interval(NamedTuple):
+    """A confidence interval."""
+
+    low: float
+    high: float
+
+
+def bootstrap(
+    values: Sequence[float],
+    statistic: Statistic,
+    *,
+    seed: int,
+    method: Literal["percentile", "BCa"] = "BCa",
+    confidence: float = 0.95,
+    resamples: int = 2000,
+) -> Interval | None:
+    """Interval of a statistic of independent observations; None from fewer than two.
+
+    BCa corrects bias and skew (Efron 1987). Where it is undefined (all resamples on one side of the estimate, as with
+    constant values) the interval is the percentile one.
+    """
+    data = np.asarray(values, dtype=np.float64)
+    if data.size < 2:
+        return None
+    return _resample(data, statistic, seed=seed, method=method, confidence=confidence, resamples=resamples)
+
+
+def cluster_bootstrap(
+    boots: Sequence[Sequence[float]],
+    statistic: Statistic,
+    *,
+    seed: int,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+) -> Interval | None:
+    """Percentile interval of a statistic of all observations, drawing whole boots; None from fewer than two boots.
+
+    Observations inside a boot share what that boot happened to get (memory layout, clocks, compiled kernels), so the
+    boot is what is drawn (Davison & Hinkley 1997, §3.8).
+    """
+    groups = [np.asarray(boot, dtype=np.float64) for boot in boots if len(boot)]
+    if len(groups) < 2:
+        return None
+
+    def pooled(indices: npt.NDArray[np.int64]) -> float:
+        return statistic(np.concatenate([groups[index] for index in indices]))
+
+    return _resample(
+        np.arange(len(groups)), pooled, seed=seed, method="percentile", confidence=confidence, resamples=resamples
+    )
+
+
+def _resample(
+    data: npt.NDArray[Any],
+    statistic: Callable[[npt.NDArray[Any]], float],
+    *,
+    seed: int,
+    method: Literal["percentile", "BCa"],
+    confidence: float,
+    resamples: int,
+) -> Interval:
+    def draw(method: Literal["percentile", "BCa"]) -> Interval:
+        result = stats.bootstrap(
+            (data,),
+            statistic,
+            vectorized=False,
+            method=method,
+            confidence_level=confidence,
+            n_resamples=resamples,
+            rng=np.random.default_rng(seed),
+        )
+        return Interval(float(result.confidence_interval.low), float(result.confidence_interval.high))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
+        interval = draw(method)
+    return draw("percentile") if np.isnan(interval).any() else interval

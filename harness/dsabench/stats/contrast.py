@@ -1,0 +1,136 @@
+"""Two sides put against each other, before a level of significance is chosen.
+
+Requests inside one boot are not independent, so a boot gives one value. Values are compared as logarithms: a
+difference is then a ratio, and the spread of latencies and throughputs is nearly the same at every size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from dsabench.model.verdict import VerdictWord
+
+Direction = Literal["maximize", "minimize"]
+Values = npt.NDArray[np.float64]
+
+
+class BootValue(NamedTuple):
+    """One measured value and the boot that it was measured in."""
+
+    boot: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of two sides."""
+
+    metric: str
+    workload: str
+    direction: Direction
+    paired: bool
+    """The sides were measured in interleaved pairs; the i-th boots of both belong together."""
+    equivalence: float
+    """Relative difference that does not matter: an interval inside ± this is "no difference"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Log ratio of candidate to base. `spread` is the standard deviation of one pair's difference, or of one boot."""
+
+    difference: float
+    standard_error: float
+    df: float
+    spread: float
+
+    @property
+    def p(self) -> float:
+        """Two-sided p value of "no difference"."""
+        if self.standard_error == 0.0:
+            return 1.0 if self.difference == 0.0 else 0.0
+        return float(2.0 * stats.t.sf(abs(self.difference) / self.standard_error, self.df))
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A verdict that needs no statistics, or that none can give."""
+
+    verdict: VerdictWord
+    reason: str
+    effect: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A question with what two sets of boots say to it. Its verdict depends on the level, see `compare.judge`."""
+
+    question: Question
+    n_base: int
+    n_candidate: int
+    answer: Estimate | Settled
+    note: str = ""
+    """What the reader of the verdict should know beside it."""
+
+
+def contrast(question: Question, base: Sequence[BootValue], candidate: Sequence[BootValue]) -> Contrast:
+    """Average inside each boot, then estimate: paired t where pairs are given, Welch otherwise."""
+    left, right = _by_boot(base), _by_boot(candidate)
+    judged = Contrast(question, len(left), len(right), Settled("no difference", "", 0.0))
+    if base and Counter(base) == Counter(candidate):
+        return replace(judged, answer=Settled("no difference", "both sides are the same measurements", 0.0))
+    if problem := _obstacle(question, left, right):
+        return replace(judged, answer=Settled("inconclusive", problem))
+    x, y = (np.array(list(side.values()), dtype=np.float64) for side in (left, right))
+    if np.ptp(np.concatenate((x, y))) == 0.0:
+        return replace(judged, answer=Settled("no difference", f"every boot gave {x[0]:g}", 0.0))
+    if (bad := int(np.sum(x <= 0.0) + np.sum(y <= 0.0))) > 0:
+        reason = f"{bad} of {x.size + y.size} boots gave a value that is not positive: there is no ratio to judge"
+        return replace(judged, answer=Settled("inconclusive", reason))
+    if not question.paired:
+        return replace(judged, answer=_welch(np.log(x), np.log(y)))
+    pairs = min(x.size, y.size)
+    left_out = x.size + y.size - 2 * pairs
+    note = f"{left_out} boots without a partner left out" if left_out else ""
+    return replace(judged, answer=_paired(np.log(x[:pairs]), np.log(y[:pairs])), note=note)
+
+
+def _by_boot(side: Sequence[BootValue]) -> dict[str, float]:
+    """Boot → mean of its values, in the order in which the boots first appear."""
+    values: dict[str, list[float]] = {}
+    for boot, value in side:
+        values.setdefault(boot, []).append(value)
+    return {boot: math.fsum(of_boot) / len(of_boot) for boot, of_boot in values.items()}
+
+
+def _obstacle(question: Question, base: dict[str, float], candidate: dict[str, float]) -> str | None:
+    shared = len(base.keys() & candidate.keys())
+    if shared and not (question.paired and list(base) == list(candidate)):
+        return f"{shared} boots are on both sides, so the sides are not independent"
+    if min(len(base), len(candidate)) < 2:
+        return f"{len(base)} and {len(candidate)} boots: the spread between boots shows from two a side"
+    return None
+
+
+def _paired(base: Values, candidate: Values) -> Estimate:
+    differences = candidate - base
+    n, spread = differences.size, float(np.std(differences, ddof=1))
+    return Estimate(float(np.mean(differences)), spread / math.sqrt(n), n - 1.0, spread)
+
+
+def _welch(base: Values, candidate: Values) -> Estimate:
+    """Welch's interval: no equal variances assumed; degrees of freedom after Satterthwaite."""
+    variances = [float(np.var(side, ddof=1)) for side in (base, candidate)]
+    parts = [variance / side.size for variance, side in zip(variances, (base, candidate), strict=True)]
+    total = sum(parts)
+    weights = sum(part**2 / (side.size - 1) for part, side in zip(parts, (base, candidate), strict=True))
+    df = total**2 / weights if weights > 0.0 else base.size + candidate.size - 2.0
+    difference = float(np.mean(candidate) - np.mean(base))
+    return Estimate(difference, math.sqrt(total), df, math.sqrt(sum(variances) / 2))

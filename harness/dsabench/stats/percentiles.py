@@ -1,0 +1,36 @@
+"""The one percentile, and how many observations it takes to say one.
+
+A tail percentile from few observations is mostly luck. The rule is MLPerf LoadGen's early stopping criterion
+(mlcommons/inference, loadgen/early_stopping.cc; "MLPerf Inference Rules", appendix on early stopping) without
+tolerance: if none of h observations lies above the bound, the claim "a share q lies below it" holds with confidence C
+as soon as q^h ≤ 1 − C, so h_min = ⌈ln(1 − C) / ln q⌉ with C = 0.99. p95 needs 90 and p99 needs 459.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+CONFIDENCE = 0.99
+TAIL = 0.95
+"""From this quantile on LoadGen's rule applies."""
+BODY_MIN = 10
+"""Fewest observations for the quantiles below `TAIL`: p90 then lies between the two largest, p50 inside the middle."""
+
+
+def needed(q: float) -> int:
+    """Fewest observations from which quantile `q` (0 < q < 1) is given."""
+    if not 0.0 < q < 1.0:
+        raise ValueError(f"a quantile lies between 0 and 1, not at {q}")
+    if q < TAIL:
+        return BODY_MIN
+    return math.ceil(math.log(1.0 - CONFIDENCE) / math.log(q))
+
+
+def percentile(values: Sequence[float], q: float) -> float | None:
+    """Linear interpolation between order statistics (numpy's default); None from fewer than `needed(q)` values."""
+    if len(values) < needed(q):
+        return None
+    return float(np.quantile(np.asarray(values, dtype=np.float64), q))

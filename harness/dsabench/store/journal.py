@@ -1,0 +1,205 @@
+"""The append-only journal: one record a line, written under a lock and synced before anyone relies on it.
+
+The journal is the only truth: everything else (which trials are left, what the proposer knows) is derived from it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from dsabench.errors import InputError, StoreError
+from dsabench.model.record import SCHEMA_VERSION, Key, Record
+
+FILE_NAME = "journal.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a journal holds. `problems` are lines that are no records, each as `file:line: what`."""
+
+    records: tuple[Record, ...]
+    problems: tuple[str, ...]
+
+
+class Journal:
+    """The journal of one results folder.
+
+    Several processes may append: each append locks the file, reads what the others wrote, refuses a key that is
+    there already, writes one line and syncs it. A torn last line (the writer was killed or the disk was full) is set
+    aside in `journal.torn` before the next append, so that the journal itself stays one record a line.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE_NAME
+        self._offset = 0
+        self._keys: set[Key] = set()
+
+    def read(self) -> Reading:
+        """All records in the order written. A missing file is an empty journal."""
+        return read_journal(self.path)
+
+    def append(self, record: Record) -> None:
+        """Write one record; when this returns it is on disk.
+
+        Raises:
+            StoreError: the key is recorded already, or the disk is full or read-only (nothing is written then).
+
+        """
+        line = (record.model_dump_json(exclude_none=True) + "\n").encode()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(self.path) as descriptor:
+                end = self._catch_up(descriptor)
+                if record.key in self._keys:
+                    raise StoreError(f"{self.path}: {record.id[:12]} occasion {record.occasion} is recorded already")
+                _write_whole(descriptor, line, end)
+                self._keys.add(record.key)
+                self._offset = end + len(line)
+        except OSError as error:
+            raise StoreError(f"{self.path}: {error.strerror}: the record was not written") from error
+
+    def _catch_up(self, descriptor: int) -> int:
+        """Set a torn tail aside, note the keys others wrote; returns the file's end."""
+        end = _set_torn_tail_aside(descriptor, self.path)
+        if end > self._offset:
+            fresh = os.pread(descriptor, end - self._offset, self._offset)
+            for line in fresh.splitlines():
+                key = _key_of(line)
+                if key is not None:
+                    self._keys.add(key)
+            self._offset = end
+        return end
+
+
+def read_journal(path: Path) -> Reading:
+    """Every record of one journal file; what is no record is named, not raised.
+
+    Raises:
+        InputError: a newer dsabench wrote it.
+
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Reading((), ())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    records: list[Record] = []
+    problems: list[str] = []
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(Record.model_validate_json(line))
+        except ValidationError as error:
+            torn = number == data.count(b"\n") + 1
+            problems.append(f"{path}:{number}: {_describe(line, error, path, number, torn=torn)}")
+    return Reading(tuple(records), tuple(problems))
+
+
+def find_journals(folder: Path) -> list[Path]:
+    """Every journal at or below a folder, sorted; a journal's own path is itself.
+
+    Raises:
+        InputError: there is no such folder, or no journal in it.
+
+    """
+    if folder.is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder of results")
+    found = sorted(folder.rglob(FILE_NAME))
+    if not found:
+        raise InputError(f"{folder}: no {FILE_NAME} at or below it")
+    return found
+
+
+def _describe(line: bytes, error: ValidationError, path: Path, number: int, *, torn: bool) -> str:
+    if torn:
+        return "torn last line (its writer was stopped in the middle); the record before it is whole"
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return "not JSON; skipped"
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise InputError(f"{path}:{number}: schema_version {version} is newer than this dsabench knows: upgrade it")
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"not a record ({where}: {first['msg']}); skipped"
+
+
+def _key_of(line: bytes) -> Key | None:
+    """The key of a line without validating all of it."""
+    try:
+        data = json.loads(line)
+        return Key(str(data["id"]), str(data["environment"]["fingerprint"]), int(data["occasion"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """The file, opened and exclusively locked; the kernel drops the lock of a killed process."""
+    is_new = not path.exists()
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if is_new:
+            sync_folder(path.parent)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a new or renamed entry of a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _set_torn_tail_aside(descriptor: int, path: Path) -> int:
+    """Move what stands behind the last newline to `journal.torn`; returns the end of the last whole line."""
+    size = os.fstat(descriptor).st_size
+    end = _end_of_last_line(descriptor, size)
+    if end < size:
+        with path.with_suffix(".torn").open("ab") as aside:
+            aside.write(os.pread(descriptor, size - end, end) + b"\n")
+        os.ftruncate(descriptor, end)
+    return end
+
+
+def _end_of_last_line(descriptor: int, size: int) -> int:
+    block = 1 << 16
+    position = size
+    while position > 0:
+        start = max(0, position - block)
+        newline = os.pread(descriptor, position - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        position = start
+    return 0
+
+
+def _write_whole(descriptor: int, line: bytes, end: int) -> None:
+    """Write all of the line at `end` and sync, or leave the file as it was."""
+    try:
+        written = os.pwrite(descriptor, line, end)
+        if written < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, end)
+        raise

@@ -1,0 +1,73 @@
+"""Per-request samples as Parquet: one row a request, the frames as two lists of equal length."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from dsabench.errors import StoreError
+from dsabench.model.sample import Frame, RequestSample
+from dsabench.store.journal import sync_folder
+
+
+def samples_name(trial_id: str, occasion: int) -> str:
+    """Path of a trial's samples, relative to the journal's folder."""
+    return f"samples/{trial_id[:16]}-{occasion}.parquet"
+
+
+def write_samples(folder: Path, name: str, samples: Sequence[RequestSample]) -> None:
+    """Write all of the file or none of it (temporary name, sync, rename).
+
+    Raises:
+        StoreError: disk full or read-only.
+
+    """
+    import pyarrow as pa  # noqa: PLC0415  (half a second; only a run that measured pays it)
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    schema = pa.schema(
+        [
+            ("index", pa.int32()),
+            ("scheduled_s", pa.float64()),
+            ("sent_s", pa.float64()),
+            ("done_s", pa.float64()),
+            ("input_len", pa.int32()),
+            ("output_len_asked", pa.int32()),
+            ("input_tokens", pa.int32()),
+            ("cached_tokens", pa.int32()),
+            ("accept_length", pa.float64()),
+            ("error", pa.string()),
+            ("frame_at_s", pa.list_(pa.float64())),
+            ("frame_tokens", pa.list_(pa.int32())),
+        ]
+    )
+    columns = {name: [getattr(sample, name) for sample in samples] for name in schema.names[:-2]}
+    columns["frame_at_s"] = [[frame.at_s for frame in sample.frames] for sample in samples]
+    columns["frame_tokens"] = [[frame.tokens for frame in sample.frames] for sample in samples]
+    final = folder / name
+    temporary = final.with_suffix(".tmp")
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            pq.write_table(pa.table(columns, schema=schema), file, compression="zstd")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(final)
+        sync_folder(final.parent)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise StoreError(f"{final}: {error.strerror or error}: the samples were not written") from error
+
+
+def read_samples(file: Path) -> tuple[RequestSample, ...]:
+    """The samples as they were measured."""
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    samples = []
+    for row in pq.read_table(file).to_pylist():
+        frames = zip(row.pop("frame_at_s"), row.pop("frame_tokens"), strict=True)
+        samples.append(RequestSample(**row, frames=tuple(Frame(at_s, tokens) for at_s, tokens in frames)))
+    return tuple(samples)

@@ -1,0 +1,210 @@
+"""Run the trials that share one boot: boot → warm up → measure → record, forward only.
+
+This is the one place where an exception becomes a record, and so the only one with a broad `except`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dsabench.errors import StoreError, TrialFault
+from dsabench.load.generate import Run, generate, warm_up
+from dsabench.load.summarise import summarise
+from dsabench.load.target import Target
+from dsabench.model.outcome import Failed, Measured, Outcome, Stage
+from dsabench.model.record import Phase, Record
+from dsabench.model.runtime import Environment
+from dsabench.model.trial import Trial
+from dsabench.runtimes.protocol import Place, Runtime, Server
+from dsabench.store.journal import Journal
+from dsabench.store.samples import samples_name, write_samples
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One trial to measure now, and as which occasion."""
+
+    trial: Trial
+    occasion: int
+    phase: Phase
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Whom to tell how far it is. Every hook has a default that does nothing."""
+
+    on_boot: Callable[[str], None] = field(default=lambda _: None)
+    """A few words on what the boot is doing."""
+    on_ready: Callable[[float], None] = field(default=lambda _: None)
+    """Seconds that the boot took."""
+    on_trial: Callable[[Errand], None] = field(default=lambda _: None)
+    on_requests: Callable[[int, int], None] = field(default=lambda _done, _total: None)
+    on_record: Callable[[Record], None] = field(default=lambda _: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Everything that the trials of a study have in common."""
+
+    study: str
+    runtime: Runtime
+    environment: Environment
+    journal: Journal
+    folder: Path
+    server_cores: tuple[int, ...] = ()
+    ready_timeout_s: float = 1800.0
+    watch: Watch = field(default_factory=Watch)
+
+
+async def run_boot(bench: Bench, errands: Sequence[Errand]) -> tuple[Record, ...]:
+    """Boot once, measure each errand, append a record for each; their specs must be equal.
+
+    A boot that fails gives a `Failed` record for every errand. A server that dies in the middle gives one for the
+    errand it died in; what follows is left for another boot. Returns the records written.
+
+    Raises:
+        TrialFault: kind `not_gone`: something of the server is still there, so nothing after it can be trusted.
+        StoreError: a record could not be written.
+
+    """
+    log = _Log(bench)
+    boot = str(uuid.uuid4())
+    place = Place(
+        folder=bench.folder / "boots" / boot[:8],
+        cores=bench.server_cores,
+        ready_timeout_s=bench.ready_timeout_s,
+        on_progress=bench.watch.on_boot,
+    )
+    try:
+        async with bench.runtime.serve(errands[0].trial.runtime, place) as server:
+            log.server = server
+            bench.watch.on_ready(server.boot_s)
+            for errand in errands:
+                await _record_one(log, server, errand)
+                if log.server_is_lost:
+                    break
+    except TrialFault as fault:
+        if fault.kind == "not_gone":
+            raise
+        for errand in errands[len(log.records) :]:
+            log.write(errand, _failed(fault), boot, started=_Clock())
+    return tuple(log.records)
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Wall-clock start for the record, monotonic start for the duration."""
+
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    counter_s: float = field(default_factory=time.perf_counter)
+
+    def elapsed_s(self) -> float:
+        return time.perf_counter() - self.counter_s
+
+
+@dataclass(slots=True)
+class _Log:
+    """The records of one boot as they are written."""
+
+    bench: Bench
+    server: Server | None = None
+    records: list[Record] = field(default_factory=list)
+    server_is_lost: bool = False
+
+    def write(self, errand: Errand, outcome: Outcome, boot: str, started: _Clock) -> None:
+        server = self.server
+        record = Record(
+            id=errand.trial.id,
+            occasion=errand.occasion,
+            boot=boot if server is None else server.boot,
+            study=self.bench.study,
+            round=errand.round,
+            phase=errand.phase,
+            trial=errand.trial,
+            environment=self.bench.environment,
+            started_at=started.at,
+            duration_s=started.elapsed_s(),
+            boot_s=None if server is None else server.boot_s,
+            resolved={} if server is None else server.resolved,
+            outcome=outcome,
+        )
+        self.bench.journal.append(record)
+        self.records.append(record)
+        self.bench.watch.on_record(record)
+
+
+async def _record_one(log: _Log, server: Server, errand: Errand) -> None:
+    """Measure one errand and append its record, whatever came out."""
+    log.bench.watch.on_trial(errand)
+    started = _Clock()
+    try:
+        outcome: Outcome = await _measure(log.bench, server, errand)
+    except StoreError:
+        raise
+    except TrialFault as fault:
+        outcome = _failed(fault)
+        log.server_is_lost = fault.stage == "boot" or fault.kind in ("exited", "killed", "unreachable", "out_of_memory")
+    except Exception as error:  # noqa: BLE001  (an unforeseen fault of ours costs one trial, not the sweep)
+        outcome = _internal(error)
+    log.write(errand, outcome, server.boot, started)
+
+
+async def _measure(bench: Bench, server: Server, errand: Errand) -> Measured:
+    run = await _unless_it_dies(server, _load(bench, server, errand.trial))
+    measured = summarise(run, errand.trial.workload)
+    name = samples_name(errand.trial.id, errand.occasion)
+    await asyncio.to_thread(write_samples, bench.journal.path.parent, name, run.samples)
+    return measured.model_copy(update={"samples": name})
+
+
+async def _load(bench: Bench, server: Server, trial: Trial) -> Run:
+    """Flush, warm up, flush again so that no prompt of the measurement is cached, measure."""
+    target = Target.of_server(server.base_url, await server.info())
+    await server.flush()
+    await warm_up(target, trial.workload)
+    await server.flush()
+    return await generate(target, trial.workload, on_progress=bench.watch.on_requests)
+
+
+_DEATH_LAG_S = 2.0
+
+
+async def _unless_it_dies(server: Server, load: Coroutine[object, object, Run]) -> Run:
+    """The load's result, or the server's death as a `TrialFault`, whichever comes first."""
+    loading = asyncio.ensure_future(load)
+    dying = asyncio.ensure_future(server.died())
+    try:
+        await asyncio.wait({loading, dying}, return_when=asyncio.FIRST_COMPLETED)
+        if not dying.done() and loading.exception() is not None:
+            # A dying server breaks its connections a moment before it is seen to be dead: name the cause, not the symptom.
+            await asyncio.wait({dying}, timeout=_DEATH_LAG_S)
+        if dying.done() and (error := dying.exception()) is not None:
+            raise error
+        return await loading
+    finally:
+        for task in (loading, dying):
+            task.cancel()
+        await asyncio.gather(loading, dying, return_exceptions=True)
+
+
+def _failed(fault: TrialFault) -> Failed:
+    return Failed(
+        stage=fault.stage,
+        fault=fault.kind,
+        message=fault.message,
+        log_tail=fault.log_tail,
+        transient=fault.transient,
+    )
+
+
+def _internal(error: Exception, stage: Stage = "load") -> Failed:
+    tail = "".join(traceback.format_exception(error))[-8000:]
+    return Failed(stage=stage, fault="internal", message=f"{type(error).__name__}: {error}", log_tail=tail)

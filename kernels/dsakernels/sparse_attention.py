@@ -1,0 +1,65 @@
+"""Sparse attention over the tokens that the indexer selected, in MLA's absorbed form.
+
+Queries hold, per head, the latent part (q_nope · W_uk, width C) and the rotary part (width R), so that a cached row
+serves as key with all of its D = C + R values and as value with its first C. The output stays in latent space.
+
+    out[t, h] = Σ_s softmax_s(scale · q[t, h] · row[s]) · row[s, :C],    s over indices[t], -1 left out
+
+The two functions differ in where an fp8 cache is dequantised. `flashmla_sparse` reads rows that are plain already
+(the caller dequantises the whole prefix once, `kv_layout.unpack`); `flashmla_kv` gathers packed rows and dequantises
+only those, once for each query that selects them. The first wins where many queries share one prefix, the second
+where the prefix is long against the queries. Products leave the matrix units in q's dtype, softmax sums in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from dsakernels.kv_layout import PackedLayout, unpack
+
+_GATHERED_VALUES = 1 << 20
+"""Values gathered per block of queries: 2 MiB in bfloat16, about a core's L2 cache."""
+
+
+def flashmla_sparse(
+    q: torch.Tensor, rows: torch.Tensor, indices: torch.Tensor, *, latent: int, scale: float
+) -> torch.Tensor:
+    """q [T, H, D], rows [N, D] bfloat16 or float32, indices [T, K] into rows → [T, H, C] in q's dtype."""
+
+    def gather(flat: torch.Tensor) -> torch.Tensor:
+        return rows.index_select(0, flat).to(q.dtype)
+
+    return _attend_in_blocks(q, indices, gather, latent, scale)
+
+
+def flashmla_kv(
+    q: torch.Tensor, packed: torch.Tensor, indices: torch.Tensor, *, layout: PackedLayout, scale: float
+) -> torch.Tensor:
+    """q [T, H, D], packed [N, row_bytes] uint8, indices [T, K] into packed → [T, H, C] in q's dtype."""
+
+    def gather(flat: torch.Tensor) -> torch.Tensor:
+        return unpack(packed.index_select(0, flat), layout, q.dtype)
+
+    return _attend_in_blocks(q, indices, gather, layout.latent, scale)
+
+
+def _attend_in_blocks(
+    q: torch.Tensor, indices: torch.Tensor, gather: Callable[[torch.Tensor], torch.Tensor], latent: int, scale: float
+) -> torch.Tensor:
+    tokens, heads, width = q.shape
+    k = indices.shape[1]
+    block = max(1, _GATHERED_VALUES // (k * width))
+    out = torch.empty(tokens, heads, latent, dtype=q.dtype, device=q.device)
+    for start in range(0, tokens, block):
+        part = slice(start, min(start + block, tokens))
+        chosen = indices[part]
+        rows = gather(chosen.clamp(min=0).view(-1)).view(-1, k, width)
+        scores = torch.bmm(q[part] * scale, rows.transpose(1, 2))
+        absent = chosen < 0
+        if bool(absent.any()):
+            scores.masked_fill_(absent.unsqueeze(1), -torch.inf)
+        # softmax of a bfloat16 tensor computes and sums in float32 inside and rounds once
+        torch.bmm(scores.softmax(-1), rows[:, :, :latent], out=out[part])
+    return out

@@ -1,0 +1,204 @@
+"""Kill sweeps with SIGKILL at random moments and resume them.
+
+    python tests/kill_sweeps.py --kills 50 [--seed 0]
+
+After every kill: every line of the journal that was there is still there to the byte, no key stands twice, no process
+of the sweep lives on, none of its ports is open. When a sweep has been resumed to its end: every trial of the plan has
+exactly its occasions. Then the next sweep begins, until so many kills are done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+CONFIG = """
+name: kills
+runtime: {kind: reference, model: tiny, base: {kv_cache_dtype: fp8_e4m3, prefill_backend: flashmla_kv}}
+workloads:
+  - {name: one, dataset: random-ids, input_len: 48, output_len: 8, num_prompts: 12, max_concurrency: 2}
+  - {name: two, dataset: random-ids, input_len: 96, output_len: 8, num_prompts: 12, max_concurrency: 4}
+sweeps:
+  - axes: {prefill_backend: [flashmla_kv, flashmla_sparse], chunked_prefill_size: [128, 256]}
+proposer: {kind: grid}
+objective: {metric: output_throughput_tok_s, direction: maximize}
+budget: {max_trials: 6, confirm_boots: 1}
+"""
+MARK = "DSABENCH_KILL_TEST"
+GONE_WITHIN_S = 15.0
+LONGEST_S = 14.0
+"""A little more than one whole sweep of CONFIG takes, so that every moment of it can be hit."""
+
+
+@dataclass
+class Tally:
+    """What was seen; printed at the end."""
+
+    kills: int = 0
+    sweeps_finished: int = 0
+    kills_while_serving: int = 0
+    slowest_gone_s: float = 0.0
+    records: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def start(config: Path, results: Path, mark: str) -> subprocess.Popen[bytes]:
+    """One `dsabench sweep`, with a mark in its environment that all it starts inherits."""
+    log = (results.parent / "sweep.log").open("ab")
+    with log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dsabench", "sweep", str(config), "--results", str(results)],
+            env=os.environ | {MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Every living process that carries the mark."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def listening(processes: list[psutil.Process]) -> set[int]:
+    """The TCP ports on which they listen."""
+    ports = set()
+    for process in processes:
+        try:
+            ports |= {c.laddr.port for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+        except psutil.Error:
+            continue
+    return ports
+
+
+def is_open(port: int) -> bool:
+    """Whether somebody accepts connections there."""
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def kill_one(config: Path, results: Path, chance: random.Random, tally: Tally) -> bool:
+    """Start or resume, kill at a random moment, check; True when the sweep had ended before."""
+    mark = uuid.uuid4().hex
+    journal = results / "journal.jsonl"
+    sweep = start(config, results, mark)
+    try:
+        sweep.wait(chance.uniform(0.05, LONGEST_S))
+    except subprocess.TimeoutExpired:
+        ports = listening(marked(mark))
+        sweep.kill()
+        sweep.wait()
+        tally.kills += 1
+        tally.kills_while_serving += bool(ports)
+        check_gone(mark, ports, tally)
+        check_keys(journal, tally)
+        return False
+    if sweep.returncode != 0:
+        tally.problems.append(f"exit code {sweep.returncode}: {(results.parent / 'sweep.log').read_text()[-2000:]}")
+    check_gone(mark, set(), tally)
+    return True
+
+
+def check_gone(mark: str, ports: set[int], tally: Tally) -> None:
+    """Wait until nothing of the sweep is left; more than 15 s is a problem."""
+    began = time.monotonic()
+    while (left := marked(mark)) or any(is_open(port) for port in ports):
+        if time.monotonic() - began > GONE_WITHIN_S:
+            tally.problems.append(f"still there: {[(p.pid, ' '.join(p.cmdline())) for p in left]}, ports {ports}")
+            for process in left:
+                process.kill()
+            return
+        time.sleep(0.05)
+    tally.slowest_gone_s = max(tally.slowest_gone_s, time.monotonic() - began)
+
+
+def whole_lines(journal: Path) -> list[bytes]:
+    """The lines that end in a newline."""
+    return journal.read_bytes().split(b"\n")[:-1] if journal.exists() else []
+
+
+def check_keys(journal: Path, tally: Tally) -> None:
+    """No key twice, every whole line a record."""
+    keys = Counter()
+    for line in whole_lines(journal):
+        data = json.loads(line)
+        keys[(data["id"], data["environment"]["fingerprint"], data["occasion"])] += 1
+    tally.problems += [f"recorded twice: {key}" for key, count in keys.items() if count > 1]
+
+
+def check_whole(journal: Path, tally: Tally) -> None:
+    """A finished sweep has its 6 search trials, and one confirmation of best and default on both workloads."""
+    lines = [json.loads(line) for line in whole_lines(journal)]
+    phases = Counter(line["phase"] for line in lines)
+    failed = [line["outcome"] for line in lines if line["outcome"]["kind"] == "failed"]
+    if phases != {"search": 6, "confirm": 4} or failed:
+        tally.problems.append(f"a finished sweep holds {dict(phases)}, failed: {failed}")
+    for trial in {line["id"] for line in lines}:
+        occasions = [line["occasion"] for line in lines if line["id"] == trial]
+        if occasions != list(range(len(occasions))):
+            tally.problems.append(f"trial {trial[:10]} has occasions {occasions}")
+    tally.records += len(lines)
+
+
+def run(kills: int, seed: int) -> Tally:
+    """So many kills over as many sweeps as it takes; the last sweep is resumed to its end."""
+    chance, tally = random.Random(seed), Tally()
+    while tally.kills < kills:
+        with tempfile.TemporaryDirectory(prefix="dsabench-kills-") as folder:
+            config, results = Path(folder) / "kills.yaml", Path(folder) / "results"
+            config.write_text(CONFIG)
+            finished, before = False, []
+            while not finished and not tally.problems:
+                if tally.kills < kills:
+                    finished = kill_one(config, results, chance, tally)
+                else:
+                    finished = start(config, results, uuid.uuid4().hex).wait() == 0
+                after = whole_lines(results / "journal.jsonl")
+                if after[: len(before)] != before:
+                    tally.problems.append("a line of the journal was lost or changed")
+                before = after
+            check_whole(results / "journal.jsonl", tally)
+            tally.sweeps_finished += 1
+        if tally.problems:
+            break
+        print(f"{tally.kills}/{kills} kills, {tally.sweeps_finished} sweeps finished", file=sys.stderr, flush=True)
+    return tally
+
+
+def main() -> int:
+    """Print the tally as JSON; exit 1 when anything was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    tally = run(options.kills, options.seed)
+    print(json.dumps(tally.__dict__))
+    return 1 if tally.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from factories import make_failure, make_record, make_spec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsabench.errors import InputError, StoreError
+from dsabench.store.journal import Journal, find_journals, read_journal
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    records = [make_record(occasion=0), make_record(occasion=1), make_record(outcome=make_failure(), occasion=2)]
+    journal = Journal(tmp_path)
+    for record in records:
+        journal.append(record)
+    reading = Journal(tmp_path).read()
+    assert list(reading.records) == records
+    assert reading.problems == ()
+
+
+def test_a_missing_journal_is_empty(tmp_path: Path) -> None:
+    assert Journal(tmp_path).read().records == ()
+
+
+def test_the_line_holds_what_automation_relies_on(tmp_path: Path) -> None:
+    Journal(tmp_path).append(make_record())
+    line = json.loads((tmp_path / "journal.jsonl").read_text())
+    wanted = {"schema_version", "id", "occasion", "boot", "trial", "environment", "started_at", "duration_s", "outcome"}
+    assert wanted <= line.keys()
+    assert line["outcome"]["kind"] == "measured"
+    canonical = json.dumps(line["trial"], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert hashlib.sha256(canonical.encode()).hexdigest() == line["id"]
+
+
+def test_an_equal_key_is_refused_also_when_another_process_wrote_it(tmp_path: Path) -> None:
+    mine, other = Journal(tmp_path), Journal(tmp_path)
+    mine.append(make_record())
+    with pytest.raises(StoreError, match="recorded already"):
+        other.append(make_record())
+    other.append(make_record(occasion=1))
+    with pytest.raises(StoreError, match="occasion 1 is recorded already"):
+        mine.append(make_record(occasion=1))
+    assert len(mine.read().records) == 2
+
+
+@given(cut=st.integers(min_value=1), tail=st.binary(max_size=40))
+def test_a_torn_last_line_costs_only_itself(tmp_path_factory: pytest.TempPathFactory, cut: int, tail: bytes) -> None:
+    folder = tmp_path_factory.mktemp("torn")
+    journal = Journal(folder)
+    journal.append(make_record(occasion=0))
+    whole = journal.path.read_bytes()
+    torn = whole[: cut % (len(whole) - 1) + 1].rstrip(b"\n") + tail.replace(b"\n", b"")
+    journal.path.write_bytes(whole + torn)
+    reading = Journal(folder).read()
+    assert len(reading.records) >= 1
+    assert all("torn last line" in problem for problem in reading.problems)
+    Journal(folder).append(make_record(occasion=1))
+    healed = Journal(folder).read()
+    assert [record.occasion for record in healed.records] == [0, 1]
+    assert healed.problems == ()
+    assert (folder / "journal.torn").read_bytes().rstrip(b"\n") == torn
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_named_and_never_raised(tmp_path_factory: pytest.TempPathFactory, garbage: bytes) -> None:
+    path = tmp_path_factory.mktemp("garbage") / "journal.jsonl"
+    good = make_record().model_dump_json(exclude_none=True).encode()
+    path.write_bytes(garbage.replace(b"\n", b" ") + b"\n" + good + b"\n")
+    reading = read_journal(path)
+    assert len(reading.records) == 1
+    assert all(problem.startswith(f"{path}:1: ") for problem in reading.problems)
+
+
+def test_a_record_of_the_future_asks_for_an_upgrade(tmp_path: Path) -> None:
+    data = json.loads(make_record().model_dump_json(exclude_none=True)) | {"schema_version": 99, "novelty": 1}
+    path = tmp_path / "journal.jsonl"
+    path.write_text(json.dumps(data) + "\n")
+    with pytest.raises(InputError, match="schema_version 99 is newer"):
+        read_journal(path)
+
+
+def test_an_id_that_is_not_the_trials_is_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    line = make_record(spec=make_spec(chunked_prefill_size=64)).model_dump_json(exclude_none=True)
+    path.write_text(line.replace('"chunked_prefill_size":64', '"chunked_prefill_size":65') + "\n")
+    reading = read_journal(path)
+    assert reading.records == ()
+    assert "id is not the trial's" in reading.problems[0]
+
+
+def _append_many(folder: str, start: int) -> None:
+    journal = Journal(Path(folder))
+    for occasion in range(start, start + 25):
+        journal.append(make_record(occasion=occasion))
+
+
+def test_two_processes_append_without_losing_or_mixing(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_append_many, args=(str(tmp_path), start)) for start in (0, 25)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    reading = Journal(tmp_path).read()
+    assert sorted(record.occasion for record in reading.records) == list(range(50))
+    assert reading.problems == ()
+
+
+def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(make_record(occasion=0))
+    before = journal.path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
+    try:
+        with pytest.raises(StoreError, match="was not written"):
+            journal.append(make_record(occasion=1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert journal.path.read_bytes() == before
+    journal.append(make_record(occasion=1))
+    assert len(journal.read().records) == 2
+
+
+def test_a_writer_killed_at_any_moment_leaves_only_whole_records(tmp_path: Path) -> None:
+    script = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+        "from pathlib import Path\nfrom factories import make_record\nfrom dsabench.store.journal import Journal\n"
+        f"journal = Journal(Path({str(tmp_path)!r}))\nstart = int(sys.argv[1])\nprint('go', flush=True)\n"
+        "for occasion in range(start, start + 10_000):\n    journal.append(make_record(occasion=occasion))\n"
+    )
+    for attempt in range(3):
+        start = len(Journal(tmp_path).read().records)
+        writer = subprocess.Popen([sys.executable, "-c", script, str(start)], stdout=subprocess.PIPE)
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        deadline = 20 + 30 * attempt
+        while len((tmp_path / "journal.jsonl").read_bytes().splitlines() if start or (tmp_path / "journal.jsonl").exists() else []) < start + deadline:
+            assert writer.poll() is None
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        reading = Journal(tmp_path).read()
+        assert [record.occasion for record in reading.records] == list(range(len(reading.records)))
+
+
+def test_finding_journals(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        find_journals(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"no journal\.jsonl"):
+        find_journals(tmp_path)
+    Journal(tmp_path / "b").append(make_record())
+    Journal(tmp_path / "a" / "deep").append(make_record())
+    assert [path.parent.name for path in find_journals(tmp_path)] == ["deep", "b"]
+    assert find_journals(tmp_path / "b" / "journal.jsonl") == [tmp_path / "b" / "journal.jsonl"]

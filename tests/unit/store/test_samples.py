@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsabench.errors import StoreError
+from dsabench.model.sample import Frame, RequestSample
+from dsabench.store.samples import read_samples, samples_name, write_samples
+
+SAMPLES = (
+    RequestSample(0, 0.0, 0.001, 1.5, 64, 3, (Frame(0.5, 1), Frame(1.5, 2)), 64, 0, 1.5, None),
+    RequestSample(1, 0.1, 0.1, 0.2, 64, 3, (), None, None, None, "http: 503 busy"),
+)
+
+
+def test_round_trip_keeps_absence(tmp_path: Path) -> None:
+    name = samples_name("ab" * 32, 2)
+    write_samples(tmp_path, name, SAMPLES)
+    assert read_samples(tmp_path / name) == SAMPLES
+    assert [path.name for path in (tmp_path / "samples").iterdir()] == [Path(name).name]
+
+
+def test_a_folder_that_cannot_be_written_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "samples").write_text("a file where the folder should be")
+    with pytest.raises(StoreError, match="were not written"):
+        write_samples(tmp_path, samples_name("ab" * 32, 0), SAMPLES)
