@@ -1,11 +1,11 @@
 """The tree of errors. Only the CLI turns one into an exit code; only `trial.py` turns a `TrialFault` into a record.
 
-    DsabenchError
-    ├── InputError        the user's input is wrong: one line, exit 2
-    │   ├── ConfigError   a YAML file: file, line, key, what is allowed, nearest match
-    │   └── BusyError     somebody else holds the results folder
-    ├── TrialFault        a runtime or a measurement failed: becomes a `Failed` record, exit 3 where nothing else came out
-    └── StoreError        the journal cannot be written or read (disk full, permission): exit 3
+DsabenchError
+├── InputError        the user's input is wrong: one line, exit 2
+│   ├── ConfigError   a YAML file: file, line, key, what is allowed, nearest match
+│   └── BusyError     somebody else holds the results folder
+├── TrialFault        a runtime or a measurement failed: becomes a `Failed` record, exit 3 where nothing else came out
+└── StoreError        the journal cannot be written or read (disk full, permission): exit 3
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dsabench.errors import StoreError, TrialFault
+from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.load.generate import Run, generate, warm_up
 from dsabench.load.summarise import summarise
 from dsabench.load.target import Target
@@ -60,6 +60,8 @@ class Bench:
     journal: Journal
     folder: Path
     server_cores: tuple[int, ...] = ()
+    held_fds: tuple[int, ...] = ()
+    """Locks that must last until a server is gone, even when this process is killed."""
     ready_timeout_s: float = 1800.0
     watch: Watch = field(default_factory=Watch)
 
@@ -71,6 +73,7 @@ async def run_boot(bench: Bench, errands: Sequence[Errand]) -> tuple[Record, ...
     errand it died in; what follows is left for another boot. Returns the records written.
 
     Raises:
+        InputError: the workload does not fit the server (no vocabulary size, no data file).
         TrialFault: kind `not_gone`: something of the server is still there, so nothing after it can be trusted.
         StoreError: a record could not be written.
 
@@ -78,6 +81,8 @@ async def run_boot(bench: Bench, errands: Sequence[Errand]) -> tuple[Record, ...
     log = _Log(bench)
     boot = str(uuid.uuid4())
     place = Place(
+        boot=boot,
+        held_fds=bench.held_fds,
         folder=bench.folder / "boots" / boot[:8],
         cores=bench.server_cores,
         ready_timeout_s=bench.ready_timeout_s,
@@ -95,7 +100,7 @@ async def run_boot(bench: Bench, errands: Sequence[Errand]) -> tuple[Record, ...
         if fault.kind == "not_gone":
             raise
         for errand in errands[len(log.records) :]:
-            log.write(errand, _failed(fault), boot, started=_Clock())
+            log.write(errand, _failed(fault), boot, _Clock())
     return tuple(log.records)
 
 
@@ -124,7 +129,7 @@ class _Log:
         record = Record(
             id=errand.trial.id,
             occasion=errand.occasion,
-            boot=boot if server is None else server.boot,
+            boot=boot,
             study=self.bench.study,
             round=errand.round,
             phase=errand.phase,
@@ -147,7 +152,7 @@ async def _record_one(log: _Log, server: Server, errand: Errand) -> None:
     started = _Clock()
     try:
         outcome: Outcome = await _measure(log.bench, server, errand)
-    except StoreError:
+    except (StoreError, InputError):
         raise
     except TrialFault as fault:
         outcome = _failed(fault)
@@ -167,11 +172,21 @@ async def _measure(bench: Bench, server: Server, errand: Errand) -> Measured:
 
 async def _load(bench: Bench, server: Server, trial: Trial) -> Run:
     """Flush, warm up, flush again so that no prompt of the measurement is cached, measure."""
-    target = Target.of_server(server.base_url, await server.info())
+    target = _target(server, trial)
     await server.flush()
     await warm_up(target, trial.workload)
     await server.flush()
     return await generate(target, trial.workload, on_progress=bench.watch.on_requests)
+
+
+def _target(server: Server, trial: Trial) -> Target:
+    """Where the load goes. What a server does not say of its vocabulary stays unknown."""
+    own = server.resolved.get("reference")
+    target = Target(base_url=server.base_url, model=trial.runtime.model)
+    match own:
+        case {"vocab_size": int(vocab_size)}:
+            return replace(target, vocab_size=vocab_size, tokenizer="bytes")
+    return target
 
 
 _DEATH_LAG_S = 2.0

@@ -13,12 +13,12 @@ _SCORES = 1 << 20
 
 
 def mha(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float) -> torch.Tensor:
-    """q [H, T, E], k [H, L, E], v [H, L, F], all of one dtype → [H, T, F]: prefix and new tokens in one shot."""
+    """Take q [H, T, E], k [H, L, E], v [H, L, F], all of one dtype → [H, T, F]: prefix and new tokens in one shot."""
     heads, tokens, _ = q.shape
     length = k.shape[1]
     first = length - tokens
     out = torch.empty(heads, tokens, v.shape[2], dtype=q.dtype, device=q.device)
-    block = max(16, min(256, _SCORES // (heads * length)))
+    block = max(64, min(256, _SCORES // (heads * length)))
     future = torch.ones(block, block, dtype=torch.bool, device=q.device).triu_(1)
     transposed, q = k.transpose(1, 2), q * scale
     for start in range(0, tokens, block):
@@ -31,7 +31,7 @@ def mha(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float) -> t
 
 
 def mla(q: torch.Tensor, rows: torch.Tensor, *, latent: int, scale: float) -> torch.Tensor:
-    """q [T, H, D] (latent and rope part), rows [L, D] → [T, H, C] in latent space: what sparse attention must equal
+    """Take q [T, H, D] (latent and rope part), rows [L, D] → [T, H, C] in latent space: what sparse attention must equal
     where it selects every token.
     """
     keys = rows.to(q.dtype).unsqueeze(0).expand(q.shape[1], -1, -1)

@@ -13,7 +13,7 @@ import torch
 
 
 def logits(q: torch.Tensor, weights: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """q [T, I, E], weights [T, I] float32, keys [L, E] → logits [T, L] float32.
+    """Take q [T, I, E], weights [T, I] float32, keys [L, E] → logits [T, L] float32.
 
     Accumulates head by head: the [T, I, L] products would not stay in cache, nor fit for a long prefix.
     """
@@ -26,6 +26,6 @@ def logits(q: torch.Tensor, weights: torch.Tensor, keys: torch.Tensor) -> torch.
 
 
 def batched_logits(q: torch.Tensor, weights: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """q [B, I, E], weights [B, I] float32, keys [B, L, E] → logits [B, L] float32."""
+    """Take q [B, I, E], weights [B, I] float32, keys [B, L, E] → logits [B, L] float32."""
     products = torch.bmm(q, keys.transpose(1, 2)).relu_()
     return torch.bmm(weights.unsqueeze(1), products.float()).squeeze(1)

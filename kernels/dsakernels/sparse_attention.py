@@ -9,6 +9,7 @@ The two functions differ in where an fp8 cache is dequantised. `flashmla_sparse`
 (the caller dequantises the whole prefix once, `kv_layout.unpack`); `flashmla_kv` gathers packed rows and dequantises
 only those, once for each query that selects them. The first wins where many queries share one prefix, the second
 where the prefix is long against the queries. Products leave the matrix units in q's dtype, softmax sums in float32.
+A -1 reads row 0 with weight 0, so row 0 must be finite.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _GATHERED_VALUES = 1 << 20
 def flashmla_sparse(
     q: torch.Tensor, rows: torch.Tensor, indices: torch.Tensor, *, latent: int, scale: float
 ) -> torch.Tensor:
-    """q [T, H, D], rows [N, D] bfloat16 or float32, indices [T, K] into rows → [T, H, C] in q's dtype."""
+    """Take q [T, H, D], rows [N, D] bfloat16 or float32, indices [T, K] into rows → [T, H, C] in q's dtype."""
 
     def gather(flat: torch.Tensor) -> torch.Tensor:
         return rows.index_select(0, flat).to(q.dtype)
@@ -37,7 +38,7 @@ def flashmla_sparse(
 def flashmla_kv(
     q: torch.Tensor, packed: torch.Tensor, indices: torch.Tensor, *, layout: PackedLayout, scale: float
 ) -> torch.Tensor:
-    """q [T, H, D], packed [N, row_bytes] uint8, indices [T, K] into packed → [T, H, C] in q's dtype."""
+    """Take q [T, H, D], packed [N, row_bytes] uint8, indices [T, K] into packed → [T, H, C] in q's dtype."""
 
     def gather(flat: torch.Tensor) -> torch.Tensor:
         return unpack(packed.index_select(0, flat), layout, q.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -36,7 +36,11 @@ def say_record(record: Record, metric: str) -> str:
     outcome, name = record.outcome, record.trial.workload.name
     if isinstance(outcome, Failed):
         return f"{name}: FAILED in {outcome.stage}: {outcome.fault}: {outcome.message.splitlines()[0][:160]}"
-    shown = [f"{key} {found.value:.4g}" for key in (metric, "ttft_ms.p50", "itl_ms.p50") if (found := outcome.metrics.get(key))]
+    shown = [
+        f"{key} {found.value:.4g}"
+        for key in (metric, "ttft_ms.p50", "itl_ms.p50")
+        if (found := outcome.metrics.get(key))
+    ]
     return f"{name}: {', '.join(shown)} ({record.duration_s:.1f} s)"
 
 
@@ -55,7 +59,7 @@ class PlainProgress:
     forecast: Forecast
     started_s: float = field(default_factory=time.monotonic)
 
-    def __enter__(self) -> PlainProgress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,7 +104,7 @@ class LiveProgress:
         self._boots = self._progress.add_task("boots", total=None)
         self._requests = self._progress.add_task("", total=None, visible=False)
 
-    def __enter__(self) -> LiveProgress:
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
@@ -132,7 +136,9 @@ class LiveProgress:
 
     def _trial(self, errand: Errand) -> None:
         workload = errand.trial.workload
-        self._progress.reset(self._requests, total=workload.num_prompts, description=escape(workload.name), visible=True)
+        self._progress.reset(
+            self._requests, total=workload.num_prompts, description=escape(workload.name), visible=True
+        )
 
     def _record(self, record: Record) -> None:
         style = "red" if isinstance(record.outcome, Failed) else None

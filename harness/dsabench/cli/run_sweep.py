@@ -93,7 +93,7 @@ async def _run(request: Request, config: SweepConfig, journal: Journal, notes: C
         ledger = Ledger(config, environment.fingerprint, journal.read().records)
         purse = Purse(config.budget, ledger, round_)
         result = await _measure(_Lab(config, runtime, environment, journal, ledger, purse), notes)
-    return _finish(request, config, journal, result, ledger)
+    return _finish(request, config, journal, result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +119,14 @@ async def _measure(lab: _Lab, notes: Console) -> Result:
                 journal=lab.journal,
                 folder=lab.journal.path.parent,
                 server_cores=cores.server,
+                held_fds=cores.fds,
                 ready_timeout_s=lab.config.runtime.ready_timeout_s,
                 watch=progress.watch(),
             )
             return await Sweep(lab.config, bench, lab.ledger, lab.purse, progress.step).run()
 
 
-def _finish(request: Request, config: SweepConfig, journal: Journal, result: Result, ledger: Ledger) -> int:
+def _finish(request: Request, config: SweepConfig, journal: Journal, result: Result) -> int:
     plot = draw_sweep(config, result, journal.path.parent)
     if request.as_json:
         print(result_json(config, journal.path, result, plot))
@@ -133,5 +134,4 @@ def _finish(request: Request, config: SweepConfig, journal: Journal, result: Res
         print_result(Console(), config, journal.path, result, plot)
     if result.measured_now == 0 and not request.as_json:
         print(f"Nothing to do: everything is measured. Measure it once more: {request.resume_command()} --again")
-    del ledger
     return 0 if any(record.outcome.kind != "failed" for record in result.records) else 3

@@ -14,7 +14,9 @@ def sweep(
     max_trials: Annotated[int | None, typer.Option(min=1, help="Trials of the search, at most.")] = None,
     max_boots: Annotated[int | None, typer.Option(min=1, help="Boots in all, at most.")] = None,
     budget: Annotated[str | None, typer.Option(help="Time for this run: 90s, 30m, 1h30m.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and its estimated time; start nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and its estimated time; start nothing.")
+    ] = False,
     again: Annotated[bool, typer.Option("--again", help="Measure everything once more, as new occasions.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object on stdout; progress on stderr.")] = False,
 ) -> None:

@@ -1,0 +1,1 @@
+"""YAML files → frozen specs, with every mistake named by file, line and key."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import median
 from time import perf_counter
 
 import numpy as np
@@ -86,7 +87,9 @@ async def generate(target: Target, workload: Workload, *, on_progress: Callable[
     samples = await asyncio.to_thread(_samples, prompts, deliveries, start_s)
     _check(samples, stage="load", failed_share_max=FAILED_SHARE_MAX)
     duration_s = max(sample.done_s for sample in samples) - samples[0].scheduled_s
-    return Run(samples, started_at, duration_s, watch.health([delivery.late_s for delivery in deliveries]))
+    request_s = median(sample.done_s - sample.sent_s for sample in samples)
+    health = watch.health([delivery.late_s for delivery in deliveries], request_s)
+    return Run(samples, started_at, duration_s, health)
 
 
 def _poster(transport: Transport, target: Target, prompts: Sequence[Prompt]) -> Post:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import perf_counter, process_time
@@ -19,7 +19,9 @@ LAG_P90_MS_MAX = 50.0
 """A tenth of all times stamped later than this. Preemption on a busy two-core machine stays below: it delays single
 wake-ups by a few scheduler slices, and a CPU quota's pauses (up to 100 ms) hit fewer than one in ten."""
 SEND_LAG_P90_MS_MAX = 50.0
-"""A tenth of the requests left later than this after they could."""
+SEND_LAG_SHARE_MAX = 0.1
+"""A tenth of the requests left later than this after they could, and later than this share of a request's time: a
+burst of a thousand requests takes longer to write, and that is nothing beside answers of seconds."""
 LAG_P99_MS_WARN = 20.0
 """From here on a p99 of the client's own lag is worth a warning beside the numbers."""
 
@@ -63,8 +65,8 @@ class Watch:
         """End the window."""
         self._wall_s, self._cpu_s = perf_counter() - self._started_s, process_time() - self._cpu_started_s
 
-    def health(self, late_s: list[float]) -> ClientHealth:
-        """Sum up, together with how late each request left."""
+    def health(self, late_s: Sequence[float], request_s: float) -> ClientHealth:
+        """Sum up, together with how late each request left and what a request typically takes."""
         p50, p90, p99, worst = np.percentile(self._lags_s or [0.0], [50, 90, 99, 100]) * 1e3
         send_p90, send_worst = np.percentile(late_s or [0.0], [90, 100]) * 1e3
         share = self._cpu_s / self._wall_s
@@ -75,7 +77,11 @@ class Watch:
             float(p99),
             float(worst),
             float(send_worst),
-            _saturation(share if self._wall_s >= CPU_WINDOW_S else 0.0, float(p90), float(send_p90)),
+            _saturation(
+                share if self._wall_s >= CPU_WINDOW_S else 0.0,
+                float(p90),
+                float(send_p90) if send_p90 > SEND_LAG_SHARE_MAX * request_s * 1e3 else 0.0,
+            ),
         )
 
 

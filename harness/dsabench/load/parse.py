@@ -17,14 +17,13 @@ _MESSAGE_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One parsed stream. `error` starts with its class:
+    """One parsed stream; `error` starts with one of the classes below.
 
     - `server: …` an error object inside the stream
     - `abort: …` the server gave the request up
     - `garbage: …` a frame that is no JSON, or lacks the counts
     - `cut: …` the stream ended before the answer did
     - `empty: …` the answer has no token
-
     """
 
     frames: tuple[Frame, ...] = ()
@@ -111,11 +110,11 @@ def _counts(data: bytes) -> _Counts:
     )
 
 
-def _int(value: JsonValue) -> int | None:
+def _int(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _float(value: JsonValue) -> float | None:
+def _float(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 

@@ -11,7 +11,7 @@ from dsabench.model.runtime import Environment
 from dsabench.model.trial import Trial
 from dsabench.model.value import FrozenMap, Value
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 # 1: first schema. A later version reads all earlier ones; tests/golden holds a journal of each.
 
 Phase = Literal["search", "confirm", "gate"]

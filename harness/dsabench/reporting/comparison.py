@@ -10,7 +10,11 @@ from dsabench.model.metrics import METRICS
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
-from dsabench.stats.compare import BootValue, compare, correct
+from dsabench.stats.compare import correct
+from dsabench.stats.contrast import BootValue, Contrast, Question, contrast
+
+EQUIVALENCE = 0.01
+"""A difference of 1 % or less is none; a family's interval inside it is `no difference`."""
 
 DEFAULT_METRICS = ("output_throughput_tok_s", "ttft_ms.p50", "ttft_ms.p99", "tpot_ms.p50", "itl_ms.p50", "itl_ms.p99")
 
@@ -47,15 +51,16 @@ def compare_sides(base: Side, candidate: Side, metrics: Sequence[str], *, across
 
     """
     _check_environments(base, candidate, across=across)
-    verdicts = [
-        _judge(pair, metric)
+    asked = [
+        (pair, metric)
         for pair in match(base, candidate)
         for metric in metrics
         if _values(pair.base, metric) and _values(pair.candidate, metric)
     ]
-    if not verdicts:
+    if not asked:
         raise InputError(f"{base.name} and {candidate.name} share none of the metrics {', '.join(metrics)}")
-    return tuple(correct(verdicts))
+    verdicts = correct([_contrast(pair, metric) for pair, metric in asked])
+    return tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, asked, strict=True))
 
 
 def match(base: Side, candidate: Side) -> list[Pair]:
@@ -83,16 +88,9 @@ def match(base: Side, candidate: Side) -> list[Pair]:
     return pairs
 
 
-def _judge(pair: Pair, metric: str) -> Verdict:
-    verdict = compare(
-        metric,
-        pair.workload,
-        _values(pair.base, metric),
-        _values(pair.candidate, metric),
-        direction=METRICS[metric].direction,
-        paired=_took_turns(pair),
-    )
-    return verdict.model_copy(update={"trial": pair.trial})
+def _contrast(pair: Pair, metric: str) -> Contrast:
+    question = Question(metric, pair.workload, METRICS[metric].direction, _took_turns(pair), EQUIVALENCE)
+    return contrast(question, _values(pair.base, metric), _values(pair.candidate, metric))
 
 
 def _values(records: Sequence[Record], metric: str) -> list[BootValue]:
@@ -105,7 +103,11 @@ def _values(records: Sequence[Record], metric: str) -> list[BootValue]:
 
 def _took_turns(pair: Pair) -> bool:
     """Whether the boots alternate in time, one of each side in every two: only then is pairing them meaningful."""
-    boots = {record.boot: (record.started_at, side) for side, records in enumerate((pair.base, pair.candidate)) for record in records}
+    boots = {
+        record.boot: (record.started_at, side)
+        for side, records in enumerate((pair.base, pair.candidate))
+        for record in records
+    }
     sides = [side for _, side in sorted(boots.values())]
     return len(sides) % 2 == 0 and all({sides[i], sides[i + 1]} == {0, 1} for i in range(0, len(sides), 2))
 

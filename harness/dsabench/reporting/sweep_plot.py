@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import StoreError
@@ -36,7 +36,12 @@ def draw_sweep(config: SweepConfig, result: Result, folder: Path) -> Path | None
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     rows = max(len(shown), len(result.verdicts), 3)
-    style = {"svg.hashsalt": "dsabench", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    style: dict[Any, Any] = {
+        "svg.hashsalt": "dsabench",
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
     with rc_context(style):
         figure = Figure(figsize=(13 if result.verdicts else 8, 1.7 + 0.42 * rows), layout="constrained")
         panels = figure.subplots(1, 2 if result.verdicts else 1, squeeze=False, width_ratios=None)[0]
@@ -70,7 +75,7 @@ def _draw_settings(axes: Axes, config: SweepConfig, result: Result, shown: list[
         axes.scatter([], [], color=colour, label=workload.name)
     axes.scatter([], [], marker="|", color="black", label="confirmation boots")
     axes.set_yticks(range(len(ordered)), [candidate.label.replace(" ", "\n", 1) for candidate in ordered])
-    axes.set_xlabel(f"{metric} ({METRICS[metric].direction} is better)")
+    axes.set_xlabel(f"{metric} ({METRICS[metric].better} is better)")
     axes.set_xlim(left=0)
     axes.grid(axis="x", alpha=0.3)
     axes.legend(fontsize=8, loc="lower left", frameon=False)

@@ -1,0 +1,1 @@
+"""Servers to measure: how they are started, watched, asked and taken down."""

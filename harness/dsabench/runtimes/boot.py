@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pydantic import JsonValue
 
 from dsabench.errors import TrialFault
 from dsabench.runtimes.endpoint import Endpoint
+from dsabench.runtimes.faults import fault_of_start
 from dsabench.runtimes.ports import HOST, PortLease
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.readiness import wait_ready
@@ -107,13 +107,12 @@ def _command(recipe: Recipe, place: Place, lease: PortLease) -> Command:
     try:
         place.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        full = "disk_full" if error.errno in DISK_FULL else "missing_file"
-        raise TrialFault(full, f"{place.folder}: {error.strerror}", stage="boot") from error
+        raise fault_of_start("folder", error.errno or 0, str(place.folder)) from error
     return Command(
         argv=recipe.argv(lease.port),
         cwd=place.folder,
         log=place.folder / LOG_NAME,
-        boot=str(uuid.uuid4()),
+        boot=place.boot,
         env=recipe.env,
         cores=place.cores,
         stop_timeout_s=place.stop_timeout_s,

@@ -22,6 +22,7 @@ class Endpoint:
     """A base URL and what is asked of it."""
 
     base_url: str
+    """Without a slash at its end."""
 
     async def info(self, stage: Stage, paths: tuple[str, ...] = ("/server_info",)) -> Mapping[str, JsonValue]:
         """The JSON object at the first of these paths that exists.
@@ -69,9 +70,11 @@ class Endpoint:
 
     async def _request(self, method: str, path: str, timeout_s: float) -> tuple[int, str]:
         timeout = aiohttp.ClientTimeout(total=timeout_s)
-        url = self.base_url.rstrip("/") + path
         # A session per question: they are rare, and none must keep a connection open through a measurement.
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.request(method, url) as response:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.request(method, self.base_url + path) as response,
+        ):
             return response.status, await response.text(errors="replace")
 
 

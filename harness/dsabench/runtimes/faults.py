@@ -14,11 +14,24 @@ from dsabench.model.outcome import FaultKind, Stage
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 """Signals that a program does not send itself when it crashes."""
 _SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
-    ("out_of_memory", re.compile(r"out of memory|OutOfMemory|not enough memory|allocate memory|MemoryError", re.IGNORECASE)),
+    (
+        "out_of_memory",
+        re.compile(r"out of memory|OutOfMemory|not enough memory|allocate memory|MemoryError", re.IGNORECASE),
+    ),
     ("port_in_use", re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)),
     ("disk_full", re.compile(r"no space left on device|ENOSPC|disk quota exceeded", re.IGNORECASE)),
-    ("missing_file", re.compile(r"no such file or directory|can't open file|No module named|FileNotFoundError", re.IGNORECASE)),
+    (
+        "missing_file",
+        re.compile(r"no such file or directory|can't open file|No module named|FileNotFoundError", re.IGNORECASE),
+    ),
 )
+_STEPS = {
+    "folder": "cannot make {}",
+    "cwd": "cannot enter the server's working directory",
+    "log": "cannot write the server's log",
+    "cores": "cannot pin the server to its cores",
+    "exec": "cannot run {}",
+}
 _ERROR_LINE = re.compile(r"\berror: ", re.IGNORECASE)
 
 
@@ -30,6 +43,8 @@ class Ending:
     signal: int | None = None
     oom_killed: bool = False
     """The kernel counted an out-of-memory kill in this program's lifetime."""
+    complaint: str = ""
+    """The keeper's own last words, where it failed instead of being killed."""
 
 
 def fault_of_ending(ending: Ending, log_tail: str, stage: Stage) -> TrialFault:
@@ -38,22 +53,21 @@ def fault_of_ending(ending: Ending, log_tail: str, stage: Stage) -> TrialFault:
     return TrialFault(kind, message, stage=stage, log_tail=log_tail, transient=kind in {"killed", "port_in_use"})
 
 
-def fault_of_start(step: str, number: int, program: str) -> TrialFault:
-    """A program that could not even be started: `step` and errno are the keeper's."""
+def fault_of_start(step: str, number: int, subject: str) -> TrialFault:
+    """A program that could not even be started: `step` and errno are the keeper's, `subject` is a path or a program."""
     reason = os.strerror(number)
-    if step == "log":
-        kind: FaultKind = "disk_full" if number in {errno.ENOSPC, errno.EDQUOT} else "missing_file"
-        return TrialFault(kind, f"cannot write the server's log: {reason}", stage="boot")
-    if step == "cores":
-        return TrialFault("illegal_config", f"cannot pin the server to its cores: {reason}", stage="boot")
-    if step == "cwd":
-        return TrialFault("missing_file", f"cannot enter the server's working directory: {reason}", stage="boot")
-    return TrialFault("missing_file", f"cannot run {program}: {reason}", stage="boot")
+    kind: FaultKind = "missing_file"
+    if number in {errno.ENOSPC, errno.EDQUOT}:
+        kind = "disk_full"
+    elif step == "cores":
+        kind = "illegal_config"
+    return TrialFault(kind, f"{_STEPS[step].format(subject)}: {reason}", stage="boot")
 
 
 def _diagnose(ending: Ending, log_tail: str) -> tuple[FaultKind, str]:
     if ending.code is None and ending.signal is None:
-        return "killed", "its keeper was killed from outside"
+        failed: tuple[FaultKind, str] = ("internal", f"its keeper failed: {ending.complaint}")
+        return failed if ending.complaint else ("killed", "its keeper was killed from outside")
     sign = _sign(log_tail)
     last = _last_line(log_tail)
     said = f": {last}" if last else ""
@@ -69,7 +83,9 @@ def _diagnose(ending: Ending, log_tail: str) -> tuple[FaultKind, str]:
     return "killed", f"killed from outside by {number.name}"
 
 
-def _diagnose_code(code: int | None, sign: tuple[FaultKind, str] | None, log_tail: str, said: str) -> tuple[FaultKind, str]:
+def _diagnose_code(
+    code: int | None, sign: tuple[FaultKind, str] | None, log_tail: str, said: str
+) -> tuple[FaultKind, str]:
     """A program that refuses its arguments exits with 2, but so does an interpreter that does not find its script."""
     if sign and (code != 2 or sign[0] == "missing_file"):
         return sign

@@ -13,7 +13,7 @@ class Launch:
 
     python: Path | None = None
     """Interpreter of the runtime; None takes the one that runs dsabench."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Variables for the runtime's processes; those of the spec win over them."""
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables for the runtime's processes; those of the spec win over them. May hold secrets."""
     base_url: str | None = None
     """Only for `external`."""

@@ -8,7 +8,9 @@ from pathlib import Path
 
 MAX_LINES = 40
 MAX_BYTES = 8192
-_SECRET_NAME = re.compile(r"(^|_)(TOKEN|(API|ACCESS)?KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)S?(_|$)", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"(^|_)(TOKEN|(API|ACCESS)?KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)S?(_|$)", re.IGNORECASE
+)
 _PLAIN_VALUE = re.compile(r"(true|false|none|null|auto|yes|no|on|off|-?\d{1,5})?", re.IGNORECASE)
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 

@@ -32,14 +32,14 @@ class PortLease:
     """Holds the lock; hand it to the keeper, so that the port stays ours as long as the server lives."""
 
     async def __aenter__(self) -> Self:
-        folder = lock_folder()
         for port in _candidates():
-            fd = try_lock(folder / f"port-{port}.lock")
+            fd = try_lock(_lock_file(port))
             if fd is None:
                 continue
             if is_free(port):
                 self.port, self.fd = port, fd
                 return self
+            _lock_file(port).unlink(missing_ok=True)
             os.close(fd)
         raise TrialFault("port_in_use", f"no free port on {HOST}", stage="boot", transient=True)
 
@@ -48,6 +48,7 @@ class PortLease:
     ) -> None:
         try:
             await self._prove_free(error)
+            _lock_file(self.port).unlink(missing_ok=True)
         finally:
             os.close(self.fd)
 
@@ -61,6 +62,10 @@ class PortLease:
                 error.add_note(str(fault))
                 return
             await asyncio.sleep(0.05)
+
+
+def _lock_file(port: int) -> Path:
+    return lock_folder() / f"port-{port}.lock"
 
 
 def is_free(port: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ class Place:
     """From TERM to KILL."""
     on_progress: Callable[[str], None] = field(default=lambda _: None)
     """Told in a few words what the boot is doing."""
+    boot: str = field(default_factory=lambda: str(uuid.uuid4()))
+    """Names the boot; its processes carry it in their environment."""
 
 
 class Server(Protocol):
@@ -35,7 +38,7 @@ class Server(Protocol):
 
     @property
     def boot(self) -> str:
-        """uuid of this process."""
+        """The place's `boot`: one uuid for one server process."""
 
     @property
     def base_url(self) -> str:

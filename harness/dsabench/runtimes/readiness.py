@@ -27,9 +27,7 @@ async def wait_ready(process: Process, endpoint: Endpoint, path: str, place: Pla
     ready = asyncio.create_task(watch.ready())
     died = asyncio.create_task(process.died("boot"))
     try:
-        done, _ = await asyncio.wait(
-            {ready, died}, timeout=place.ready_timeout_s, return_when=asyncio.FIRST_COMPLETED
-        )
+        done, _ = await asyncio.wait({ready, died}, timeout=place.ready_timeout_s, return_when=asyncio.FIRST_COMPLETED)
         for task in (died, ready):  # a dead server cannot be ready: another program answered
             if task in done:
                 return task.result()

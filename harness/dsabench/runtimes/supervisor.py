@@ -80,11 +80,12 @@ class Process:
         try:
             await self._send(_job(command))
             fault = await asyncio.shield(self._started)
-            if fault is not None:
-                raise fault
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
+        if fault is not None:
+            await self.__aexit__(type(fault), fault, None)
+            raise fault
         return self
 
     async def __aexit__(
@@ -93,7 +94,9 @@ class Process:
         left = await self._stop()
         if left:
             pids = ", ".join(map(str, left))
-            fault = TrialFault("not_gone", f"survived SIGKILL: {pids}", stage="stop", log_tail=self.log_tail())
+            fault = TrialFault(
+                "not_gone", f"still there after the stop: process {pids}", stage="stop", log_tail=self.log_tail()
+            )
             if error is None:
                 raise fault
             error.add_note(str(fault))
@@ -144,16 +147,19 @@ class Process:
 
     async def _listen(self) -> None:
         """Take in what the keeper tells, to its end."""
+        complaint = ""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._keeper.stdout)
         try:
             async for line in reader:
-                with suppress(json.JSONDecodeError):
+                try:
                     self._hear(json.loads(line))
+                except json.JSONDecodeError:  # the end of a traceback
+                    complaint = line.decode(errors="replace").strip()
         finally:
             pipe.close()
-        self._settle(Ending())
+        self._settle(Ending(complaint=complaint))
 
     def _hear(self, event: dict[str, object]) -> None:
         match event:
@@ -187,7 +193,7 @@ def _spawn_keeper(command: Command) -> subprocess.Popen[bytes]:
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
         pass_fds=command.held_fds,
         start_new_session=True,
     )

@@ -72,7 +72,10 @@ class Purse:
         confirm_boots = 2 * self.budget.confirm_boots
         if self.trials_left() == 0:
             return f"{self.budget.max_trials} trials are measured (max_trials)"
-        if self.budget.max_boots is not None and self.ledger.boots(self.round) + 1 + confirm_boots > self.budget.max_boots:
+        if (
+            self.budget.max_boots is not None
+            and self.ledger.boots(self.round) + 1 + confirm_boots > self.budget.max_boots
+        ):
             kept = f", {confirm_boots} of them kept for the confirmation" if confirm_boots else ""
             return f"{self.budget.max_boots} boots are the limit (max_boots){kept}"
         cost = costs(self.ledger)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dsabench.search.budget import Costs, Purse, costs
-from dsabench.search.space import count
+from dsabench.search.space import base_assignment, count
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +61,6 @@ class Forecast:
 
 def make_forecast(purse: Purse) -> Forecast:
     """Count the space once; counting stops at a million."""
-    config = purse.ledger.config
-    return Forecast(purse, count(config.space, config.default.knobs))
+    space, base = purse.ledger.config.space, purse.ledger.config.default.knobs
+    outside = base_assignment(space, base) is None
+    return Forecast(purse, count(space, base) + outside)

@@ -8,7 +8,11 @@ from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.verdict import Verdict
 from dsabench.search.ledger import Ledger
-from dsabench.stats.compare import BootValue, compare, correct
+from dsabench.stats.compare import correct
+from dsabench.stats.contrast import BootValue, Question, contrast
+
+EQUIVALENCE = 0.01
+"""A difference of 1 % or less matters to nobody's choice of a default."""
 
 
 def judge(ledger: Ledger, best: RuntimeSpec, round_: int) -> tuple[Verdict, ...]:
@@ -17,19 +21,16 @@ def judge(ledger: Ledger, best: RuntimeSpec, round_: int) -> tuple[Verdict, ...]
     base = ledger.of_setting(config.default, "confirm", round_)
     candidate = ledger.of_setting(best, "confirm", round_)
     metrics = dict.fromkeys([config.objective.metric, *(bound.metric for bound in config.objective.constraints)])
-    verdicts = [
-        compare(
-            metric,
-            workload.name,
+    family = [
+        contrast(
+            Question(metric, workload.name, METRICS[metric].direction, paired=True, equivalence=EQUIVALENCE),
             boot_values(base[workload.name], metric),
             boot_values(candidate[workload.name], metric),
-            direction=METRICS[metric].direction,
-            paired=True,
         )
         for workload in config.workloads
         for metric in metrics
     ]
-    return tuple(correct(verdicts))
+    return correct(family)
 
 
 def boot_values(records: tuple[Record, ...], metric: str) -> list[BootValue]:

@@ -11,7 +11,14 @@ from dsabench.model.verdict import Verdict
 from dsabench.search.budget import Purse
 from dsabench.search.judge import judge
 from dsabench.search.ledger import Ledger
-from dsabench.search.plan import Candidate, Step, candidates, challenger, next_confirm_step, next_search_step
+from dsabench.search.plan import (
+    Candidate,
+    Step,
+    candidates,
+    challenger,
+    next_confirm_step,
+    next_search_step,
+)
 from dsabench.search.proposers import Proposer, make_proposer
 from dsabench.trial import Bench, run_boot
 

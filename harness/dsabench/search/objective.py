@@ -77,5 +77,7 @@ def _excess(bound: Bound, outcome: Measured) -> tuple[float, str | None]:
         return 1.0, f"{bound.metric} is absent, so its limit is unproven"
     for limit, over in ((bound.max, 1.0), (bound.min, -1.0)):
         if limit is not None and over * (metric.value - limit) > 0:
-            return abs(metric.value - limit) / max(abs(limit), 1e-9), f"{bound.metric} {metric.value:.4g} is outside {limit:g}"
+            return abs(metric.value - limit) / max(
+                abs(limit), 1e-9
+            ), f"{bound.metric} {metric.value:.4g} is outside {limit:g}"
     return 0.0, None

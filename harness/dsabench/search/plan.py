@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsabench.model.record import Phase
@@ -11,7 +10,8 @@ from dsabench.model.trial import Trial
 from dsabench.model.workload import Workload
 from dsabench.search.ledger import Ledger
 from dsabench.search.objective import Score, better, score
-from dsabench.search.proposers import Observation, Proposer
+from dsabench.search.proposers import Observation, Proposer, make_proposer
+from dsabench.search.space import canonical, is_legal
 from dsabench.trial import Errand
 
 
@@ -50,12 +50,12 @@ def candidates(ledger: Ledger, round_: int) -> list[Candidate]:
     return found
 
 
-def next_search_step(ledger: Ledger, proposer: Proposer, round_: int, trials_left: int | None) -> Step | None:
+def next_search_step(ledger: Ledger, strategy: Proposer, round_: int, trials_left: int | None) -> Step | None:
     """The default first, then what was begun, then what the proposer asks for; None when nothing is left."""
     config = ledger.config
     spec: RuntimeSpec | None = config.default
     if not ledger.missing(config.default, "search", round_):
-        spec = _begun(ledger, round_) or _asked(ledger, proposer, round_)
+        spec = _begun(ledger, round_) or _asked(ledger, strategy, round_)
     if spec is None or trials_left == 0:
         return None
     missing = ledger.missing(spec, "search", round_)[:trials_left]
@@ -92,15 +92,19 @@ def describe(ledger: Ledger, spec: RuntimeSpec) -> str:
 
 def history(ledger: Ledger, round_: int) -> list[Observation]:
     """What the proposer may know: every completely searched setting, in the order measured."""
-    axes = {axis.name for axis in ledger.config.space.axes}
-    return [
-        Observation(
-            {name: value for name, value in one.spec.knobs.items() if name in axes},
-            one.score.value,
-            one.score.violation,
-        )
-        for one in candidates(ledger, round_)
-    ]
+    observed = [_observe(ledger, one.spec, one.score) for one in candidates(ledger, round_)]
+    return [observation for observation in observed if observation is not None]
+
+
+def _observe(ledger: Ledger, spec: RuntimeSpec, score_: Score | None) -> Observation | None:
+    """A setting as proposers see it; None for a default that lies outside the space."""
+    config, base = ledger.config, ledger.config.default.knobs
+    assignment = canonical(config.space, base, spec.knobs)
+    if not is_legal(config.space, base, assignment):
+        return None
+    if score_ is None or score_.value is None:
+        return Observation(assignment, None)
+    return Observation(assignment, score_.value, score_.violation)
 
 
 def _begun(ledger: Ledger, round_: int) -> RuntimeSpec | None:
@@ -112,9 +116,8 @@ def _begun(ledger: Ledger, round_: int) -> RuntimeSpec | None:
     return None
 
 
-def _asked(ledger: Ledger, proposer: Proposer, round_: int) -> RuntimeSpec | None:
-    known: Sequence[Observation] = history(ledger, round_)
-    assignment = proposer.ask(known)
+def _asked(ledger: Ledger, strategy: Proposer, round_: int) -> RuntimeSpec | None:
+    assignment = strategy.ask(history(ledger, round_))
     return None if assignment is None else ledger.config.spec(assignment)
 
 
@@ -125,15 +128,15 @@ def foresee(ledger: Ledger, round_: int, boots: int) -> list[tuple[str, RuntimeS
     config = ledger.config
     specs = [config.default, *(one.spec for one in candidates(ledger, round_))]
     if config.proposer.kind != "tpe":
-        proposer = make_proposer(config)
+        strategy = make_proposer(config)
         known = history(ledger, round_)
-        if not known:
-            known = [Observation(on_axes(ledger, config.default), None, 0.0)]
+        if not known and (default := _observe(ledger, config.default, None)) is not None:
+            known = [default]
         while len(dict.fromkeys(spec.id for spec in specs)) < boots:
-            assignment = proposer.ask(known)
+            assignment = strategy.ask(known)
             if assignment is None:
                 break
             specs.append(config.spec(assignment))
-            known = [*known, Observation(assignment, None, 0.0)]
+            known = [*known, Observation(assignment, None)]
     unique = {spec.id: spec for spec in specs}
     return [(describe(ledger, spec), spec) for spec in list(unique.values())[:boots]]

@@ -88,7 +88,7 @@ def _resample(
         )
         return Interval(float(result.confidence_interval.low), float(result.confidence_interval.high))
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         interval = draw(method)
     return draw("percentile") if np.isnan(interval).any() else interval

@@ -35,8 +35,8 @@ def correct(family: Sequence[Contrast], alpha: float = ALPHA) -> tuple[Verdict, 
     Each interval is drawn at the level at which Holm's procedure judged its comparison, so that it excludes 0 exactly
     where Holm rejects. They are not simultaneous intervals.
     """
-    tested = [i for i, member in enumerate(family) if isinstance(member.answer, Estimate)]
-    levels = dict(zip(tested, holm([p for i in tested if (p := _p(family[i])) is not None], alpha), strict=True))
+    tested = {i: member.answer.p for i, member in enumerate(family) if isinstance(member.answer, Estimate)}
+    levels = dict(zip(tested, holm(tuple(tested.values()), alpha), strict=True))
     return tuple(judge(member, levels.get(i, alpha)) for i, member in enumerate(family))
 
 
@@ -87,10 +87,6 @@ def judge(member: Contrast, alpha: float = ALPHA) -> Verdict:
         reason=f"{reason}; {member.note}" if member.note else reason,
         **sides,
     )
-
-
-def _p(member: Contrast) -> float | None:
-    return member.answer.p if isinstance(member.answer, Estimate) else None
 
 
 def _relative(log_ratio: float) -> float:

@@ -31,7 +31,9 @@ def claim(folder: Path) -> Iterator[None]:
         holder.write_text(str(os.getpid()))
     except Timeout:
         pid = holder.read_text() if holder.is_file() else "unknown"
-        raise BusyError(f"{folder}: another sweep (pid {pid}) writes there: wait for it or name another --results") from None
+        raise BusyError(
+            f"{folder}: another sweep (pid {pid}) writes there: wait for it or name another --results"
+        ) from None
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}") from error
     try:

@@ -197,9 +197,10 @@ def _write_whole(descriptor: int, line: bytes, end: int) -> None:
     """Write all of the line at `end` and sync, or leave the file as it was."""
     try:
         written = os.pwrite(descriptor, line, end)
-        if written < len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(descriptor)
     except OSError:
         os.ftruncate(descriptor, end)
         raise
+    if written < len(line):
+        os.ftruncate(descriptor, end)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

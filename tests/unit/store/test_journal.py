@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from factories import make_failure, make_record, make_spec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dsabench.errors import InputError, StoreError
 from dsabench.store.journal import Journal, find_journals, read_journal
+from factories import make_failure, make_record, make_spec
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -149,7 +149,14 @@ def test_a_writer_killed_at_any_moment_leaves_only_whole_records(tmp_path: Path)
         assert writer.stdout is not None
         writer.stdout.readline()
         deadline = 20 + 30 * attempt
-        while len((tmp_path / "journal.jsonl").read_bytes().splitlines() if start or (tmp_path / "journal.jsonl").exists() else []) < start + deadline:
+        while (
+            len(
+                (tmp_path / "journal.jsonl").read_bytes().splitlines()
+                if start or (tmp_path / "journal.jsonl").exists()
+                else []
+            )
+            < start + deadline
+        ):
             assert writer.poll() is None
         os.kill(writer.pid, signal.SIGKILL)
         writer.wait()

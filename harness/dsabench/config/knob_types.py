@@ -1,0 +1,64 @@
+"""Pydantic types of knob mappings, built from `KNOBS`: each knob has its own type, so that an error names one key.
+
+Validated in JSON mode and strictly: text is no number, 1 is no truth value, 1.0 is no whole number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+from typing_extensions import TypedDict
+
+from dsabench.model.knobs import KNOBS, Knob, KnobValue
+
+
+def _setting(knob: Knob) -> Any:
+    return Literal[knob.choices] if knob.choices else knob.type
+
+
+def _distinct(values: tuple[KnobValue, ...]) -> tuple[KnobValue, ...]:
+    if len({(type(value), value) for value in values}) < len(values):
+        raise ValueError("the same value stands twice")
+    return values
+
+
+def _values(knob: Knob) -> Any:
+    return Annotated[tuple[_setting(knob), ...], Field(min_length=1), AfterValidator(_distinct)]  # type: ignore[misc]
+
+
+@dataclass(frozen=True, slots=True)
+class _PerKnob:
+    """Annotation: a mapping that has every knob as an optional key."""
+
+    title: str
+    form: Literal["value", "values", "conditions"]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        annotations = {knob.name: Annotated[self._of(knob), Field(description=knob.meaning)] for knob in KNOBS.values()}
+        keys = TypedDict(self.title, annotations, total=False)  # type: ignore[misc]
+        keys.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]
+        return core_schema.no_info_after_validator_function(
+            MappingProxyType,
+            handler.generate_schema(keys),
+            serialization=core_schema.plain_serializer_function_ser_schema(dict),
+        )
+
+    def _of(self, knob: Knob) -> Any:
+        if self.form == "conditions":
+            return Annotated[KnobSettings, Field(min_length=1)]
+        return _setting(knob) if self.form == "value" else _values(knob)
+
+
+KnobSettings = Annotated[Mapping[str, KnobValue], _PerKnob("KnobSettings", "value")]
+"""Knob → value."""
+
+KnobAxes = Annotated[Mapping[str, tuple[KnobValue, ...]], _PerKnob("KnobAxes", "values")]
+"""Knob → the values to try."""
+
+KnobConditions = Annotated[Mapping[str, Mapping[str, KnobValue]], _PerKnob("KnobConditions", "conditions")]
+"""Knob → the settings under which its axis is active."""

@@ -1,0 +1,135 @@
+"""A config's name or path → a `SweepConfig`, or every mistake in it and in the sweeps that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dsabench import rooms
+from dsabench.config.document import SweepFile
+from dsabench.config.mistakes import parse_sections
+from dsabench.config.plain import printable
+from dsabench.config.rules import (
+    budget_mistakes,
+    gate_mistakes,
+    objective_mistakes,
+    runtime_mistakes,
+    workload_mistakes,
+)
+from dsabench.config.spaces import Part, join
+from dsabench.config.specs import SweepConfig
+from dsabench.config.yaml_source import Source, read_yaml
+from dsabench.errors import ConfigError, InputError
+from dsabench.model.space import SearchSpace
+
+_RULES: dict[str, Callable[[Source, Any], Iterator[ConfigError]]] = {
+    "runtime": runtime_mistakes,
+    "workloads": workload_mistakes,
+    "objective": objective_mistakes,
+    "budget": budget_mistakes,
+    "gate": gate_mistakes,
+}
+
+
+def load_sweep(name: str | Path) -> SweepConfig:
+    """The config that `name` means: a path, `configs/NAME.yaml`, or just NAME.
+
+    Raises:
+        InputError: no such file.
+        ConfigError: the first mistake of the file, with the count of the others.
+
+    """
+    path = rooms.find("configs", str(name))
+    config, found = _read_config(path)
+    if config is None:
+        first, more = found[0], len(found) - 1
+        rest = f" (and {more} more: dsabench config check {printable(str(name))})" if more else ""
+        raise ConfigError(first.message + rest, file=first.file, line=first.line, key=first.key)
+    return config
+
+
+def check(name: str | Path) -> tuple[ConfigError, ...]:
+    """Every mistake of a config, or of a sweep file by itself; empty when it loads."""
+    try:
+        path = rooms.find("configs", str(name))
+        source = read_yaml(path)
+    except ConfigError as error:
+        return (error,)
+    except InputError as error:
+        return (ConfigError(printable(str(error)).removeprefix(f"{name}: "), file=printable(str(name))),)
+    if path.parent.name == "sweeps" or (source.data and source.data.keys() <= SweepFile.model_fields.keys()):
+        return tuple(_sweep_mistakes(source))
+    return _read_config(path)[1]
+
+
+def _read_config(path: Path) -> tuple[SweepConfig | None, tuple[ConfigError, ...]]:
+    """The config, or None and at least one mistake, in the order of the files and lines."""
+    try:
+        source = read_yaml(path)
+    except ConfigError as error:
+        return None, (error,)
+    sections, found = parse_sections(source, "config")
+    for key, rule in _RULES.items():
+        if sections.get(key) is not None:
+            found += rule(source, sections[key])
+    space, wrong = _joint_space(source, path, sections)
+    found += wrong
+    if found or space is None:
+        return None, tuple(_in_order(found, source.file))
+    del sections["sweeps"]
+    sections["runtime"] = sections["runtime"].settled()
+    return SweepConfig(**sections, space=space), ()
+
+
+def _joint_space(
+    source: Source, path: Path, sections: Mapping[str, Any]
+) -> tuple[SearchSpace | None, list[ConfigError]]:
+    """Read the named sweeps even where the rest is wrong, and join them where all are right."""
+    given = source.data.get("sweeps")
+    inline: tuple[str | SweepFile, ...] = sections.get("sweeps", ())
+    parts: list[Part] = []
+    found: list[ConfigError] = []
+    for index, entry in enumerate(given if isinstance(given, list) else []):
+        if isinstance(entry, str) and entry:
+            part, wrong = _named_part(source, index, entry, path)
+            found += wrong
+            parts += [part] if part else []
+        elif index < len(inline) and isinstance(sweep := inline[index], SweepFile):
+            parts.append(Part(source, ("sweeps", index), sweep))
+    if found or not {"sweeps", "runtime"} <= sections.keys():
+        return None, found
+    return join(parts, sections["runtime"].base)
+
+
+def _named_part(source: Source, index: int, name: str, config: Path) -> tuple[Part | None, list[ConfigError]]:
+    try:
+        file = _find_sweep(name, config)
+    except InputError as error:
+        return None, [source.error(str(error), ("sweeps", index))]
+    except OSError:  # a name longer than the file system takes
+        return None, [source.error("no such file", ("sweeps", index))]
+    try:
+        inner = read_yaml(file)
+    except ConfigError as error:
+        return None, [error]
+    sections, found = parse_sections(inner, "sweep")
+    return (None if found else Part(inner, (), SweepFile(**sections))), found
+
+
+def _find_sweep(name: str, config: Path) -> Path:
+    """A path counts from the config's own folder first."""
+    beside = config.parent / name
+    return beside if name.endswith((".yaml", ".yml")) and beside.is_file() else rooms.find("sweeps", name)
+
+
+def _sweep_mistakes(source: Source) -> list[ConfigError]:
+    sections, found = parse_sections(source, "sweep")
+    if not found:
+        found = join([Part(source, (), SweepFile(**sections))], None)[1]
+    return _in_order(found, source.file)
+
+
+def _in_order(found: list[ConfigError], first_file: str) -> list[ConfigError]:
+    once = {str(error): error for error in found}.values()  # a broken sweep may be named twice
+    return sorted(once, key=lambda error: (error.file != first_file, error.file, error.line or 0))

@@ -1,0 +1,189 @@
+"""Pydantic's complaints in plain words: what stands there, what is allowed, what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from dsabench.config.plain import KeyPath, Plain
+from dsabench.config.schema import FORMS, Form, allowed_keys, choices, nullable
+from dsabench.config.yaml_source import Source
+from dsabench.errors import ConfigError
+
+_WANTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "a mapping of keys",
+    "mapping_type": "a mapping of keys",
+    "model_type": "a mapping of keys",
+}
+
+_LIMITS = {
+    "greater_than": ("gt", "greater than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+}
+
+_FIXED = {
+    "finite_number": "must be a finite number",
+    "string_pattern_mismatch": "must be letters, digits, '.', '_' or '-', begin with a letter or digit, and have at most 100",
+    "string_too_short": "must not be empty",
+    "too_short": "must not be empty",
+}
+
+
+def parse_sections(source: Source, form: Form) -> tuple[dict[str, Any], list[ConfigError]]:
+    """Validate each top-level key by itself, so that one wrong section does not hide the mistakes of another.
+
+    Returns the sections that are right (defaults filled in), and every mistake.
+    """
+    fields = FORMS[form].model_fields
+    sections: dict[str, Any] = {}
+    found: list[ConfigError] = []
+    for key, field in fields.items():
+        if key not in source.data:
+            if field.is_required():
+                found.append(source.error(f"missing key {key!r}"))
+            else:
+                sections[key] = field.get_default(call_default_factory=True, validated_data={})
+            continue
+        # JSON mode is the strict mode in which a list may become a tuple.
+        text = json.dumps(source.data[key])
+        try:
+            sections[key] = TypeAdapter(field.rebuild_annotation()).validate_json(text, strict=True)
+        except ValidationError as error:
+            found += _translate(source, form, key, error)
+    found += [source.error(unknown_word("key", key, fields), (key,)) for key in source.data if key not in fields]
+    return sections, found
+
+
+def unknown_word(what: str, word: str, allowed: Iterable[str]) -> str:
+    """`unknown key 'modle'; did you mean model? (allowed: …)`; a long list is cut to what is near."""
+    names = list(allowed)
+    near = nearest(word, names)
+    hint = f"; did you mean {near}?" if near else ""
+    if len(names) > 24:
+        names = [*difflib.get_close_matches(word, names, n=6, cutoff=0.3), "…"]
+    return f"unknown {what} {shown(word)}{hint} (allowed: {', '.join(names) or 'none'})"
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant."""
+    by_lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.55)
+    return by_lower[close[0]] if close else None
+
+
+def shown(value: object) -> str:
+    """A value as the user wrote it, cut to a few words."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= 40 else value[:39] + "…")
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    if isinstance(value, Mapping):
+        return "a mapping of keys"
+    return json.dumps(value)
+
+
+def _translate(source: Source, form: Form, section: str, error: ValidationError) -> list[ConfigError]:
+    found: list[tuple[KeyPath, ErrorDetails]] = [
+        (_locate(source.data, (section, *details["loc"])), details)
+        for details in error.errors(include_url=False)
+    ]  # fmt: skip
+    return [
+        source.error(_words(form, path, details), path)
+        for path, details in found
+        # A list whose items are all wrong is reported as too short as well; the items' own lines say it better.
+        if not (details["type"] == "too_short" and any(p[: len(path)] == path and len(p) > len(path) for p, _ in found))
+    ]
+
+
+def _locate(data: Mapping[str, Plain], loc: tuple[int | str, ...]) -> KeyPath:
+    """Pydantic's location without the parts that are not in the file: tags of unions, and a key that is missing."""
+    path: list[str | int] = []
+    node: object = data
+    for part in loc:
+        if (isinstance(node, Mapping) and part in node) or (
+            isinstance(node, list) and isinstance(part, int) and part < len(node)
+        ):
+            path.append(part)
+            node = node[part]  # type: ignore[index]
+    return tuple(path)
+
+
+def _words(form: Form, path: KeyPath, details: ErrorDetails) -> str:
+    kind, given, context = details["type"], details["input"], details.get("ctx", {})
+    if kind in _LIMITS:
+        key, words = _LIMITS[kind]
+        return f"must be {words} {context[key]:g}, not {shown(given)}"
+    if kind in _WANTED:
+        return _wrong_type(form, path, details)
+    match kind:
+        case "extra_forbidden":
+            said = unknown_word("key", str(path[-1]), allowed_keys(form, path[:-1]))
+        case "missing":
+            said = f"missing key {details['loc'][-1]!r}"
+        case "literal_error":
+            said = _not_a_choice(given, choices(form, path))
+        case "value_error":
+            said = str(context["error"])
+        case _:
+            said = _FIXED.get(kind) or details["msg"][:1].lower() + details["msg"][1:]
+    return said
+
+
+def _not_a_choice(given: object, allowed: tuple[str, ...]) -> str:
+    near = nearest(given, allowed) if isinstance(given, str) else None
+    hint = f"; did you mean {near}?" if near else ""
+    return f"must be {_listed(allowed)}, not {shown(given)}{hint}"
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _wrong_type(form: Form, path: KeyPath, details: ErrorDetails) -> str:
+    wanted, given = _WANTED[details["type"]], details["input"]
+    if details["loc"][-1:] == ("inline",):
+        wanted = "the name of a sweep or a mapping of keys"
+    # The value of a variable may be a token: only its kind is shown.
+    written = _kind(given) if "env" in path else shown(given)
+    null = " or null" if nullable(form, path) else ""
+    return f"must be {wanted}{null}, not {written}{_type_hint(path, wanted, given)}"
+
+
+def _kind(given: object) -> str:
+    names = {bool: "a truth value", int: "a number", float: "a number", str: "text", type(None): "null"}
+    return names.get(type(given)) or shown(given)
+
+
+def _type_hint(path: KeyPath, wanted: str, given: object) -> str:
+    """What to write instead, where that is plain."""
+    if given is None and "base" in path:
+        return "; leave the key out for the default"
+    if wanted == "text" and isinstance(given, (bool, int, float)):
+        return "; put it in quotes"
+    if wanted == "true or false" and isinstance(given, str) and given.lower() in {"yes", "no", "on", "off", "y", "n"}:
+        return "; YAML 1.2 reads that as text"
+    if wanted == "a whole number" and isinstance(given, float) and given.is_integer() and abs(given) < 1e15:
+        return f"; write {int(given)}"
+    if wanted.endswith("number") and isinstance(given, str) and _is_number(given):
+        return "; write it without quotes and separators"
+    return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)  # knows 1_000, as YAML 1.1 did
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,149 @@
+"""What types cannot say: names that must exist, settings that exclude each other, values that must not be recorded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from dsabench import rooms
+from dsabench.config.mistakes import nearest, unknown_word
+from dsabench.config.plain import KeyPath
+from dsabench.config.specs import DRIVEN, REFERENCE_MODELS, RuntimeConfig, changes_behaviour, looks_secret
+from dsabench.config.yaml_source import Source
+from dsabench.errors import ConfigError, InputError
+from dsabench.model.metrics import METRICS
+from dsabench.model.study import Budget, Gate, Objective
+from dsabench.model.workload import Workload
+
+Mistakes = Iterator[ConfigError]
+
+
+def runtime_mistakes(source: Source, runtime: RuntimeConfig) -> Mistakes:
+    """Kind, model, URL and environment."""
+    if runtime.kind not in DRIVEN:
+        message = f"this version of dsabench does not drive {runtime.kind} yet (allowed: {', '.join(DRIVEN)})"
+        yield source.error(message, ("runtime", "kind"))
+    if runtime.kind == "reference" and runtime.model not in REFERENCE_MODELS:
+        yield source.error(unknown_word("reference model", runtime.model, REFERENCE_MODELS), ("runtime", "model"))
+    if runtime.kind == "external":
+        yield from _external_mistakes(source, runtime)
+    elif runtime.base_url is not None:
+        yield source.error("only kind external attaches to a server; remove the key", ("runtime", "base_url"))
+    yield from _env_mistakes(source, runtime)
+
+
+def _external_mistakes(source: Source, runtime: RuntimeConfig) -> Mistakes:
+    """A running server is taken as it is: what cannot reach it must not look as if it did."""
+    if runtime.base_url is None:
+        yield source.error("missing key 'base_url': the server to attach to", ("runtime",))
+    elif problem := _url_problem(runtime.base_url):
+        yield source.error(problem, ("runtime", "base_url"))
+    for key in ("base", "env", "launch"):
+        if getattr(runtime, key) != type(runtime).model_fields[key].get_default(call_default_factory=True):
+            yield source.error("has no effect on a server that runs already; remove it", ("runtime", key))
+    if source.data.get("sweeps"):
+        yield source.error("a server that runs already cannot be restarted with other settings; remove it", ("sweeps",))
+
+
+def _url_problem(url: str) -> str | None:
+    """Why a URL cannot be used. The URL itself is not repeated: it may hold a password."""
+    try:
+        parts = urlsplit(url)
+        port_fits = parts.port is None or parts.port > 0
+    except ValueError:
+        return "is no URL; write http://HOST:PORT"
+    if parts.username is not None or parts.password is not None:
+        return "holds a user or password, and the URL is recorded; remove them"
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not port_fits or parts.query or parts.fragment:
+        return "is no base URL; write http://HOST:PORT"
+    return None
+
+
+def _env_mistakes(source: Source, runtime: RuntimeConfig) -> Mistakes:
+    recorded: KeyPath = ("runtime", "env")
+    launch: KeyPath = ("runtime", "launch", "env")
+    for path, env in ((recorded, runtime.env), (launch, runtime.launch.env)):
+        for name, value in env.items():
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                yield source.error("is no name of an environment variable", (*path, name))
+            if "\0" in value:
+                yield source.error("holds a NUL character", (*path, name))
+    for name in runtime.env:
+        if looks_secret(name):
+            yield source.error(
+                "looks like a secret, and env is recorded; move it to runtime.launch.env", (*recorded, name)
+            )
+    for name in filter(changes_behaviour, runtime.launch.env):
+        if runtime.env.get(name, runtime.launch.env[name]) != runtime.launch.env[name]:
+            yield source.error("stands in runtime.env as well, with another value", (*launch, name))
+
+
+def workload_mistakes(source: Source, workloads: tuple[Workload, ...]) -> Mistakes:
+    """Names that tell load points apart, and files that must be there."""
+    first: dict[str, int] = {}
+    for index, workload in enumerate(workloads):
+        path: KeyPath = ("workloads", index, "name")
+        if not workload.name.strip() or not workload.name.isprintable() or len(workload.name) > 100:
+            yield source.error("must be one line of 1 to 100 printable characters", path)
+        if workload.name in first:
+            line = source.place(("workloads", first[workload.name], "name")).line
+            yield source.error(f"{workload.name!r} names the workload in line {line} already", path)
+        first.setdefault(workload.name, index)
+        if workload.dataset == "random" and workload.dataset_path is None:
+            message = "missing key 'dataset_path': dataset random cuts its text from that file (ShareGPT's JSON)"
+            yield source.error(message, ("workloads", index))
+        if workload.dataset_path is not None and not _is_file(workload.dataset_path):
+            yield source.error("no such file", ("workloads", index, "dataset_path"))
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:  # a name longer than the file system takes
+        return False
+
+
+def objective_mistakes(source: Source, objective: Objective) -> Mistakes:
+    """Metrics must exist, and be pushed the way that is better."""
+    path: KeyPath = ("objective", "metric")
+    if (metric := METRICS.get(objective.metric)) is None:
+        yield source.error(_unknown_metric(objective.metric), path)
+    elif metric.direction != objective.direction:
+        message = f"{metric.better} {metric.name} is better; write {metric.direction}"
+        yield source.error(message, ("objective", "direction"))
+    for index, bound in enumerate(objective.constraints):
+        here: KeyPath = ("objective", "constraints", index)
+        if bound.metric not in METRICS:
+            yield source.error(_unknown_metric(bound.metric), (*here, "metric"))
+        if bound.min is not None and bound.max is not None and bound.min > bound.max:
+            yield source.error(f"min {bound.min:g} is above max {bound.max:g}: nothing is feasible", here)
+
+
+def _unknown_metric(name: str) -> str:
+    """Also knows a family without its statistic: `ttft_ms` lacks `.p50`."""
+    statistics = [metric.removeprefix(f"{name}.") for metric in METRICS if metric.startswith(f"{name}.")]
+    if statistics:
+        return f"{name!r} needs a statistic: {name}.{statistics[0]} (allowed: {', '.join(statistics)})"
+    family, dot, statistic = name.partition(".")
+    families = dict.fromkeys(metric.partition(".")[0] for metric in METRICS if dot and "." in metric)
+    if (near := nearest(family, families)) and f"{near}.{statistic}" in METRICS:
+        return f"unknown metric {name!r}; did you mean {near}.{statistic}?"
+    return unknown_word("metric", name, METRICS)
+
+
+def budget_mistakes(source: Source, budget: Budget) -> Mistakes:
+    """The search must get at least the boot of the default."""
+    kept = 2 * budget.confirm_boots
+    if budget.max_boots is not None and budget.max_boots <= kept:
+        message = f"{budget.max_boots} leaves no boot for the search: 2 × confirm_boots = {kept} are kept for the confirmation"
+        yield source.error(message, ("budget", "max_boots"))
+
+
+def gate_mistakes(source: Source, gate: Gate) -> Mistakes:
+    """The eval must exist."""
+    try:
+        rooms.find("evals", gate.eval)
+    except (InputError, OSError) as error:
+        yield source.error(str(error) if isinstance(error, InputError) else "no such eval", ("gate", "eval"))

@@ -1,0 +1,111 @@
+"""Several sweeps → one joint search space, with every contradiction between them named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from dsabench.config.document import SweepFile
+from dsabench.config.mistakes import unknown_word
+from dsabench.config.plain import KeyPath
+from dsabench.config.yaml_source import Source
+from dsabench.errors import ConfigError
+from dsabench.model.knobs import KnobValue
+from dsabench.model.space import Assignment, Axis, SearchSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One sweep and where it stands: a file of its own, or inline below `path`."""
+
+    source: Source
+    path: KeyPath
+    sweep: SweepFile
+
+    def error(self, message: str, *path: str | int) -> ConfigError:
+        """A mistake at a path inside the sweep."""
+        return self.source.error(message, (*self.path, *path))
+
+    def where(self, *path: str | int) -> str:
+        """`file:line` of a path inside the sweep."""
+        return f"{self.source.file}:{self.source.place((*self.path, *path)).line}"
+
+    def in_order(self, section: str) -> list[str]:
+        """The knobs of `axes` or `when` in the order of the file."""
+        named = getattr(self.sweep, section)
+        return sorted(named, key=lambda knob: self.source.place((*self.path, section, knob)))
+
+
+def join(parts: Sequence[Part], base: Assignment | None) -> tuple[SearchSpace, list[ConfigError]]:
+    """The joint space, in the order of the files, and every mistake.
+
+    Without a base (a sweep file checked by itself) conditions may name any knob.
+    """
+    found = [*_contradictions(parts, "axes"), *_contradictions(parts, "when")]
+    axes: dict[str, tuple[KnobValue, ...]] = {}
+    when: dict[str, Mapping[str, KnobValue]] = {}
+    for part in parts:
+        axes |= {knob: part.sweep.axes[knob] for knob in part.in_order("axes") if knob not in axes}
+        when |= {knob: part.sweep.when[knob] for knob in part.in_order("when") if knob not in when}
+    for part in parts:
+        found += _condition_mistakes(part, axes, base)
+        found += _forbid_mistakes(part, base)
+    found += _cycles(parts, when)
+    forbid: list[Mapping[str, KnobValue]] = []
+    for part in parts:
+        forbid += [rule for rule in part.sweep.forbid if rule not in forbid]
+    space = SearchSpace(
+        axes=tuple(Axis(name=name, values=values) for name, values in axes.items()), when=when, forbid=tuple(forbid)
+    )
+    return space, found
+
+
+def _contradictions(parts: Sequence[Part], section: str) -> Iterator[ConfigError]:
+    first: dict[str, Part] = {}
+    for part in parts:
+        for knob, said in getattr(part.sweep, section).items():
+            other = first.setdefault(knob, part)
+            if other is not part and getattr(other.sweep, section)[knob] != said:
+                what = "values" if section == "axes" else "conditions"
+                yield part.error(f"stands in {other.where(section, knob)} as well, with other {what}", section, knob)
+
+
+def _condition_mistakes(
+    part: Part, axes: Mapping[str, tuple[KnobValue, ...]], base: Assignment | None
+) -> Iterator[ConfigError]:
+    """An axis that can never be active would be ignored in silence."""
+    for knob, conditions in part.sweep.when.items():
+        if knob not in axes:
+            yield part.error(unknown_word("axis", knob, axes), "when", knob)
+        for needed, value in conditions.items():
+            if base is None:
+                continue
+            possible = {*axes.get(needed, ()), *([base[needed]] if needed in base else [])}
+            if value not in possible:
+                yield part.error(_never(knob, needed, value, possible), "when", knob, needed)
+
+
+def _never(knob: str, needed: str, value: KnobValue, possible: set[KnobValue]) -> str:
+    if not possible:
+        return f"{needed} is no axis and not set in runtime.base, so {knob} would never be tried"
+    taken = ", ".join(sorted(str(option) for option in possible))
+    return f"{needed} is never {value} here (only {taken}), so {knob} would never be tried"
+
+
+def _forbid_mistakes(part: Part, base: Assignment | None) -> Iterator[ConfigError]:
+    for index, rule in enumerate(part.sweep.forbid):
+        if not rule:
+            yield part.error("forbids everything; name at least one setting", "forbid", index)
+        elif base is not None and rule.items() <= base.items():
+            yield part.error("forbids the default: runtime.base has just these settings", "forbid", index)
+
+
+def _cycles(parts: Sequence[Part], when: Mapping[str, Mapping[str, KnobValue]]) -> Iterator[ConfigError]:
+    try:
+        TopologicalSorter({knob: list(conditions) for knob, conditions in when.items()}).prepare()
+    except CycleError as error:
+        ring = [str(knob) for knob in error.args[1]]
+        part = next(part for part in parts if any(knob in part.sweep.when for knob in ring))
+        knob = next(knob for knob in ring if knob in part.sweep.when)
+        yield part.error(f"the conditions go round in a circle: {' → '.join(reversed(ring))}", "when", knob)

@@ -1,0 +1,155 @@
+"""YAML nodes → plain data and the place of every key.
+
+By YAML 1.2's core schema, as editors read it: `no`, `off` and `12:30` are text, `1e3` is a number, `010` is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import yaml
+
+from dsabench.config.plain import KeyPath, Place, Plain, key_text, printable
+from dsabench.errors import ConfigError
+
+try:  # the C parser is ten times as fast; PyYAML may be built without it
+    from yaml import CSafeLoader as _Parser
+except ImportError:
+    from yaml import SafeLoader as _Parser  # type: ignore[assignment]
+
+MAX_DEPTH = 40
+MAX_VALUES = 100_000
+"""Counted after anchors are expanded, which is where a small file can become a large one."""
+
+_CORE_SCHEMA = [
+    ("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$")),
+    ("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")),
+    ("tag:yaml.org,2002:int", re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")),
+    (
+        "tag:yaml.org,2002:float",
+        re.compile(
+            r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+        ),
+    ),
+]  # https://yaml.org/spec/1.2.2/#1032-tag-resolution
+
+
+class Loader(_Parser):
+    """PyYAML's safe parser with YAML 1.2's resolution of plain scalars."""
+
+    yaml_implicit_resolvers = {None: _CORE_SCHEMA, "": _CORE_SCHEMA}  # noqa: RUF012 (PyYAML's way)
+
+
+def survey(text: str, file: str) -> None:
+    """Refuse what would overflow the stack or the memory of the composer, reading only events.
+
+    Raises:
+        ConfigError: too deep or too long.
+        yaml.YAMLError: not YAML.
+
+    """
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, Loader=Loader)):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH or count > 2 * MAX_VALUES:
+            line = 1 if event.start_mark is None else event.start_mark.line + 1
+            what = f"nested deeper than {MAX_DEPTH} levels" if depth > MAX_DEPTH else f"over {MAX_VALUES} values"
+            raise ConfigError(f"{what}: not a config", file=file, line=line)
+
+
+class Build:
+    """Nodes → plain data, noting the place of each key on the way. One use per file."""
+
+    def __init__(self, file: str, lines: int) -> None:
+        self.file, self.lines = file, lines
+        self.places: dict[KeyPath, Place] = {}
+        self.values = 0
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Plain]:
+        data: dict[str, Plain] = {}
+        for key_node, value_node in node.value:
+            key = self._key(key_node, path)
+            here = (*path, key)
+            if key in data:
+                first = self.places[here].line
+                raise self._error(f"the key stands twice; first in line {first}", key_node, here)
+            self.places[here] = self._place(key_node)
+            data[key] = self.value(value_node, here)
+        return data
+
+    def _items(self, node: yaml.SequenceNode, path: KeyPath) -> Iterator[Plain]:
+        for index, child in enumerate(node.value):
+            here = (*path, index)
+            self.places[here] = self._place(child)
+            yield self.value(child, here)
+
+    def value(self, node: yaml.Node, path: KeyPath) -> Plain:
+        """The plain data of a node.
+
+        Raises:
+            ConfigError: a key twice or not text, a tag or number that JSON lacks, anchors that expand to too much.
+
+        """
+        self.values += 1
+        if self.values > MAX_VALUES or len(path) > MAX_DEPTH:
+            raise self._error("anchors (&name) expand to too much here, or an anchor holds itself", node, path)
+        if isinstance(node, yaml.MappingNode) and node.tag.endswith(":map"):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode) and node.tag.endswith(":seq"):
+            return list(self._items(node, path))
+        return self._scalar(node, path)
+
+    def _key(self, node: yaml.Node, path: KeyPath) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise self._error("a key must be text, not a list or mapping", node, path)
+        if node.value == "<<" and not node.style:
+            raise self._error("merge keys (<<) are not part of YAML 1.2; write the keys out", node, path)
+        if not node.tag.endswith(":str"):
+            raise self._error(
+                f'the key {node.value[:40]} is read as a number, truth value or null; write "{node.value[:40]}"',
+                node,
+                path,
+            )
+        return str(node.value)
+
+    def _scalar(self, node: yaml.Node, path: KeyPath) -> Plain:
+        kind, text = node.tag.removeprefix("tag:yaml.org,2002:"), node.value
+        if not isinstance(node, yaml.ScalarNode):
+            kind = "of a scalar"
+        if kind == "str":
+            return str(text)
+        if kind == "null":
+            return None
+        if kind == "bool" and text.lower() in {"true", "false"}:
+            return bool(text.lower() == "true")
+        try:
+            if kind == "int":
+                return self._int(text, node, path)
+            if kind == "float":
+                return float(re.sub(r"^([-+]?)\.(inf|nan)$", r"\1\2", text, flags=re.IGNORECASE))
+        except ValueError as error:
+            raise self._error(f"the tag !!{kind} does not fit the value", node, path) from error
+        raise self._error(f"the tag {node.tag[:60]} is not supported", node, path)
+
+    def _int(self, text: str, node: yaml.Node, path: KeyPath) -> int:
+        if re.match(r"^[-+]?0[0-9]", text):
+            raise self._error(
+                f"{text[:40]} is octal to some readers of YAML and decimal to others; drop the leading 0 or quote it",
+                node,
+                path,
+            )
+        number = int(text[:40], 0)
+        if len(text) > 40 or abs(number) >= 1 << 63:
+            raise self._error("a number beyond 64 bits", node, path)
+        return number
+
+    def _place(self, node: yaml.Node) -> Place:
+        return Place(min(node.start_mark.line + 1, self.lines), node.start_mark.column + 1)
+
+    def _error(self, message: str, node: yaml.Node, path: KeyPath) -> ConfigError:
+        key = printable(key_text(path)) or None
+        return ConfigError(printable(message), file=self.file, line=self._place(node).line, key=key)

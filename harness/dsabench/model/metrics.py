@@ -1,0 +1,72 @@
+"""The vocabulary of a load test's metrics: name, unit, which direction is better, meaning.
+
+Names carry their unit; a statistic follows after a dot. A measurement holds a subset: what could not be measured, or
+has too few requests behind it for its percentile, is not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Direction = Literal["maximize", "minimize"]
+
+STATISTICS: dict[str, str] = {
+    "mean": "arithmetic mean",
+    "p50": "median",
+    "p90": "90th percentile",
+    "p95": "95th percentile",
+    "p99": "99th percentile",
+    "min": "smallest",
+    "max": "largest",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MetricInfo:
+    """What one metric means."""
+
+    name: str
+    unit: str
+    direction: Direction
+    meaning: str
+
+    @property
+    def better(self) -> Literal["higher", "lower"]:
+        """In words: `higher is better`."""
+        return "higher" if self.direction == "maximize" else "lower"
+
+
+_PLAIN = (
+    MetricInfo("output_throughput_tok_s", "tok/s", "maximize", "generated tokens per second of the measurement"),
+    MetricInfo("input_throughput_tok_s", "tok/s", "maximize", "prompt tokens per second of the measurement"),
+    MetricInfo("total_throughput_tok_s", "tok/s", "maximize", "prompt and generated tokens per second"),
+    MetricInfo("request_throughput_req_s", "req/s", "maximize", "completed requests per second"),
+    MetricInfo(
+        "accept_length.mean", "tokens", "maximize", "tokens per decode step and request, mean over the requests"
+    ),
+    MetricInfo("duration_s", "s", "minimize", "first scheduled request to last received byte"),
+)
+
+_PER_REQUEST = (
+    MetricInfo("ttft_ms", "ms", "minimize", "time to first token, from sending"),
+    MetricInfo("ttft_from_schedule_ms", "ms", "minimize", "time to first token, from the scheduled time"),
+    MetricInfo("tpot_ms", "ms", "minimize", "time per output token after the first"),
+    MetricInfo("itl_ms", "ms", "minimize", "gap between consecutive tokens"),
+    MetricInfo("e2e_ms", "ms", "minimize", "sending to last token"),
+    MetricInfo("e2e_from_schedule_ms", "ms", "minimize", "scheduled time to last token"),
+    MetricInfo("queue_wait_ms", "ms", "minimize", "scheduled time to sending: the wait in the client"),
+)
+
+METRICS: dict[str, MetricInfo] = {
+    metric.name: metric
+    for metric in (
+        *_PLAIN,
+        *(
+            MetricInfo(f"{family.name}.{statistic}", family.unit, family.direction, f"{family.meaning}: {words}")
+            for family in _PER_REQUEST
+            for statistic, words in STATISTICS.items()
+        ),
+    )
+}
+"""Every name that an objective or a constraint may use."""

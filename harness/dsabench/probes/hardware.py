@@ -1,0 +1,80 @@
+"""CPU, memory and GPUs that this process can use."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from dsabench.model.runtime import Gpu, Hardware
+from dsabench.probes.command import output_of
+
+_CPUINFO = Path("/proc/cpuinfo")
+_MEMINFO = Path("/proc/meminfo")
+_QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total,driver_version", "--format=csv,noheader,nounits")
+
+
+async def collect_hardware() -> Hardware:
+    """Look before pinning: the cores are those that this process may run on now."""
+    rows = _visible(_rows(await output_of(*_QUERY) or ""), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return Hardware(
+        cpu=cpu_name(_read(_CPUINFO)),
+        cpu_cores=len(os.sched_getaffinity(0)),
+        memory_mib=memory_mib(_read(_MEMINFO)),
+        gpus=tuple(Gpu(name=name, memory_mib=int(memory), uuid=uuid) for _, uuid, name, memory, _ in rows),
+        driver=rows[0][4] if rows else None,
+        cuda=cuda_version(await output_of("nvidia-smi") or "") if rows else None,
+    )
+
+
+def cpu_name(cpuinfo: str) -> str:
+    """The model name; ARM's cpuinfo gives only numbers of implementer and part."""
+    if match := re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE):
+        return match[1].strip()
+    numbers = [re.search(rf"^CPU {key}\s*:\s*(\S+)$", cpuinfo, re.MULTILINE) for key in ("implementer", "part")]
+    found = [number[1] for number in numbers if number]
+    return " ".join([platform.machine(), *found])
+
+
+def memory_mib(meminfo: str) -> int:
+    """Installed memory, rounded to whole GiB: what the kernel keeps for itself differs from boot to boot."""
+    match = re.search(r"^MemTotal:\s+(\d+) kB", meminfo, re.MULTILINE)
+    return max(1, round(int(match[1]) / 2**20)) * 1024 if match else 0
+
+
+def cuda_version(table: str) -> str | None:
+    """The newest CUDA that the driver serves, from the head of nvidia-smi's table."""
+    match = re.search(r"CUDA (?:UMD )?Version\s*:\s*([\d.]+)", table)
+    return match and match[1]
+
+
+def _rows(table: str) -> list[list[str]]:
+    """Lines of five cells. A GPU whose memory is not a number (`[N/A]`: it shares the machine's) counts as 0 MiB."""
+    lines = [[cell.strip() for cell in line.split(",")] for line in table.splitlines()]
+    return [[*row[:3], row[3] if row[3].isdigit() else "0", row[4]] for row in lines if len(row) == 5]
+
+
+def _visible(rows: list[list[str]], setting: str | None) -> list[list[str]]:
+    """What CUDA_VISIBLE_DEVICES leaves, in its order; it ends at the first name that is not there, as CUDA's rule is."""
+    if setting is None:
+        return rows
+    chosen = []
+    for name in filter(None, (part.strip() for part in setting.split(","))):
+        row = _named(rows, name)
+        if row is None:
+            break
+        chosen.append(row)
+    return chosen
+
+
+def _named(rows: Iterable[list[str]], name: str) -> list[str] | None:
+    return next((row for row in rows if row[0] == name or (name.startswith("GPU-") and row[1].startswith(name))), None)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,161 @@
+"""The command line, with sglang 0.5.23's flag names. Wrong flags are an `InputError` of one line."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+from dsabench.errors import InputError
+from dsabench.reference.sizes import SIZES
+
+PrefillBackend = Literal["flashmla_sparse", "flashmla_kv", "flashmla_auto"]
+DecodeBackend = Literal["flashmla_sparse", "flashmla_kv"]
+PAGE_SIZES = (16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerArgs:
+    """The flags as given. None is a flag that was not given; `settings.resolve` puts the default in its place."""
+
+    model_path: str
+    served_model_name: str | None
+    host: str
+    port: int
+    device: Literal["cpu", "cuda"]
+    dtype: Literal["auto", "bfloat16", "float32"]
+    kv_cache_dtype: Literal["auto", "bf16", "bfloat16", "fp8_e4m3"]
+    dsa_prefill_backend: PrefillBackend | None
+    dsa_decode_backend: DecodeBackend | None
+    chunked_prefill_size: int
+    max_running_requests: int | None
+    max_total_tokens: int | None
+    context_length: int | None
+    page_size: int
+    random_seed: int
+    disable_radix_cache: bool
+    enable_metrics: bool
+    skip_server_warmup: bool
+    log_level: str
+    cpu_threads: int
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message)
+
+
+def parse(argv: Sequence[str]) -> ServerArgs:
+    """Read the command line.
+
+    Raises:
+        InputError: an unknown flag or a value that is not allowed; one line with what is, and the nearest match.
+
+    """
+    parser = _parser()
+    try:
+        known, unknown = parser.parse_known_args(argv)
+    except argparse.ArgumentError as error:
+        raise InputError(f"{error.argument_name}: {error.message}") from error
+    if unknown:
+        flags = sorted(flag for action in parser._actions for flag in action.option_strings)  # noqa: SLF001 (no public list)
+        raise InputError(f"{unknown[0]}: no such flag{_nearest(unknown[0].partition('=')[0], flags)} (see --help)")
+    args = ServerArgs(**vars(known))
+    _check(args)
+    return args
+
+
+def _check(args: ServerArgs) -> None:
+    """Refuse what no kernel or cache can do."""
+    plain = args.kv_cache_dtype != "fp8_e4m3"
+    for flag, backend in (("prefill", args.dsa_prefill_backend), ("decode", args.dsa_decode_backend)):
+        if plain and backend == "flashmla_kv":
+            raise InputError(
+                f"--dsa-{flag}-backend flashmla_kv reads packed fp8 rows: it needs --kv-cache-dtype fp8_e4m3, "
+                f"not {args.kv_cache_dtype} (allowed with it: flashmla_sparse)"
+            )
+    if args.page_size not in PAGE_SIZES:
+        allowed = ", ".join(map(str, PAGE_SIZES))
+        raise InputError(f"--page-size: {args.page_size} is not allowed (allowed: {allowed})")
+    if args.chunked_prefill_size == 0:
+        raise InputError("--chunked-prefill-size: 0 is not allowed (allowed: at least 1, or -1 for no limit)")
+    if args.max_total_tokens is not None and args.max_total_tokens < args.page_size:
+        raise InputError(f"--max-total-tokens: {args.max_total_tokens} is less than a page of {args.page_size}")
+    longest = SIZES[args.model_path].context
+    if args.context_length is not None and args.context_length > longest:
+        raise InputError(
+            f"--context-length: {args.model_path} was made for at most {longest}, not {args.context_length}"
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m dsabench.reference.launch_server",
+        description="Serve a small DSA transformer with random weights.",
+        allow_abbrev=False,
+        exit_on_error=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--model-path", "--model", type=one_of(*SIZES), required=True, help="size of the model: " + ", ".join(SIZES))
+    add("--served-model-name", help="name in /v1/models; the model's if not given")
+    add("--host", default="127.0.0.1", help="address to listen on")
+    add("--port", type=whole(0, 65535), default=30000, help="port to listen on; 0 takes a free one")
+    add("--device", type=one_of("cpu", "cuda"), default="cpu", help="cpu or cuda")
+    add("--dtype", type=one_of("auto", "bfloat16", "float32"), default="auto", help="of weights and activations")
+    kv = one_of("auto", "bf16", "bfloat16", "fp8_e4m3")
+    add("--kv-cache-dtype", type=kv, default="auto", help="auto is bfloat16")
+    prefill = one_of("flashmla_sparse", "flashmla_kv", "flashmla_auto")
+    add("--dsa-prefill-backend", type=prefill, help="flashmla_kv for an fp8 cache, else flashmla_sparse")
+    decode = one_of("flashmla_sparse", "flashmla_kv")
+    add("--dsa-decode-backend", type=decode, help="flashmla_kv for an fp8 cache, else flashmla_sparse")
+    add("--chunked-prefill-size", type=whole(-1), default=2048, help="new tokens of a prefill step; -1 sets no limit")
+    add("--max-running-requests", type=whole(1), help="requests in the running batch")
+    add("--max-total-tokens", type=whole(1), help="tokens in the KV pool")
+    add("--context-length", type=whole(2), help="longest sequence in tokens")
+    add("--page-size", type=whole(1), default=64, help="tokens of a page: " + ", ".join(map(str, PAGE_SIZES)))
+    add("--random-seed", type=whole(0), default=0, help="of weights and sampling")
+    add("--disable-radix-cache", action="store_true", help="do not reuse the KV of shared prefixes")
+    add("--enable-metrics", action="store_true", help="accepted for sglang's sake: /metrics is always there")
+    add("--skip-server-warmup", action="store_true", help="be ready without having generated a token")
+    levels = one_of("debug", "info", "warning", "error")
+    add("--log-level", type=levels, default="info", help="debug, info, warning or error")
+    threads = len(os.sched_getaffinity(0))
+    add("--cpu-threads", type=whole(1), default=threads, help="threads of CPU operators (not a flag of sglang)")
+    return parser
+
+
+def one_of(*allowed: str) -> Callable[[str], str]:
+    """Accept one of a few words."""
+
+    def check(text: str) -> str:
+        if text in allowed:
+            return text
+        near = _nearest(text, allowed)
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed{near} (allowed: {', '.join(allowed)})")
+
+    return check
+
+
+def whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    """Accept an integer in a range."""
+
+    def check(text: str) -> int:
+        limits = f"at least {low}" if high is None else f"{low} to {high}"
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if value < low or (high is not None and value > high):
+            raise argparse.ArgumentTypeError(f"{text!r} is not allowed (allowed: an integer, {limits})")
+        return value
+
+    return check
+
+
+def _nearest(text: str, allowed: Sequence[str]) -> str:
+    near = difflib.get_close_matches(text, allowed, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

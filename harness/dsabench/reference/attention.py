@@ -1,0 +1,126 @@
+"""Multi-head latent attention with a lightning indexer (DeepSeek-V2, section 2.1; DeepSeek-V3.2-Exp, section 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from dsabench.reference.batch import Batch, Decode
+from dsabench.reference.counters import Counters
+from dsabench.reference.latent_cache import LayerCache
+from dsabench.reference.layers import rms_norm, rotate
+from dsabench.reference.paths import Queries, SparsePaths, dense_mha
+from dsabench.reference.sizes import ModelSize
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionWeights:
+    """Matrices of one layer, [out, in]. Those that read the same input lie in one matrix, so that it is read once."""
+
+    down: torch.Tensor
+    """From hidden: query latent [q_lora], cache row [C + R], indexer key [E], indexer weights [I]."""
+    q_norm: torch.Tensor
+    kv_norm: torch.Tensor
+    index_norm: torch.Tensor
+    index_norm_bias: torch.Tensor
+    q_up: torch.Tensor
+    """From the query latent: heads [H · (nope + R)], indexer queries [I · E]."""
+    kv_up: torch.Tensor
+    """From the latent: keys and values of each head, [H · (nope + value), C]."""
+    key_up: torch.Tensor
+    """The keys' half of kv_up as [H, nope, C]: W_uk."""
+    value_up: torch.Tensor
+    """The values' half of kv_up as [H, C, value]: W_uv."""
+    out: torch.Tensor
+    """[hidden, H · value]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """What a layer computes of its T new tokens before it attends."""
+
+    q_nope: torch.Tensor
+    """[T, H, nope]."""
+    q_rope: torch.Tensor
+    """[T, H, R], rotated."""
+    rows: torch.Tensor
+    """[T, D], normed latent and rotated part, as cached."""
+    index_q: torch.Tensor
+    """[T, I, E]."""
+    index_k: torch.Tensor
+    """[T, E]."""
+    index_weights: torch.Tensor
+    """[T, I] float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The attention of one layer."""
+
+    size: ModelSize
+    weights: AttentionWeights
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        rope: tuple[torch.Tensor, torch.Tensor],
+        batch: Batch,
+        cache: LayerCache,
+        counters: Counters,
+    ) -> torch.Tensor:
+        """Map x [T, hidden] to [T, hidden]; `rope` is cos and sin [T, 1, R/2]. Stores the new tokens first."""
+        new = self._project(x, *rope)
+        cache.write(batch.slots, new.rows, new.index_k)
+        if batch.path == "dense_mha":
+            out = self._dense(new, batch, cache, counters)
+        else:
+            out = self._sparse(new, batch, SparsePaths(self.size, cache, counters))
+        return F.linear(out, self.weights.out)
+
+    def _project(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Projected:
+        size, w = self.size, self.weights
+        widths: tuple[int, ...] = (size.q_lora, size.latent, size.rope, size.index_dim, size.index_heads)
+        q_latent, latent, k_rope, index_k, index_weights = torch.split(F.linear(x, w.down), widths, dim=-1)
+        q_latent = rms_norm(q_latent, w.q_norm, size.norm_eps)
+        head = size.nope + size.rope
+        widths = (size.heads * head, size.index_heads * size.index_dim)
+        q, index_q = torch.split(F.linear(q_latent, w.q_up), widths, dim=-1)
+        q_nope, q_rope = torch.split(q.view(-1, size.heads, head), (size.nope, size.rope), dim=-1)
+        latent = rms_norm(latent, w.kv_norm, size.norm_eps)
+        rows = torch.cat((latent, rotate(k_rope.unsqueeze(1), cos, sin).squeeze(1)), dim=-1)
+        index_k = F.layer_norm(index_k, (size.index_dim,), w.index_norm, w.index_norm_bias, size.norm_eps)
+        return Projected(
+            q_nope,
+            rotate(q_rope, cos, sin),
+            rows,
+            self._rotate_first(index_q.view(-1, size.index_heads, size.index_dim), cos, sin),
+            self._rotate_first(index_k.unsqueeze(1), cos, sin).squeeze(1),
+            index_weights.float() * (size.index_heads * size.index_dim) ** -0.5,
+        )
+
+    def _rotate_first(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        rope = self.size.rope
+        return torch.cat((rotate(x[..., :rope], cos, sin), x[..., rope:]), dim=-1)
+
+    def _dense(self, new: Projected, batch: Batch, cache: LayerCache, counters: Counters) -> torch.Tensor:
+        assert not isinstance(batch.shape, Decode), "decode is always sparse"
+        q = torch.cat((new.q_nope, new.q_rope), dim=-1)
+        outs = []
+        for span in batch.shape.spans:
+            if cache.layer == 0:
+                counters.tokens["prefill.dense_mha"] += span.new_tokens
+            rows = cache.read(span.slots, q.dtype)
+            outs.append(dense_mha(q[span.start : span.stop], rows, self.weights.kv_up, self.size))
+        return torch.cat(outs).flatten(1)
+
+    def _sparse(self, new: Projected, batch: Batch, paths: SparsePaths) -> torch.Tensor:
+        q_latent = torch.bmm(new.q_nope.transpose(0, 1), self.weights.key_up).transpose(0, 1)
+        queries = Queries(torch.cat((q_latent, new.q_rope), dim=-1), new.index_q, new.index_weights)
+        if isinstance(batch.shape, Decode):
+            out = paths.decode(queries, batch.shape, batch.path)
+        else:
+            spans = batch.shape.spans
+            out = torch.cat([paths.prefill(queries.part(s.start, s.stop), s, batch.path) for s in spans])
+        return torch.bmm(out.transpose(0, 1), self.weights.value_up).transpose(0, 1).flatten(1)

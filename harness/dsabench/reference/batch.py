@@ -1,0 +1,60 @@
+"""One forward pass as the model sees it: which tokens, where they are stored, which kernels serve them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+Path = Literal["dense_mha", "flashmla_sparse", "flashmla_kv"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of a prefill that belongs to one sequence: rows start … stop - 1 of the batch."""
+
+    start: int
+    stop: int
+    slots: torch.Tensor
+    """[L] slots of the sequence, prefix and new tokens."""
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens computed in this pass."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """Several new tokens of each of a few sequences, laid end to end."""
+
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """One new token of each of B sequences."""
+
+    slots: torch.Tensor
+    """[B, L] slots of each sequence, L the longest rounded up to pages; what lies beyond a sequence is not read."""
+    lengths: torch.Tensor
+    """[B] tokens of each sequence, the new one included."""
+    longest: int
+    page_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """T tokens of one forward pass."""
+
+    tokens: torch.Tensor
+    """[T] int64."""
+    positions: torch.Tensor
+    """[T] int64, place in the sequence."""
+    slots: torch.Tensor
+    """[T] int64, where their rows go."""
+    wanted: torch.Tensor
+    """Rows whose next token is asked for."""
+    path: Path
+    shape: Prefill | Decode

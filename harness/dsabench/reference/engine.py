@@ -1,0 +1,100 @@
+"""The engine: model, caches, scheduler and sampler, one forward pass at a time. It belongs to one thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+
+import torch
+
+from dsabench.reference import latent_cache, weights
+from dsabench.reference.batch import Prefill
+from dsabench.reference.counters import Counters
+from dsabench.reference.request import Request, Sampling
+from dsabench.reference.sampler import Sampler
+from dsabench.reference.scheduler import Scheduler, Step
+from dsabench.reference.settings import Settings
+
+_log = logging.getLogger(__name__)
+_WINDOW_STEPS = 40
+_WARM_UP = Sampling(max_new_tokens=2, temperature=0.0, ignore_eos=True)
+
+
+class Engine:
+    """What serves requests, without threads and without HTTP."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.counters = Counters()
+        torch.set_num_threads(settings.args.cpu_threads)
+        started = time.perf_counter()
+        self.model = weights.build(
+            settings.size, settings.random_seed, settings.dtype, settings.context_length, settings.device
+        )
+        _log.info("Load weight end. elapsed=%.2f s, type=%s, dtype=%s", time.perf_counter() - started,
+                  settings.size.name, settings.dtype)  # fmt: skip
+        slots = (settings.pages + 1) * settings.page_size  # page 0 is padding
+        self.caches = latent_cache.allocate(settings.size, slots, settings.kv_cache_dtype, settings.device)
+        _log.info("KV Cache is allocated. #tokens: %d, KV size: %.2f GB", settings.pool_tokens, self.kv_bytes / 1e9)
+        self._sampler = Sampler(settings.random_seed, settings.device)
+        self.scheduler = Scheduler(settings, self.counters)
+        self._decode_steps: deque[tuple[int, float]] = deque(maxlen=_WINDOW_STEPS)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Size of the KV pool."""
+        return self.settings.pool_tokens * latent_cache.bytes_per_token(
+            self.settings.size, self.settings.kv_cache_dtype
+        )
+
+    @property
+    def decode_tokens_per_s(self) -> float:
+        """Generated tokens per second of decoding, over the last steps; 0.0 before the first."""
+        steps = tuple(self._decode_steps)
+        return sum(tokens for tokens, _ in steps) / sum(seconds for _, seconds in steps) if steps else 0.0
+
+    @torch.inference_mode()
+    def step(self) -> tuple[Request, ...] | None:
+        """Run one forward pass → the requests that got a token, or None where there was nothing to do."""
+        started = time.perf_counter()
+        step = self.scheduler.next_step()
+        if step is None:
+            return None
+        logits = self.model.forward(step.batch, self.caches, self.counters)
+        tokens = self._sampler.choose(logits, step.requests) if step.requests else []
+        self.scheduler.commit(step, tokens)
+        self._note(step, time.perf_counter() - started)
+        return step.requests
+
+    def warm_up(self) -> None:
+        """Generate two tokens after a prompt that needs the indexer, so that libraries load what they need; forget it."""
+        prompt = [0] * min(
+            self.settings.size.index_topk + 1, self.settings.context_length - 2, self.settings.pool_tokens - 2
+        )
+        self.scheduler.add(Request("warm-up", prompt, _WARM_UP, lambda _: None))
+        while self.step() is not None:
+            pass
+        self.scheduler.pool.clear()
+        self.counters.clear()
+        self._decode_steps.clear()
+
+    def flush(self) -> bool:
+        """Forget all prefixes; False where requests are running or waiting."""
+        if not self.scheduler.idle:
+            return False
+        self.scheduler.pool.clear()
+        return True
+
+    def _note(self, step: Step, seconds: float) -> None:
+        usage = self.scheduler.pool.used / self.scheduler.pool.total
+        running, queued = len(self.scheduler.running), len(self.scheduler.waiting)
+        if isinstance(step.batch.shape, Prefill):
+            text = "Prefill batch. #new-seq: %d, #new-token: %d, path: %s, token usage: %.2f, #running-req: %d, #queue-req: %d"
+            shape, tokens = len(step.batch.shape.spans), len(step.batch.tokens)
+            _log.info(text, shape, tokens, step.batch.path, usage, running, queued)
+            return
+        self._decode_steps.append((len(step.requests), seconds))
+        if sum(self.counters.decode_sizes.values()) % _WINDOW_STEPS == 0:
+            text = "Decode batch. #running-req: %d, path: %s, token usage: %.2f, gen throughput (token/s): %.2f, #queue-req: %d"
+            _log.info(text, len(step.requests), step.batch.path, usage, self.decode_tokens_per_s, queued)

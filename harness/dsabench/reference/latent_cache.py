@@ -1,0 +1,57 @@
+"""What one layer remembers of every token: its latent row and its indexer key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from dsabench.reference.sizes import ModelSize
+from dsakernels.kv_layout import PackedLayout, pack, unpack
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCache:
+    """Slots of one layer. A slot is one token's place; slots p · page … (p + 1) · page - 1 are page p."""
+
+    layer: int
+    rows: torch.Tensor
+    """[slots, D] bfloat16, or [slots, row_bytes] uint8 where `packed` is set."""
+    keys: torch.Tensor
+    """[slots, E] bfloat16: the indexer's keys."""
+    packed: PackedLayout | None
+
+    def write(self, slots: torch.Tensor, rows: torch.Tensor, keys: torch.Tensor) -> None:
+        """Store rows [T, D] and keys [T, E] of new tokens in slots [T]."""
+        stored = rows.to(torch.bfloat16) if self.packed is None else pack(rows, self.packed)
+        self.rows.index_copy_(0, slots, stored)
+        self.keys.index_copy_(0, slots, keys.to(torch.bfloat16))
+
+    def read(self, slots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Plain rows [L, D] of slots [L]; dequantises the whole of them where the cache is packed."""
+        stored = self.rows.index_select(0, slots)
+        return stored.to(dtype) if self.packed is None else unpack(stored, self.packed, dtype)
+
+
+def allocate(size: ModelSize, slots: int, kv_cache_dtype: str, device: str) -> list[LayerCache]:
+    """The caches of all layers. Memory is not touched before it is written, so a large pool costs nothing to make."""
+    packed = PackedLayout(size.latent, size.rope) if kv_cache_dtype == "fp8_e4m3" else None
+    width, dtype = (size.row, torch.bfloat16) if packed is None else (packed.row_bytes, torch.uint8)
+    caches = [
+        LayerCache(
+            layer,
+            torch.empty(slots, width, dtype=dtype, device=device),
+            torch.empty(slots, size.index_dim, dtype=torch.bfloat16, device=device),
+            packed,
+        )
+        for layer in range(size.layers)
+    ]
+    for cache in caches:
+        cache.rows[0].zero_()  # what padding reads, with weight 0: it must be finite
+    return caches
+
+
+def bytes_per_token(size: ModelSize, kv_cache_dtype: str) -> int:
+    """Bytes of one token over all layers, indexer keys included."""
+    row = PackedLayout(size.latent, size.rope).row_bytes if kv_cache_dtype == "fp8_e4m3" else 2 * size.row
+    return size.layers * (row + 2 * size.index_dim)

@@ -1,0 +1,194 @@
+"""What clients send and get, in sglang's format."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
+
+from dsabench.errors import InputError
+from dsabench.reference import tokenizer
+from dsabench.reference.request import Request, Sampling, Update
+from dsabench.reference.sizes import VOCABULARY
+
+_DEFAULT_NEW_TOKENS = 128  # sglang 0.5.23 sampling_params.py
+B = TypeVar("B", bound=BaseModel)
+_STRICT = ConfigDict(strict=True, frozen=True)
+
+Token = Annotated[int, Strict(), Field(ge=0, lt=VOCABULARY)]
+Count = Annotated[int, Strict(), Field(ge=1)]
+
+
+class SamplingBody(BaseModel):
+    """`sampling_params`. An unknown one is refused: it would change the answer, and here it does not."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    max_new_tokens: Count | None = None
+    temperature: float = Field(1.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(-1, ge=-1)
+    ignore_eos: bool = False
+    stop: str | list[str] | None = None
+    stop_token_ids: list[Token] | None = None
+    seed: Annotated[int | None, Field(ge=0, lt=2**63, validation_alias=AliasChoices("sampling_seed", "seed"))] = None
+    n: Literal[1] = 1
+    skip_special_tokens: bool = True
+    """Special tokens have no text here, so both values mean the same."""
+    spaces_between_special_tokens: bool = True
+
+
+class GenerateBody(BaseModel):
+    """Body of POST /generate. Fields that are not listed are ignored, as sglang's clients send many."""
+
+    model_config = _STRICT
+
+    text: str | list[str] | None = None
+    input_ids: list[Token] | list[list[Token]] | None = None
+    sampling_params: SamplingBody | list[SamplingBody] = SamplingBody()
+    stream: bool = False
+    rid: str | list[str] | None = None
+    return_logprob: Literal[False] | None = False
+    return_hidden_states: Literal[False] | None = False
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> GenerateBody:
+        if (self.text is None) == (self.input_ids is None):
+            raise ValueError("give either text or input_ids")
+        return self
+
+    @property
+    def is_batch(self) -> bool:
+        """Several prompts are answered by a list."""
+        return isinstance(self.text, list) or bool(self.input_ids and isinstance(self.input_ids[0], list))
+
+
+class AbortBody(BaseModel):
+    """Body of POST /abort_request."""
+
+    model_config = _STRICT
+
+    rid: str = ""
+    abort_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the server can take, in tokens."""
+
+    context: int
+    pool: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One prompt of a body, checked."""
+
+    id: str
+    prompt: list[int]
+    sampling: Sampling
+
+
+def read_generate(body: bytes, limits: Limits) -> tuple[GenerateBody, list[Wanted]]:
+    """Parse and check a body, one `Wanted` per prompt.
+
+    Raises:
+        InputError: what is wrong with it, in one line.
+
+    """
+    parsed = read(GenerateBody, body)
+    prompts = _prompts(parsed)
+    many = len(prompts)
+    given = parsed.sampling_params
+    samplings = given if isinstance(given, list) else [given] * many
+    ids = _ids(parsed, many)
+    if not len(samplings) == len(ids) == many:
+        raise InputError(f"{many} prompts, but {len(samplings)} sampling_params and {len(ids)} rid")
+    rows = zip(ids, prompts, samplings, strict=True)
+    return parsed, [Wanted(name, prompt, _sampling(wish, len(prompt), limits)) for name, prompt, wish in rows]
+
+
+def read(kind: type[B], body: bytes) -> B:
+    """Parse a JSON body.
+
+    Raises:
+        InputError: no JSON, or not of this shape.
+
+    """
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{place}: {first['msg']}" if place else first["msg"]) from error
+
+
+def answer(request: Request, update: Update) -> dict[str, object]:
+    """One frame of a stream, or the whole answer: text and ids are cumulative."""
+    return {
+        "text": update.text,
+        "output_ids": request.output[: update.output_tokens],
+        "meta_info": {
+            "id": request.id,
+            "finish_reason": update.finish.snapshot() if update.finish else None,
+            "prompt_tokens": len(request.prompt),
+            "completion_tokens": update.output_tokens,
+            "cached_tokens": request.cached_tokens,
+            "weight_version": "default",
+            "e2e_latency": update.at_s - request.arrived_s,
+        },
+    }
+
+
+def _ids(body: GenerateBody, many: int) -> list[str]:
+    if body.rid is None:
+        return [uuid.uuid4().hex for _ in range(many)]
+    if isinstance(body.rid, list):
+        return body.rid
+    return [f"{body.rid}_{index}" for index in range(many)] if body.is_batch else [body.rid]
+
+
+def _prompts(body: GenerateBody) -> list[list[int]]:
+    if body.text is not None:
+        texts = body.text if isinstance(body.text, list) else [body.text]
+        prompts = [tokenizer.encode(text) for text in texts]
+    else:
+        assert body.input_ids is not None, "checked by the body"
+        prompts = body.input_ids if body.is_batch else [body.input_ids]  # type: ignore[assignment,list-item]
+    if not prompts or not all(prompts):
+        raise InputError("a prompt is empty")
+    return prompts
+
+
+def _sampling(body: SamplingBody, prompt_tokens: int, limits: Limits) -> Sampling:
+    """Check lengths as sglang does, and against the pool: what can never fit is refused at once."""
+    if prompt_tokens >= limits.context:
+        raise InputError(
+            f"The input ({prompt_tokens} tokens) is longer than the model's context length ({limits.context} tokens)."
+        )
+    room = min(limits.context, limits.pool) - prompt_tokens
+    new = body.max_new_tokens if body.max_new_tokens is not None else max(1, min(_DEFAULT_NEW_TOKENS, room))
+    total = prompt_tokens + new
+    if total > limits.context:
+        raise InputError(
+            f"Requested token count exceeds the model's maximum context length of {limits.context} tokens: "
+            f"{prompt_tokens} of input and {new} to generate are {total}."
+        )
+    if total > limits.pool:
+        raise InputError(
+            f"The request can never fit: it needs {total} tokens of KV cache ({prompt_tokens} of input, {new} to "
+            f"generate), and the pool has {limits.pool}."
+        )
+    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    return Sampling(
+        max_new_tokens=new,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=body.top_k,
+        ignore_eos=body.ignore_eos,
+        stop=tuple(text for text in stop if text),
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+        seed=body.seed,
+    )

@@ -1,0 +1,127 @@
+"""The attention of one layer, from projected queries to outputs in latent or value space, along each kernel path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from dsabench.reference.batch import Decode, Path, Span
+from dsabench.reference.counters import Counters
+from dsabench.reference.latent_cache import LayerCache
+from dsabench.reference.sizes import ModelSize
+from dsakernels import dense_attention, indexer, sparse_attention, topk
+
+_INDEXER_QUERIES = 128
+"""Queries whose logits over the whole prefix are held at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """What a layer asks of its cache, for T tokens."""
+
+    absorbed: torch.Tensor
+    """[T, H, D]: q_nope · W_uk, then the rotated part."""
+    index: torch.Tensor
+    """[T, I, E]."""
+    index_weights: torch.Tensor
+    """[T, I] float32, scales included."""
+
+    def part(self, start: int, stop: int) -> Queries:
+        """The queries of some of the tokens."""
+        return Queries(self.absorbed[start:stop], self.index[start:stop], self.index_weights[start:stop])
+
+
+@dataclass(frozen=True, slots=True)
+class SparsePaths:
+    """`flashmla_sparse` and `flashmla_kv` over one layer's cache."""
+
+    size: ModelSize
+    cache: LayerCache
+    counters: Counters
+
+    def prefill(self, queries: Queries, span: Span, path: Path) -> torch.Tensor:
+        """Attend from the new tokens of one sequence. Queries are those of the span → [T, H, C]."""
+        self._count(f"prefill.{path}", span.new_tokens)
+        positions = self._select_of_sequence(queries, span)
+        q = queries.absorbed
+        if path == "flashmla_sparse" and self.cache.packed is not None:
+            return self._attend_plain(q, self.cache.read(span.slots, q.dtype), positions)
+        slots = torch.where(positions < 0, -1, span.slots[positions])  # -1 reads the last slot, and is replaced
+        return self._attend(q, slots, path)
+
+    def decode(self, queries: Queries, step: Decode, path: Path) -> torch.Tensor:
+        """Attend from one new token per sequence → [B, H, C]."""
+        self._count(f"decode.{path}", len(step.lengths))
+        positions = self._select_of_batch(queries, step)
+        q = queries.absorbed
+        if path == "flashmla_sparse" and self.cache.packed is not None:
+            rows = self.cache.read(step.slots.reshape(-1), q.dtype)
+            offsets = torch.arange(len(step.slots), device=q.device).unsqueeze(1) * step.slots.shape[1]
+            return self._attend_plain(q, rows, torch.where(positions < 0, -1, positions + offsets))
+        slots = torch.where(positions < 0, -1, step.slots.gather(1, positions.clamp(min=0)))
+        return self._attend(q, slots, path)
+
+    def _attend(self, q: torch.Tensor, slots: torch.Tensor, path: Path) -> torch.Tensor:
+        if path == "flashmla_sparse":
+            return self._attend_plain(q, self.cache.rows, slots)
+        assert self.cache.packed is not None, "settings refuse flashmla_kv on a plain cache"
+        return sparse_attention.flashmla_kv(
+            q, self.cache.rows, slots, layout=self.cache.packed, scale=self.size.attention_scale
+        )
+
+    def _attend_plain(self, q: torch.Tensor, rows: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+        return sparse_attention.flashmla_sparse(
+            q, rows, indices, latent=self.size.latent, scale=self.size.attention_scale
+        )
+
+    def _select_of_sequence(self, queries: Queries, span: Span) -> torch.Tensor:
+        """Positions [T, K] in the sequence; -1 where there are fewer than K."""
+        length, new, k = len(span.slots), span.new_tokens, self.size.index_topk
+        lengths = torch.arange(length - new, length, device=span.slots.device) + 1
+        if length <= k:
+            return topk.everything(lengths, k)
+        self._count_indexed("prefill", new)
+        keys = self.cache.keys.index_select(0, span.slots).to(queries.index.dtype)
+        chosen = []
+        for start in range(0, new, _INDEXER_QUERIES):
+            stop = min(start + _INDEXER_QUERIES, new)
+            visible = keys[: length - new + stop]
+            block = queries.part(start, stop)
+            logits = indexer.logits(block.index, block.index_weights, visible)
+            chosen.append(topk.select(logits, lengths[start:stop], k))
+        return torch.cat(chosen)
+
+    def _select_of_batch(self, queries: Queries, step: Decode) -> torch.Tensor:
+        """Positions [B, K] in each sequence; -1 where there are fewer than K."""
+        k = self.size.index_topk
+        if step.longest <= k:
+            return topk.everything(step.lengths, k)
+        self._count_indexed("decode", len(step.lengths))
+        pages = step.slots[:, :: step.page_size].div(step.page_size, rounding_mode="floor")
+        paged_keys = self.cache.keys.view(-1, step.page_size * self.size.index_dim)
+        keys = paged_keys.index_select(0, pages.reshape(-1)).view(*step.slots.shape, self.size.index_dim)
+        logits = indexer.batched_logits(queries.index, queries.index_weights, keys.to(queries.index.dtype))
+        return topk.select(logits, step.lengths, k)
+
+    def _count(self, path: str, tokens: int) -> None:
+        if self.cache.layer == 0:
+            self.counters.tokens[path] += tokens
+
+    def _count_indexed(self, stage: str, tokens: int) -> None:
+        if self.cache.layer == 0:
+            self.counters.indexed[stage] += tokens
+
+
+def dense_mha(q: torch.Tensor, rows: torch.Tensor, up: torch.Tensor, size: ModelSize) -> torch.Tensor:
+    """Attend densely from the last T tokens of one sequence, with keys and values of every head.
+
+    q [T, H, nope + R], rows [L, D] of prefix and new tokens, up [H · (nope + value), C] → [T, H, value].
+    """
+    length = len(rows)
+    expanded = torch.nn.functional.linear(rows[:, : size.latent], up).view(length, size.heads, size.nope + size.value)
+    nope, value = torch.split(expanded, (size.nope, size.value), dim=-1)
+    rope = rows[:, size.latent :].unsqueeze(1).expand(-1, size.heads, -1)
+    keys = torch.cat((nope, rope), dim=-1).transpose(0, 1)
+    out = dense_attention.mha(q.transpose(0, 1), keys, value.transpose(0, 1), scale=size.attention_scale)
+    return out.transpose(0, 1)

@@ -1,0 +1,125 @@
+"""One request, from its arrival to its last token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from dsabench.reference.prefix_cache import Node
+from dsabench.reference.tokenizer import EOS, IncrementalDecoder
+
+if TYPE_CHECKING:
+    import torch  # named in an annotation only: whoever speaks HTTP need not load it
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are chosen, and when generation ends. Names and defaults are sglang's."""
+
+    max_new_tokens: int
+    temperature: float = 1.0
+    """0 takes the most likely token."""
+    top_p: float = 1.0
+    top_k: int = -1
+    """-1 sets no limit."""
+    ignore_eos: bool = False
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    seed: int | None = None
+    """Makes this request's choices independent of what else runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Why generation ended."""
+
+    type: Literal["length", "stop", "abort"]
+    length: int | None = None
+    matched: int | str | None = None
+    message: str | None = None
+
+    def snapshot(self) -> dict[str, int | str]:
+        """As in `meta_info.finish_reason`."""
+        fields = {"type": self.type, "length": self.length, "matched": self.matched, "message": self.message}
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a step brought to one request: totals so far."""
+
+    output_tokens: int
+    text: str
+    finish: Finish | None
+    at_s: float
+    """`perf_counter` when the step was done."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """State of one request; after its submission only the engine's thread changes it."""
+
+    id: str
+    prompt: list[int]
+    sampling: Sampling
+    listen: Callable[[Update], None]
+    """Called on the event loop for each step that brought a token."""
+    arrived_s: float = field(default_factory=time.perf_counter)
+    output: list[int] = field(default_factory=list)
+    decoder: IncrementalDecoder = field(default_factory=IncrementalDecoder)
+    generator: torch.Generator | None = None
+    stored_tokens: int = 0
+    """Tokens whose KV is in the cache, reused ones included."""
+    cached_tokens: int = 0
+    """Tokens whose KV was there already when the request was admitted."""
+    nodes: list[Node] = field(default_factory=list)
+    """Path in the prefix tree that it holds."""
+    pages: list[int] = field(default_factory=list)
+    own_pages: set[int] = field(default_factory=set)
+    """Those of `pages` that no node owns."""
+    row: int | None = None
+    """Its row in the table of slots."""
+    finish: Finish | None = None
+
+    @property
+    def total_tokens(self) -> int:
+        """Longest it can become."""
+        return len(self.prompt) + self.sampling.max_new_tokens
+
+    @property
+    def tokens(self) -> list[int]:
+        """Prompt and output."""
+        return self.prompt + self.output
+
+    def add(self, token: int) -> None:
+        """Take a generated token and see whether it is the last."""
+        self.output.append(token)
+        sampling = self.sampling
+        if token in sampling.stop_token_ids or (token == EOS and not sampling.ignore_eos):
+            self.finish = Finish("stop", matched=token)
+        else:
+            self.decoder.feed(token)
+            self._stop_at_string()
+        if self.finish is None and len(self.output) >= sampling.max_new_tokens:
+            self.finish = Finish("length", length=len(self.output))
+        if self.finish is not None and self.finish.type != "abort":
+            self._end_text()
+
+    def update(self) -> Update:
+        """Totals now."""
+        return Update(len(self.output), self.decoder.text, self.finish, time.perf_counter())
+
+    def _stop_at_string(self) -> None:
+        for stop in self.sampling.stop:
+            # a token adds at most 3 characters: a broken sequence's U+FFFD and what follows
+            at = self.decoder.text.find(stop, max(0, len(self.decoder.text) - len(stop) - 3))
+            if at >= 0:
+                self.finish = Finish("stop", matched=stop)
+                self.decoder.text = self.decoder.text[:at]
+                return
+
+    def _end_text(self) -> None:
+        if not (self.finish and isinstance(self.finish.matched, str)):
+            self.decoder.finish()

@@ -1,0 +1,186 @@
+"""Continuous batching: who runs in the next step, and where their tokens go.
+
+A step is either a prefill of at most `chunked_prefill_size` new tokens or a decode of all running requests. Prefill
+goes first, as in sglang. A request is admitted when the pages for its whole length, prompt and max_new_tokens, are
+free or evictable; so nobody is ever thrown out again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from dsabench.reference.batch import Batch, Decode, Prefill, Span
+from dsabench.reference.counters import Counters
+from dsabench.reference.prefix_cache import PagePool
+from dsabench.reference.request import Finish, Request
+from dsabench.reference.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to run, and whose tokens the wanted rows are."""
+
+    batch: Batch
+    requests: tuple[Request, ...]
+
+
+class Scheduler:
+    """Queues, pages and the table of slots."""
+
+    def __init__(self, settings: Settings, counters: Counters) -> None:
+        self._settings, self._counters = settings, counters
+        self.pool = PagePool(settings.pages, settings.page_size, reuse=settings.prefix_reuse)
+        self.waiting: deque[Request] = deque()
+        self.prefilling: list[Request] = []
+        self.running: list[Request] = []
+        longest = -(-settings.context_length // settings.page_size) * settings.page_size
+        self._slots = torch.zeros(settings.max_running_requests, longest, dtype=torch.int64, device=settings.device)
+        self._free_rows = list(range(settings.max_running_requests))
+        self._in_page = torch.arange(settings.page_size, device=settings.device)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is waiting or running."""
+        return not (self.waiting or self.prefilling or self.running)
+
+    def add(self, request: Request) -> None:
+        """Queue a request; it was checked that it can fit."""
+        self._counters.requests += 1
+        self.waiting.append(request)
+
+    def abort(self, request_id: str | None, message: str) -> list[Request]:
+        """End one request, or all where the id is None; returns those that were still there."""
+        everyone = [*self.waiting, *self.prefilling, *self.running]
+        ended = [request for request in everyone if request_id in {None, request.id}]
+        for request in ended:
+            request.finish = Finish("abort", message=message)
+            if request in self.waiting:
+                self.waiting.remove(request)
+            else:
+                self._leave(request)
+        self._counters.aborted += len(ended)
+        return ended
+
+    def next_step(self) -> Step | None:
+        """The next forward pass, or None where there is nothing to do."""
+        parts = self._plan_prefill()
+        if parts:
+            return self._prefill(parts)
+        return self._decode() if self.running else None
+
+    def commit(self, step: Step, tokens: Sequence[int]) -> None:
+        """Record that a step ran and what it chose, one token per request of the step."""
+        for request, token in zip(step.requests, tokens, strict=True):
+            if isinstance(step.batch.shape, Prefill):
+                self.prefilling.remove(request)
+                self.running.append(request)
+                self._publish(request, request.prompt)
+            else:
+                request.stored_tokens += 1
+            request.add(token)
+            self._counters.generated_tokens += 1
+            if request.finish is not None:
+                self._leave(request)
+
+    def _plan_prefill(self) -> list[tuple[Request, int]]:
+        """Requests and how many new tokens of each: first those begun, then the queue, in order of arrival."""
+        budget = self._settings.chunked_prefill_size or self._settings.pages * self._settings.page_size
+        parts: list[tuple[Request, int]] = []
+        begun = iter(tuple(self.prefilling))
+        while budget > 0:
+            request = next(begun, None) or self._admit()
+            if request is None:
+                break
+            count = min(budget, len(request.prompt) - request.stored_tokens)
+            parts.append((request, count))
+            budget -= count
+        return parts
+
+    def _admit(self) -> Request | None:
+        if not self.waiting or not self._free_rows:
+            return None
+        request = self.waiting[0]
+        known = self.pool.match(request.prompt) if self.pool.reuse else []
+        self.pool.hold(known)
+        missing = self._settings.pages_of(request.total_tokens) - len(known)
+        if missing > self.pool.available:
+            self.pool.release(known)
+            return None
+        self.waiting.popleft()
+        fresh = self.pool.take(missing)
+        request.nodes, request.own_pages = known, set(fresh)
+        request.pages = [node.page for node in known] + fresh
+        request.stored_tokens = request.cached_tokens = len(known) * self.pool.page_size
+        request.row = self._free_rows.pop()
+        pages = torch.tensor(request.pages, device=self._slots.device).unsqueeze(1)
+        slots = (pages * self.pool.page_size + self._in_page).flatten()[: self._slots.shape[1]]
+        self._slots[request.row, : len(slots)] = slots
+        self._counters.prompt_tokens += len(request.prompt)
+        self._counters.cached_tokens += request.cached_tokens
+        self.prefilling.append(request)
+        return request
+
+    def _prefill(self, parts: Sequence[tuple[Request, int]]) -> Step:
+        spans, tokens, positions, wanted, ending = [], [], [], [], []
+        total_kv = longest = start = 0
+        for request, count in parts:
+            first, stop = request.stored_tokens, start + count
+            length = request.stored_tokens = first + count
+            spans.append(Span(start, stop, self._slots[request.row, :length]))
+            tokens += request.prompt[first:length]
+            positions.append(torch.arange(first, length, device=self._slots.device))
+            if length == len(request.prompt):
+                wanted.append(stop - 1)
+                ending.append(request)
+            total_kv, longest, start = total_kv + length, max(longest, length), stop
+        self._counters.prefill_sizes[start] += 1
+        batch = Batch(
+            tokens=torch.tensor(tokens, device=self._slots.device),
+            positions=torch.cat(positions),
+            slots=torch.cat([span.slots[-span.new_tokens :] for span in spans]),
+            wanted=torch.tensor(wanted, dtype=torch.int64, device=self._slots.device),
+            path=self._settings.prefill_path(new_tokens=start, kv_tokens=total_kv, longest=longest),
+            shape=Prefill(tuple(spans)),
+        )
+        return Step(batch, tuple(ending))
+
+    def _decode(self) -> Step:
+        requests = tuple(self.running)
+        device, page = self._slots.device, self.pool.page_size
+        self._counters.decode_sizes[len(requests)] += 1
+        positions = torch.tensor([request.stored_tokens for request in requests], device=device)
+        rows = torch.tensor([request.row for request in requests], device=device)
+        longest = 1 + max(request.stored_tokens for request in requests)
+        slots = self._slots[:, : -(-longest // page) * page].index_select(0, rows)
+        batch = Batch(
+            tokens=torch.tensor([request.output[-1] for request in requests], device=device),
+            positions=positions,
+            slots=slots.gather(1, positions.unsqueeze(1)).squeeze(1),
+            wanted=torch.arange(len(requests), device=device),
+            path=self._settings.decode_backend,
+            shape=Decode(slots, positions + 1, longest, page),
+        )
+        return Step(batch, requests)
+
+    def _publish(self, request: Request, tokens: Sequence[int]) -> None:
+        """Let others reuse the full pages of the tokens, all of which are stored."""
+        request.own_pages -= set(self.pool.insert(tokens, request.pages, request.nodes))
+
+    def _leave(self, request: Request) -> None:
+        if request in self.running:
+            self.running.remove(request)
+            self._publish(request, request.tokens[: request.stored_tokens])
+        else:
+            self.prefilling.remove(request)
+        self.pool.release(request.nodes)
+        self.pool.give_back(sorted(request.own_pages, reverse=True))
+        assert request.row is not None, "only admitted requests leave"
+        # padding beyond a shorter successor's pages must not point outside the pool, nor at pages of others
+        self._slots[request.row].zero_()
+        self._free_rows.append(request.row)
+        request.nodes, request.pages, request.own_pages, request.row = [], [], set(), None
+        self._counters.evicted_pages = self.pool.evicted

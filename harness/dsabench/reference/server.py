@@ -1,0 +1,235 @@
+"""HTTP: sglang's endpoints over a `Worker`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
+
+import orjson
+from aiohttp import web
+
+from dsabench import __version__
+from dsabench.errors import InputError
+from dsabench.reference import messages
+from dsabench.reference.arguments import ServerArgs
+from dsabench.reference.exchange import Exchange
+from dsabench.reference.metrics import Metrics
+from dsabench.reference.request import Request, Sampling, Update
+from dsabench.reference.worker import Worker
+
+_HEALTH_TIMEOUT_S = 20.0
+_PROBE = Sampling(max_new_tokens=1, temperature=0.0, ignore_eos=True)
+_BODY_BYTES = 64 << 20
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Refused(web.HTTPException):
+    """An answer in sglang's error format."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status_code = status
+        super().__init__(
+            text=orjson.dumps({"error": {"message": message, "code": status}}).decode(), content_type="application/json"
+        )
+
+
+class Server:
+    """Handlers and what they share."""
+
+    def __init__(self, args: ServerArgs, worker: Worker) -> None:
+        self._args, self._worker = args, worker
+        self._name = args.served_model_name or args.model_path
+        self.draining = False
+        self._started_s = time.time()
+        self._metrics = Metrics(self._name, lambda: worker.engine)
+        self._running: set[str] = set()
+
+    def application(self) -> web.Application:
+        """All routes."""
+        app = web.Application(client_max_size=_BODY_BYTES, middlewares=[_errors_as_json])
+        both: dict[str, Handler] = {"/flush_cache": self.flush_cache}
+        posts: dict[str, Handler] = {"/generate": self.generate, "/abort_request": self.abort_request}
+        gets: dict[str, Handler] = {
+            "/health": self.health,
+            "/health_generate": self.health_generate,
+            "/v1/models": self.models,
+            "/model_info": self.model_info,
+            "/get_model_info": self.model_info,
+            "/server_info": self.server_info,
+            "/get_server_info": self.server_info,
+            "/metrics": self.metrics,
+        }
+        app.add_routes([web.get(path, handler) for path, handler in {**gets, **both}.items()])
+        app.add_routes([web.post(path, handler) for path, handler in {**posts, **both}.items()])
+        return app
+
+    async def generate(self, http: web.Request) -> web.StreamResponse:
+        """POST /generate: text or input_ids, one or several, streamed or not."""
+        limits = self._limits()
+        try:
+            body, wanted = messages.read_generate(await http.read(), limits)
+        except InputError as error:
+            raise Refused(400, str(error)) from error
+        exchange = Exchange(wanted, self._observe)
+        ids = [request.id for request in exchange.requests]
+        if len(set(ids)) < len(ids) or not self._running.isdisjoint(ids):
+            raise Refused(400, "rid: another request with this id is running")
+        with self._submitted(exchange):
+            if body.stream:
+                return await self._stream(http, exchange, numbered=body.is_batch)
+            answers = [messages.answer(*pair) for pair in zip(exchange.requests, await exchange.answers(), strict=True)]
+        return _json(answers if body.is_batch else answers[0])
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no more requests, let the running ones end for a while, then abort them."""
+        self.draining = True
+        if not await self._quiet(grace_s):
+            self._worker.abort(None, "the server is shutting down")
+            await self._quiet(grace_s / 2)
+
+    async def _quiet(self, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._running:
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            return False
+        return True
+
+    async def health(self, _: web.Request) -> web.StreamResponse:
+        """200 when requests are taken, else 503."""
+        return web.Response(status=503 if self.draining or self._worker.engine is None else 200)
+
+    async def health_generate(self, _: web.Request) -> web.StreamResponse:
+        """Generate a token; 503 where that takes longer than 20 s."""
+        self._limits()
+        exchange = Exchange([messages.Wanted(f"HEALTH_CHECK_{uuid.uuid4().hex}", [0], _PROBE)], self._observe)
+        try:
+            async with asyncio.timeout(_HEALTH_TIMEOUT_S):
+                with self._submitted(exchange):
+                    await exchange.answers()
+        except TimeoutError:
+            return web.Response(status=503)
+        return web.Response()
+
+    async def models(self, _: web.Request) -> web.StreamResponse:
+        """OpenAI's list of models."""
+        engine = self._worker.engine
+        length = engine.settings.context_length if engine else None
+        card = {"id": self._name, "object": "model", "created": int(self._started_s), "owned_by": "sglang",
+                "root": self._name, "max_model_len": length}  # fmt: skip
+        return _json({"object": "list", "data": [card]})
+
+    async def model_info(self, _: web.Request) -> web.StreamResponse:
+        """What is served."""
+        return _json(
+            {
+                "model_path": self._args.model_path,
+                "tokenizer_path": self._args.model_path,
+                "is_generation": True,
+                "weight_version": "default",
+                "model_type": "deepseek_v32",
+                "architectures": ["DeepseekV32ForCausalLM"],
+            }
+        )
+
+    async def server_info(self, _: web.Request) -> web.StreamResponse:
+        """Resolved settings, load, and counters of what ran."""
+        engine = self._worker.engine
+        if engine is None:
+            raise Refused(503, "the server is not ready")
+        settings = engine.settings
+        usage = {"kvcache": engine.kv_bytes / 1e9, "token_capacity": settings.pool_tokens}
+        state = {
+            "last_gen_throughput": engine.decode_tokens_per_s,
+            "memory_usage": usage,
+            "effective_max_running_requests_per_dp": settings.max_running_requests,
+        }
+        reference = {**settings.reference_snapshot(), "counters": engine.counters.snapshot()}
+        return _json(
+            {**settings.snapshot(), "internal_states": [state], "version": __version__, "reference": reference}
+        )
+
+    async def flush_cache(self, _: web.Request) -> web.StreamResponse:
+        """Empty the prefix cache; 400 while requests are running."""
+        self._limits()
+        if not await self._worker.flush():
+            raise Refused(400, "Flush cache failed: requests are running or waiting.")
+        return web.Response(text="Cache flushed.\n")
+
+    async def abort_request(self, http: web.Request) -> web.StreamResponse:
+        """End one request, or all."""
+        try:
+            body = messages.read(messages.AbortBody, await http.read())
+        except InputError as error:
+            raise Refused(400, str(error)) from error
+        if not body.rid and not body.abort_all:
+            raise Refused(400, "give rid, or abort_all")
+        self._worker.abort(None if body.abort_all else body.rid, "aborted by a request")
+        return web.Response()
+
+    async def metrics(self, _: web.Request) -> web.StreamResponse:
+        """Prometheus's text format."""
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    def _limits(self) -> messages.Limits:
+        engine = self._worker.engine
+        if engine is None or self.draining:
+            raise Refused(503, "the server is shutting down" if self.draining else "the server is not ready")
+        return messages.Limits(context=engine.settings.context_length, pool=engine.settings.pool_tokens)
+
+    @contextmanager
+    def _submitted(self, exchange: Exchange) -> Iterator[None]:
+        """Run the requests; whatever is unfinished at the end (the client went away) is aborted."""
+        ids = {request.id for request in exchange.requests}
+        self._running |= ids
+        for request in exchange.requests:
+            self._worker.submit(request)
+        try:
+            yield
+        finally:
+            for request in exchange.unfinished:
+                self._worker.abort(request.id, "the client went away")
+            self._running -= ids
+
+    def _observe(self, request: Request, update: Update, before: Update | None) -> None:
+        if before is None:
+            self._metrics.first_token_s.observe(update.at_s - request.arrived_s)
+        else:
+            self._metrics.between_tokens_s.observe(update.at_s - before.at_s)
+        if update.finish is not None:
+            self._metrics.whole_request_s.observe(update.at_s - request.arrived_s)
+
+    async def _stream(self, http: web.Request, exchange: Exchange, *, numbered: bool) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await response.prepare(http)
+        async with aclosing(exchange.frames()) as frames:
+            async for index, update in frames:
+                frame = messages.answer(exchange.requests[index], update)
+                if numbered:
+                    frame["index"] = index
+                await response.write(b"data: " + orjson.dumps(frame) + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give aiohttp's own refusals (no such path, method, body too large) the format of ours."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.content_type == "application/json":
+            raise
+        return _json({"error": {"message": error.reason, "code": error.status}}, error.status)
+    except ConnectionResetError:  # the client went away in the middle of a stream
+        return web.Response()
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")

@@ -1,0 +1,105 @@
+"""Finding tuned tables, and deciding by one which sparse kernel a prefill batch gets."""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from dsabench.errors import InputError
+from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, SparseKernel, TunedTable, table_file_name
+
+FOLDER_VARIABLE = "SGLANG_DSA_CONFIG_DIR"
+_SHIPPED = Path(__file__).with_name("tables_shipped")
+_RATIO = RatioRule(kv_per_new_token=512)
+
+KernelRule = ConstantRule | RatioRule | GridRule
+
+
+@dataclass(frozen=True, slots=True)
+class TableKey:
+    """What a table is looked up by; its runtime is always `reference`."""
+
+    heads_per_rank: int
+    index_topk: int
+    device: str
+    kv_cache_dtype: Literal["bfloat16", "fp8_e4m3"]
+
+    def file_name(self, kind: str) -> str:
+        """Name of the file that holds the table."""
+        return table_file_name(kind, self.heads_per_rank, self.index_topk, self.device, self.kv_cache_dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A table and the file it came from."""
+
+    table: TunedTable
+    path: Path
+
+
+def find(kind: Literal["flashmla_auto", "mha_threshold"], key: TableKey, env: Mapping[str, str]) -> Found | None:
+    """The table of the folder that the environment names, else the shipped one, else None.
+
+    Raises:
+        InputError: the folder or the table is unusable; one line with the file and the first mistake.
+
+    """
+    folders = [_SHIPPED]
+    if given := env.get(FOLDER_VARIABLE):
+        if not Path(given).is_dir():
+            raise InputError(f"{FOLDER_VARIABLE}: {given}: no such folder")
+        folders.insert(0, Path(given))
+    for folder in folders:
+        path = folder / key.file_name(kind)
+        if path.is_file():
+            return Found(_read(path, kind, key), path)
+    return None
+
+
+def kernel_rule(found: Found | None) -> KernelRule:
+    """The rule in force for `flashmla_auto`: the table's, or the runtime's constant ratio."""
+    if found is None:
+        return _RATIO
+    rule = found.table.rule
+    assert isinstance(rule, ConstantRule | RatioRule | GridRule), "the table's own check ties the form to the kind"
+    return rule
+
+
+def choose(rule: KernelRule, *, new_tokens: int, kv_tokens: int) -> SparseKernel:
+    """The kernel for a batch with Σ new tokens and Σ kv tokens (prefix and new), as sglang 0.5.23 counts them."""
+    if isinstance(rule, ConstantRule):
+        return rule.kernel
+    if isinstance(rule, RatioRule):
+        return "flashmla_sparse" if kv_tokens < rule.kv_per_new_token * new_tokens else "flashmla_kv"
+    return rule.kernels[_cell(rule.new_tokens, new_tokens)][_cell(rule.kv_tokens, kv_tokens)]
+
+
+def _cell(lower_edges: tuple[int, ...], value: int) -> int:
+    return max(0, bisect.bisect_right(lower_edges, value) - 1)
+
+
+def _read(path: Path, kind: str, key: TableKey) -> TunedTable:
+    try:
+        table = TunedTable.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{path}: {place + ': ' if place else ''}{first['msg']}") from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    inside = TableKey(table.heads_per_rank, table.index_topk, table.device, table.kv_cache_dtype)
+    if table.kind != kind or table.runtime != "reference" or inside != key:
+        raise InputError(f"{path}: its content is for {table.runtime}, {table.file_name}")
+    return table
+
+
+def as_json(rule: KernelRule) -> dict[str, object]:
+    """The rule as it stands in a table."""
+    loaded: dict[str, object] = json.loads(rule.model_dump_json())
+    return loaded

@@ -1,0 +1,76 @@
+"""Seeded random weights. The same seed gives the same model in every dtype and on every device."""
+
+from __future__ import annotations
+
+import torch
+
+from dsabench.reference.attention import Attention, AttentionWeights
+from dsabench.reference.layers import GatedMlp, rope_table
+from dsabench.reference.sizes import VOCABULARY, ModelSize
+from dsabench.reference.transformer import Block, Transformer
+
+_UNLIKELY = 0.25
+_PRINTABLE = slice(0x20, 0x7F)
+
+
+class _Source:
+    """Draws matrices in a fixed order, always as float32 on the CPU."""
+
+    def __init__(self, seed: int, dtype: torch.dtype, device: str) -> None:
+        self._generator = torch.Generator().manual_seed(seed)
+        self.dtype, self.device = dtype, device
+
+    def draw(self, out: int, into: int, scale: float = 1.0) -> torch.Tensor:
+        """Draw [out, into] with standard deviation scale / √into, which keeps the size of activations."""
+        drawn = torch.randn(out, into, generator=self._generator).mul_(scale * into**-0.5)
+        return self.place(drawn)
+
+    def ones(self, width: int) -> torch.Tensor:
+        return torch.ones(width, dtype=self.dtype, device=self.device)
+
+    def place(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self.device, self.dtype)
+
+
+def build(size: ModelSize, seed: int, dtype: torch.dtype, context: int, device: str) -> Transformer:
+    """Make the model.
+
+    The rows of the output projection for bytes that are no printable ASCII are shrunk, so that what a random model
+    says is mostly readable.
+    """
+    source = _Source(seed, dtype, device)
+    embedding = source.draw(VOCABULARY, size.hidden, scale=size.hidden**0.5)
+    blocks = tuple(_block(size, source) for _ in range(size.layers))
+    head = source.draw(VOCABULARY, size.hidden)
+    likely = head[_PRINTABLE].clone()
+    head.mul_(_UNLIKELY)[_PRINTABLE] = likely
+    rope = source.place(rope_table(context, size.rope, size.rope_theta, "cpu"))
+    return Transformer(size, embedding, blocks, source.ones(size.hidden), head, rope)
+
+
+def _block(size: ModelSize, source: _Source) -> Block:
+    branch = (2 * size.layers) ** -0.5  # so that the residual stream does not grow with depth (GPT-2, section 2.3)
+    mlp = GatedMlp(
+        source.draw(2 * size.intermediate, size.hidden), source.draw(size.hidden, size.intermediate, scale=branch)
+    )
+    return Block(source.ones(size.hidden), _attention(size, source, branch), source.ones(size.hidden), mlp)
+
+
+def _attention(size: ModelSize, source: _Source, branch: float) -> Attention:
+    down = source.draw(size.q_lora + size.row + size.index_dim + size.index_heads, size.hidden)
+    q_up = source.draw(size.heads * (size.nope + size.rope) + size.index_heads * size.index_dim, size.q_lora)
+    kv_up = source.draw(size.heads * (size.nope + size.value), size.latent)
+    by_head = kv_up.view(size.heads, size.nope + size.value, size.latent)
+    weights = AttentionWeights(
+        down=down,
+        q_norm=source.ones(size.q_lora),
+        kv_norm=source.ones(size.latent),
+        index_norm=source.ones(size.index_dim),
+        index_norm_bias=torch.zeros_like(source.ones(size.index_dim)),
+        q_up=q_up,
+        kv_up=kv_up,
+        key_up=by_head[:, : size.nope].contiguous(),
+        value_up=by_head[:, size.nope :].transpose(1, 2).contiguous(),
+        out=source.draw(size.hidden, size.heads * size.value, scale=branch),
+    )
+    return Attention(size, weights)

@@ -1,0 +1,137 @@
+"""A server that somebody else started: attached to, measured, flushed, never started or stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from pydantic import JsonValue
+
+from dsabench.errors import InputError, TrialFault
+from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
+from dsabench.model.value import digest
+from dsabench.runtimes.endpoint import Endpoint
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.protocol import Place
+
+_INFO_PATHS = ("/server_info", "/get_server_info")
+_PULSE_INTERVAL_S = 2.0
+_PULSE_TIMEOUT_S = 5.0
+_MISSED_PULSES = 3
+_PASSING = {
+    *("random_seed", "startup_time", "start_time", "uptime_s", "launch_command", "pid", "status"),
+    *("port", "nccl_port", "dist_init_addr", "internal_states", "counters"),
+}
+"""Entries of /server_info that differ from boot to boot of the same setting, or while it runs."""
+
+
+@dataclass(frozen=True)
+class External:
+    """A `Runtime` for `kind: external`."""
+
+    launch: Launch
+
+    async def identity(self) -> RuntimeIdentity:
+        """What the server says of itself.
+
+        Its files are out of reach, so `wheel_hash` says `reported:` and covers the settings in /server_info: the same
+        URL with other flags is another environment, and is not taken for measured already.
+        """
+        try:
+            info = await Endpoint(self._base_url).info("boot", _INFO_PATHS)
+        except TrialFault as fault:
+            raise InputError(f"runtime.base_url: {fault.message}; start the server first") from fault
+        version = info.get("version")
+        if not isinstance(version, str):
+            raise InputError(f"runtime.base_url: {self._base_url} does not tell its version in /server_info")
+        return RuntimeIdentity(kind="external", version=version, wheel_hash=f"reported:{_digest_of_settings(info)}")
+
+    @asynccontextmanager
+    async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[AttachedServer]:
+        """Attach; see `Runtime.serve`. Leaving the context leaves the server alone."""
+        for what, given in (("base", spec.knobs), ("env", spec.env)):
+            if given:
+                raise InputError(
+                    f"runtime.{what}: {min(given)} cannot be set on an external server, which runs already"
+                )
+        if spec.base_url is None:
+            raise InputError("runtime.base_url: an external server needs one")
+        endpoint = Endpoint(spec.base_url.rstrip("/"))
+        started_s = time.perf_counter()
+        while (answer := await endpoint.probe("/health", _PULSE_TIMEOUT_S)) is not None:
+            if time.perf_counter() - started_s > place.ready_timeout_s or answer.startswith("cannot connect"):
+                raise TrialFault("unreachable", f"{spec.base_url}/health: {answer}", stage="boot")
+            await asyncio.sleep(0.5)
+        resolved = await endpoint.info("boot", _INFO_PATHS)
+        yield AttachedServer(place.boot, endpoint, time.perf_counter() - started_s, resolved)
+
+    @property
+    def _base_url(self) -> str:
+        if self.launch.base_url is None:
+            raise InputError("runtime.base_url: an external server needs one")
+        return self.launch.base_url.rstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedServer:
+    """A `Server` whose process is not ours."""
+
+    boot: str
+    endpoint: Endpoint
+    boot_s: float
+    """Seconds until it answered."""
+    resolved: Mapping[str, JsonValue]
+
+    @property
+    def base_url(self) -> str:
+        """As the spec gives it, without a slash at its end."""
+        return self.endpoint.base_url
+
+    async def info(self) -> Mapping[str, JsonValue]:
+        """`/server_info` (or its old name) now."""
+        return await self.endpoint.info("load", _INFO_PATHS)
+
+    async def flush(self) -> None:
+        """POST /flush_cache."""
+        await self.endpoint.flush("warmup")
+
+    async def died(self) -> None:
+        """Raise TrialFault once it has accepted no connection three times in a row.
+
+        Only connects: a health request may generate a token, and would be measured too.
+        """
+        missed = 0
+        while missed < _MISSED_PULSES:
+            await asyncio.sleep(_PULSE_INTERVAL_S if missed == 0 else _PULSE_INTERVAL_S / 4)
+            missed = 0 if await _accepts(self.base_url) else missed + 1
+        raise TrialFault("unreachable", f"{self.base_url} accepts no connection any more", stage="load")
+
+
+async def _accepts(base_url: str) -> bool:
+    parts = urlsplit(base_url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        async with asyncio.timeout(_PULSE_TIMEOUT_S):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+def _digest_of_settings(info: Mapping[str, JsonValue]) -> str:
+    """sha256 over the settings, those in nested objects included."""
+    return digest(json.dumps(_settings(info), sort_keys=True))
+
+
+def _settings(info: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    return {
+        name: _settings(value) if isinstance(value, dict) else value
+        for name, value in info.items()
+        if name not in _PASSING
+    }

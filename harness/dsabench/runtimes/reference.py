@@ -1,0 +1,156 @@
+"""The embedded runtime, `python -m dsabench.reference.launch_server`, run as a program like any other."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from dsabench.errors import InputError
+from dsabench.model.knobs import KnobValue
+from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
+from dsabench.runtimes.boot import BootedServer, Recipe, boot
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.ports import HOST
+from dsabench.runtimes.protocol import Place
+
+_MODULE = "dsabench.reference.launch_server"
+_IDENTIFY = Path(__file__).with_name("identify.py")
+_IDENTIFY_TIMEOUT_S = 60.0
+FLAGS = {
+    "kv_cache_dtype": "--kv-cache-dtype",
+    "prefill_backend": "--dsa-prefill-backend",
+    "decode_backend": "--dsa-decode-backend",
+    "chunked_prefill_size": "--chunked-prefill-size",
+    "max_running_requests": "--max-running-requests",
+    "max_total_tokens": "--max-total-tokens",
+    "context_length": "--context-length",
+    "dtype": "--dtype",
+    "random_seed": "--random-seed",
+    "cpu_threads": "--cpu-threads",
+}
+"""Knobs that are a flag with a value."""
+VARIABLES = {"mha_threshold_tokens": "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD"}
+"""Knobs that are an environment variable, as in sglang."""
+OFF_SWITCHES = {"prefix_cache": "--disable-radix-cache"}
+"""Knobs that are on unless a flag switches them off."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A `Runtime` for `kind: reference`."""
+
+    launch: Launch
+
+    async def identity(self) -> RuntimeIdentity:
+        """What is installed under the interpreter; see `Runtime.identity`."""
+        return await asyncio.to_thread(lambda: self._identity)
+
+    @asynccontextmanager
+    async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[BootedServer]:
+        """Boot the spec; see `Runtime.serve`."""
+        identity = await self.identity()
+        if spec.version not in {None, identity.version}:
+            raise InputError(f"the config asks for reference {spec.version}, installed is {identity.version}")
+        async with boot(self.recipe(spec, place), place) as server:
+            yield server
+
+    def recipe(self, spec: RuntimeSpec, place: Place) -> Recipe:
+        """Command line and environment of a spec.
+
+        Raises:
+            InputError: a knob that this runtime lacks, or one that the spec's env sets as well.
+
+        """
+        flags, variables = render(spec.knobs)
+        twice = sorted(variables.keys() & spec.env.keys())
+        if twice:
+            raise InputError(f"{twice[0]} is set in env, and by a knob as well; drop one of them")
+        threads = len(place.cores or os.sched_getaffinity(0))
+        if "cpu_threads" not in spec.knobs:
+            flags = (*flags, FLAGS["cpu_threads"], str(threads))
+        head = (str(self._python), "-m", _MODULE, "--model-path", spec.model, "--host", HOST)
+        return Recipe(
+            argv=lambda port: (*head, "--port", str(port), *flags),
+            env={**self._source_path, **self.launch.env, **spec.env, **variables},
+        )
+
+    @property
+    def _python(self) -> Path:
+        given = self.launch.python
+        if given is None:
+            return Path(sys.executable)
+        # The server's working directory is another one. Links are kept: they are how an environment finds itself.
+        return given.expanduser().absolute() if len(given.parts) > 1 else given
+
+    @property
+    def _source_path(self) -> dict[str, str]:
+        """PYTHONPATH for the child when dsabench runs from a source checkout; else it is installed there, or missing."""
+        specs = [importlib.util.find_spec(name) for name in ("dsabench", "dsakernels")]
+        roots = [str(Path(spec.origin).parent.parent) for spec in specs if spec and spec.origin]
+        sources = [root for root in roots if Path(root).name not in {"site-packages", "dist-packages"}]
+        return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(sources))} if sources else {}
+
+    @cached_property
+    def _identity(self) -> RuntimeIdentity:
+        facts = self._facts()
+        if facts["torch"] is None:
+            raise InputError(
+                f"{self._python} has no PyTorch, which the reference runtime needs: pip install 'dsabench[local]'"
+            )
+        if facts["wheel_hash"] is None:
+            raise InputError(f"{self._python} has no dsabench: pip install 'dsabench[local]' there")
+        return RuntimeIdentity.model_validate({"kind": "reference", **facts})
+
+    def _facts(self) -> Mapping[str, str | None]:
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        env |= {**self._source_path, **self.launch.env, "PYTHONSAFEPATH": "1"}
+        try:
+            done = subprocess.run(
+                [self._python, _IDENTIFY],
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=_IDENTIFY_TIMEOUT_S,
+                check=True,
+            )
+            facts: Mapping[str, str | None] = json.loads(done.stdout)
+        except OSError as error:
+            raise InputError(f"runtime.launch.python: cannot run {self._python}: {error.strerror}") from error
+        except (subprocess.SubprocessError, json.JSONDecodeError) as error:
+            raise InputError(
+                f"runtime.launch.python: {self._python} is no working Python 3.11 or later: {error}"
+            ) from error
+        return facts
+
+
+def render(knobs: Mapping[str, KnobValue]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Flags and environment variables of canonical knobs, in a fixed order.
+
+    Raises:
+        InputError: a knob that the reference runtime does not have, or a switch that is neither true nor false.
+
+    """
+    flags: list[str] = []
+    variables: dict[str, str] = {}
+    for name, value in sorted(knobs.items()):
+        if name in FLAGS:
+            flags += [FLAGS[name], str(value)]
+        elif name in VARIABLES:
+            variables[VARIABLES[name]] = str(value)
+        elif name in OFF_SWITCHES:
+            if not isinstance(value, bool):
+                raise InputError(f"{name}: {value!r} is neither true nor false")
+            flags += [] if value else [OFF_SWITCHES[name]]
+        else:
+            known = ", ".join(sorted({*FLAGS, *VARIABLES, *OFF_SWITCHES}))
+            raise InputError(f"{name}: the reference runtime has no such knob (it has {known})")
+    return tuple(flags), variables

@@ -1,0 +1,55 @@
+"""`grid`: every legal assignment once, in an order in which a grid that is cut short still covers the space."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+from types import MappingProxyType
+
+from dsabench.model.knobs import KnobValue
+from dsabench.model.space import Assignment, SearchSpace
+from dsabench.search.proposers.protocol import Observation
+from dsabench.search.proposers.uniform import ENUMERABLE, draw_unseen, generator, seen
+from dsabench.search.space import AssignmentKey, key_of, legal
+
+Setting = tuple[str, KnobValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The next assignment is the one that shows most that the history has not shown.
+
+    First the values of single axes count, then pairs of values of two axes (a greedy covering array of strength two),
+    then a hash with the seed. Spaces over `ENUMERABLE` assignments are walked in seeded random order instead.
+    """
+
+    space: SearchSpace
+    base: Assignment
+    seed: int = 0
+
+    def ask(self, history: Sequence[Observation]) -> Assignment | None:
+        """The first in the order that is not in the history."""
+        known = seen(self.space, self.base, history)
+        listed = list(islice(legal(self.space, self.base), ENUMERABLE + 1))
+        if len(listed) > ENUMERABLE:
+            return draw_unseen(self.space, self.base, known, generator(self.seed, len(history)))
+        unseen = [key for key in map(key_of, listed) if key not in known]
+        if not unseen:
+            return None
+        settings = {setting for key in known for setting in key}
+        pairs = {pair for key in known for pair in combinations(key, 2)}
+
+        def gain(key: AssignmentKey) -> tuple[int, int]:
+            return sum(s not in settings for s in key), sum(p not in pairs for p in combinations(key, 2))
+
+        gains = [gain(key) for key in unseen]
+        best = max(gains)
+        tied = (key for key, its in zip(unseen, gains, strict=True) if its == best)
+        first: AssignmentKey = min(tied, key=lambda key: _hash(self.seed, key))
+        return MappingProxyType(dict(first))
+
+
+def _hash(seed: int, key: AssignmentKey) -> bytes:
+    return hashlib.blake2b(repr((seed, key)).encode(), digest_size=8).digest()

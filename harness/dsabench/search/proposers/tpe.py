@@ -1,0 +1,126 @@
+"""`tpe`: Optuna's tree-structured Parzen estimator, rebuilt from the history at each ask."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from dsabench.model.knobs import KnobValue
+from dsabench.model.space import Assignment, Axis, SearchSpace
+from dsabench.search.proposers.protocol import Observation
+from dsabench.search.proposers.uniform import draw_unseen, generator, seen
+from dsabench.search.space import canonical, is_active, is_legal, key_of, ordered_axes
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+
+ATTEMPTS = 24
+"""Draws from the estimator before an unseen assignment is drawn uniformly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tpe:
+    """Values that went with good results become likelier; axes are modelled jointly, conditional ones by group.
+
+    A failed setting counts as worse than every measured one, an infeasible one by how far it is from feasible.
+    """
+
+    space: SearchSpace
+    base: Assignment
+    seed: int = 0
+    direction: Literal["maximize", "minimize"] = "maximize"
+    startup: int = 8
+    """Settings drawn uniformly before the estimator is asked."""
+
+    def ask(self, history: Sequence[Observation]) -> Assignment | None:
+        """Drawn with the seed and the length of the history."""
+        known = seen(self.space, self.base, history)
+        rng = generator(self.seed, len(history))
+        axes = [replace(one, assignment=canonical(self.space, self.base, one.assignment)) for one in history]
+        told = [observation for observation in axes if is_legal(self.space, self.base, observation.assignment)]
+        if len(told) >= self.startup and self.space.axes:
+            with _quiet():
+                study = self._study(told, rng.randrange(1 << 32))
+                for _ in range(ATTEMPTS):
+                    drawn = self._suggest(study.ask())
+                    if key_of(drawn) not in known and is_legal(self.space, self.base, drawn):
+                        return drawn
+        return draw_unseen(self.space, self.base, known, rng)
+
+    def _study(self, told: Sequence[Observation], seed: int) -> Study:
+        import optuna  # noqa: PLC0415 (half a second, and only this strategy needs it)
+
+        # Asks that came to nothing stay running: the liar counts them as bad, so that the next ask goes elsewhere.
+        sampler = optuna.samplers.TPESampler(
+            seed=seed, n_startup_trials=0, multivariate=True, group=True, constant_liar=True
+        )
+        study = optuna.create_study(direction=self.direction, sampler=sampler)
+        study.add_trials([self._trial(observation) for observation in told])
+        return study
+
+    def _trial(self, observation: Observation) -> FrozenTrial:
+        import optuna  # noqa: PLC0415
+
+        axes = {axis.name: axis for axis in self.space.axes}
+        failed = observation.value is None
+        return optuna.trial.create_trial(
+            state=optuna.trial.TrialState.PRUNED if failed else optuna.trial.TrialState.COMPLETE,
+            value=observation.value,
+            params={name: _to_optuna(axes[name], value) for name, value in observation.assignment.items()},
+            distributions={name: _distribution(axes[name]) for name in observation.assignment},
+            constraints={"violation": observation.violation},
+        )
+
+    def _suggest(self, trial: Trial) -> Assignment:
+        """One assignment, not always a legal one: forbidden combinations are the caller's to refuse."""
+        settings, chosen = dict(self.base), dict[str, KnobValue]()
+        for axis in ordered_axes(self.space):
+            if is_active(self.space, axis.name, settings):
+                chosen[axis.name] = settings[axis.name] = _suggested(trial, axis)
+        return MappingProxyType(chosen)
+
+
+def _is_ordered(axis: Axis) -> bool:
+    """Numbers have neighbours that are likely to behave alike; with two there is nothing between."""
+    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in axis.values)
+    return numbers and len(axis.values) > 2
+
+
+def _distribution(axis: Axis) -> BaseDistribution:
+    """Ordered axes are modelled by rank: steps of 2× and of 1 then are alike."""
+    from optuna.distributions import CategoricalDistribution, IntDistribution  # noqa: PLC0415
+
+    return IntDistribution(0, len(axis.values) - 1) if _is_ordered(axis) else CategoricalDistribution(axis.values)
+
+
+def _to_optuna(axis: Axis, value: KnobValue) -> KnobValue:
+    return sorted(axis.values).index(value) if _is_ordered(axis) else value
+
+
+def _suggested(trial: Trial, axis: Axis) -> KnobValue:
+    if _is_ordered(axis):
+        return sorted(axis.values)[trial.suggest_int(axis.name, 0, len(axis.values) - 1)]
+    value = trial.suggest_categorical(axis.name, axis.values)
+    assert value is not None, "an axis has no None"
+    return value
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Optuna's log lines and its notes on experimental arguments are not for our user."""
+    import optuna  # noqa: PLC0415
+
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(level)

@@ -1,0 +1,78 @@
+"""`random`: uniform over the legal assignments not yet measured."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import islice
+from types import MappingProxyType
+
+from dsabench.model.knobs import KnobValue
+from dsabench.model.space import Assignment, SearchSpace
+from dsabench.search.proposers.protocol import Observation
+from dsabench.search.space import AssignmentKey, canonical, is_active, is_forbidden, key_of, legal, ordered_axes
+
+ENUMERABLE = 10_000
+"""Spaces up to this size are listed; from larger ones assignments are drawn."""
+
+DRAWS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Every unseen legal assignment is as likely as any other."""
+
+    space: SearchSpace
+    base: Assignment
+    seed: int = 0
+
+    def ask(self, history: Sequence[Observation]) -> Assignment | None:
+        """Drawn with the seed and the length of the history."""
+        return draw_unseen(
+            self.space, self.base, seen(self.space, self.base, history), generator(self.seed, len(history))
+        )
+
+
+def seen(space: SearchSpace, base: Assignment, history: Sequence[Observation]) -> frozenset[AssignmentKey]:
+    """What must not be proposed again."""
+    return frozenset(key_of(canonical(space, base, observation.assignment)) for observation in history)
+
+
+def generator(*seeds: int) -> random.Random:
+    """A generator that differs with every part of the seed."""
+    return random.Random(":".join(map(str, seeds)))
+
+
+def draw_unseen(
+    space: SearchSpace, base: Assignment, known: AbstractSet[AssignmentKey], rng: random.Random
+) -> Assignment | None:
+    """One legal assignment outside `known`, uniformly; None when there is none."""
+    listed = list(islice(legal(space, base), ENUMERABLE + 1))
+    if len(listed) <= ENUMERABLE:
+        unseen = [assignment for assignment in listed if key_of(assignment) not in known]
+        return rng.choice(unseen) if unseen else None
+    for _ in range(DRAWS):
+        drawn = _draw(space, base, rng)
+        if drawn is not None and key_of(drawn) not in known:
+            return drawn
+    # So much is forbidden or known that drawing does not hit the rest: take the first in order.
+    return next((assignment for assignment in legal(space, base) if key_of(assignment) not in known), None)
+
+
+def _draw(space: SearchSpace, base: Assignment, rng: random.Random) -> Assignment | None:
+    """One draw by rejection. None: rejected.
+
+    Values are drawn down the axes, which makes an assignment with few active axes too likely: by the product of the
+    sizes of its inactive axes. It is kept with the inverse of that, so that all legal ones are equally likely.
+    """
+    settings, chosen, inactive = dict(base), dict[str, KnobValue](), 1.0
+    for axis in ordered_axes(space):
+        if is_active(space, axis.name, settings):
+            chosen[axis.name] = settings[axis.name] = rng.choice(axis.values)
+        else:
+            inactive *= len(axis.values)
+    kept = math.isclose(inactive, 1.0) or rng.random() < 1 / inactive
+    return MappingProxyType(chosen) if kept and not is_forbidden(space, settings) else None

@@ -1,0 +1,178 @@
+"""The legal assignments of a search space, given the base settings. Pure functions; nothing is kept between calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
+
+from dsabench.errors import InputError
+from dsabench.model.knobs import KnobValue
+from dsabench.model.space import Assignment, Axis, SearchSpace
+
+AssignmentKey = tuple[tuple[str, KnobValue], ...]
+"""An assignment as a value that sets and dicts take: its items, sorted by name."""
+
+
+def key_of(assignment: Assignment) -> AssignmentKey:
+    """Equal for equal assignments, whatever their order."""
+    return tuple(sorted(assignment.items()))
+
+
+def ordered_axes(space: SearchSpace) -> tuple[Axis, ...]:
+    """The axes, each after those that its conditions name; otherwise in the order given.
+
+    Raises:
+        InputError: the conditions go round in a circle.
+
+    """
+    axes = {axis.name: axis for axis in space.axes}
+    needs = {name: [needed for needed in space.when.get(name, {}) if needed in axes] for name in axes}
+    try:
+        names = list(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        raise InputError(f"the conditions of the axes go round in a circle: {' → '.join(error.args[1])}") from error
+    depth: dict[str, int] = {}
+    for name in names:
+        depth[name] = max((depth[needed] + 1 for needed in needs[name]), default=0)
+    # Sorted by depth alone, and stably: the sorter's own order among the independent is not the file's.
+    return tuple(sorted(space.axes, key=lambda axis: depth[axis.name]))
+
+
+def is_active(space: SearchSpace, name: str, settings: Assignment) -> bool:
+    """Whether an axis is searched under the settings (base and the axes before it)."""
+    return _holds(space.when.get(name, {}), settings)
+
+
+def is_forbidden(space: SearchSpace, settings: Assignment) -> bool:
+    """Whether a rule of `forbid` matches the settings (base ∪ assignment)."""
+    return any(_holds(rule, settings) for rule in space.forbid)
+
+
+def legal(space: SearchSpace, base: Assignment) -> Iterator[Assignment]:
+    """Every legal assignment once, lazily, the last axis changing fastest. Inactive axes are left out.
+
+    Raises:
+        InputError: the conditions go round in a circle.
+
+    """
+    axes = ordered_axes(space)
+    yield from _extend(space, axes, _rules_by_depth(space, axes), base, MappingProxyType({}))
+
+
+def _extend(
+    space: SearchSpace,
+    axes: Sequence[Axis],
+    rules: Sequence[Sequence[Mapping[str, KnobValue]]],
+    base: Assignment,
+    chosen: Assignment,
+) -> Iterator[Assignment]:
+    """Depth first over the axes that remain; `rules` are those to check at each depth, one more than the axes."""
+    settings = {**base, **chosen}
+    if any(_holds(rule, settings) for rule in rules[0]):
+        return
+    if not axes:
+        yield chosen
+        return
+    axis, rest = axes[0], axes[1:]
+    if not is_active(space, axis.name, settings):
+        yield from _extend(space, rest, rules[1:], base, chosen)
+        return
+    for value in axis.values:
+        yield from _extend(space, rest, rules[1:], base, MappingProxyType({**chosen, axis.name: value}))
+
+
+def _rules_by_depth(space: SearchSpace, axes: Sequence[Axis]) -> list[list[Mapping[str, KnobValue]]]:
+    """Each rule where the last of its axes is settled: a whole subtree is left out as early as can be."""
+    depth = {axis.name: position + 1 for position, axis in enumerate(axes)}
+    rules: list[list[Mapping[str, KnobValue]]] = [[] for _ in range(len(axes) + 1)]
+    for rule in space.forbid:
+        rules[max((depth.get(name, 0) for name in rule), default=0)].append(rule)
+    return rules
+
+
+def is_legal(space: SearchSpace, base: Assignment, assignment: Assignment) -> bool:
+    """Whether the assignment sets just the active axes, each to one of its values, and nothing forbids it."""
+    settings = dict(base)
+    expected = 0
+    for axis in ordered_axes(space):
+        if is_active(space, axis.name, settings):
+            if axis.name not in assignment or assignment[axis.name] not in axis.values:
+                return False
+            settings[axis.name] = assignment[axis.name]
+            expected += 1
+    return expected == len(assignment) and not is_forbidden(space, settings)
+
+
+def canonical(space: SearchSpace, base: Assignment, settings: Assignment) -> Assignment:
+    """The settings of the active axes alone, whatever else stands there (inactive axes, other knobs)."""
+    effective, chosen = dict(base), dict[str, KnobValue]()
+    for axis in ordered_axes(space):
+        if axis.name in settings and is_active(space, axis.name, effective):
+            chosen[axis.name] = effective[axis.name] = settings[axis.name]
+    return MappingProxyType(chosen)
+
+
+def base_assignment(space: SearchSpace, base: Assignment) -> Assignment | None:
+    """The base's own setting as an assignment; None where it lies outside the space."""
+    chosen = canonical(space, base, base)
+    return chosen if is_legal(space, base, chosen) else None
+
+
+def count(space: SearchSpace, base: Assignment, cap: int = 1_000_000) -> int:
+    """How many legal assignments there are, counted no further than `cap`."""
+    axes = ordered_axes(space)
+    rules = _rules_by_depth(space, axes)
+    free = [_free_product(space, axes[depth:], rules[depth + 1 :]) for depth in range(len(axes) + 1)]
+    settings = dict(base)
+
+    def below(depth: int, limit: int) -> int:
+        if any(_holds(rule, settings) for rule in rules[depth]):
+            return 0
+        product = free[depth]
+        if product is not None:
+            return min(product, limit)
+        axis = axes[depth]
+        if not is_active(space, axis.name, settings):
+            return below(depth + 1, limit)
+        found, before = 0, settings.get(axis.name)
+        for value in axis.values:
+            settings[axis.name] = value
+            found += below(depth + 1, limit - found)
+            if found >= limit:
+                break
+        if before is None:
+            del settings[axis.name]
+        else:
+            settings[axis.name] = before
+        return found
+
+    return below(0, cap)
+
+
+def _free_product(
+    space: SearchSpace, axes: Sequence[Axis], rules: Sequence[Sequence[Mapping[str, KnobValue]]]
+) -> int | None:
+    """The number of combinations of axes that neither a condition nor a rule touches; None where one does."""
+    if any(rules) or any(space.when.get(axis.name) for axis in axes):
+        return None
+    return math.prod(len(axis.values) for axis in axes)
+
+
+def require_some(space: SearchSpace, base: Assignment) -> None:
+    """Refuse a space in which nothing is legal.
+
+    Raises:
+        InputError: nothing is, or the conditions go round in a circle.
+
+    """
+    if next(legal(space, base), None) is None:
+        raise InputError(
+            f"the search space is empty: {len(space.forbid)} forbid rules exclude every combination of "
+            f"{', '.join(axis.name for axis in space.axes) or 'the base'}"
+        )
+
+
+def _holds(conditions: Assignment, settings: Assignment) -> bool:
+    return all(name in settings and settings[name] == value for name, value in conditions.items())

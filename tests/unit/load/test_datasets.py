@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dsabench.errors import InputError
+from dsabench.load.datasets import Lengths, RandomIds, ShareGpt, draw_lengths, draw_prompts
+from dsabench.load.target import Target
+from dsabench.model.workload import Workload
+
+
+def workload(**changes: Any) -> Workload:
+    fields = {"name": "w", "dataset": "random-ids", "input_len": 32, "output_len": 8, "num_prompts": 8}
+    return Workload.model_validate(fields | changes)
+
+
+def target(**changes: Any) -> Target:
+    return Target(**{"base_url": "http://h:1", "model": "m", "vocab_size": 1000, "tokenizer": "bytes"} | changes)
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "count", "head"), [(1000, 900, 1), (256, 1000, 2), (129_280, 500, 1), (2, 9, 4)]
+)
+def test_no_two_prompts_share_a_head(vocab_size: int, count: int, head: int) -> None:
+    prompts = RandomIds(vocab_size).draw([Lengths(16, 1)] * count, np.random.default_rng(1))
+    assert len({prompt.input_ids[:head] for prompt in prompts if prompt.input_ids}) == count
+
+
+def test_prompts_too_short_to_tell_apart_are_drawn_all_the_same() -> None:
+    prompts = RandomIds(4).draw([Lengths(1, 1)] * 9, np.random.default_rng(1))
+    assert [prompt.input_len for prompt in prompts] == [1] * 9
+
+
+def test_ids_use_the_whole_vocabulary() -> None:
+    prompts = RandomIds(50).draw([Lengths(200, 1)] * 20, np.random.default_rng(1))
+    assert {i for prompt in prompts for i in prompt.input_ids or ()} == set(range(50))
+
+
+def test_ratio_zero_is_uniform_from_one_token_on() -> None:
+    lengths = draw_lengths(workload(range_ratio=0.0), 4000, np.random.default_rng(1))
+    inputs = [length.input_len for length in lengths]
+    assert (min(inputs), max(inputs)) == (1, 32)
+    assert np.mean(inputs) == pytest.approx(16.5, rel=0.05)
+
+
+def test_random_ids_needs_the_vocabulary() -> None:
+    with pytest.raises(InputError, match="workload w: random-ids needs the vocabulary size"):
+        draw_prompts(target(vocab_size=None), workload())
+
+
+def test_text_needs_a_known_tokenizer_and_a_path() -> None:
+    with pytest.raises(InputError, match=r"the tokenizer of m is not known here"):
+        draw_prompts(target(tokenizer=None), workload(dataset="random", dataset_path="x.json"))
+    with pytest.raises(InputError, match="needs dataset_path"):
+        draw_prompts(target(), workload(dataset="random"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "No such file"),
+        ("[{", "not JSON"),
+        ("{}", "is a list of conversations"),
+        ('[{"conversations": [{"value": "alone"}]}, 3, {}]', "no conversation with two turns"),
+        ('[{"conversations": [{"value": "a"}, {"value": "b"}]}]', "1 distinct conversations, the workload needs 9"),
+    ],
+)
+def test_a_bad_file_is_one_line(tmp_path: Path, text: str | None, message: str) -> None:
+    path = tmp_path / "data.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError, match=message) as caught:
+        draw_prompts(target(), workload(dataset="random", dataset_path=str(path)))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_conversations_that_tile_to_the_same_text_count_once(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    openings = ["ab", "abab", "b", "ba"]
+    path.write_text(json.dumps([{"conversations": [{"value": o}, {"value": "y"}]} for o in openings]))
+    prompts = ShareGpt(path).draw([Lengths(8, 1)] * 3, np.random.default_rng(1))
+    assert {prompt.text for prompt in prompts} == {"abababab", "bbbbbbbb", "babababa"}
+
+
+def test_a_split_character_becomes_spaces(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps([{"conversations": [{"value": "a🙂b"}, {"value": "y"}]}]))
+    [prompt] = ShareGpt(path).draw([Lengths(9, 1)], np.random.default_rng(1))
+    assert prompt.text == "a🙂ba  "

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dsabench.errors import TrialFault
+from dsabench.load.generate import Run
+from dsabench.load.health import ClientHealth
+from dsabench.load.summarise import summarise
+from dsabench.model.outcome import Measured
+from dsabench.model.sample import Frame, RequestSample
+from dsabench.model.workload import Workload
+
+WORKLOAD = Workload(name="w", dataset="random-ids", input_len=10, output_len=4, num_prompts=2)
+CALM = ClientHealth(0.5, 0.1, 0.2, 1.0, 2.0, 0.3)
+
+
+def sample(index: int = 0, sent_s: float = 0.0, **changes: Any) -> RequestSample:
+    """Frames of 2, 1 and 3 tokens after 100, 150 and 300 ms; [DONE] after 310 ms."""
+    frames = tuple(Frame(sent_s + after_s, tokens) for after_s, tokens in ((0.1, 2), (0.15, 1), (0.3, 3)))
+    fields = {
+        "index": index, "scheduled_s": sent_s - 0.05, "sent_s": sent_s, "done_s": sent_s + 0.31,
+        "input_len": 10, "output_len_asked": 6, "frames": frames,
+    }  # fmt: skip
+    return RequestSample(**fields | changes)
+
+
+def measure(*samples: RequestSample, client: ClientHealth = CALM, workload: Workload = WORKLOAD) -> Measured:
+    return summarise(Run(samples, datetime.now(UTC), 2.0, client), workload)
+
+
+def test_latencies_follow_bench_serving() -> None:
+    metrics = measure(sample()).metrics
+    assert metrics["ttft_ms.mean"].value == pytest.approx(100.0)
+    assert metrics["e2e_ms.mean"].value == pytest.approx(310.0)
+    assert metrics["tpot_ms.mean"].value == pytest.approx((310 - 100) / 5)
+    # one gap of 50 ms, three of 150 / 3; the first frame's second token gives none
+    assert (metrics["itl_ms.mean"].n, metrics["itl_ms.mean"].value) == (4, pytest.approx(50.0))
+    assert metrics["ttft_from_schedule_ms.mean"].value == pytest.approx(150.0)
+    assert metrics["e2e_from_schedule_ms.max"].value == pytest.approx(360.0)
+    assert metrics["queue_wait_ms.min"].value == pytest.approx(50.0)
+
+
+def test_totals() -> None:
+    metrics = measure(sample(), sample(1, 1.0), sample(2, error="reset: gone")).metrics
+    expected = {
+        "completed": 2, "failed": 1, "duration_s": 2.0, "input_tokens": 20, "output_tokens": 12,
+        "request_throughput_req_s": 1.0, "input_throughput_tok_s": 10.0, "output_throughput_tok_s": 6.0,
+        "total_throughput_tok_s": 16.0, "concurrency.mean": 0.31, "client.cpu_s": 0.5, "client.lag_ms.max": 2.0,
+        "client.send_lag_ms.max": 0.3,
+    }  # fmt: skip
+    assert {name: metrics[name].value for name in expected} == pytest.approx(expected)
+    assert (metrics["completed"].n, metrics["failed"].n) == (2, 3)
+
+
+def test_one_token_gives_no_tpot_and_no_gap() -> None:
+    names = set(measure(sample(frames=(Frame(0.1, 1),))).metrics)
+    assert not {name for name in names if name.startswith(("tpot_ms", "itl_ms"))}
+
+
+def test_what_the_server_does_not_tell_is_absent() -> None:
+    assert not {"cached_tokens", "accept_length.mean"} & set(measure(sample()).metrics)
+    told = measure(sample(accept_length=2.0, cached_tokens=0), sample(1, accept_length=3.0), sample(2)).metrics
+    assert (told["accept_length.mean"].value, told["accept_length.mean"].n) == (2.5, 2)
+    assert (told["cached_tokens"].value, told["cached_tokens"].n) == (0.0, 1)
+
+
+def test_without_a_completed_request_there_is_no_latency() -> None:
+    metrics = measure(sample(error="timeout: x", frames=())).metrics
+    assert metrics["completed"].value == 0
+    assert not [name for name in metrics if "_ms." in name and not name.startswith("client")]
+
+
+@pytest.mark.parametrize(("count", "given"), [(9, ""), (10, "p50 p90"), (90, "p50 p90 p95"), (459, "p50 p90 p95 p99")])
+def test_percentiles_need_their_numbers(count: int, given: str) -> None:
+    measured = measure(*(sample(i, sent_s=i * 0.01, done_s=i * 0.01 + 0.31 + i * 1e-3) for i in range(count)))
+    assert [label for label in ("p50", "p90", "p95", "p99") if f"e2e_ms.{label}" in measured.metrics] == given.split()
+    refused = [line for line in measured.warnings if line.startswith("no p") and "e2e_ms" in line]
+    assert len(refused) == 4 - len(given.split())
+    if count == 90:
+        assert refused[0].startswith("no p99 from fewer than 459 observations: ttft_ms (90)")
+    if given:
+        latencies = [310.0 + i for i in range(count)]
+        assert measured.metrics["e2e_ms.p90"].value == pytest.approx(np.percentile(latencies, 90))
+
+
+def test_warns_of_what_would_mislead() -> None:
+    short = sample(frames=(Frame(0.1, 1),), cached_tokens=5, input_tokens=11)
+    lines = measure(short, client=ClientHealth(0.5, 0.1, 1.0, 35.0, 80.0, 0.3)).warnings
+    assert "1 of 1 answers have fewer tokens than were asked for" in lines
+    assert "the server counts other prompt lengths than were sent in 1 of 1 requests" in lines
+    assert "the prefix cache answered 50% of the prompt tokens: prefill is faster than the workload asks" in lines
+    assert any("35 ms late" in line for line in lines)
+    limited = WORKLOAD.model_copy(update={"request_rate": 10.0, "max_concurrency": 1})
+    assert (
+        "max_concurrency held back 1 of 1 requests: the open loop was not open"
+        in measure(sample(), workload=limited).warnings
+    )
+
+
+def test_a_saturated_client_measures_nothing() -> None:
+    client = ClientHealth(2.0, 1.0, 1.0, 2.0, 3.0, 0.1, saturated="it used 100% of a core")
+    with pytest.raises(TrialFault, match="it used 100% of a core") as caught:
+        measure(sample(), client=client)
+    assert (caught.value.kind, caught.value.stage) == ("client_saturated", "summarise")

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsabench.config.specs import LaunchSpec, RuntimeConfig
+from dsabench.errors import InputError
+from dsabench.model.knobs import KNOBS
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.runtimes.choose import make_runtime
+from dsabench.runtimes.identify import hash_of
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.protocol import Place
+from dsabench.runtimes.reference import FLAGS, OFF_SWITCHES, VARIABLES, Reference, render
+
+SPEC = RuntimeSpec(kind="reference", model="tiny")
+
+
+def test_every_canonical_knob_is_rendered() -> None:
+    assert {*FLAGS, *VARIABLES, *OFF_SWITCHES} == set(KNOBS)
+
+
+def test_rendering() -> None:
+    flags, variables = render(
+        {"prefix_cache": False, "chunked_prefill_size": 256, "mha_threshold_tokens": 0, "dtype": "float32"}
+    )
+    assert flags == ("--chunked-prefill-size", "256", "--dtype", "float32", "--disable-radix-cache")
+    assert variables == {"SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD": "0"}
+    assert render({"prefix_cache": True}) == ((), {})
+
+
+@pytest.mark.parametrize(("name", "value"), [("cp_mode", "zigzag"), ("prefix_cache", 1)])
+def test_unknown_knob_or_switch(name: str, value: int | str) -> None:
+    with pytest.raises(InputError, match=name):
+        render({name: value})
+
+
+def test_threads_follow_the_cores() -> None:
+    runtime = Reference(Launch())
+    place = Place(folder=Path("x"), cores=(3, 4, 5))
+    assert runtime.recipe(SPEC, place).argv(1)[-2:] == ("--cpu-threads", "3")
+    spec = SPEC.model_copy(update={"knobs": {"cpu_threads": 2}})
+    assert runtime.recipe(spec, place).argv(1)[-2:] == ("--cpu-threads", "2")
+
+
+def test_command_line() -> None:
+    argv = Reference(Launch()).recipe(SPEC, Place(folder=Path("x"))).argv(4321)
+    assert argv[:3] == (sys.executable, "-m", "dsabench.reference.launch_server")
+    assert argv[3:9] == ("--model-path", "tiny", "--host", "127.0.0.1", "--port", "4321")
+
+
+def test_env_wins_in_order() -> None:
+    launch = Launch(env={"A": "launch", "B": "launch", "PYTHONPATH": "/given"})
+    spec = SPEC.model_copy(update={"env": {"B": "spec"}})
+    env = Reference(launch).recipe(spec, Place(folder=Path("x"))).env
+    assert (env["A"], env["B"], env["PYTHONPATH"]) == ("launch", "spec", "/given")
+
+
+def test_variable_set_twice() -> None:
+    name = VARIABLES["mha_threshold_tokens"]
+    spec = SPEC.model_copy(update={"env": {name: "1"}, "knobs": {"mha_threshold_tokens": 2}})
+    with pytest.raises(InputError, match=name):
+        Reference(Launch()).recipe(spec, Place(folder=Path("x")))
+
+
+async def test_identity() -> None:
+    runtime = Reference(Launch())
+    identity = await runtime.identity()
+    assert identity == await Reference(Launch(python=Path(sys.executable))).identity()
+    assert identity.python == ".".join(map(str, sys.version_info[:3]))
+    assert identity.torch
+    assert len(identity.wheel_hash) == 64
+    with pytest.raises(InputError, match=f"asks for reference 99, installed is {identity.version}"):
+        async with runtime.serve(SPEC.model_copy(update={"version": "99"}), Place(folder=Path("x"))):
+            pass
+
+
+async def test_identity_without_torch(tmp_path: Path) -> None:
+    python = _environment_without_packages(tmp_path)
+    with pytest.raises(InputError, match=r"pip install 'dsabench\[local\]'"):
+        await Reference(Launch(python=python)).identity()
+
+
+async def test_identity_of_what_is_no_python(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot run /nowhere/python: No such file"):
+        await Reference(Launch(python=Path("/nowhere/python"))).identity()
+    with pytest.raises(InputError, match="no working Python"):
+        await Reference(Launch(python=Path("/bin/true"))).identity()
+
+
+def test_relative_interpreter_is_taken_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    argv = Reference(Launch(python=Path("venv/bin/python"))).recipe(SPEC, Place(folder=Path("x"))).argv(1)
+    assert argv[0] == str(tmp_path / "venv/bin/python")
+    argv = Reference(Launch(python=Path("python3"))).recipe(SPEC, Place(folder=Path("x"))).argv(1)
+    assert argv[0] == "python3"
+
+
+def test_hash_sees_content_and_names_but_not_the_place_or_byte_code(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "package").mkdir(parents=True)
+        (tmp_path / name / "package" / "x.py").write_text("1")
+    first, second = ([tmp_path / name / "package"] for name in ("a", "b"))
+    assert hash_of(first) == hash_of(second)
+    (tmp_path / "a/package/__pycache__").mkdir()
+    (tmp_path / "a/package/__pycache__/x.pyc").write_bytes(b"1")
+    assert hash_of(first) == hash_of(second)
+    (tmp_path / "a/package/x.py").write_text("2")
+    assert hash_of(first) != hash_of(second)
+
+
+def test_choose() -> None:
+    config = RuntimeConfig(
+        kind="reference", model="tiny", launch=LaunchSpec(python="x/python", env={"A_KEY": "secret"})
+    )
+    runtime = make_runtime(config)
+    assert isinstance(runtime, Reference)
+    assert runtime.launch == Launch(python=Path("x/python"), env={"A_KEY": "secret"})
+    assert "secret" not in repr(runtime)
+    with pytest.raises(InputError, match="sglang is not available"):
+        make_runtime(config.model_copy(update={"kind": "sglang"}))
+
+
+def test_nothing_heavy_is_imported() -> None:
+    code = (
+        "import sys, dsabench.runtimes.choose, dsabench.probes.environment;"
+        "print([m for m in ('torch', 'pyarrow', 'scipy', 'optuna', 'numpy') if m in sys.modules])"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout.strip() == "[]"
+
+
+def _environment_without_packages(folder: Path) -> Path:
+    """An interpreter that sees the standard library alone."""
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    return python

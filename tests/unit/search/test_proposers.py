@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+import sys
+from collections import Counter
+from statistics import mean
+from typing import Literal
+
+import pytest
+
+from dsabench.config.load import load_sweep
+from dsabench.model.knobs import KnobValue
+from dsabench.model.space import Assignment, SearchSpace
+from dsabench.search.proposers import Observation, Proposer
+from dsabench.search.proposers.grid import Grid
+from dsabench.search.proposers.tpe import Tpe
+from dsabench.search.proposers.uniform import Uniform
+from dsabench.search.space import count, key_of, legal
+
+WIDE = SearchSpace.model_validate(
+    {
+        "axes": [
+            {"name": "a", "values": [1, 2, 4, 8, 16]},
+            {"name": "b", "values": ["p", "q", "r", "s"]},
+            {"name": "c", "values": [64, 128, 256, 512, 1024]},
+            {"name": "d", "values": [0, 1, 2, 3, 4]},
+        ]
+    }
+)
+
+
+def run(proposer: Proposer, asks: int, value: dict[str, dict[KnobValue, float]], sign: float = 1.0) -> float:
+    """The best of an additive objective after so many asks."""
+    history: list[Observation] = []
+    for _ in range(asks):
+        assignment = proposer.ask(history)
+        assert assignment is not None
+        total = sum(value[name][setting] for name, setting in assignment.items())
+        history.append(Observation(assignment, sign * total))
+    return max(sign * one.value for one in history if one.value is not None)
+
+
+def additive(seed: int) -> dict[str, dict[KnobValue, float]]:
+    rng = random.Random(seed)
+    return {axis.name: {setting: rng.random() for setting in axis.values} for axis in WIDE.axes}
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_tpe_beats_uniform_on_an_additive_objective(direction: Literal["maximize", "minimize"]) -> None:
+    assert count(WIDE, {}) == 500
+    seeds, asks = range(8), 36
+    sign = 1.0 if direction == "maximize" else -1.0
+    tpe = mean(run(Tpe(WIDE, {}, seed, direction), asks, additive(seed), sign) for seed in seeds)
+    uniform = mean(run(Uniform(WIDE, {}, seed), asks, additive(seed), sign) for seed in seeds)
+    best = mean(sum(max(values.values()) for values in additive(seed).values()) for seed in seeds)
+    assert best - tpe < 0.75 * (best - uniform)
+
+
+def test_tpe_keeps_away_from_what_fails_or_is_infeasible() -> None:
+    """The best values lie where b is p; there everything fails or breaks the constraint."""
+    for spoiled in (None, 1.0):
+        history: list[Observation] = []
+        proposer = Tpe(WIDE, {}, seed=1)
+        for _ in range(30):
+            assignment = proposer.ask(history)
+            assert assignment is not None
+            bad = assignment["b"] == "p"
+            value = None if bad and spoiled is None else 100.0 if bad else float(assignment["d"])
+            history.append(Observation(assignment, value, 1.0 if bad and spoiled else 0.0))
+        late = [one.assignment["b"] for one in history[15:]]
+        assert late.count("p") <= 3
+
+
+def first_of_grid(space: SearchSpace, asks: int, seed: int = 0, base: Assignment | None = None) -> list[Assignment]:
+    history: list[Observation] = []
+    for _ in range(asks):
+        assignment = Grid(space, base or {}, seed).ask(history)
+        assert assignment is not None
+        history.append(Observation(assignment, None))
+    return [one.assignment for one in history]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_truncated_grid_covers_every_value_of_every_axis(seed: int) -> None:
+    longest = max(len(axis.values) for axis in WIDE.axes)
+    shown = {setting for one in first_of_grid(WIDE, longest, seed) for setting in one.items()}
+    assert shown == {(axis.name, value) for axis in WIDE.axes for value in axis.values}
+
+
+def test_a_longer_grid_covers_all_pairs_early() -> None:
+    shown = {pair for one in first_of_grid(WIDE, 45) for pair in itertools.combinations(key_of(one), 2)}
+    every = {pair for one in legal(WIDE, {}) for pair in itertools.combinations(key_of(one), 2)}
+    assert shown == every  # 25 assignments at the least; 500 without an order
+
+
+def test_six_settings_of_the_shipped_config_show_every_value() -> None:
+    config = load_sweep("local")
+    base = Observation(config.runtime.base, 1.0)
+    history = [base]
+    for _ in range(5):
+        assignment = Grid(config.space, config.runtime.base).ask(history)
+        assert assignment is not None
+        history.append(Observation(assignment, 1.0))
+    shown = {(name, value) for one in history for name, value in one.assignment.items()}
+    assert shown >= {(axis.name, value) for axis in config.space.axes for value in axis.values}
+
+
+def test_seeds_give_different_orders() -> None:
+    for kind in (Grid, Uniform):
+        firsts = {key_of(one) for seed in range(10) if (one := kind(WIDE, {}, seed).ask([])) is not None}
+        assert len(firsts) > 3
+
+
+CONDITIONAL = SearchSpace.model_validate(
+    {
+        "axes": [{"name": "a", "values": [0, 1]}, {"name": "b", "values": [1, 2, 3]}, {"name": "c", "values": [1, 2]}],
+        "when": {"b": {"a": 1}},
+        "forbid": [{"b": 3, "c": 2}],
+    }
+)
+
+
+@pytest.mark.parametrize("enumerable", [10_000, 2])
+def test_uniform_is_uniform_over_what_is_legal(enumerable: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed or drawn: an assignment with fewer active axes is no likelier."""
+    monkeypatch.setattr("dsabench.search.proposers.uniform.ENUMERABLE", enumerable)
+    drawn = Counter(key_of(one) for seed in range(3500) if (one := Uniform(CONDITIONAL, {}, seed).ask([])) is not None)
+    legal_keys = {key_of(one) for one in legal(CONDITIONAL, {})}
+    assert drawn.keys() == legal_keys
+    assert len(legal_keys) == 7
+    # Five standard deviations of a binomial count around 3500 / 7.
+    assert all(abs(times - 500) < 5 * (3500 / 7 * 6 / 7) ** 0.5 for times in drawn.values())
+
+
+def test_uniform_finds_the_last_ones_of_a_space_too_large_to_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dsabench.search.proposers.uniform.ENUMERABLE", 2)
+    monkeypatch.setattr("dsabench.search.proposers.uniform.DRAWS", 3)
+    history: list[Observation] = []
+    while (assignment := Uniform(CONDITIONAL, {}).ask(history)) is not None:
+        history.append(Observation(assignment, 1.0))
+    assert len(history) == 7
+
+
+def test_optuna_is_imported_by_the_first_ask_of_tpe_only() -> None:
+    code = (
+        "import sys\n"
+        "from dsabench.config.load import load_sweep\n"
+        "from dsabench.search.proposers import make_proposer\n"
+        "make_proposer(load_sweep('local')).ask([])\n"
+        "assert not {'optuna', 'torch', 'scipy', 'pyarrow'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
