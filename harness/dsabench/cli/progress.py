@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from dsabench.cli.duration import show_duration
+from dsabench.cli.figures import show_duration, show_figure
 from dsabench.model.outcome import Failed
 from dsabench.model.record import Record
 from dsabench.search.plan import Step
@@ -36,11 +36,8 @@ def say_record(record: Record, metric: str) -> str:
     outcome, name = record.outcome, record.trial.workload.name
     if isinstance(outcome, Failed):
         return f"{name}: FAILED in {outcome.stage}: {outcome.fault}: {outcome.message.splitlines()[0][:160]}"
-    shown = [
-        f"{key} {found.value:.4g}"
-        for key in (metric, "ttft_ms.p50", "itl_ms.p50")
-        if (found := outcome.metrics.get(key))
-    ]
+    metrics = ((key, outcome.metrics.get(key)) for key in (metric, "ttft_ms.p50", "itl_ms.p50"))
+    shown = [f"{key} {show_figure(found.value)}" for key, found in metrics if found is not None]
     return f"{name}: {', '.join(shown)} ({record.duration_s:.1f} s)"
 
 

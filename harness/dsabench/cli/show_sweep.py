@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.cli.duration import show_duration
+from dsabench.cli.figures import show_duration, show_figure, show_percent
 from dsabench.config.specs import SweepConfig
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
@@ -42,7 +43,8 @@ def print_plan(console: Console, ledger: Ledger, purse: Purse, forecast: Forecas
         }
         print(json.dumps(plan))
         return
-    table = Table(title=f"{config.name}: {forecast.settings} settings × {len(config.workloads)} workloads")
+    title = f"{config.name}: {forecast.settings} settings × {len(config.workloads)} workloads"
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for column in ("boot", "phase", "setting"):
         table.add_column(column, justify="right" if column == "boot" else "left", overflow="fold")
     for number, (label, _) in enumerate(ahead, start=1):
@@ -114,14 +116,19 @@ def _candidate_json(candidate: Candidate) -> dict[str, object]:
 
 
 def _settings_table(config: SweepConfig, result: Result, metric: str) -> Table:
-    table = Table(title=f"{config.name}: {metric} by setting (search, one boot each)", title_justify="left")
+    title = f"{config.name}: {metric} by setting (search, one boot each)"
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("setting", overflow="fold")
     for workload in config.workloads:
-        table.add_column(workload.name, justify="right")
-    table.add_column("note", overflow="fold")
+        table.add_column(escape(workload.name), justify="right", no_wrap=True)
+    has_notes = any(candidate.score.why_not for candidate in result.candidates)
+    if has_notes:
+        table.add_column("note", overflow="fold")
     for candidate in _best_first(config, result.candidates):
         cells = [_cell(result.records, candidate.spec, workload.name, metric) for workload in config.workloads]
-        table.add_row(escape(candidate.label), *cells, escape(candidate.score.why_not or ""))
+        notes = [escape(candidate.score.why_not or "")] if has_notes else []
+        is_default = candidate.spec == config.default
+        table.add_row(escape(candidate.label), *cells, *notes, style="bold" if is_default else None)
     return table
 
 
@@ -141,32 +148,34 @@ def _cell(records: tuple[Record, ...], spec: RuntimeSpec, workload: str, metric:
         if record.phase == "search" and trial.runtime == spec and trial.workload.name == workload:
             found = outcome.metrics.get(metric) if isinstance(outcome, Measured) else None
             if found is not None:
-                return f"{found.value:.4g}"
+                return show_figure(found.value)
     return "–"
 
 
 def verdict_table(verdicts: tuple[Verdict, ...], title: str) -> Table:
-    """One row a verdict, coloured by it."""
-    table = Table(title=title, title_justify="left")
-    for column in ("workload", "metric"):
-        table.add_column(column, overflow="fold")
-    for column in ("difference", "95 % interval", "detectable"):
-        table.add_column(column, justify="right")
-    table.add_column("verdict")
-    for verdict in verdicts:
-        table.add_row(
-            escape(verdict.workload),
-            escape(verdict.metric),
-            _percent(verdict.effect),
-            f"{_percent(verdict.ci_low)} … {_percent(verdict.ci_high)}",
-            _percent(verdict.mde, sign=False),
-            verdict.verdict,
-            style=_STYLE[verdict.verdict],
-        )
+    """One row a verdict, coloured by it, under a line for each workload.
+
+    Effect, interval and minimum detectable effect (MDE) are relative to the base.
+    """
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("workload, metric", overflow="fold")
+    for column in ("effect", "interval", "MDE"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for workload in dict.fromkeys(verdict.workload for verdict in verdicts):
+        table.add_row(escape(workload))
+        for verdict in verdicts:
+            if verdict.workload == workload:
+                table.add_row(*_verdict_cells(verdict), style=_STYLE[verdict.verdict])
     return table
 
 
-def _percent(value: float | None, *, sign: bool = True) -> str:
-    if value is None:
-        return "–"
-    return f"{100 * value:+.1f} %" if sign else f"{100 * value:.1f} %"
+def _verdict_cells(verdict: Verdict) -> tuple[str, ...]:
+    interval = "–" if verdict.ci_low is None else f"{show_percent(verdict.ci_low)} … {show_percent(verdict.ci_high)}"
+    return (
+        f"  {escape(verdict.metric)}",
+        show_percent(verdict.effect),
+        interval,
+        show_percent(verdict.mde, sign=False),
+        verdict.verdict,
+    )

@@ -25,7 +25,7 @@ def sweep(
     Measured trials are in RESULTS/journal.jsonl the moment they are done. A second run goes on where the first
     stopped, and does nothing when everything is measured.
     """
-    from dsabench.cli.duration import parse_duration_s
+    from dsabench.cli.figures import parse_duration_s
     from dsabench.cli.run_sweep import Request, run_sweep
 
     request = Request(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from dsabench.reference.batch import Batch, Decode
 from dsabench.reference.counters import Counters
@@ -77,20 +77,20 @@ class Attention:
             out = self._dense(new, batch, cache, counters)
         else:
             out = self._sparse(new, batch, SparsePaths(self.size, cache, counters))
-        return F.linear(out, self.weights.out)
+        return functional.linear(out, self.weights.out)
 
     def _project(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Projected:
         size, w = self.size, self.weights
-        widths: tuple[int, ...] = (size.q_lora, size.latent, size.rope, size.index_dim, size.index_heads)
-        q_latent, latent, k_rope, index_k, index_weights = torch.split(F.linear(x, w.down), widths, dim=-1)
+        widths = [size.q_lora, size.latent, size.rope, size.index_dim, size.index_heads]
+        q_latent, latent, k_rope, index_k, index_weights = torch.split(functional.linear(x, w.down), widths, dim=-1)
         q_latent = rms_norm(q_latent, w.q_norm, size.norm_eps)
         head = size.nope + size.rope
-        widths = (size.heads * head, size.index_heads * size.index_dim)
-        q, index_q = torch.split(F.linear(q_latent, w.q_up), widths, dim=-1)
-        q_nope, q_rope = torch.split(q.view(-1, size.heads, head), (size.nope, size.rope), dim=-1)
+        widths = [size.heads * head, size.index_heads * size.index_dim]
+        q, index_q = torch.split(functional.linear(q_latent, w.q_up), widths, dim=-1)
+        q_nope, q_rope = torch.split(q.view(-1, size.heads, head), [size.nope, size.rope], dim=-1)
         latent = rms_norm(latent, w.kv_norm, size.norm_eps)
         rows = torch.cat((latent, rotate(k_rope.unsqueeze(1), cos, sin).squeeze(1)), dim=-1)
-        index_k = F.layer_norm(index_k, (size.index_dim,), w.index_norm, w.index_norm_bias, size.norm_eps)
+        index_k = functional.layer_norm(index_k, (size.index_dim,), w.index_norm, w.index_norm_bias, size.norm_eps)
         return Projected(
             q_nope,
             rotate(q_rope, cos, sin),

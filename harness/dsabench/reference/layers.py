@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """Return x / √(mean(x²) + eps) · weight over the last dimension, computed in float32 inside."""
-    return F.rms_norm(x, weight.shape, weight, eps)
+    return functional.rms_norm(x, weight.shape, weight, eps)
 
 
 def rope_table(positions: int, width: int, theta: float, device: str) -> torch.Tensor:
@@ -35,5 +35,5 @@ class GatedMlp:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Map x [T, hidden] to [T, hidden]."""
-        gate, up = F.linear(x, self.gate_up).chunk(2, dim=-1)
-        return F.linear(F.silu(gate).mul_(up), self.down)
+        gate, up = functional.linear(x, self.gate_up).chunk(2, dim=-1)
+        return functional.linear(functional.silu(gate).mul_(up), self.down)

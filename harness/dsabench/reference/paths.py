@@ -120,7 +120,7 @@ def dense_mha(q: torch.Tensor, rows: torch.Tensor, up: torch.Tensor, size: Model
     """
     length = len(rows)
     expanded = torch.nn.functional.linear(rows[:, : size.latent], up).view(length, size.heads, size.nope + size.value)
-    nope, value = torch.split(expanded, (size.nope, size.value), dim=-1)
+    nope, value = torch.split(expanded, [size.nope, size.value], dim=-1)
     rope = rows[:, size.latent :].unsqueeze(1).expand(-1, size.heads, -1)
     keys = torch.cat((nope, rope), dim=-1).transpose(0, 1)
     out = dense_attention.mha(q.transpose(0, 1), keys, value.transpose(0, 1), scale=size.attention_scale)

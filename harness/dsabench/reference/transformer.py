@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from dsabench.reference.attention import Attention
 from dsabench.reference.batch import Batch
@@ -42,10 +42,10 @@ class Transformer:
     def forward(self, batch: Batch, caches: list[LayerCache], counters: Counters) -> torch.Tensor:
         """Run the batch's tokens through all layers → logits [wanted rows, vocabulary] float32."""
         eps = self.size.norm_eps
-        x = F.embedding(batch.tokens, self.embedding)
+        x = functional.embedding(batch.tokens, self.embedding)
         cos, sin = self.rope[batch.positions].unsqueeze(2).unbind(1)
         for block, cache in zip(self.blocks, caches, strict=True):
             x = x + block.attention(rms_norm(x, block.attention_norm, eps), (cos, sin), batch, cache, counters)
             x = x + block.mlp(rms_norm(x, block.mlp_norm, eps))
         x = rms_norm(x[batch.wanted], self.norm, eps)
-        return F.linear(x, self.head).float()
+        return functional.linear(x, self.head).float()

@@ -61,6 +61,14 @@ def test_every_shipped_file_is_right(room: str) -> None:
     assert [str(error) for file in shipped for error in check(file)] == []
 
 
+def test_the_main_job_stays_within_twelve_boots_and_five_minutes() -> None:
+    config = load_sweep("local")
+    assert len(config.workloads) == 2
+    assert (config.budget.max_boots, config.budget.time_s, config.budget.confirm_boots) == (12, 300.0, 3)
+    axes = {axis.name for axis in config.space.axes}
+    assert axes == {"kv_cache_dtype", "prefill_backend", "mha_threshold_tokens", "chunked_prefill_size"}
+
+
 def test_the_smallest_config_has_a_base_and_defaults(write: Write) -> None:
     config = load_sweep(write(MINIMAL))
     assert config.space.axes == ()

@@ -1,4 +1,4 @@
-"""Durations as people type them."""
+"""Durations, figures and percentages as people type and read them."""
 
 from __future__ import annotations
 
@@ -36,3 +36,15 @@ def show_duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def show_figure(value: float) -> str:
+    """Four digits, without an exponent where a person would not write one: `5,425`, `32.84`."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def show_percent(value: float | None, *, sign: bool = True) -> str:
+    """A relative number as `+5.8 %`; absence as a dash."""
+    if value is None:
+        return "–"
+    return f"{100 * value:+.1f} %" if sign else f"{100 * value:.1f} %"
