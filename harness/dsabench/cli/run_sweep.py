@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,8 @@ def run_sweep(request: Request) -> int:
     try:
         return asyncio.run(_run(request, config, journal, notes))
     except KeyboardInterrupt:
+        # Another Ctrl-C has nothing left to interrupt: the keeper ends what a hurried exit leaves.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         print(f"interrupted; what is measured is kept. Go on with:\n  {request.resume_command()}", file=sys.stderr)
         raise typer.Exit(130) from None
 

@@ -1,0 +1,35 @@
+"""Small studies for tests: a config file, and what it loads to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dsabench.config.load import load_sweep
+from dsabench.config.specs import SweepConfig
+
+STUDY = """
+name: study
+runtime:
+  kind: reference
+  model: tiny
+  base: {kv_cache_dtype: fp8_e4m3, prefill_backend: flashmla_kv, chunked_prefill_size: 256}
+  ready_timeout_s: 60
+workloads:
+  - {name: one, dataset: random-ids, input_len: 48, output_len: 4, num_prompts: 12, max_concurrency: 2}
+  - {name: two, dataset: random-ids, input_len: 96, output_len: 4, num_prompts: 12, max_concurrency: 4}
+sweeps:
+  - axes: {prefill_backend: [flashmla_kv, flashmla_sparse], chunked_prefill_size: [128, 256]}
+proposer: {kind: grid}
+objective: {metric: output_throughput_tok_s, direction: maximize}
+budget: {max_trials: 6, confirm_boots: 2}
+"""
+
+
+def write_study(folder: Path, text: str = STUDY) -> Path:
+    path = folder / "study.yaml"
+    path.write_text(text)
+    return path
+
+
+def load_study(folder: Path, text: str = STUDY) -> SweepConfig:
+    return load_sweep(write_study(folder, text))

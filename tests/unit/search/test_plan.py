@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from factories import ENVIRONMENT, make_failure, make_record
+from studies import STUDY, load_study
+
+from dsabench.config.specs import SweepConfig
+from dsabench.model.outcome import Failed, Measured, Metric, Outcome
+from dsabench.search.budget import Purse
+from dsabench.search.forecast import make_forecast
+from dsabench.search.judge import judge
+from dsabench.search.ledger import Ledger
+from dsabench.search.plan import Step, candidates, challenger, foresee, next_confirm_step, next_search_step
+from dsabench.search.proposers import make_proposer
+
+
+@pytest.fixture
+def config(tmp_path) -> SweepConfig:
+    return load_study(tmp_path)
+
+
+_minutes = itertools.count()
+
+
+def take(ledger: Ledger, step: Step, *, value: float = 100.0, outcome: Outcome | None = None, boot: str | None = None):
+    """Record a step as if it had been measured."""
+    boot = boot or f"boot-{next(_minutes)}"
+    for errand in step.errands(ledger, 0):
+        record = make_record(
+            spec=errand.trial.runtime,
+            workload=errand.trial.workload,
+            occasion=errand.occasion,
+            phase=errand.phase,
+            boot=boot,
+            value=value,
+            outcome=outcome,
+            minute=next(_minutes),
+        )
+        ledger.add(record)
+
+
+def search_all(ledger: Ledger, values) -> list[Step]:
+    steps = []
+    strategy = make_proposer(ledger.config)
+    for value in values:
+        step = next_search_step(ledger, strategy, 0, None)
+        if step is None:
+            break
+        steps.append(step)
+        take(ledger, step, value=value)
+    return steps
+
+
+def test_the_default_comes_first_then_every_setting_once(config) -> None:
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    steps = search_all(ledger, itertools.repeat(100.0, 99))
+    assert steps[0].label == "default"
+    assert len(steps) == len({step.spec.id for step in steps}) == 4
+    assert all(len(step.workloads) == 2 for step in steps)
+    assert [label for label, _ in foresee(Ledger(config, ENVIRONMENT.fingerprint, ()), 0, 4)] == [
+        s.label for s in steps
+    ]
+
+
+def test_an_interrupted_setting_is_finished_before_another_begins(config) -> None:
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    search_all(ledger, [100.0])
+    step = next_search_step(ledger, make_proposer(config), 0, None)
+    assert step is not None
+    take(ledger, Step(step.spec, step.workloads[:1], step.phase, step.label))
+    rest = next_search_step(ledger, make_proposer(config), 0, None)
+    assert rest is not None
+    assert (rest.spec, rest.workloads) == (step.spec, step.workloads[1:])
+
+
+def test_a_limit_of_one_trial_measures_one(config) -> None:
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    step = next_search_step(ledger, make_proposer(config), 0, 1)
+    assert step is not None
+    assert [workload.name for workload in step.workloads] == ["one"]
+    assert next_search_step(ledger, make_proposer(config), 0, 0) is None
+
+
+def test_a_failed_setting_is_no_challenger_and_is_not_tried_again(config) -> None:
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    search_all(ledger, [100.0])
+    step = next_search_step(ledger, make_proposer(config), 0, None)
+    assert step is not None
+    take(ledger, step, outcome=make_failure())
+    following = next_search_step(ledger, make_proposer(config), 0, None)
+    assert following is not None
+    assert following.spec != step.spec
+    assert challenger(ledger, 0) is None
+    assert [one.score.value for one in candidates(ledger, 0)] == [pytest.approx(100.0), None]
+
+
+def test_the_challenger_is_the_best_feasible_setting_but_the_default(config, tmp_path) -> None:
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    steps = search_all(ledger, [500.0, 90.0, 120.0, 110.0])
+    best = challenger(ledger, 0)
+    assert best is not None
+    assert best.spec == steps[2].spec
+
+    bounded = load_study(
+        tmp_path, STUDY.replace("maximize}", "maximize, constraints: [{metric: ttft_ms.p50, max: 10}]}")
+    )
+    guarded = Ledger(bounded, ENVIRONMENT.fingerprint, ())
+    for throughput, ttft in ((100.0, 5.0), (900.0, 11.0), (120.0, 9.0), (110.0, 1.0)):
+        step = next_search_step(guarded, make_proposer(bounded), 0, None)
+        assert step is not None
+        metrics = {"output_throughput_tok_s": Metric(value=throughput, n=9), "ttft_ms.p50": Metric(value=ttft, n=9)}
+        take(guarded, step, outcome=Measured(metrics=metrics))
+    winner = challenger(guarded, 0)
+    assert winner is not None
+    assert winner.score.value == pytest.approx(120.0)
+    excluded = candidates(guarded, 0)[1].score
+    assert not excluded.is_feasible
+    assert "ttft_ms.p50 11 is outside 10" in (excluded.why_not or "")
+
+
+def test_best_and_default_take_turns_and_the_verdict_uses_these_boots_alone(config) -> None:
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    search_all(ledger, [100.0, 900.0, 120.0, 110.0])
+    best = challenger(ledger, 0)
+    assert best is not None
+    order = []
+    values = iter([100.0, 110.0, 111.0, 101.0])
+    while (step := next_confirm_step(ledger, best.spec, 0)) is not None:
+        order.append("default" if step.spec == config.default else "best")
+        take(ledger, step, value=next(values))
+    assert order == ["default", "best", "best", "default"]
+    for verdict in judge(ledger, best.spec, 0):
+        assert (verdict.n_base, verdict.n_candidate) == (2, 2)
+        assert verdict.effect == pytest.approx(0.0995, abs=1e-3)
+
+
+def test_confirmation_goes_on_in_the_middle(config) -> None:
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    search_all(ledger, [100.0, 900.0, 120.0, 110.0])
+    best = challenger(ledger, 0)
+    assert best is not None
+    first = next_confirm_step(ledger, best.spec, 0)
+    assert first is not None
+    take(ledger, Step(first.spec, first.workloads[:1], "confirm", ""))
+    again = next_confirm_step(ledger, best.spec, 0)
+    assert again is not None
+    assert (again.spec, again.workloads) == (first.spec, first.workloads[1:])
+
+
+def test_boots_kept_for_the_confirmation_end_the_search(tmp_path) -> None:
+    config = load_study(tmp_path, STUDY.replace("max_trials: 6", "max_boots: 6"))
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    purse = Purse(config.budget, ledger, 0)
+    forecast = make_forecast(purse)
+    assert (forecast.search_boots(), forecast.confirm_boots(), forecast.trials_planned()) == (2, 4, 12)
+    search_all(ledger, [100.0])
+    assert purse.stops_search() is None
+    search_all(ledger, [100.0])
+    assert "6 boots are the limit" in (purse.stops_search() or "")
+    assert purse.stops_confirmation() is None
+
+
+def test_failures_say_what_failed(config) -> None:
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    step = next_search_step(ledger, make_proposer(config), 0, None)
+    assert step is not None
+    take(ledger, step, outcome=Failed(stage="boot", fault="out_of_memory", message="no"))
+    assert candidates(ledger, 0)[0].score.why_not == "one: boot: out_of_memory"
