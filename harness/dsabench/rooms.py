@@ -39,9 +39,10 @@ def find(room: str, name: str) -> Path:
     if given.is_file():
         return given
     relative = Path(*given.parts[1:]) if given.parts[:1] == (room,) else given
-    for folder in folders(room):
+    is_name = not relative.is_absolute() and ".." not in relative.parts
+    for folder in folders(room) if is_name else ():
         for candidate in (folder / relative, folder / f"{relative}.yaml"):
-            if not given.is_absolute() and candidate.is_file():
+            if candidate.is_file():
                 return candidate
     known = names(room)
     near = difflib.get_close_matches(given.stem, known, n=1)

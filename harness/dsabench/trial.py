@@ -78,7 +78,7 @@ async def run_boot(bench: Bench, errands: Sequence[Errand]) -> tuple[Record, ...
         StoreError: a record could not be written.
 
     """
-    log = _Log(bench)
+    log, started = _Log(bench), _Clock()
     boot = str(uuid.uuid4())
     place = Place(
         boot=boot,
@@ -100,7 +100,7 @@ async def run_boot(bench: Bench, errands: Sequence[Errand]) -> tuple[Record, ...
         if fault.kind == "not_gone":
             raise
         for errand in errands[len(log.records) :]:
-            log.write(errand, _failed(fault), boot, _Clock())
+            log.write(errand, _failed(fault), boot, started)
     return tuple(log.records)
 
 

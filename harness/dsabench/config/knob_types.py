@@ -18,7 +18,9 @@ from dsabench.model.knobs import KNOBS, Knob, KnobValue
 
 
 def _setting(knob: Knob) -> Any:
-    return Literal[knob.choices] if knob.choices else knob.type
+    if knob.choices:
+        return Literal[knob.choices]
+    return knob.type if knob.minimum is None else Annotated[knob.type, Field(ge=knob.minimum)]
 
 
 def _distinct(values: tuple[KnobValue, ...]) -> tuple[KnobValue, ...]:

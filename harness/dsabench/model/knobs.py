@@ -14,12 +14,13 @@ KnobValue = bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One setting: its type, allowed values if they are few, and one line of meaning."""
+    """One setting: its type, allowed values if they are few or its least one, and one line of meaning."""
 
     name: str
     type: type
     meaning: str
     choices: tuple[str, ...] = ()
+    minimum: int | None = None
 
 
 KNOBS: dict[str, Knob] = {
@@ -33,14 +34,19 @@ KNOBS: dict[str, Knob] = {
             ("flashmla_sparse", "flashmla_kv", "flashmla_auto"),
         ),
         Knob("decode_backend", str, "sparse attention kernel for decode", ("flashmla_sparse", "flashmla_kv")),
-        Knob("mha_threshold_tokens", int, "longest sequence whose prefill runs dense MHA instead of sparse attention"),
-        Knob("chunked_prefill_size", int, "new tokens of prefill per step, at most"),
-        Knob("max_running_requests", int, "requests in the running batch, at most"),
-        Knob("max_total_tokens", int, "tokens in the KV pool"),
-        Knob("context_length", int, "longest sequence served"),
+        Knob(
+            "mha_threshold_tokens",
+            int,
+            "longest sequence whose prefill runs dense MHA instead of sparse attention",
+            minimum=0,
+        ),
+        Knob("chunked_prefill_size", int, "new tokens of prefill per step, at most", minimum=1),
+        Knob("max_running_requests", int, "requests in the running batch, at most", minimum=1),
+        Knob("max_total_tokens", int, "tokens in the KV pool", minimum=1),
+        Knob("context_length", int, "longest sequence served", minimum=1),
         Knob("prefix_cache", bool, "reuse the KV of shared prefixes"),
         Knob("dtype", str, "dtype of weights and activations", ("bfloat16", "float32")),
-        Knob("random_seed", int, "seed of random weights and sampling"),
-        Knob("cpu_threads", int, "threads of the runtime's CPU operators"),
+        Knob("random_seed", int, "seed of random weights and sampling", minimum=0),
+        Knob("cpu_threads", int, "threads of the runtime's CPU operators", minimum=1),
     )
 }

@@ -157,5 +157,5 @@ def whole(low: int, high: int | None = None) -> Callable[[str], int]:
 
 
 def _nearest(text: str, allowed: Sequence[str]) -> str:
-    near = difflib.get_close_matches(text, allowed, n=1)
+    near = difflib.get_close_matches(text, allowed, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else ""

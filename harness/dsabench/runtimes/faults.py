@@ -32,7 +32,7 @@ _STEPS = {
     "cores": "cannot pin the server to its cores",
     "exec": "cannot run {}",
 }
-_ERROR_LINE = re.compile(r"\berror: ", re.IGNORECASE)
+_ERROR_LINE = re.compile(r"\berror: (.+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ def _sign(log_tail: str) -> tuple[FaultKind, str] | None:
 
 
 def _error_line(log_tail: str) -> str:
-    """The line in which a program refuses its arguments, as argparse writes it; else the last."""
-    errors = [line.strip() for line in log_tail.splitlines() if _ERROR_LINE.search(line)]
+    """What a program says when it refuses its arguments, as argparse writes it; else its last line."""
+    errors = [found[1].strip() for line in log_tail.splitlines() if (found := _ERROR_LINE.search(line))]
     return errors[-1] if errors else _last_line(log_tail)
 
 

@@ -16,6 +16,7 @@ from dsabench.search.plan import (
     Step,
     candidates,
     challenger,
+    default_failed,
     next_confirm_step,
     next_search_step,
 )
@@ -57,15 +58,19 @@ class Sweep:
         before = len(self.ledger.records)
         stopped = await self._search(make_proposer(self.config))
         best = challenger(self.ledger, self.round)
-        if best is not None:
+        verdicts: tuple[Verdict, ...] = ()
+        if best is not None and default_failed(self.ledger, self.round):
+            stopped = "the default failed, so there is nothing to hold the best setting against"
+        elif best is not None:
             stopped = await self._confirm(best) or stopped
+            verdicts = judge(self.ledger, best.spec, self.round)
         of_round = tuple(record for record in self.ledger.records if record.round == self.round)
         return Result(
             records=of_round,
             measured_now=len(self.ledger.records) - before,
             candidates=tuple(candidates(self.ledger, self.round)),
             best=best,
-            verdicts=() if best is None else judge(self.ledger, best.spec, self.round),
+            verdicts=verdicts,
             stopped=stopped,
         )
 

@@ -71,6 +71,12 @@ def challenger(ledger: Ledger, round_: int) -> Candidate | None:
     return best
 
 
+def default_failed(ledger: Ledger, round_: int) -> bool:
+    """Whether the search found that the default gives no number."""
+    default = ledger.config.default
+    return score(ledger.config.objective, ledger.of_setting(default, "search", round_)).value is None
+
+
 def next_confirm_step(ledger: Ledger, best: RuntimeSpec, round_: int) -> Step | None:
     """Default and best take turns (AB BA AB …), so that a drift of the machine hits both alike."""
     default = ledger.config.default

@@ -64,7 +64,9 @@ def plain_logits(engine: Engine, tokens: list[int], visible: list[torch.Tensor] 
         weights = scores.masked_fill(~mask, -torch.inf).softmax(-1)
         out = torch.einsum("hts,shv->thv", weights, expanded[..., nope:]).flatten(1)
         x = x + out @ w.out.float().T
-        gate, up = (layers.rms_norm(x, block.mlp_norm.float(), size.norm_eps) @ block.mlp.gate_up.float().T).chunk(2, -1)
+        gate, up = (layers.rms_norm(x, block.mlp_norm.float(), size.norm_eps) @ block.mlp.gate_up.float().T).chunk(
+            2, -1
+        )
         x = x + (torch.nn.functional.silu(gate) * up) @ block.mlp.down.float().T
     return layers.rms_norm(x, model.norm.float(), size.norm_eps) @ model.head.float().T
 

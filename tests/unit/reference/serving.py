@@ -116,4 +116,3 @@ def _wait_for(server: Server, pattern: str, timeout_s: float = 30) -> re.Match[s
             break
         time.sleep(0.02)
     raise AssertionError("".join(server.lines))
-

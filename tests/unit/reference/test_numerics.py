@@ -30,7 +30,7 @@ def one_thread():
 def test_up_to_topk_tokens_sparse_is_dense(flags):
     """Prefill and decode along the sparse paths, all of whose tokens are selected."""
     tokens = prompt(TOPK - 8)
-    (output, logits), = greedy(engine(*FLOAT, *flags, mha=0), tokens, new=8)
+    ((output, logits),) = greedy(engine(*FLOAT, *flags, mha=0), tokens, new=8)
     expected = plain_logits(engine(*FLOAT, *flags), tokens + output[:-1])[len(tokens) - 1 :]
     assert torch.allclose(logits, expected, **EXACT)
 
@@ -39,7 +39,7 @@ def test_up_to_topk_tokens_sparse_is_dense(flags):
 def test_dense_mha_is_dense_beyond_topk(flags):
     tokens = prompt(300)
     subject = engine(*FLOAT, *flags, mha=2048)
-    (_, logits), = greedy(subject, tokens)
+    ((_, logits),) = greedy(subject, tokens)
     assert torch.allclose(logits, plain_logits(subject, tokens)[-1:], **EXACT)
     assert dict(subject.counters.tokens) == {"prefill.dense_mha": 300}
 
@@ -66,7 +66,7 @@ def test_beyond_topk_sparse_is_dense_under_the_selection(flags, monkeypatch):
         return picked
 
     monkeypatch.setattr(paths.topk, "select", checked)
-    (output, logits), = greedy(subject, tokens, new=new)
+    ((output, logits),) = greedy(subject, tokens, new=new)
     masks = _masks(chosen, subject.settings.size.layers, len(tokens), total)
     assert bool((masks[0].sum(-1) == torch.arange(1, total + 1).clamp(max=TOPK)).all())
     expected = plain_logits(subject, tokens + output[:-1], masks)[len(tokens) - 1 :]
@@ -90,8 +90,8 @@ def _masks(chosen: list[torch.Tensor], count: int, prompt_tokens: int, total: in
 @pytest.mark.parametrize("flags", [FP8 + SPARSE, FP8 + KV])
 def test_bfloat16_stays_close_to_float32(flags):
     tokens = prompt(TOPK)
-    (_, logits), = greedy(engine("--dtype", "bfloat16", *flags, mha=0), tokens)
-    (_, expected), = greedy(engine(*FLOAT, *flags, mha=0), tokens)
+    ((_, logits),) = greedy(engine("--dtype", "bfloat16", *flags, mha=0), tokens)
+    ((_, expected),) = greedy(engine(*FLOAT, *flags, mha=0), tokens)
     assert torch.allclose(logits, expected, **BF16)
 
 
@@ -107,7 +107,8 @@ def test_both_sparse_paths_agree():
 def test_chunked_prefill_equals_one_pass(flags, mha):
     tokens = prompt(300)
     whole, chunked = (
-        greedy(engine(*FLOAT, *flags, "--chunked-prefill-size", chunk, mha=mha), tokens, new=3)[0] for chunk in ("-1", "70")
+        greedy(engine(*FLOAT, *flags, "--chunked-prefill-size", chunk, mha=mha), tokens, new=3)[0]
+        for chunk in ("-1", "70")
     )
     assert torch.allclose(whole[1], chunked[1], **EXACT)
 
@@ -117,8 +118,8 @@ def test_reused_prefix_equals_recomputation(flags):
     shared, tail = prompt(200), prompt(30, seed=1)
     warm = engine(*FLOAT, *flags, mha=0)
     greedy(warm, shared)
-    (_, logits), = greedy(warm, shared + tail, new=3)
-    (_, expected), = greedy(engine(*FLOAT, *flags, mha=0), shared + tail, new=3)
+    ((_, logits),) = greedy(warm, shared + tail, new=3)
+    ((_, expected),) = greedy(engine(*FLOAT, *flags, mha=0), shared + tail, new=3)
     assert warm.counters.cached_tokens == 192
     assert torch.allclose(logits, expected, **EXACT)
 
@@ -129,7 +130,7 @@ def test_a_batch_equals_its_requests_alone(flags):
     together = greedy(engine(*FLOAT, *flags), *prompts, new=6)
     for tokens, (output, logits) in zip(prompts, together, strict=True):
         alone = engine(*FLOAT, *flags, mha=0 if len(tokens) > TOPK else TOPK)
-        (output_alone, expected), = greedy(alone, tokens, new=6)
+        ((output_alone, expected),) = greedy(alone, tokens, new=6)
         assert output == output_alone
         assert torch.allclose(logits, expected, **EXACT)
 

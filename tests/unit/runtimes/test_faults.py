@@ -13,7 +13,7 @@ from dsabench.runtimes.log_tail import read_tail, redact
 @pytest.mark.parametrize(
     ("ending", "log", "kind", "message"),
     [
-        (Ending(code=2), "x: error: no\nbye", "illegal_config", "x: error: no"),
+        (Ending(code=2), "x: error: no\nbye", "illegal_config", "no"),
         (Ending(code=2), "just a line", "illegal_config", "just a line"),
         (Ending(code=2), "", "illegal_config", "exited with code 2 and said nothing"),
         (Ending(code=2), "python: can't open file 'x'", "missing_file", "python: can't open file 'x'"),
@@ -21,7 +21,7 @@ from dsabench.runtimes.log_tail import read_tail, redact
             Ending(code=2),
             "error: port: address already in use",
             "illegal_config",
-            "error: port: address already in use",
+            "port: address already in use",
         ),
         (Ending(code=1), "No module named sglang", "missing_file", "No module named sglang"),
         (Ending(code=1), "[Errno 98] Address already in use", "port_in_use", "[Errno 98] Address already in use"),

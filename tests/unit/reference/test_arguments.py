@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+from dsabench.errors import InputError
+from dsabench.reference.arguments import parse
+
+from unit.reference.serving import MHA, TABLES, command, environment, serving
+
+MODEL = ("--model", "tiny")
+
+
+def test_both_names_of_the_model_and_defaults():
+    assert parse(["--model-path", "tiny"]) == parse(["--model", "tiny"])
+    args = parse(["--model", "tiny"])
+    assert (args.host, args.port, args.page_size) == ("127.0.0.1", 30000, 64)
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        ((), "required: --model-path"),
+        (("--model", "smal"), "'smal' is not allowed; did you mean small? (allowed: tiny, small)"),
+        ((*MODEL, "--kv-cache-dtype", "fp8"), "did you mean fp8_e4m3? (allowed: auto, bf16, bfloat16, fp8_e4m3)"),
+        ((*MODEL, "--dsa-decode-backend", "flashmla_auto"), "(allowed: flashmla_sparse, flashmla_kv)"),
+        ((*MODEL, "--kv-cache-dtyp", "bf16"), "--kv-cache-dtyp: no such flag; did you mean --kv-cache-dtype?"),
+        ((*MODEL, "--dsa-prefill", "flashmla_kv"), "--dsa-prefill: no such flag"),
+        ((*MODEL, "--port", "http"), "--port: 'http' is not allowed (allowed: an integer, 0 to 65535)"),
+        ((*MODEL, "--port"), "--port: expected one argument"),
+        ((*MODEL, "--max-running-requests", "0"), "at least 1"),
+        ((*MODEL, "--chunked-prefill-size", "0"), "at least 1, or -1 for no limit"),
+        ((*MODEL, "--page-size", "48"), "48 is not allowed (allowed: 16, 32, 64, 128, 256)"),
+        ((*MODEL, "--dsa-prefill-backend", "flashmla_kv"), "needs --kv-cache-dtype fp8_e4m3"),
+        (
+            (*MODEL, "--dsa-decode-backend", "flashmla_kv", "--kv-cache-dtype", "bf16"),
+            "needs --kv-cache-dtype fp8_e4m3",
+        ),
+        ((*MODEL, "--max-total-tokens", "63"), "less than a page"),
+        ((*MODEL, "--context-length", "999999"), "at most 2048"),
+        ((*MODEL, "stray"), "stray: no such flag"),
+    ],
+)
+def test_wrong_flags_are_one_line(flags, complaint):
+    with pytest.raises(InputError) as caught:
+        parse(flags)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def refused(*flags: str, **env: str) -> tuple[int, str]:
+    done = subprocess.run(command(*flags), env=environment(**env), capture_output=True, text=True, timeout=30)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_the_program_says_one_line_and_exits_2():
+    code, said = refused("--model", "tiny", "--dtype", "float16")
+    assert (code, said.count("\n")) == (2, 1)
+    assert said.startswith("error: ")
+    assert "auto, bfloat16, float32" in said
+
+
+@pytest.mark.parametrize("env", [{MHA: "long"}, {TABLES: "/nowhere"}])
+def test_a_wrong_environment_exits_2_with_one_error_line(env):
+    code, said = refused(*MODEL, "--port", "0", "--log-level", "error", **env)
+    assert (code, said.count("\n")) == (2, 1)
+    assert said.startswith(f"error: {next(iter(env))}: ")
+
+
+def test_a_port_in_use_exits_3():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, said = refused(*MODEL, "--port", str(taken.getsockname()[1]))
+    assert (code, said.count("\n")) == (3, 1)
+    assert "address already in use" in said
+
+
+def test_a_pool_that_memory_cannot_hold_ends_the_process():
+    code, said = refused(*MODEL, "--port", "0", "--max-total-tokens", str(10**15))
+    assert code == 1
+    assert "allocate memory" in said
+    assert "Scheduler hit an exception" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_generation_ends_it_soon_and_cleanly(number):
+    with serving() as server:
+        body = b'{"text":"x","sampling_params":{"max_new_tokens":2000,"ignore_eos":true}}'
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as client:
+            client.sendall(b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            while server.counters()["generated_tokens"] < 2:
+                time.sleep(0.01)
+            started = time.monotonic()
+            server.process.send_signal(number)
+            assert server.process.wait(10) == 0
+            assert time.monotonic() - started < 3.5  # 1 s of grace, and the interpreter's own end
+            answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert b'"type":"abort"' in answer or b'"type":"length"' in answer
+    assert "Traceback" not in "".join(server.lines)
+
+
+def test_a_signal_before_it_is_ready_ends_it_too():
+    with serving(wait=False) as server:
+        assert server.get("/health")[0] == 503
+        assert server.get("/server_info")[0] == 503
+        assert server.post("/generate", {"text": "x"})[0] == 503
+        assert server.stop() == 0

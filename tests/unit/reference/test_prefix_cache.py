@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections import Counter
+
+from dsabench.reference.prefix_cache import Node, PagePool
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+PAGE, PAGES = 2, 8
+
+
+def take_and_insert(pool: PagePool, tokens: list[int]) -> None:
+    known = pool.match([*tokens, -1])
+    pool.hold(known)
+    pages = [node.page for node in known] + pool.take(len(tokens) // PAGE - len(known))
+    pool.insert(tokens, pages, known)
+    pool.release(known)
+
+
+def test_a_prefix_is_found_page_by_page_but_never_the_last_token():
+    pool = PagePool(PAGES, PAGE, reuse=True)
+    take_and_insert(pool, [1, 2, 3, 4, 5, 6])
+    assert len(pool.match([1, 2, 3, 4, 9, 9])) == 2
+    assert len(pool.match([1, 2, 3, 9])) == 1
+    assert len(pool.match([1, 2, 3, 4, 5, 6])) == 2
+    assert len(pool.match([1, 2, 3, 4, 5, 6, 7])) == 3
+    assert not pool.match([9, 2, 3, 4])
+
+
+def test_the_least_recently_used_leaf_goes_first():
+    pool = PagePool(4, PAGE, reuse=True)
+    take_and_insert(pool, [1, 1, 2, 2])
+    take_and_insert(pool, [3, 3])
+    take_and_insert(pool, [1, 1])  # used again, and so is not the oldest
+    pool.give_back(pool.take(2))
+    assert [len(pool.match([*tokens, 0])) for tokens in ([1, 1, 2, 2], [3, 3])] == [1, 1]
+    pool.give_back(pool.take(3))
+    assert [len(pool.match([*tokens, 0])) for tokens in ([1, 1, 2, 2], [3, 3])] == [1, 0]
+    assert pool.evicted == 2
+
+
+def test_without_reuse_nothing_is_kept():
+    pool = PagePool(PAGES, PAGE, reuse=False)
+    assert pool.insert([1, 2, 3, 4], pool.take(2), []) == []
+    assert not pool.match([1, 2, 3, 4])
+
+
+class Requests(RuleBasedStateMachine):
+    """Requests come, share, finish and are aborted in any order; no page is ever lost or in two places."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool = PagePool(PAGES, PAGE, reuse=True)
+        self.running: list[tuple[list[int], list[Node], list[int], set[int]]] = []
+
+    @rule(tokens=st.lists(st.integers(0, 1), min_size=1, max_size=10))
+    def admit(self, tokens):
+        known = self.pool.match(tokens)
+        assert len(known) <= (len(tokens) - 1) // PAGE
+        self.pool.hold(known)
+        missing = -(-len(tokens) // PAGE) - len(known)
+        if missing > self.pool.available:
+            self.pool.release(known)
+            return
+        fresh = self.pool.take(missing)
+        self.running.append((tokens, known, [node.page for node in known] + fresh, set(fresh)))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), publish=st.booleans())
+    def publish_or_finish(self, data, publish):
+        index = data.draw(st.integers(0, len(self.running) - 1))
+        tokens, known, pages, own = self.running[index]
+        own -= set(self.pool.insert(tokens, pages, known))
+        if not publish:
+            self.pool.release(known)
+            self.pool.give_back(sorted(own))
+            del self.running[index]
+
+    @precondition(lambda self: not self.running)
+    @rule()
+    def clear(self):
+        self.pool.clear()
+        assert self.pool.available == PAGES
+
+    @invariant()
+    def every_page_is_in_one_place(self):
+        nodes = list(self.pool._walk())
+        places = Counter(self.pool._free) + Counter(node.page for node in nodes)
+        for *_, own in self.running:
+            places += Counter(own)
+        assert places == Counter(range(1, PAGES + 1))
+        assert self.pool._unused == sum(node.users == 0 for node in nodes)
+        assert self.pool.used == PAGES - len(self.pool._free) - self.pool._unused
+        assert all(node.parent is None or node.parent.users >= node.users for node in nodes)
+
+
+TestRequests = Requests.TestCase
+TestRequests.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

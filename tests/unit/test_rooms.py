@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsabench import rooms
+from dsabench.errors import InputError
+
+CHECKOUT = Path(rooms.__file__).parents[2]
+
+
+def test_a_path_wins_over_the_working_directory_and_that_over_the_checkout(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert rooms.find("configs", "local") == CHECKOUT / "configs" / "local.yaml"
+    assert rooms.find("configs", "configs/local.yaml") == CHECKOUT / "configs" / "local.yaml"
+    here = tmp_path / "configs" / "local.yaml"
+    here.parent.mkdir()
+    here.write_text("mine")
+    assert rooms.find("configs", "local").resolve() == here
+    other = tmp_path / "local.yaml"
+    other.write_text("given")
+    assert rooms.find("configs", str(other)) == other
+
+
+def test_an_unknown_name_gets_the_nearest_one() -> None:
+    with pytest.raises(InputError, match="did you mean local"):
+        rooms.find("configs", "locl")
+
+
+@pytest.mark.parametrize(
+    "escape", ["../configs/local", "/etc/nonexistent", "../../etc/hostname.yaml", "../sweeps/mha_threshold"]
+)
+def test_names_do_not_wander(escape) -> None:
+    with pytest.raises(InputError):
+        rooms.find("configs", escape)
+
+
+@pytest.mark.parametrize("name", ["kernels", "evals"])
+def test_an_installed_package_wins_over_a_room_of_the_same_name(tmp_path, name) -> None:
+    package = tmp_path / "site" / name
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("INSTALLED = True\n")
+    code = f"import sys; sys.path[:0] = [{str(CHECKOUT)!r}]; sys.path.append({str(tmp_path / 'site')!r})\n"
+    code += f"import {name}; assert {name}.INSTALLED; import dsabench, dsakernels\n"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=CHECKOUT)
+    assert not (CHECKOUT / name / "__init__.py").exists()
