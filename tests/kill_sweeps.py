@@ -152,6 +152,8 @@ def check_keys(journal: Path, tally: Tally) -> None:
 def check_whole(journal: Path, tally: Tally) -> None:
     """A finished sweep has its 6 search trials, and one confirmation of best and default on both workloads."""
     lines = [json.loads(line) for line in whole_lines(journal)]
+    if len({line["environment"]["fingerprint"] for line in lines}) > 1:
+        tally.problems.append("the runtime's code was changed during the test: nothing can be said")
     phases = Counter(line["phase"] for line in lines)
     failed = [line["outcome"] for line in lines if line["outcome"]["kind"] == "failed"]
     if phases != {"search": 6, "confirm": 4} or failed:

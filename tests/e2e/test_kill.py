@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import kill_sweeps
 import pytest
+
+import kill_sweeps
 
 
 @pytest.mark.slow

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from studies import STUDY, write_study
 
 from dsabench.store.journal import read_journal
 from dsabench.store.samples import read_samples
+from studies import STUDY, write_study
 
 DSABENCH = (sys.executable, "-m", "dsabench")
 
@@ -214,7 +214,7 @@ def test_a_server_killed_in_the_middle_of_a_trial_is_recorded_and_tried_once_mor
         time.sleep(0.02)
     time.sleep(0.5)
     server.kill()
-    out, err = sweep.communicate(timeout=60)
+    _, err = sweep.communicate(timeout=60)
     assert sweep.returncode == 0, err
     lines = lines_of(results)
     assert [(line["occasion"], line["outcome"]["kind"]) for line in lines] == [
@@ -233,7 +233,7 @@ def test_ctrl_c_keeps_what_is_measured_and_prints_how_to_go_on(tmp_path) -> None
     server = server_of(sweep)
     time.sleep(1.5)
     os.kill(sweep.pid, signal.SIGINT)
-    out, err = sweep.communicate(timeout=30)
+    _, err = sweep.communicate(timeout=30)
     assert sweep.returncode == 130
     assert f"dsabench sweep {config} --results {results}" in err
     assert "Traceback" not in err

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from studies import write_study
 
 ROOT = Path(__file__).parents[2]

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from dsabench.errors import InputError
+from dsabench.reference.allocator import keep_freed_memory
 from dsabench.reference.arguments import ServerArgs, parse
 from dsabench.reference.server import Server
 from dsabench.reference.worker import Worker
@@ -33,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
         listener = _listen(args)
+        keep_freed_memory()
         logging.basicConfig(
             level=args.log_level.upper(),
             stream=sys.stderr,

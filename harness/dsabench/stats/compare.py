@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from scipy import stats
 
 from dsabench.model.verdict import Verdict, VerdictWord
-from dsabench.stats.contrast import BootValue, Contrast, Direction, Estimate, Question, contrast
+from dsabench.stats.contrast import BootValue, Contrast, Direction, Estimate, Question, contrast, relative
 from dsabench.stats.power import BOOTS_MAX, boots_needed, detectable
 
 ALPHA = 0.05
-_LOG_MAX = 700.0  # exp() of more is infinite
 
 
 def compare(
@@ -73,24 +72,20 @@ def judge(member: Contrast, alpha: float = ALPHA) -> Verdict:
             **sides,
         )
     half_width = float(stats.t.isf(alpha / 2, answer.df)) * answer.standard_error
-    low, high = (_relative(answer.difference + side * half_width) for side in (-1, 1))
+    low, high = (relative(answer.difference + side * half_width) for side in (-1, 1))
     word = _word(question, low, high)
     reason = _reason(member, answer, word, alpha)
     return Verdict(
         metric=question.metric,
         workload=question.workload,
         verdict=word,
-        effect=_relative(answer.difference),
+        effect=relative(answer.difference),
         ci_low=low,
         ci_high=high,
-        mde=_relative(detectable(answer.standard_error, answer.df, alpha)),
+        mde=relative(detectable(answer.standard_error, answer.df, alpha)),
         reason=f"{reason}; {member.note}" if member.note else reason,
         **sides,
     )
-
-
-def _relative(log_ratio: float) -> float:
-    return math.expm1(min(log_ratio, _LOG_MAX))
 
 
 def _word(question: Question, low: float, high: float) -> VerdictWord:
@@ -111,4 +106,4 @@ def _reason(member: Contrast, answer: Estimate, word: VerdictWord, alpha: float)
     boots = boots_needed(answer.spread, wanted, paired=member.question.paired, alpha=alpha)
     have = min(member.n_base, member.n_candidate)
     many = f"more than {BOOTS_MAX}" if boots is None else f"about {max(boots, have + 1)}"
-    return f"{interval} holds 0 and reaches beyond {margin}; a difference of {_relative(wanted):.2%} takes {many} boots a side"
+    return f"{interval} holds 0 and reaches beyond {margin}; a difference of {relative(wanted):.2%} takes {many} boots a side"

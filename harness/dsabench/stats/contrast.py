@@ -87,7 +87,7 @@ def contrast(question: Question, base: Sequence[BootValue], candidate: Sequence[
     if base and Counter(base) == Counter(candidate):
         return replace(judged, answer=Settled("no difference", "both sides are the same measurements", 0.0))
     if problem := _obstacle(question, left, right):
-        return replace(judged, answer=Settled("inconclusive", problem))
+        return replace(judged, answer=Settled("inconclusive", problem, _observed(left, right)))
     x, y = (np.array(list(side.values()), dtype=np.float64) for side in (left, right))
     if np.ptp(np.concatenate((x, y))) == 0.0:
         return replace(judged, answer=Settled("no difference", f"every boot gave {x[0]:g}", 0.0))
@@ -100,6 +100,19 @@ def contrast(question: Question, base: Sequence[BootValue], candidate: Sequence[
     left_out = x.size + y.size - 2 * pairs
     note = f"{left_out} boots without a partner left out" if left_out else ""
     return replace(judged, answer=_paired(np.log(x[:pairs]), np.log(y[:pairs])), note=note)
+
+
+def relative(log_ratio: float) -> float:
+    """A log ratio as a relative difference: 0.05 is 5 % more than the base. Above e^700 it stays there."""
+    return math.expm1(min(log_ratio, 700.0))
+
+
+def _observed(base: dict[str, float], candidate: dict[str, float]) -> float | None:
+    """The ratio of the geometric means less 1, where both sides have positive values only."""
+    if not base or not candidate or min(*base.values(), *candidate.values()) <= 0.0:
+        return None
+    means = [math.fsum(map(math.log, side.values())) / len(side) for side in (candidate, base)]
+    return relative(means[0] - means[1])
 
 
 def _by_boot(side: Sequence[BootValue]) -> dict[str, float]:

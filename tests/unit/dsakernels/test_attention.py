@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from dsakernels import dense_attention, sparse_attention
 from dsakernels.kv_layout import PackedLayout, pack, unpack
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from dsakernels.kv_layout import E4M3_MAX, PackedLayout, pack, unpack
 
 LAYOUTS = [PackedLayout(512, 64), PackedLayout(128, 32), PackedLayout(32, 16)]

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import torch
-from dsakernels import topk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from dsakernels import topk
 
 
 @settings(max_examples=60, deadline=None)
@@ -19,7 +20,7 @@ def test_selects_the_largest_visible_logits_and_of_equal_ones_the_latest(seed, t
         assert len(real) == min(k, length)
         assert len(real.unique()) == len(real)
         assert int(real.max()) < length
-        order = sorted(range(length), key=lambda column: (row[column].item(), column))  # noqa: B023 (used at once)
+        order = sorted(range(length), key=lambda column: (row[column].item(), column))
         assert sorted(real.tolist()) == sorted(order[-len(real) :])
 
 

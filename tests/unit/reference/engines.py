@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 
 import torch
-from dsakernels.kv_layout import PackedLayout, pack, unpack
+
 from dsabench.reference import layers
 from dsabench.reference.arguments import parse
 from dsabench.reference.engine import Engine
 from dsabench.reference.request import Request, Sampling
 from dsabench.reference.settings import MHA_VARIABLE, resolve
+from dsakernels.kv_layout import PackedLayout, pack, unpack
 
 
 def engine(*flags: str, mha: int | None = None) -> Engine:

@@ -6,9 +6,9 @@ import subprocess
 import time
 
 import pytest
+
 from dsabench.errors import InputError
 from dsabench.reference.arguments import parse
-
 from unit.reference.serving import MHA, TABLES, command, environment, serving
 
 MODEL = ("--model", "tiny")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from dsabench.reference import paths
 
+from dsabench.reference import paths
 from unit.reference.engines import engine, greedy, plain_logits, prompt
 
 FLOAT = ("--dtype", "float32")

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dsabench.reference.prefix_cache import Node, PagePool
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from dsabench.reference.prefix_cache import Node, PagePool
 
 PAGE, PAGES = 2, 8
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from dsabench.errors import InputError
 from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, TunedTable
 from dsabench.reference import tables

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from dsabench.reference.tokenizer import EOS, IncrementalDecoder, encode
 from hypothesis import given
 from hypothesis import strategies as st
+
+from dsabench.reference.tokenizer import EOS, IncrementalDecoder, encode
 
 
 @given(st.text())

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from factories import ENVIRONMENT, make_failure, make_record
-from studies import load_study
 
 from dsabench.config.specs import SweepConfig
 from dsabench.model.record import Record
 from dsabench.model.trial import Trial
 from dsabench.search.ledger import Ledger
+from factories import ENVIRONMENT, make_failure, make_record
+from studies import load_study
 
 
 @pytest.fixture

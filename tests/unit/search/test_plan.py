@@ -3,8 +3,6 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from factories import ENVIRONMENT, make_failure, make_record
-from studies import STUDY, load_study
 
 from dsabench.config.specs import SweepConfig
 from dsabench.model.outcome import Failed, Measured, Metric, Outcome
@@ -14,6 +12,8 @@ from dsabench.search.judge import judge
 from dsabench.search.ledger import Ledger
 from dsabench.search.plan import Step, candidates, challenger, foresee, next_confirm_step, next_search_step
 from dsabench.search.proposers import make_proposer
+from factories import ENVIRONMENT, make_failure, make_record
+from studies import STUDY, load_study
 
 
 @pytest.fixture
