@@ -32,12 +32,12 @@ class Forecast(Protocol):
 
 
 def say_record(record: Record, metric: str) -> str:
-    """One line for one record: workload, the objective, TTFT, ITL; or why it failed."""
+    """One line for one record: workload, the objective, median TTFT and ITL; or why it failed."""
     outcome, name = record.outcome, record.trial.workload.name
     if isinstance(outcome, Failed):
         return f"{name}: FAILED in {outcome.stage}: {outcome.fault}: {outcome.message.splitlines()[0][:160]}"
-    metrics = ((key, outcome.metrics.get(key)) for key in (metric, "ttft_ms.p50", "itl_ms.p50"))
-    shown = [f"{key} {show_figure(found.value)}" for key, found in metrics if found is not None]
+    named = ((metric, f"{metric} {{}}"), ("ttft_ms.p50", "TTFT {} ms"), ("itl_ms.p50", "ITL {} ms"))
+    shown = [words.format(show_figure(outcome.metrics[key].value)) for key, words in named if key in outcome.metrics]
     return f"{name}: {', '.join(shown)} ({record.duration_s:.1f} s)"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(slots=True)
@@ -46,4 +46,6 @@ class Counters:
 
     def clear(self) -> None:
         """Start again from nothing."""
-        self.__init__()  # type: ignore[misc]
+        fresh = Counters()
+        for one in fields(self):
+            setattr(self, one.name, getattr(fresh, one.name))

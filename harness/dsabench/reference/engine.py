@@ -28,6 +28,8 @@ class Engine:
         self.settings = settings
         self.counters = Counters()
         torch.set_num_threads(settings.args.cpu_threads)
+        _log.info("Set DSA backends for %s KV Cache: prefill=%s, decode=%s.", settings.kv_cache_dtype,
+                  settings.prefill_backend, settings.decode_backend)  # fmt: skip
         started = time.perf_counter()
         self.model = weights.build(
             settings.size, settings.random_seed, settings.dtype, settings.context_length, settings.device

@@ -104,22 +104,19 @@ class Request:
             self._stop_at_string()
         if self.finish is None and len(self.output) >= sampling.max_new_tokens:
             self.finish = Finish("length", length=len(self.output))
-        if self.finish is not None and self.finish.type != "abort":
-            self._end_text()
+        if self.finish is not None and not isinstance(self.finish.matched, str):
+            self.decoder.finish()
 
     def update(self) -> Update:
         """Totals now."""
         return Update(len(self.output), self.decoder.text, self.finish, time.perf_counter())
 
     def _stop_at_string(self) -> None:
+        text = self.decoder.text
         for stop in self.sampling.stop:
             # a token adds at most 3 characters: a broken sequence's U+FFFD and what follows
-            at = self.decoder.text.find(stop, max(0, len(self.decoder.text) - len(stop) - 3))
+            at = text.find(stop, max(0, len(text) - len(stop) - 3))
             if at >= 0:
                 self.finish = Finish("stop", matched=stop)
-                self.decoder.text = self.decoder.text[:at]
+                self.decoder.text = text[:at]
                 return
-
-    def _end_text(self) -> None:
-        if not (self.finish and isinstance(self.finish.matched, str)):
-            self.decoder.finish()

@@ -83,9 +83,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(*flags: str, model: str = "tiny", wait: bool = True, **env: str):
+def serving(*flags: str, model: str = "tiny", wait: bool = True, argv: list[str] | None = None, **env: str):
     """Start a server on a free port, stop it at the end."""
-    argv = command("--model", model, "--port", "0", "--cpu-threads", "1", *flags)
+    argv = argv or command("--model", model, "--port", "0", "--cpu-threads", "1", *flags)
     with subprocess.Popen(argv, env=environment(**env), stderr=subprocess.PIPE, text=True) as process:
         server = Server(process)
         reader = threading.Thread(target=_collect, args=(server,))

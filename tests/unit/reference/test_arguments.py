@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import http.client
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
@@ -52,7 +54,9 @@ def test_wrong_flags_are_one_line(flags, complaint):
 
 
 def refused(*flags: str, **env: str) -> tuple[int, str]:
-    done = subprocess.run(command(*flags), env=environment(**env), capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        command(*flags), check=False, env=environment(**env), capture_output=True, text=True, timeout=30
+    )
     assert done.stdout == ""
     return done.returncode, done.stderr
 
@@ -108,3 +112,26 @@ def test_a_signal_before_it_is_ready_ends_it_too():
         assert server.get("/server_info")[0] == 503
         assert server.post("/generate", {"text": "x"})[0] == 503
         assert server.stop() == 0
+
+
+def test_a_fault_of_the_engine_ends_the_process():
+    program = """
+import sys
+from dsabench.reference import launch_server, sampler
+def choose(self, logits, requests):
+    if requests[0].id == "fatal":
+        raise RuntimeError("the accelerator fell off")
+    return [1] * len(requests)
+sampler.Sampler.choose = choose
+sys.exit(launch_server.main(["--model", "tiny", "--port", "0", "--cpu-threads", "1"]))
+"""
+    with serving(argv=[sys.executable, "-c", program]) as server:
+        assert server.generate("fine", new=2)["output_ids"] == [1, 1]
+        started = time.monotonic()
+        with pytest.raises((OSError, http.client.HTTPException)):
+            server.post("/generate", {"text": "x", "rid": "fatal"})
+        assert server.process.wait(10) == 1
+        assert time.monotonic() - started < 5
+    said = "".join(server.lines)
+    assert "Scheduler hit an exception" in said
+    assert "the accelerator fell off" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import threading
@@ -52,7 +53,7 @@ def test_stream_is_cumulative_and_ends_as_the_plain_answer(server):
         len(frame["output_ids"]) for frame in frames
     ]
     assert all(frame["meta_info"]["finish_reason"] is None for frame in frames[:-1])
-    for before, after in zip(frames, frames[1:], strict=False):
+    for before, after in itertools.pairwise(frames):
         assert after["output_ids"][: len(before["output_ids"])] == before["output_ids"]
         assert after["text"].startswith(before["text"])
     whole = server.generate("hello", new=6)
