@@ -38,8 +38,9 @@ class Scheduler:
         self.prefilling: list[Request] = []
         self.running: list[Request] = []
         longest = -(-settings.context_length // settings.page_size) * settings.page_size
-        self._slots = torch.zeros(settings.max_running_requests, longest, dtype=torch.int64, device=settings.device)
-        self._free_rows = list(range(settings.max_running_requests))
+        rows = min(settings.max_running_requests, settings.pages)  # a request has at least one page
+        self._slots = torch.zeros(rows, longest, dtype=torch.int64, device=settings.device)
+        self._free_rows = list(range(rows))
         self._in_page = torch.arange(settings.page_size, device=settings.device)
 
     @property
@@ -179,7 +180,7 @@ class Scheduler:
         self.pool.release(request.nodes)
         self.pool.give_back(sorted(request.own_pages, reverse=True))
         assert request.row is not None, "only admitted requests leave"
-        # padding beyond a shorter successor's pages must not point outside the pool, nor at pages of others
+        # padding beyond a successor's pages reads page 0
         self._slots[request.row].zero_()
         self._free_rows.append(request.row)
         request.nodes, request.pages, request.own_pages, request.row = [], [], set(), None

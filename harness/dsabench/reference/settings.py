@@ -104,9 +104,11 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
     """Put a value in the place of everything that was not given.
 
     Raises:
-        InputError: an environment variable or a table is unusable.
+        InputError: an environment variable, a table or the device is unusable.
 
     """
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: PyTorch finds no CUDA device here (allowed: cpu)")
     size = SIZES[args.model_path]
     packed = args.kv_cache_dtype == "fp8_e4m3"
     kv_cache_dtype: Literal["bfloat16", "fp8_e4m3"] = "fp8_e4m3" if packed else "bfloat16"

@@ -8,9 +8,11 @@ import sys
 import time
 
 import pytest
+import torch
 
 from dsabench.errors import InputError
 from dsabench.reference.arguments import parse
+from dsabench.reference.settings import resolve
 from unit.reference.serving import MHA, TABLES, command, environment, serving
 
 MODEL = ("--model", "tiny")
@@ -73,6 +75,26 @@ def test_a_wrong_environment_exits_2_with_one_error_line(env):
     code, said = refused(*MODEL, "--port", "0", "--log-level", "error", **env)
     assert (code, said.count("\n")) == (2, 1)
     assert said.startswith(f"error: {next(iter(env))}: ")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(InputError, match="no CUDA device"):
+        resolve(parse([*MODEL, "--device", "cuda"]), {})
+
+
+def test_starting_up_imports_only_what_serving_needs():
+    program = """
+import sys
+import dsabench.reference
+assert not {"torch", "pydantic", "aiohttp"} & set(sys.modules)
+import dsabench.reference.launch_server
+print(*sorted({"torch", "optuna", "pandas", "matplotlib", "typer", "scipy", "pyarrow", "rich"} & set(sys.modules)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, env=environment(), capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "", "torch comes later, in the engine's thread"
 
 
 def test_a_port_in_use_exits_3():
