@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import resource
 import signal
@@ -99,20 +98,30 @@ def test_an_id_that_is_not_the_trials_is_no_record(tmp_path: Path) -> None:
     assert "id is not the trial's" in reading.problems[0]
 
 
-def _append_many(folder: str, start: int) -> None:
-    journal = Journal(Path(folder))
-    for occasion in range(start, start + 25):
-        journal.append(make_record(occasion=occasion))
+WRITER = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from pathlib import Path
+from factories import make_record
+from dsabench.store.journal import Journal
+
+journal, start, count = Journal(Path(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
+print("go", flush=True)
+for occasion in range(start, start + count):
+    journal.append(make_record(occasion=occasion))
+"""
+
+
+def start_writer(folder: Path, start: int, count: int) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-c", WRITER, str(folder), str(start), str(count)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE)
 
 
 def test_two_processes_append_without_losing_or_mixing(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_append_many, args=(str(tmp_path), start)) for start in (0, 25)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
+    writers = [start_writer(tmp_path, start, 25) for start in (0, 25)]
+    for writer in writers:
+        writer.communicate(timeout=60)
+        assert writer.returncode == 0
     reading = Journal(tmp_path).read()
     assert sorted(record.occasion for record in reading.records) == list(range(50))
     assert reading.problems == ()
@@ -137,32 +146,19 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_writer_killed_at_any_moment_leaves_only_whole_records(tmp_path: Path) -> None:
-    script = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-        "from pathlib import Path\nfrom factories import make_record\nfrom dsabench.store.journal import Journal\n"
-        f"journal = Journal(Path({str(tmp_path)!r}))\nstart = int(sys.argv[1])\nprint('go', flush=True)\n"
-        "for occasion in range(start, start + 10_000):\n    journal.append(make_record(occasion=occasion))\n"
-    )
+    path = tmp_path / "journal.jsonl"
+    path.touch()
     for attempt in range(3):
-        start = len(Journal(tmp_path).read().records)
-        writer = subprocess.Popen([sys.executable, "-c", script, str(start)], stdout=subprocess.PIPE)
+        before = len(Journal(tmp_path).read().records)
+        writer = start_writer(tmp_path, before, 10_000)
         assert writer.stdout is not None
         writer.stdout.readline()
-        deadline = 20 + 30 * attempt
-        while (
-            len(
-                (tmp_path / "journal.jsonl").read_bytes().splitlines()
-                if start or (tmp_path / "journal.jsonl").exists()
-                else []
-            )
-            < start + deadline
-        ):
+        while path.read_bytes().count(b"\n") < before + 20 + 30 * attempt:
             assert writer.poll() is None
         os.kill(writer.pid, signal.SIGKILL)
-        writer.wait()
-        writer.stdout.close()
-        reading = Journal(tmp_path).read()
-        assert [record.occasion for record in reading.records] == list(range(len(reading.records)))
+        writer.communicate()
+        records = Journal(tmp_path).read().records
+        assert [record.occasion for record in records] == list(range(len(records)))
 
 
 def test_finding_journals(tmp_path: Path) -> None:
