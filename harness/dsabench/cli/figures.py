@@ -47,4 +47,5 @@ def show_percent(value: float | None, *, sign: bool = True) -> str:
     """A relative number as `+5.8 %`; absence as a dash."""
     if value is None:
         return "–"
-    return f"{100 * value:+.1f} %" if sign else f"{100 * value:.1f} %"
+    digits = 1 if abs(value) < 1 else 0
+    return f"{100 * value:+,.{digits}f} %" if sign else f"{100 * value:,.{digits}f} %"

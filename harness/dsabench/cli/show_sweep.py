@@ -68,7 +68,8 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
     console.print(_settings_table(config, result, metric))
     if result.verdicts:
         boots = result.verdicts[0]
-        title = f"best against default, {boots.n_candidate} and {boots.n_base} boots in turns"
+        label = "" if result.best is None else result.best.label
+        title = f"{label}\nagainst the default, {boots.n_candidate} and {boots.n_base} boots in turns"
         console.print(verdict_table(result.verdicts, title))
         for verdict in result.verdicts:
             if verdict.metric == metric:
