@@ -130,7 +130,7 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
         mha_threshold_tokens=threshold,
         mha_threshold_source=threshold_source,
         auto_rule=tables.kernel_rule(auto),
-        auto_rule_source=str(auto.path) if auto else "built-in constant",
+        auto_rule_source=auto.source if auto else "built-in constant",
         chunked_prefill_size=None if args.chunked_prefill_size == -1 else args.chunked_prefill_size,
         max_running_requests=args.max_running_requests or size.max_running,
         pages=(args.max_total_tokens or size.pool_tokens) // args.page_size,
@@ -152,7 +152,7 @@ def _mha_threshold(key: tables.TableKey, env: Mapping[str, str]) -> tuple[int, s
     if found is None:
         return key.index_topk, "index_topk"
     assert isinstance(found.table.rule, ThresholdRule), "the table's own check ties the form to the kind"
-    return found.table.rule.max_tokens, str(found.path)
+    return found.table.rule.max_tokens, found.source
 
 
 def _dtype(args: ServerArgs) -> torch.dtype:

@@ -42,6 +42,11 @@ class Found:
     table: TunedTable
     path: Path
 
+    @property
+    def source(self) -> str:
+        """How records name it: the path as given, and no path of the installation for a shipped one."""
+        return f"shipped: {self.path.name}" if self.path.parent == _SHIPPED else str(self.path)
+
 
 def find(kind: Literal["flashmla_auto", "mha_threshold"], key: TableKey, env: Mapping[str, str]) -> Found | None:
     """The table of the folder that the environment names, else the shipped one, else None.

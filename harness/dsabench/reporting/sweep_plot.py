@@ -43,12 +43,13 @@ def draw_sweep(config: SweepConfig, result: Result, folder: Path) -> Path | None
         "axes.spines.right": False,
     }
     with rc_context(style):
-        figure = Figure(figsize=(13 if result.verdicts else 8, 1.7 + 0.42 * rows), layout="constrained")
-        panels = figure.subplots(1, 2 if result.verdicts else 1, squeeze=False, width_ratios=None)[0]
+        figure = Figure(figsize=(13 if result.verdicts else 8, 2.2 + 0.5 * rows), layout="constrained")
+        panels = figure.subplots(1, 2 if result.verdicts else 1, squeeze=False)[0]
         _draw_settings(panels[0], config, result, shown)
         if result.verdicts:
             _draw_verdicts(panels[1], result)
         note = " — numbers describe the reference runtime on this machine, not sglang"
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=6, frameon=False)
         figure.suptitle(config.name + (note if config.runtime.kind == "reference" else ""), fontsize=10)
         svg = folder / "sweep.svg"
         try:
@@ -74,11 +75,17 @@ def _draw_settings(axes: Axes, config: SweepConfig, result: Result, shown: list[
             axes.scatter(confirm, [row - 0.22] * len(confirm), s=26, marker="|", color=colour, zorder=3)
         axes.scatter([], [], color=colour, label=workload.name)
     axes.scatter([], [], marker="|", color="black", label="confirmation boots")
-    axes.set_yticks(range(len(ordered)), [candidate.label.replace(" ", "\n", 1) for candidate in ordered])
+    axes.set_yticks(range(len(ordered)), [_in_lines(candidate.label) for candidate in ordered])
     axes.set_xlabel(f"{metric} ({METRICS[metric].better} is better)")
     axes.set_xlim(left=0)
     axes.grid(axis="x", alpha=0.3)
-    axes.legend(fontsize=8, loc="lower left", frameon=False)
+    axes.set_title("every setting, one boot each; hollow: outside a constraint", fontsize=9, loc="left")
+
+
+def _in_lines(label: str) -> str:
+    """Two settings a line."""
+    words = label.split(" ")
+    return "\n".join(" ".join(words[i : i + 2]) for i in range(0, len(words), 2))
 
 
 def _draw_verdicts(axes: Axes, result: Result) -> None:
@@ -97,8 +104,9 @@ def _draw_verdicts(axes: Axes, result: Result) -> None:
     axes.set_yticks(
         range(len(verdicts)), [f"{verdict.workload}\n{verdict.metric}: {verdict.verdict}" for verdict in verdicts]
     )
-    best = "" if result.best is None else f"\n{result.best.label}"
-    axes.set_xlabel(f"best against default, % with 95 % interval (grey: detectable){best}")
+    label = "" if result.best is None else _in_lines(result.best.label)
+    axes.set_title(f"{label}\nagainst the default, each booted in turns", fontsize=9, loc="left")
+    axes.set_xlabel("difference in % with interval; grey: detectable")
     axes.grid(axis="x", alpha=0.3)
 
 
