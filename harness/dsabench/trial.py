@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.load.generate import Run, generate, warm_up
@@ -22,9 +23,12 @@ from dsabench.model.outcome import Failed, Measured, Outcome, Stage
 from dsabench.model.record import Phase, Record
 from dsabench.model.runtime import Environment
 from dsabench.model.trial import Trial
+from dsabench.probes.neighbours import CpuUse, warn_of
 from dsabench.runtimes.protocol import Place, Runtime, Server
 from dsabench.store.journal import Journal
 from dsabench.store.samples import samples_name, write_samples
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +64,16 @@ class Bench:
     journal: Journal
     folder: Path
     server_cores: tuple[int, ...] = ()
+    client_cores: tuple[int, ...] = ()
     held_fds: tuple[int, ...] = ()
     """Locks that must last until a server is gone, even when this process is killed."""
     ready_timeout_s: float = 1800.0
     watch: Watch = field(default_factory=Watch)
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """Every core that a measurement uses."""
+        return tuple(sorted({*self.server_cores, *self.client_cores}))
 
 
 async def run_boot(bench: Bench, errands: Sequence[Errand]) -> tuple[Record, ...]:
@@ -163,20 +173,28 @@ async def _record_one(log: _Log, server: Server, errand: Errand) -> None:
 
 
 async def _measure(bench: Bench, server: Server, errand: Errand) -> Measured:
-    run = await _unless_it_dies(server, _load(bench, server, errand.trial))
+    run, others_share = await _unless_it_dies(server, _load(bench, server, errand.trial))
     measured = summarise(run, errand.trial.workload)
+    warning = warn_of(others_share)
+    if warning is not None:
+        measured = measured.model_copy(update={"warnings": (*measured.warnings, warning)})
     name = samples_name(errand.trial.id, errand.occasion)
     await asyncio.to_thread(write_samples, bench.journal.path.parent, name, run.samples)
     return measured.model_copy(update={"samples": name})
 
 
-async def _load(bench: Bench, server: Server, trial: Trial) -> Run:
-    """Flush, warm up, flush again so that no prompt of the measurement is cached, measure."""
+async def _load(bench: Bench, server: Server, trial: Trial) -> tuple[Run, float]:
+    """Flush, warm up, flush again so that no prompt of the measurement is cached, measure.
+
+    Returns the run, and the share of the cores that other processes used meanwhile.
+    """
     target = _target(server, trial)
     await server.flush()
     await warm_up(target, trial.workload)
     await server.flush()
-    return await generate(target, trial.workload, on_progress=bench.watch.on_requests)
+    before = CpuUse.now(bench.cores)
+    run = await generate(target, trial.workload, on_progress=bench.watch.on_requests)
+    return run, CpuUse.now(bench.cores).others_share(before)
 
 
 def _target(server: Server, trial: Trial) -> Target:
@@ -192,7 +210,7 @@ def _target(server: Server, trial: Trial) -> Target:
 _DEATH_LAG_S = 2.0
 
 
-async def _unless_it_dies(server: Server, load: Coroutine[object, object, Run]) -> Run:
+async def _unless_it_dies(server: Server, load: Coroutine[object, object, Result]) -> Result:
     """The load's result, or the server's death as a `TrialFault`, whichever comes first."""
     loading = asyncio.ensure_future(load)
     dying = asyncio.ensure_future(server.died())

@@ -122,6 +122,7 @@ async def _measure(lab: _Lab, notes: Console) -> Result:
                 journal=lab.journal,
                 folder=lab.journal.path.parent,
                 server_cores=cores.server,
+                client_cores=cores.client,
                 held_fds=cores.fds,
                 ready_timeout_s=lab.config.runtime.ready_timeout_s,
                 watch=progress.watch(),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -44,7 +46,9 @@ def print_plan(console: Console, ledger: Ledger, purse: Purse, forecast: Forecas
         print(json.dumps(plan))
         return
     title = f"{config.name}: {forecast.settings} settings × {len(config.workloads)} workloads"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
     for column in ("boot", "phase", "setting"):
         table.add_column(column, justify="right" if column == "boot" else "left", overflow="fold")
     for number, (label, _) in enumerate(ahead, start=1):
@@ -76,6 +80,8 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
                 console.print(escape(f"{verdict.workload}: {verdict.reason}"), highlight=False)
     elif result.best is None:
         console.print("No setting other than the default was measured inside the constraints: nothing to compare.")
+    for warning, count in _warnings(result.records).most_common(3):
+        console.print(f"warning ({count} trials): {warning}", markup=False, highlight=False, style="yellow")
     if result.stopped:
         console.print(f"Stopped because {escape(result.stopped)}.", highlight=False)
     if config.runtime.kind == "reference":
@@ -116,9 +122,23 @@ def _candidate_json(candidate: Candidate) -> dict[str, object]:
     }
 
 
+def _warnings(records: tuple[Record, ...]) -> Counter[str]:
+    """How often each kind of warning stands in the records; alike but for their figures they are one."""
+    kinds: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for record in records:
+        outcome = record.outcome
+        for warning in outcome.warnings if isinstance(outcome, Measured) else ():
+            kind = re.sub(r"[\d.,]+", "#", warning)
+            counts[kinds.setdefault(kind, warning)] += 1
+    return counts
+
+
 def _settings_table(config: SweepConfig, result: Result, metric: str) -> Table:
     title = f"{config.name}: {metric} by setting (search, one boot each)"
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
     table.add_column("setting", overflow="fold")
     for workload in config.workloads:
         table.add_column(escape(workload.name), justify="right", no_wrap=True)
@@ -158,8 +178,10 @@ def verdict_table(verdicts: tuple[Verdict, ...], title: str) -> Table:
 
     Effect, interval and minimum detectable effect (MDE) are relative to the base.
     """
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("workload, metric", overflow="fold")
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
+    table.add_column("workload, metric", no_wrap=True)
     for column in ("effect", "interval", "MDE"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
