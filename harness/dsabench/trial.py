@@ -22,6 +22,7 @@ from dsabench.load.target import Target
 from dsabench.model.outcome import Failed, Measured, Outcome, Stage
 from dsabench.model.record import Phase, Record
 from dsabench.model.runtime import Environment
+from dsabench.model.secrets import hide_keys, without_secrets
 from dsabench.model.trial import Trial
 from dsabench.probes.neighbours import CpuUse, warn_of
 from dsabench.runtimes.protocol import Place, Runtime, Server
@@ -148,7 +149,7 @@ class _Log:
             started_at=started.at,
             duration_s=started.elapsed_s(),
             boot_s=None if server is None else server.boot_s,
-            resolved={} if server is None else server.resolved,
+            resolved={} if server is None else {k: without_secrets(v) for k, v in server.resolved.items()},
             outcome=outcome,
         )
         self.bench.journal.append(record)
@@ -178,7 +179,7 @@ async def _measure(bench: Bench, server: Server, errand: Errand) -> Measured:
     warning = warn_of(others_share)
     if warning is not None:
         measured = measured.model_copy(update={"warnings": (*measured.warnings, warning)})
-    name = samples_name(errand.trial.id, errand.occasion)
+    name = samples_name(errand.trial.id, bench.environment.fingerprint, errand.occasion)
     await asyncio.to_thread(write_samples, bench.journal.path.parent, name, run.samples)
     return measured.model_copy(update={"samples": name})
 
@@ -232,7 +233,7 @@ def _failed(fault: TrialFault) -> Failed:
     return Failed(
         stage=fault.stage,
         fault=fault.kind,
-        message=fault.message,
+        message=hide_keys(fault.message),
         log_tail=fault.log_tail,
         transient=fault.transient,
     )

@@ -207,12 +207,9 @@ def test_a_server_killed_in_the_middle_of_a_trial_is_recorded_and_tried_once_mor
     results = tmp_path / "results"
     sweep = start("sweep", write_study(tmp_path, SLOW), "--results", results, "--max-trials", "2")
     server = server_of(sweep)
-    end = time.monotonic() + 30
-    while (
-        not any(c.status == psutil.CONN_ESTABLISHED for c in server.net_connections("tcp")) and time.monotonic() < end
-    ):
-        time.sleep(0.02)
-    time.sleep(0.5)
+    while "ready after" not in sweep.stderr.readline():
+        assert sweep.poll() is None
+    time.sleep(0.7)  # the load takes some seconds
     server.kill()
     _, err = sweep.communicate(timeout=60)
     assert sweep.returncode == 0, err

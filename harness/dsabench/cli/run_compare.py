@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -12,6 +13,8 @@ from dsabench.cli.show_results import load_records
 from dsabench.cli.show_sweep import verdict_table
 from dsabench.errors import InputError
 from dsabench.model.metrics import METRICS
+from dsabench.model.record import Record
+from dsabench.model.verdict import Verdict
 from dsabench.reporting.comparison import DEFAULT_METRICS, Side, compare_sides
 
 
@@ -26,16 +29,31 @@ def run_compare(names: tuple[str, str], metrics: list[str], *, across: bool, gat
     if as_json:
         print(json.dumps([verdict.model_dump() for verdict in verdicts]))
     else:
-        console = Console()
-        console.print(verdict_table(verdicts, f"{candidate.name} against {base.name}"))
-        for verdict in verdicts:
-            if verdict.verdict == "inconclusive":
-                console.print(f"{verdict.workload} {verdict.metric}: {verdict.reason}", markup=False, highlight=False)
+        _print(Console(), verdicts, f"{candidate.name} against {base.name}", base)
     return 1 if gate and any(verdict.verdict == "worse" for verdict in verdicts) else 0
 
 
+def _print(console: Console, verdicts: Sequence[Verdict], title: str, base: Side) -> None:
+    """The verdicts that rest on several boots as a table; the others as a count, for they can decide nothing."""
+    settings = {record.id: _knobs(record) for record in base.records}
+    shown = [v for v in verdicts if min(v.n_base, v.n_candidate) > 1 or v.verdict != "inconclusive"]
+    if shown:
+        console.print(verdict_table(shown, title, settings))
+    for reason in dict.fromkeys(f"{v.workload} {v.metric}: {v.reason}" for v in shown if v.verdict == "inconclusive"):
+        console.print(reason, markup=False, highlight=False)
+    if left_out := len(verdicts) - len(shown):
+        words = "comparisons have one boot on a side and so decide nothing (--json has them)"
+        console.print(f"{left_out} {words}", markup=False, highlight=False)
+
+
+def _knobs(record: Record) -> str:
+    return " ".join(f"{name}={value}" for name, value in record.trial.runtime.knobs.items())
+
+
 def _side(name: str) -> Side:
-    place, _, prefix = name.partition("#")
+    place, hash_, prefix = name.rpartition("#")
+    if not hash_ or Path(name).exists():
+        place, prefix = name, ""
     records = tuple(record for _, record in load_records(Path(place)) if record.id.startswith(prefix))
     if not records:
         raise InputError(f"{name}: no record there")

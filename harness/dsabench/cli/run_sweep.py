@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import signal
 import sys
@@ -16,6 +17,7 @@ from dsabench.cli.progress import make_progress
 from dsabench.cli.show_sweep import print_plan, print_result, result_json
 from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
+from dsabench.errors import InputError
 from dsabench.model.runtime import Environment
 from dsabench.probes.environment import collect_environment
 from dsabench.reporting.sweep_plot import draw_sweep
@@ -25,7 +27,7 @@ from dsabench.runtimes.protocol import Runtime
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import Forecast, make_forecast
 from dsabench.search.ledger import Ledger
-from dsabench.search.loop import Result, Sweep
+from dsabench.search.loop import Result, Sweep, conclude, has_work
 from dsabench.store.claim import claim
 from dsabench.store.journal import Journal
 from dsabench.trial import Bench
@@ -48,6 +50,12 @@ class Request:
         """The config with the command line's limits in place of its own."""
         given = {"max_trials": self.max_trials, "max_boots": self.max_boots, "time_s": self.time_s}
         limits = {name: value for name, value in given.items() if value is not None}
+        confirm_boots = 2 * config.budget.confirm_boots
+        if self.max_boots is not None and self.max_boots <= confirm_boots:
+            raise InputError(
+                f"--max-boots {self.max_boots} leaves no boot for the search: the confirmation takes {confirm_boots} "
+                "(budget.confirm_boots a side)"
+            )
         return config.model_copy(update={"budget": config.budget.model_copy(update=limits)})
 
     def resume_command(self) -> str:
@@ -72,6 +80,9 @@ def run_sweep(request: Request) -> int:
     reading = journal.read()
     for problem in reading.problems:
         notes.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
+    # A polite TERM (a scheduler, a closed terminal) is a Ctrl-C that nobody typed.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     try:
         return asyncio.run(_run(request, config, journal, notes))
     except KeyboardInterrupt:
@@ -110,6 +121,8 @@ class _Lab:
 
 
 async def _measure(lab: _Lab, notes: Console) -> Result:
+    if not has_work(lab.ledger, lab.purse):
+        return conclude(lab.ledger, lab.purse, lab.purse.stops_search(), 0)
     forecast: Forecast = make_forecast(lab.purse)
     metric = lab.config.objective.metric
     say = lambda text: notes.print(text, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
@@ -127,7 +140,7 @@ async def _measure(lab: _Lab, notes: Console) -> Result:
                 ready_timeout_s=lab.config.runtime.ready_timeout_s,
                 watch=progress.watch(),
             )
-            return await Sweep(lab.config, bench, lab.ledger, lab.purse, progress.step).run()
+            return await Sweep(bench, lab.ledger, lab.purse, progress.step).run()
 
 
 def _finish(request: Request, config: SweepConfig, journal: Journal, result: Result) -> int:
@@ -137,5 +150,18 @@ def _finish(request: Request, config: SweepConfig, journal: Journal, result: Res
     else:
         print_result(Console(), config, journal.path, result, plot)
     if result.measured_now == 0 and not request.as_json:
-        print(f"Nothing to do: everything is measured. Measure it once more: {request.resume_command()} --again")
+        print(_nothing_done(request, result))
     return 0 if any(record.outcome.kind != "failed" for record in result.records) else 3
+
+
+def _nothing_done(request: Request, result: Result) -> str:
+    """Why a run measured nothing, and what to type for more."""
+    again = f"{request.resume_command()} --again"
+    if not result.records:
+        return f"Nothing was measured: {result.stopped or 'there is nothing to try'}."
+    failed = sum(record.outcome.kind == "failed" for record in result.records)
+    if failed:
+        return (
+            f"Nothing to do: all is tried, {failed} trials failed (dsabench results list --failed). Once more: {again}"
+        )
+    return f"Nothing to do: everything is measured. Measure it once more: {again}"

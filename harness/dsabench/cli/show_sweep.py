@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from dsabench.cli.figures import show_duration, show_figure, show_percent
 from dsabench.config.specs import SweepConfig
@@ -173,22 +175,23 @@ def _cell(records: tuple[Record, ...], spec: RuntimeSpec, workload: str, metric:
     return "–"
 
 
-def verdict_table(verdicts: tuple[Verdict, ...], title: str) -> Table:
-    """One row a verdict, coloured by it, under a line for each workload.
+def verdict_table(verdicts: Sequence[Verdict], title: str, settings: Mapping[str, str] | None = None) -> Table:
+    """One row a verdict, coloured by it, under a line for each workload, and for each trial whose setting is given.
 
     Effect, interval and minimum detectable effect (MDE) are relative to the base.
     """
     table = Table(
         title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
     )
-    table.add_column("workload, metric", no_wrap=True)
+    table.add_column("workload, metric", overflow="fold", min_width=25)
     for column in ("effect", "interval", "MDE"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for workload in dict.fromkeys(verdict.workload for verdict in verdicts):
-        table.add_row(escape(workload))
+    for workload, trial in dict.fromkeys((verdict.workload, verdict.trial) for verdict in verdicts):
+        setting = (settings or {}).get(trial or "", "")
+        table.add_row(Text(f"{workload} {setting}".strip(), overflow="fold", no_wrap=False), style="bold")
         for verdict in verdicts:
-            if verdict.workload == workload:
+            if (verdict.workload, verdict.trial) == (workload, trial):
                 table.add_row(*_verdict_cells(verdict), style=_STYLE[verdict.verdict])
     return table
 

@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 from dsabench import rooms
 from dsabench.config.mistakes import nearest, unknown_word
 from dsabench.config.plain import KeyPath
-from dsabench.config.specs import DRIVEN, REFERENCE_MODELS, RuntimeConfig, changes_behaviour, looks_secret
+from dsabench.config.specs import DRIVEN, REFERENCE_MODELS, RuntimeConfig, changes_behaviour
 from dsabench.config.yaml_source import Source
 from dsabench.errors import ConfigError, InputError
 from dsabench.model.metrics import METRICS
+from dsabench.model.secrets import looks_secret
 from dsabench.model.study import Budget, Gate, Objective
 from dsabench.model.workload import Workload
 

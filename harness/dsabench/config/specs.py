@@ -8,6 +8,7 @@ from pydantic import Field, PositiveFloat
 
 from dsabench.config.knob_types import KnobSettings
 from dsabench.model.runtime import RuntimeKind, RuntimeSpec
+from dsabench.model.secrets import BEHAVIOUR_PREFIX, looks_secret
 from dsabench.model.space import Assignment, SearchSpace
 from dsabench.model.study import Budget, Gate, Objective, ProposerSpec
 from dsabench.model.value import FrozenMap, Value
@@ -18,9 +19,6 @@ DRIVEN: tuple[RuntimeKind, ...] = ("reference", "external")
 
 REFERENCE_MODELS = ("tiny", "small")
 """Sizes of the reference model."""
-
-BEHAVIOUR_PREFIX = "SGLANG_"
-"""Variables whose names begin so change what the runtime does, wherever they are set."""
 
 
 class LaunchSpec(Value):
@@ -94,16 +92,3 @@ class SweepConfig(Value):
 def changes_behaviour(name: str) -> bool:
     """Whether a variable belongs to the recorded settings, although it may stand in `launch.env`."""
     return name.startswith(BEHAVIOUR_PREFIX) and not looks_secret(name)
-
-
-def looks_secret(name: str) -> bool:
-    """Whether a variable's name says that its value must not be recorded.
-
-    A word of the name that ends in TOKEN or KEY counts, so that TOKENIZERS_PARALLELISM does not. The runtime's own
-    vocabulary speaks of tokens a lot (SGLANG_RESERVED_DECODE_TOKENS): there only the last word counts.
-    """
-    words = name.upper().split("_")
-    if any(part in word for word in words for part in ("SECRET", "PASSW", "CREDENTIAL")):
-        return True
-    judged = words[-1:] if name.startswith(BEHAVIOUR_PREFIX) else [word.removesuffix("S") for word in words]
-    return any(word.endswith(("TOKEN", "KEY")) for word in judged)

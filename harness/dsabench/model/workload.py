@@ -26,7 +26,7 @@ class Workload(Value):
     """Requests per second of an open loop; None sends as fast as `max_concurrency` lets (closed loop)."""
     arrivals: Literal["constant", "poisson"] = "poisson"
     """Spacing of an open loop's arrivals; without effect when `request_rate` is None."""
-    seed: int = 1
+    seed: int = Field(1, ge=0)
     warmup_requests: int = Field(1, ge=0)
     """Requests sent before the clock starts, of the same lengths but other content."""
     request_timeout_s: PositiveFloat = 300.0

@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from dsabench.model.secrets import hide_keys, looks_secret
+
 MAX_LINES = 40
 MAX_BYTES = 8192
-_SECRET_NAME = re.compile(
-    r"(^|_)(TOKEN|(API|ACCESS)?KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)S?(_|$)", re.IGNORECASE
-)
 _PLAIN_VALUE = re.compile(r"(true|false|none|null|auto|yes|no|on|off|-?\d{1,5})?", re.IGNORECASE)
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
@@ -35,9 +34,7 @@ def read_tail(log: Path, *, start: int, env: Mapping[str, str]) -> str:
 
 def redact(text: str, env: Mapping[str, str]) -> str:
     """The text with the values of secret variables replaced by `<NAME>`."""
-    secrets = [
-        (value, name) for name, value in env.items() if _SECRET_NAME.search(name) and not _PLAIN_VALUE.fullmatch(value)
-    ]
+    secrets = [(value, name) for name, value in env.items() if looks_secret(name) and not _PLAIN_VALUE.fullmatch(value)]
     for value, name in sorted(secrets, key=lambda secret: -len(secret[0])):  # one may be part of another
         text = text.replace(value, f"<{name}>")
-    return text
+    return hide_keys(text)

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dsabench.model.outcome import Failed
-from dsabench.model.record import Record
 from dsabench.model.study import Budget
 from dsabench.search.ledger import Ledger
 
@@ -64,8 +63,10 @@ class Purse:
         """Search trials still allowed; None without a limit."""
         if self.budget.max_trials is None:
             return None
-        settled = {r.id for r in self.ledger.records if _is_search(r, self.round)}
-        return max(0, self.budget.max_trials - len(settled))
+        trials = {record.id: record.trial for record in self.ledger.records}.values()
+        # A transient fault that waits for its retry is not settled, and must not use up the last trial.
+        settled = sum(bool(self.ledger.settled(trial, "search", self.round)) for trial in trials)
+        return max(0, self.budget.max_trials - settled)
 
     def stops_search(self) -> str | None:
         """Why no further boot of the search may start; None when one may."""
@@ -92,7 +93,3 @@ class Purse:
         if self.budget.time_s is not None and self.elapsed_s > self.budget.time_s:
             return f"the time is up ({self.budget.time_s:.0f} s)"
         return None
-
-
-def _is_search(record: Record, round_: int) -> bool:
-    return record.phase == "search" and record.round == round_

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dsabench.config.specs import SweepConfig
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
 from dsabench.search.budget import Purse
@@ -42,41 +41,23 @@ class Result:
 class Sweep:
     """One run of `dsabench sweep`."""
 
-    config: SweepConfig
     bench: Bench
     ledger: Ledger
     purse: Purse
     on_step: Callable[[Step], None] = field(default=lambda _: None)
 
-    @property
-    def round(self) -> int:
-        """The round being completed."""
-        return self.purse.round
-
     async def run(self) -> Result:
         """Search, confirm, judge; every step is on disk before the next begins."""
         before = len(self.ledger.records)
-        stopped = await self._search(make_proposer(self.config))
-        best = challenger(self.ledger, self.round)
-        verdicts: tuple[Verdict, ...] = ()
-        if best is not None and default_failed(self.ledger, self.round):
-            stopped = "the default failed, so there is nothing to hold the best setting against"
-        elif best is not None:
+        stopped = await self._search(make_proposer(self.ledger.config))
+        best = _to_confirm(self.ledger, self.purse.round)
+        if best is not None:
             stopped = await self._confirm(best) or stopped
-            verdicts = judge(self.ledger, best.spec, self.round)
-        of_round = tuple(record for record in self.ledger.records if record.round == self.round)
-        return Result(
-            records=of_round,
-            measured_now=len(self.ledger.records) - before,
-            candidates=tuple(candidates(self.ledger, self.round)),
-            best=best,
-            verdicts=verdicts,
-            stopped=stopped,
-        )
+        return conclude(self.ledger, self.purse, stopped, len(self.ledger.records) - before)
 
     async def _search(self, proposer: Proposer) -> str | None:
         while True:
-            step = next_search_step(self.ledger, proposer, self.round, self.purse.trials_left())
+            step = next_search_step(self.ledger, proposer, self.purse.round, self.purse.trials_left())
             if step is None:
                 return None if self.purse.trials_left() != 0 else self.purse.stops_search()
             reason = self.purse.stops_search()
@@ -85,7 +66,7 @@ class Sweep:
             await self._take(step)
 
     async def _confirm(self, best: Candidate) -> str | None:
-        while (step := next_confirm_step(self.ledger, best.spec, self.round)) is not None:
+        while (step := next_confirm_step(self.ledger, best.spec, self.purse.round)) is not None:
             reason = self.purse.stops_confirmation()
             if reason is not None:
                 return f"confirmation cut short: {reason}"
@@ -94,5 +75,41 @@ class Sweep:
 
     async def _take(self, step: Step) -> None:
         self.on_step(step)
-        for record in await run_boot(self.bench, step.errands(self.ledger, self.round)):
+        for record in await run_boot(self.bench, step.errands(self.ledger, self.purse.round)):
             self.ledger.add(record)
+
+
+def has_work(ledger: Ledger, purse: Purse) -> bool:
+    """Whether anything is left to boot; a finished sweep need not wait for a core."""
+    if purse.stops_search() is None:
+        strategy = make_proposer(ledger.config)
+        if next_search_step(ledger, strategy, purse.round, purse.trials_left()) is not None:
+            return True
+    best = _to_confirm(ledger, purse.round)
+    if best is None or purse.stops_confirmation() is not None:
+        return False
+    return next_confirm_step(ledger, best.spec, purse.round) is not None
+
+
+def conclude(ledger: Ledger, purse: Purse, stopped: str | None, measured_now: int) -> Result:
+    """The result as the ledger has it."""
+    round_ = purse.round
+    best = challenger(ledger, round_)
+    confirmed = _to_confirm(ledger, round_)
+    if best is not None and default_failed(ledger, round_):
+        stopped = "the default failed, so there is nothing to hold the best setting against"
+    return Result(
+        records=tuple(record for record in ledger.records if record.round == round_),
+        measured_now=measured_now,
+        candidates=tuple(candidates(ledger, round_)),
+        best=best,
+        verdicts=() if confirmed is None else judge(ledger, confirmed.spec, round_),
+        stopped=stopped,
+    )
+
+
+def _to_confirm(ledger: Ledger, round_: int) -> Candidate | None:
+    """The setting to hold against the default, where both can be measured and a confirmation is asked for."""
+    if ledger.config.budget.confirm_boots == 0 or default_failed(ledger, round_):
+        return None
+    return challenger(ledger, round_)

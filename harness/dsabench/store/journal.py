@@ -95,14 +95,21 @@ def read_journal(path: Path) -> Reading:
         raise InputError(f"{path}: {error.strerror}") from error
     records: list[Record] = []
     problems: list[str] = []
+    first_line: dict[Key, int] = {}
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
-            records.append(Record.model_validate_json(line))
+            record = Record.model_validate_json(line)
         except ValidationError as error:
             torn = number == data.count(b"\n") + 1
             problems.append(f"{path}:{number}: {_describe(line, error, path, number, torn=torn)}")
+            continue
+        if record.key in first_line:
+            problems.append(f"{path}:{number}: the same key stands in line {first_line[record.key]}; skipped")
+            continue
+        first_line[record.key] = number
+        records.append(record)
     return Reading(tuple(records), tuple(problems))
 
 
@@ -128,7 +135,7 @@ def _describe(line: bytes, error: ValidationError, path: Path, number: int, *, t
         return "torn last line (its writer was stopped in the middle); the record before it is whole"
     try:
         data = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "not JSON; skipped"
     version = data.get("schema_version") if isinstance(data, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
@@ -143,7 +150,7 @@ def _key_of(line: bytes) -> Key | None:
     try:
         data = json.loads(line)
         return Key(str(data["id"]), str(data["environment"]["fingerprint"]), int(data["occasion"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -12,9 +12,9 @@ from dsabench.model.sample import Frame, RequestSample
 from dsabench.store.journal import sync_folder
 
 
-def samples_name(trial_id: str, occasion: int) -> str:
-    """Path of a trial's samples, relative to the journal's folder."""
-    return f"samples/{trial_id[:16]}-{occasion}.parquet"
+def samples_name(trial_id: str, fingerprint: str, occasion: int) -> str:
+    """Path of a record's samples, relative to the journal's folder: as unique as the record's key."""
+    return f"samples/{trial_id[:16]}-{fingerprint[:8]}-{occasion}.parquet"
 
 
 def write_samples(folder: Path, name: str, samples: Sequence[RequestSample]) -> None:

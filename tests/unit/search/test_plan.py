@@ -168,3 +168,17 @@ def test_failures_say_what_failed(config) -> None:
     assert step is not None
     take(ledger, step, outcome=Failed(stage="boot", fault="out_of_memory", message="no"))
     assert candidates(ledger, 0)[0].score.why_not == "one: boot: out_of_memory"
+
+
+def test_a_fault_that_waits_for_its_retry_does_not_use_up_the_budget(config) -> None:
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    purse = Purse(config.budget.model_copy(update={"max_trials": 2}), ledger, 0)
+    step = next_search_step(ledger, make_proposer(config), 0, purse.trials_left())
+    assert step is not None
+    take(ledger, step, outcome=make_failure(transient=True))
+    assert purse.trials_left() == 2
+    again = next_search_step(ledger, make_proposer(config), 0, purse.trials_left())
+    assert again is not None
+    assert again.spec == step.spec
+    take(ledger, again)
+    assert purse.trials_left() == 0

@@ -81,6 +81,20 @@ def test_garbage_is_named_and_never_raised(tmp_path_factory: pytest.TempPathFact
     assert all(problem.startswith(f"{path}:1: ") for problem in reading.problems)
 
 
+def test_a_doubled_line_and_a_deep_one_are_named_and_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    line = make_record().model_dump_json(exclude_none=True)
+    path.write_text(f"{line}\n{'[' * 100_000}\n{line}\n")
+    reading = read_journal(path)
+    assert len(reading.records) == 1
+    assert [problem.removeprefix(f"{path}:") for problem in reading.problems] == [
+        "2: not JSON; skipped",
+        "3: the same key stands in line 1; skipped",
+    ]
+    with pytest.raises(StoreError, match="recorded already"):
+        Journal(tmp_path).append(make_record())
+
+
 def test_a_record_of_the_future_asks_for_an_upgrade(tmp_path: Path) -> None:
     data = json.loads(make_record().model_dump_json(exclude_none=True)) | {"schema_version": 99, "novelty": 1}
     path = tmp_path / "journal.jsonl"

@@ -15,7 +15,7 @@ SAMPLES = (
 
 
 def test_round_trip_keeps_absence(tmp_path: Path) -> None:
-    name = samples_name("ab" * 32, 2)
+    name = samples_name("ab" * 32, "cd" * 8, 2)
     write_samples(tmp_path, name, SAMPLES)
     assert read_samples(tmp_path / name) == SAMPLES
     assert [path.name for path in (tmp_path / "samples").iterdir()] == [Path(name).name]
@@ -24,4 +24,4 @@ def test_round_trip_keeps_absence(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_a_store_error(tmp_path: Path) -> None:
     (tmp_path / "samples").write_text("a file where the folder should be")
     with pytest.raises(StoreError, match="were not written"):
-        write_samples(tmp_path, samples_name("ab" * 32, 0), SAMPLES)
+        write_samples(tmp_path, samples_name("ab" * 32, "cd" * 8, 0), SAMPLES)

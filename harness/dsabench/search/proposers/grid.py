@@ -14,7 +14,7 @@ from dsabench.search.proposers.protocol import Observation
 from dsabench.search.proposers.uniform import ENUMERABLE, draw_unseen, generator, seen
 from dsabench.search.space import AssignmentKey, key_of, legal
 
-Setting = tuple[str, KnobValue]
+Setting = tuple[str, KnobValue | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,25 @@ class Grid:
         unseen = [key for key in map(key_of, listed) if key not in known]
         if not unseen:
             return None
-        settings = {setting for key in known for setting in key}
-        pairs = {pair for key in known for pair in combinations(key, 2)}
+        settings = {setting for key in known for setting in self._shown(key)}
+        pairs = {pair for key in known for pair in combinations(self._shown(key), 2)}
 
         def gain(key: AssignmentKey) -> tuple[int, int]:
-            return sum(s not in settings for s in key), sum(p not in pairs for p in combinations(key, 2))
+            shown = self._shown(key)
+            return sum(s not in settings for s in shown), sum(p not in pairs for p in combinations(shown, 2))
 
         gains = [gain(key) for key in unseen]
         best = max(gains)
         tied = (key for key, its in zip(unseen, gains, strict=True) if its == best)
         first: AssignmentKey = min(tied, key=lambda key: _hash(self.seed, key))
         return MappingProxyType(dict(first))
+
+    def _shown(self, key: AssignmentKey) -> list[Setting]:
+        """What an assignment shows. That an axis is inactive counts as its value: else branches with fewer active axes
+        would show less, and always come last.
+        """
+        values = dict(key)
+        return [(axis.name, values.get(axis.name)) for axis in self.space.axes]
 
 
 def _hash(seed: int, key: AssignmentKey) -> bytes:
