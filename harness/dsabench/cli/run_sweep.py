@@ -28,6 +28,8 @@ from dsabench.search.budget import Purse
 from dsabench.search.forecast import Forecast, make_forecast
 from dsabench.search.ledger import Ledger
 from dsabench.search.loop import Result, Sweep, conclude, has_work
+from dsabench.search.objective import refuse_unprovable
+from dsabench.search.space import require_some
 from dsabench.store.claim import claim
 from dsabench.store.journal import Journal
 from dsabench.trial import Bench
@@ -74,6 +76,8 @@ class Request:
 def run_sweep(request: Request) -> int:
     """Run, resume or only plan a sweep; returns the exit code."""
     config = request.apply(load_sweep(request.config))
+    refuse_unprovable(config.objective, config.workloads)
+    require_some(config.space, config.runtime.base)
     folder = request.results or Path("results") / config.name
     journal = Journal(folder)
     notes = Console(stderr=True)

@@ -9,7 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from dsabench.cli.figures import show_figure
 from dsabench.errors import InputError
 from dsabench.model.outcome import Failed
 from dsabench.model.record import Record
@@ -42,18 +44,21 @@ def list_records(place: Path, *, study: str | None, only_failed: bool, as_json: 
     if not rows:
         console.print("no records")
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("record", "study", "phase", "workload", "setting", "outcome"):
-        table.add_column(column, overflow="fold", no_wrap=column in ("record", "phase"))
-    for record in rows:
-        table.add_row(*map(escape, _row(record)), style="red" if record.outcome.kind == "failed" else None)
-    console.print(table)
+    for study_name, setting in dict.fromkeys((record.study, _setting(record)) for record in rows):
+        console.print(Text(f"{study_name}: {setting}", style="bold", overflow="fold"))
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        for record in rows:
+            if (record.study, _setting(record)) == (study_name, setting):
+                table.add_row(*map(escape, _row(record)), style="red" if record.outcome.kind == "failed" else None)
+        console.print(table)
+
+
+def _setting(record: Record) -> str:
+    return " ".join(f"{name}={value}" for name, value in record.trial.runtime.knobs.items()) or "no knobs"
 
 
 def _row(record: Record) -> Iterable[str]:
-    knobs = " ".join(f"{name}={value}" for name, value in record.trial.runtime.knobs.items())
-    name = f"{record.id[:10]}:{record.occasion}"
-    return name, record.study, record.phase, record.trial.workload.name, knobs, summary(record)
+    return f"  {record.id[:10]}:{record.occasion}", record.phase, record.trial.workload.name, summary(record)
 
 
 def summary(record: Record) -> str:
@@ -61,8 +66,10 @@ def summary(record: Record) -> str:
     outcome = record.outcome
     if isinstance(outcome, Failed):
         return f"failed in {outcome.stage}: {outcome.fault}"
-    shown = ("output_throughput_tok_s", "ttft_ms.p50", "itl_ms.p50")
-    return ", ".join(f"{name} {outcome.metrics[name].value:.4g}" for name in shown if name in outcome.metrics)
+    named = (("output_throughput_tok_s", "{} tok/s out"), ("ttft_ms.p50", "TTFT {} ms"), ("itl_ms.p50", "ITL {} ms"))
+    return ", ".join(
+        words.format(show_figure(outcome.metrics[name].value)) for name, words in named if name in outcome.metrics
+    )
 
 
 def find_record(place: Path, wanted: str) -> tuple[Path, Record]:

@@ -81,8 +81,8 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
             if verdict.metric == metric:
                 console.print(escape(f"{verdict.workload}: {verdict.reason}"), highlight=False)
     elif result.best is None:
-        console.print("No setting other than the default was measured inside the constraints: nothing to compare.")
-    for warning, count in _warnings(result.records).most_common(3):
+        console.print(_no_challenger(config, result))
+    for warning, count in _warnings(result.records).most_common():
         console.print(f"warning ({count} trials): {warning}", markup=False, highlight=False, style="yellow")
     if result.stopped:
         console.print(f"Stopped because {escape(result.stopped)}.", highlight=False)
@@ -124,6 +124,16 @@ def _candidate_json(candidate: Candidate) -> dict[str, object]:
     }
 
 
+def _no_challenger(config: SweepConfig, result: Result) -> str:
+    """Why there is nothing to hold against the default."""
+    others = [candidate for candidate in result.candidates if candidate.spec != config.default]
+    if not others:
+        return "Only the default was measured: nothing to compare."
+    if all(candidate.score.value is None for candidate in others):
+        return "Every setting other than the default failed: nothing to compare (dsabench results list --failed)."
+    return "No setting other than the default met the constraints: nothing to compare."
+
+
 def _warnings(records: tuple[Record, ...]) -> Counter[str]:
     """How often each kind of warning stands in the records; alike but for their figures they are one."""
     kinds: dict[str, str] = {}
@@ -131,6 +141,8 @@ def _warnings(records: tuple[Record, ...]) -> Counter[str]:
     for record in records:
         outcome = record.outcome
         for warning in outcome.warnings if isinstance(outcome, Measured) else ():
+            if warning.startswith("no p"):  # a percentile refused for want of requests: `results show` has these
+                continue
             kind = re.sub(r"[\d.,]+", "#", warning)
             counts[kinds.setdefault(kind, warning)] += 1
     return counts

@@ -100,6 +100,10 @@ def _draw_verdicts(axes: Axes, result: Result) -> None:
         if verdict.ci_low is not None and verdict.ci_high is not None:
             axes.plot([100 * verdict.ci_low, 100 * verdict.ci_high], [row, row], color=colour, lw=2, zorder=2)
         axes.scatter([100 * verdict.effect], [row], color=colour, zorder=3)
+    reach = max(
+        (abs(edge) for v in verdicts for edge in (v.ci_low, v.ci_high, v.effect) if edge is not None), default=0.1
+    )
+    axes.set_xlim(-115 * reach, 115 * reach)  # a detectable effect far beyond the intervals is cut off, not the axis
     axes.axvline(0, color="black", lw=0.8)
     axes.set_yticks(
         range(len(verdicts)), [f"{verdict.workload}\n{verdict.metric}: {verdict.verdict}" for verdict in verdicts]

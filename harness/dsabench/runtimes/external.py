@@ -45,7 +45,8 @@ class External:
         try:
             info = await Endpoint(self._base_url).info("boot", _INFO_PATHS)
         except TrialFault as fault:
-            raise InputError(f"runtime.base_url: {fault.message}; start the server first") from fault
+            hint = "; start the server first" if fault.kind == "unreachable" else ""
+            raise InputError(f"runtime.base_url: {fault.message}{hint}") from fault
         version = info.get("version")
         if not isinstance(version, str):
             raise InputError(f"runtime.base_url: {self._base_url} does not tell its version in /server_info")

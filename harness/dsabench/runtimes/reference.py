@@ -104,10 +104,10 @@ class Reference:
         facts = self._facts()
         if facts["torch"] is None:
             raise InputError(
-                f"{self._python} has no PyTorch, which the reference runtime needs: pip install 'dsabench[local]'"
+                f"{self._python} has no PyTorch, which the reference runtime needs: {self._python} -m pip install torch"
             )
         if facts["wheel_hash"] is None:
-            raise InputError(f"{self._python} has no dsabench: pip install 'dsabench[local]' there")
+            raise InputError(f"{self._python} has no dsabench: install this one there too (README, first command)")
         return RuntimeIdentity.model_validate({"kind": "reference", **facts})
 
     def _facts(self) -> Mapping[str, str | None]:

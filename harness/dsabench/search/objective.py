@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dsabench.errors import InputError
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
 from dsabench.model.study import Bound, Objective
+from dsabench.model.workload import Workload
+from dsabench.stats.percentiles import needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,28 @@ def score(objective: Objective, records: Mapping[str, Sequence[Record]]) -> Scor
     if not values:
         return Score(None, 0.0, "nothing measured")
     return Score(math.exp(math.fsum(math.log(value) for value in values) / len(values)), violation, why_not)
+
+
+def refuse_unprovable(objective: Objective, workloads: Sequence[Workload]) -> None:
+    """Refuse a tail percentile that the workloads' requests are too few for: no setting could ever meet it.
+
+    Gaps between tokens (ITL) are many per request, so their percentiles are not judged beforehand.
+
+    Raises:
+        InputError: names the metric, the workload, and how many requests it takes.
+
+    """
+    for name in (objective.metric, *(bound.metric for bound in objective.constraints)):
+        family, _, statistic = name.partition(".")
+        if family == "itl_ms" or not re.fullmatch(r"p\d\d", statistic):
+            continue
+        least = needed(int(statistic[1:]) / 100)
+        for workload in workloads:
+            if workload.num_prompts < least:
+                raise InputError(
+                    f"{name} takes at least {least} requests; workload {workload.name} has num_prompts: "
+                    f"{workload.num_prompts}"
+                )
 
 
 def better(objective: Objective, left: Score, right: Score) -> bool:
