@@ -44,8 +44,10 @@ def show_figure(value: float) -> str:
 
 
 def show_percent(value: float | None, *, sign: bool = True) -> str:
-    """A relative number as `+5.8 %`; absence as a dash."""
+    """A relative number as `+5.8 %`; absence as a dash. Beyond tenfold the digits mean nothing."""
     if value is None:
         return "–"
+    if value > 10:
+        return ">1,000 %"
     digits = 1 if abs(value) < 1 else 0
     return f"{100 * value:+,.{digits}f} %" if sign else f"{100 * value:,.{digits}f} %"

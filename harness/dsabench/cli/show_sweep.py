@@ -195,10 +195,10 @@ def verdict_table(verdicts: Sequence[Verdict], title: str, settings: Mapping[str
     table = Table(
         title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
     )
-    table.add_column("workload, metric", overflow="fold", min_width=25)
+    table.add_column("workload, metric", overflow="fold")
     for column in ("effect", "interval", "MDE"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+    table.add_column("verdict", no_wrap=True, min_width=len("no difference"))
     for workload, trial in dict.fromkeys((verdict.workload, verdict.trial) for verdict in verdicts):
         setting = (settings or {}).get(trial or "", "")
         table.add_row(Text(f"{workload} {setting}".strip(), overflow="fold", no_wrap=False), style="bold")
