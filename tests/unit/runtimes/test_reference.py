@@ -81,7 +81,7 @@ async def test_identity() -> None:
 
 async def test_identity_without_torch(tmp_path: Path) -> None:
     python = _environment_without_packages(tmp_path)
-    with pytest.raises(InputError, match=r"pip install 'dsabench\[local\]'"):
+    with pytest.raises(InputError, match=r"pip install torch"):
         await Reference(Launch(python=python)).identity()
 
 
