@@ -12,15 +12,18 @@ app = typer.Typer(no_args_is_help=True, help="Check configs, and print their sch
 
 
 class Form(StrEnum):
-    """The two kinds of YAML file."""
+    """The kinds of YAML file."""
 
     config = "config"
     sweep = "sweep"
+    launch = "launch"
 
 
 @app.command()
 def schema(
-    form: Annotated[Form, typer.Option("--of", help="configs/*.yaml or sweeps/*.yaml")] = Form.config,
+    form: Annotated[
+        Form, typer.Option("--of", help="configs/*.yaml, sweeps/*.yaml or configs/recipes/*.yaml")
+    ] = Form.config,
 ) -> None:
     """Print the JSON Schema of the YAML files, with which editors complete and check them."""
     from dsabench.config.schema import json_schema

@@ -37,6 +37,15 @@ SweepEntry = Annotated[
 ]
 
 
+class LaunchFile(Value):
+    """A server alone, for `dsabench launch`: `configs/recipes/NAME.yaml`."""
+
+    name: SafeName
+    """Names the recipe."""
+    runtime: RuntimeConfig
+    """What serves the model, and its settings."""
+
+
 class ConfigFile(Value):
     """One machine's study: `configs/NAME.yaml`."""
 

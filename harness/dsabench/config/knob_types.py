@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,8 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
 from dsabench.model.knobs import KNOBS, Knob, KnobValue
+
+Form = Literal["value", "values", "conditions"]
 
 
 def _setting(knob: Knob) -> Any:
@@ -38,22 +41,29 @@ class _PerKnob:
     """Annotation: a mapping that has every knob as an optional key."""
 
     title: str
-    form: Literal["value", "values", "conditions"]
+    form: Form
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        annotations = {knob.name: Annotated[self._of(knob), Field(description=knob.meaning)] for knob in KNOBS.values()}
-        keys = TypedDict(self.title, annotations, total=False)  # type: ignore[misc]
-        keys.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]
         return core_schema.no_info_after_validator_function(
             MappingProxyType,
-            handler.generate_schema(keys),
+            handler.generate_schema(_keys(self.title, self.form)),
             serialization=core_schema.plain_serializer_function_ser_schema(dict),
         )
 
-    def _of(self, knob: Knob) -> Any:
-        if self.form == "conditions":
-            return Annotated[KnobSettings, Field(min_length=1)]
-        return _setting(knob) if self.form == "value" else _values(knob)
+
+@cache
+def _keys(title: str, form: Form) -> Any:
+    """One type for all uses, which pydantic then describes once: conditions hold settings for each of the knobs."""
+    annotations = {knob.name: Annotated[_of(knob, form), Field(description=knob.meaning)] for knob in KNOBS.values()}
+    keys = TypedDict(title, annotations, total=False)  # type: ignore[misc]
+    keys.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]
+    return keys
+
+
+def _of(knob: Knob, form: Form) -> Any:
+    if form == "conditions":
+        return Annotated[KnobSettings, Field(min_length=1)]
+    return _setting(knob) if form == "value" else _values(knob)
 
 
 KnobSettings = Annotated[Mapping[str, KnobValue], _PerKnob("KnobSettings", "value")]

@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from dsabench import rooms
-from dsabench.config.document import SweepFile
+from dsabench.config.document import LaunchFile, SweepFile
 from dsabench.config.mistakes import parse_sections
 from dsabench.config.plain import printable
 from dsabench.config.rules import (
     budget_mistakes,
+    foreign_axes,
     gate_mistakes,
+    launch_mistakes,
     objective_mistakes,
     runtime_mistakes,
     workload_mistakes,
 )
 from dsabench.config.spaces import Part, join
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import RuntimeConfig, SweepConfig
 from dsabench.config.yaml_source import Source, read_yaml
 from dsabench.errors import ConfigError, InputError
 from dsabench.model.space import SearchSpace
@@ -43,10 +45,28 @@ def load_sweep(name: str | Path) -> SweepConfig:
     path = rooms.find("configs", str(name))
     config, found = _read_config(path)
     if config is None:
-        first, more = found[0], len(found) - 1
-        rest = f" (and {more} more: dsabench config check {printable(str(name))})" if more else ""
-        raise ConfigError(first.message + rest, file=first.file, line=first.line, key=first.key)
+        raise _first_of(found, name)
     return config
+
+
+def load_launch(name: str | Path) -> RuntimeConfig:
+    """The runtime of a config or recipe; what is measured there may be missing or wrong.
+
+    Raises:
+        InputError: no such file.
+        ConfigError: the first mistake of its runtime, with the count of the others.
+
+    """
+    runtime, found = _read_launch(read_yaml(rooms.find("configs", str(name))))
+    if runtime is None:
+        raise _first_of(found, name)
+    return runtime
+
+
+def _first_of(found: tuple[ConfigError, ...], name: str | Path) -> ConfigError:
+    first, more = found[0], len(found) - 1
+    rest = f" (and {more} more: dsabench config check {printable(str(name))})" if more else ""
+    return ConfigError(first.message + rest, file=first.file, line=first.line, key=first.key)
 
 
 def check(name: str | Path) -> tuple[ConfigError, ...]:
@@ -60,7 +80,24 @@ def check(name: str | Path) -> tuple[ConfigError, ...]:
         return (ConfigError(printable(str(error)).removeprefix(f"{name}: "), file=printable(str(name))),)
     if path.parent.name == "sweeps" or (source.data and source.data.keys() <= SweepFile.model_fields.keys()):
         return tuple(_sweep_mistakes(source))
-    return _read_config(path)[1]
+    return _read_launch(source)[1] if _is_launch(source) else _read_config(path)[1]
+
+
+def _is_launch(source: Source) -> bool:
+    """Whether the file describes a server alone."""
+    return "runtime" in source.data and source.data.keys() <= LaunchFile.model_fields.keys()
+
+
+def _read_launch(source: Source) -> tuple[RuntimeConfig | None, tuple[ConfigError, ...]]:
+    sections, found = parse_sections(source, "launch" if _is_launch(source) else "config")
+    runtime: RuntimeConfig | None = sections.get("runtime")
+    if not _is_launch(source):
+        found = [error for error in found if (error.key or "").partition(".")[0] == "runtime"]
+    if runtime is not None:
+        found += launch_mistakes(source, runtime)
+    if found or runtime is None:
+        return None, tuple(_in_order(found or [source.error("missing key 'runtime'")], source.file))
+    return runtime.settled(), ()
 
 
 def _read_config(path: Path) -> tuple[SweepConfig | None, tuple[ConfigError, ...]]:
@@ -99,7 +136,9 @@ def _joint_space(
             parts.append(Part(source, ("sweeps", index), sweep))
     if found or not {"sweeps", "runtime"} <= sections.keys():
         return None, found
-    return join(parts, sections["runtime"].base)
+    runtime: RuntimeConfig = sections["runtime"]
+    space, found = join(parts, runtime.base)
+    return space, [*found, *foreign_axes(parts, runtime)]
 
 
 def _named_part(source: Source, index: int, name: str, config: Path) -> tuple[Part | None, list[ConfigError]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -59,11 +60,17 @@ def parse_sections(source: Source, form: Form) -> tuple[dict[str, Any], list[Con
         # JSON mode is the strict mode in which a list may become a tuple.
         text = json.dumps(source.data[key])
         try:
-            sections[key] = TypeAdapter(field.rebuild_annotation()).validate_json(text, strict=True)
+            sections[key] = _adapter(form, key).validate_json(text, strict=True)
         except ValidationError as error:
             found += _translate(source, form, key, error)
     found += [source.error(unknown_word("key", key, fields), (key,)) for key in source.data if key not in fields]
     return sections, found
+
+
+@cache
+def _adapter(form: Form, key: str) -> TypeAdapter[Any]:
+    """Made once: describing every knob takes a while."""
+    return TypeAdapter(FORMS[form].model_fields[key].rebuild_annotation())
 
 
 def unknown_word(what: str, word: str, allowed: Iterable[str]) -> str:

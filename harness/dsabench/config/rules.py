@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
 from dsabench import rooms
-from dsabench.config.mistakes import nearest, unknown_word
+from dsabench.config.mistakes import nearest, shown, unknown_word
 from dsabench.config.plain import KeyPath
-from dsabench.config.specs import DRIVEN, REFERENCE_MODELS, RuntimeConfig, changes_behaviour
+from dsabench.config.spaces import Part
+from dsabench.config.specs import (
+    DRIVEN,
+    LAUNCHED,
+    REFERENCE_KNOBS,
+    REFERENCE_MODELS,
+    RuntimeConfig,
+    changes_behaviour,
+)
 from dsabench.config.yaml_source import Source
 from dsabench.errors import ConfigError, InputError
 from dsabench.model.metrics import METRICS
@@ -20,19 +30,92 @@ from dsabench.model.workload import Workload
 
 Mistakes = Iterator[ConfigError]
 
+_PLACES = ("server", "prefill", "decode", "router")
+
 
 def runtime_mistakes(source: Source, runtime: RuntimeConfig) -> Mistakes:
-    """Kind, model, URL and environment."""
+    """What is wrong with a runtime that is to be measured."""
     if runtime.kind not in DRIVEN:
         message = f"this version of dsabench does not drive {runtime.kind} yet (allowed: {', '.join(DRIVEN)})"
         yield source.error(message, ("runtime", "kind"))
-    if runtime.kind == "reference" and runtime.model not in REFERENCE_MODELS:
-        yield source.error(unknown_word("reference model", runtime.model, REFERENCE_MODELS), ("runtime", "model"))
+    yield from _any_runtime_mistakes(source, runtime)
+
+
+def launch_mistakes(source: Source, runtime: RuntimeConfig) -> Mistakes:
+    """What is wrong with a runtime whose commands are to be written."""
+    if runtime.kind not in LAUNCHED:
+        message = f"{runtime.kind} is not launched by dsabench (allowed: {', '.join(LAUNCHED)})"
+        yield source.error(message, ("runtime", "kind"))
+    yield from _any_runtime_mistakes(source, runtime)
+
+
+def _any_runtime_mistakes(source: Source, runtime: RuntimeConfig) -> Mistakes:
+    """Model, settings, URL and environment."""
+    if runtime.kind == "reference":
+        yield from _reference_mistakes(source, runtime)
+    if runtime.kind == "sglang":
+        yield from _topology_mistakes(source, runtime)
+    else:
+        yield from _sglang_only(source, runtime)
     if runtime.kind == "external":
         yield from _external_mistakes(source, runtime)
     elif runtime.base_url is not None:
         yield source.error("only kind external attaches to a server; remove the key", ("runtime", "base_url"))
     yield from _env_mistakes(source, runtime)
+
+
+def _reference_mistakes(source: Source, runtime: RuntimeConfig) -> Mistakes:
+    if runtime.model not in REFERENCE_MODELS:
+        yield source.error(unknown_word("reference model", runtime.model, REFERENCE_MODELS), ("runtime", "model"))
+    for knob, value in runtime.base.items():
+        if problem := _foreign(knob, [value]):
+            yield source.error(problem, ("runtime", "base", knob))
+
+
+def _foreign(knob: str, values: Sequence[object]) -> str | None:
+    """Why the reference runtime cannot take a knob's values."""
+    if knob not in REFERENCE_KNOBS:
+        return f"the reference runtime has no such setting (it has {', '.join(REFERENCE_KNOBS)})"
+    choices = REFERENCE_KNOBS[knob]
+    beyond = next((value for value in values if choices and value not in choices), None)
+    return None if beyond is None else f"the reference runtime takes {' or '.join(choices)}, not {shown(beyond)}"
+
+
+def foreign_axes(parts: Sequence[Part], runtime: RuntimeConfig) -> Mistakes:
+    """Axes that the kind of runtime cannot search."""
+    if runtime.kind != "reference":
+        return
+    for part in parts:
+        for knob, values in part.sweep.axes.items():
+            if problem := _foreign(knob, values):
+                yield part.error(problem, "axes", knob)
+
+
+def _sglang_only(source: Source, runtime: RuntimeConfig) -> Mistakes:
+    """Keys that nothing would read."""
+    for key in ("hardware", "topology"):
+        if getattr(runtime, key) is not None:
+            yield source.error("only kind sglang has it; remove the key", ("runtime", key))
+    for key in ("command_prefix", "container", "entry", "sites"):
+        if runtime.kind != "external" and key in runtime.launch.model_fields_set:
+            yield source.error("only kind sglang has it; remove the key", ("runtime", "launch", key))
+
+
+def _topology_mistakes(source: Source, runtime: RuntimeConfig) -> Mistakes:
+    """Roles that fit together, and places for roles that exist."""
+    here: KeyPath = ("runtime", "topology")
+    if runtime.topology is not None:
+        try:
+            runtime.topology.settled()
+        except ValidationError as error:
+            yield source.error(str(error.errors()[0]["ctx"]["error"]), here)
+        for index, role in enumerate(runtime.topology.roles):
+            for name in filter(looks_secret, role.env):
+                message = "looks like a secret, and env is recorded; move it to runtime.launch.env"
+                yield source.error(message, (*here, "roles", index, "env", name))
+    for name in runtime.launch.sites:
+        if name not in _PLACES:
+            yield source.error(unknown_word("role", name, _PLACES), ("runtime", "launch", "sites", name))
 
 
 def _external_mistakes(source: Source, runtime: RuntimeConfig) -> Mistakes:

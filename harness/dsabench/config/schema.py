@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from dsabench.config.document import ConfigFile, SweepFile
+from dsabench.config.document import ConfigFile, LaunchFile, SweepFile
 from dsabench.config.plain import KeyPath
-from dsabench.config.specs import DRIVEN
+from dsabench.config.specs import DRIVEN, LAUNCHED
 from dsabench.model.metrics import METRICS
 
-Form = Literal["config", "sweep"]
+Form = Literal["config", "sweep", "launch"]
 Schema = dict[str, Any]
 
-FORMS: dict[Form, type[BaseModel]] = {"config": ConfigFile, "sweep": SweepFile}
+FORMS: dict[Form, type[BaseModel]] = {"config": ConfigFile, "sweep": SweepFile, "launch": LaunchFile}
 
 
 @cache
@@ -28,7 +28,7 @@ def json_schema(form: Form = "config") -> Schema:
         if name in definitions:
             definitions[name]["properties"]["metric"]["enum"] = sorted(METRICS)
     if "RuntimeConfig" in definitions:
-        definitions["RuntimeConfig"]["properties"]["kind"]["enum"] = list(DRIVEN)
+        definitions["RuntimeConfig"]["properties"]["kind"]["enum"] = list(LAUNCHED if form == "launch" else DRIVEN)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import Literal
 
 from pydantic import Field, PositiveFloat
 
@@ -11,23 +12,85 @@ from dsabench.model.runtime import RuntimeKind, RuntimeSpec
 from dsabench.model.secrets import BEHAVIOUR_PREFIX, looks_secret
 from dsabench.model.space import Assignment, SearchSpace
 from dsabench.model.study import Budget, Gate, Objective, ProposerSpec
+from dsabench.model.topology import Role, Router, Site, Topology
 from dsabench.model.value import FrozenMap, Value
 from dsabench.model.workload import Workload
 
 DRIVEN: tuple[RuntimeKind, ...] = ("reference", "external")
 """The kinds of runtime that this version drives."""
 
+LAUNCHED: tuple[RuntimeKind, ...] = ("reference", "sglang")
+"""The kinds of runtime whose commands `dsabench launch` writes."""
+
 REFERENCE_MODELS = ("tiny", "small")
 """Sizes of the reference model."""
+
+REFERENCE_KNOBS: dict[str, tuple[str, ...]] = {
+    "kv_cache_dtype": ("bfloat16", "fp8_e4m3"),
+    "prefill_backend": ("flashmla_sparse", "flashmla_kv", "flashmla_auto"),
+    "decode_backend": ("flashmla_sparse", "flashmla_kv"),
+    "dtype": ("bfloat16", "float32"),
+    **dict.fromkeys(("mha_threshold_tokens", "chunked_prefill_size", "max_running_requests", "max_total_tokens"), ()),
+    **dict.fromkeys(("context_length", "prefix_cache", "random_seed", "cpu_threads"), ()),
+}
+"""Knobs of the reference runtime, with their choices where it has fewer than sglang."""
+
+HardwareName = Literal["h200", "h20", "h800", "b200", "mi300x", "mi355x", "npu"]
+"""Accelerators that defaults and rules are known for."""
+
+
+class ContainerSpec(Value):
+    """A container that has the runtime. It sees the machine's network and all its accelerators."""
+
+    engine: Literal["docker", "podman", "enroot"] = "docker"
+    image: str | None = None
+    """Image, or enroot's container name; null takes the image that the documents name for the hardware."""
+    mounts: tuple[str, ...] = ()
+    """`HOST_PATH:CONTAINER_PATH`."""
+    shm: str | None = None
+    """Size of /dev/shm, as `32g`; null shares the machine's."""
 
 
 class LaunchSpec(Value):
     """How the runtime is started on this machine. Never part of a trial's identity; its values are never recorded."""
 
     python: str | None = None
-    """Interpreter that has the runtime installed; null takes the one that runs dsabench."""
+    """Interpreter that has the runtime; null takes the one that runs dsabench, or `python3` for kind sglang."""
+    command_prefix: tuple[str, ...] = ()
+    """Words before the command (`srun …`, `ssh {host}`, where {host} is the process's machine). Only for sglang."""
+    container: ContainerSpec | None = None
+    """A container around the command. Only for sglang."""
+    entry: Literal["launch_server", "serve"] = "launch_server"
+    """`python -m sglang.launch_server`, or `sglang serve`. Only for sglang."""
+    sites: FrozenMap[Site] = Field(default_factory=dict)
+    """Where each role of a topology stands: server, prefill, decode, router. Only for sglang."""
     env: FrozenMap[str] = Field(default_factory=dict, repr=False)
     """Paths and tokens that the runtime needs. `SGLANG_…` names change behaviour and are moved to `runtime.env`."""
+
+
+class RoleConfig(Role):
+    """A role whose settings are checked by name."""
+
+    knobs: KnobSettings = Field(default_factory=dict)
+    """Settings of this role alone; they win over `runtime.base`."""
+
+
+class TopologyConfig(Value):
+    """The processes of a deployment; see `Topology`."""
+
+    roles: tuple[RoleConfig, ...] = Field((RoleConfig(),), min_length=1)
+    """One server role, or prefill and decode."""
+    router: Router | None = None
+    """What stands before prefill and decode."""
+
+    def settled(self) -> Topology:
+        """The value that a spec has.
+
+        Raises:
+            ValueError: the roles do not fit together.
+
+        """
+        return Topology.model_validate(self.model_dump())
 
 
 class RuntimeConfig(Value):
@@ -47,6 +110,10 @@ class RuntimeConfig(Value):
     """Environment variables that change behaviour. Recorded, so never a secret."""
     base_url: str | None = None
     """Only for kind external: the server to attach to."""
+    hardware: HardwareName | None = None
+    """Accelerator; decides defaults and rules. Only for sglang."""
+    topology: TopologyConfig | None = None
+    """Roles × instances × nodes; null is one server on one machine. Only for sglang."""
     ready_timeout_s: PositiveFloat = 1800.0
     """Seconds from start to ready, at most."""
 
@@ -56,6 +123,20 @@ class RuntimeConfig(Value):
         rest = {name: value for name, value in self.launch.env.items() if name not in behaviour}
         launch = self.launch.model_copy(update={"env": MappingProxyType(rest)})
         return self.model_copy(update={"launch": launch, "env": MappingProxyType({**self.env, **behaviour})})
+
+    def spec(self, assignment: Assignment) -> RuntimeSpec:
+        """What is served under an assignment: the base with the assignment's values in place."""
+        runtime = self.settled()
+        return RuntimeSpec(
+            kind=runtime.kind,
+            model=runtime.model,
+            version=runtime.version,
+            knobs={**runtime.base, **assignment},
+            env=runtime.env,
+            base_url=runtime.base_url,
+            hardware=runtime.hardware,
+            topology=None if runtime.topology is None else runtime.topology.settled(),
+        )
 
 
 class SweepConfig(Value):
@@ -73,15 +154,7 @@ class SweepConfig(Value):
 
     def spec(self, assignment: Assignment) -> RuntimeSpec:
         """What is served under an assignment: the base with the assignment's values in place."""
-        runtime = self.runtime.settled()
-        return RuntimeSpec(
-            kind=runtime.kind,
-            model=runtime.model,
-            version=runtime.version,
-            knobs={**runtime.base, **assignment},
-            env=runtime.env,
-            base_url=runtime.base_url,
-        )
+        return self.runtime.spec(assignment)
 
     @property
     def default(self) -> RuntimeSpec:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from dsabench.model.knobs import KnobValue
+from dsabench.model.topology import Topology
 from dsabench.model.value import FrozenMap, Value, canonical_json, digest
 
 RuntimeKind = Literal["reference", "sglang", "external"]
@@ -26,6 +27,10 @@ class RuntimeSpec(Value):
     """Environment variables that change behaviour. Recorded, so never a secret."""
     base_url: str | None = None
     """Only for `external`: the server to attach to."""
+    hardware: str | None = None
+    """Accelerator the spec is meant for (`h200`, …), which decides defaults and rules; None where it does not matter."""
+    topology: Topology | None = None
+    """The processes of a deployment; None is one server on one machine."""
 
     @property
     def id(self) -> str:

@@ -17,6 +17,7 @@ from dsabench.reference import messages
 from dsabench.reference.arguments import ServerArgs
 from dsabench.reference.exchange import Exchange
 from dsabench.reference.metrics import Metrics
+from dsabench.reference.openai import Gate, OpenAi
 from dsabench.reference.request import Request, Sampling, Update
 from dsabench.reference.worker import Worker
 
@@ -53,6 +54,7 @@ class Server:
         app = web.Application(client_max_size=_BODY_BYTES, middlewares=[_errors_as_json])
         both: dict[str, Handler] = {"/flush_cache": self.flush_cache}
         posts: dict[str, Handler] = {"/generate": self.generate, "/abort_request": self.abort_request}
+        posts |= OpenAi(Gate(self._limits, self._submitted, self._observe)).handlers
         gets: dict[str, Handler] = {
             "/health": self.health,
             "/health_generate": self.health_generate,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.config.specs import LaunchSpec, RuntimeConfig
+from dsabench.config.specs import REFERENCE_KNOBS, LaunchSpec, RuntimeConfig
 from dsabench.errors import InputError
 from dsabench.model.knobs import KNOBS
 from dsabench.model.runtime import RuntimeSpec
@@ -21,7 +21,8 @@ SPEC = RuntimeSpec(kind="reference", model="tiny")
 
 
 def test_every_canonical_knob_is_rendered() -> None:
-    assert {*FLAGS, *VARIABLES, *OFF_SWITCHES} == set(KNOBS)
+    assert {*FLAGS, *VARIABLES, *OFF_SWITCHES} == set(REFERENCE_KNOBS)
+    assert set(REFERENCE_KNOBS) <= set(KNOBS)
 
 
 def test_rendering() -> None:

@@ -1,0 +1,192 @@
+"""From the order of a launch to its commands: which version, which rules, then print or run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsabench.config.load import load_launch
+from dsabench.config.specs import LaunchSpec, RuntimeConfig
+from dsabench.errors import InputError
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.topology import SINGLE, Role, Topology
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.sglang.accepts import Accepted, from_table, known_versions
+from dsabench.runtimes.sglang.command import in_shell, public_env
+from dsabench.runtimes.sglang.generator import Wish, generate
+from dsabench.runtimes.sglang.installed import Installed
+from dsabench.runtimes.sglang.judge import judge
+from dsabench.runtimes.sglang.topology import Plan, Process, plan
+from dsabench.runtimes.sglang.versions import OLDEST, parse_version
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The command line of a launch."""
+
+    config: str | None
+    runtime_version: str | None
+    dry_run: bool
+    as_json: bool
+    hardware: str | None = None
+    model: str | None = None
+    strategy: str | None = None
+    reasoning_parser: bool = False
+    tool_call_parser: bool = False
+
+    def wish(self) -> Wish:
+        """The choices of the generator.
+
+        Raises:
+            InputError: hardware or model is missing.
+
+        """
+        if self.hardware is None or self.model is None:
+            raise InputError("launch needs a CONFIG, or --hardware and --model")
+        strategies = tuple((self.strategy or "tp").split(","))
+        return Wish(self.hardware, self.model, strategies, self.reasoning_parser, self.tool_call_parser)
+
+    def chosen(self) -> tuple[str, ...]:
+        """Options of the generator that were given."""
+        given = {
+            "--hardware": self.hardware,
+            "--model": self.model,
+            "--strategy": self.strategy,
+            "--reasoning-parser": self.reasoning_parser,
+            "--tool-call-parser": self.tool_call_parser,
+        }
+        return tuple(name for name, value in given.items() if value)
+
+
+def run_launch(order: Order) -> int:
+    """Print or run the commands; returns the exit code."""
+    if order.config is None:
+        generated = generate(order.wish())
+        for note in generated.notes:
+            _note(note)
+        return _launch(order, generated.spec, LaunchSpec(entry="serve"))
+    if order.chosen():
+        raise InputError(f"{order.chosen()[0]} goes without a CONFIG: what it says stands there")
+    config = load_launch(order.config)
+    if config.kind == "reference":
+        return _launch_reference(order, config)
+    return _launch(order, config.spec({}), config.launch)
+
+
+def _launch(order: Order, spec: RuntimeSpec, how: LaunchSpec) -> int:
+    launch = Launch(
+        python=None if how.python is None else Path(how.python),
+        env=how.env,
+        command_prefix=how.command_prefix,
+        container=how.container,
+        entry=how.entry,
+        sites=how.sites,
+    )
+    accepted = _accepted(order, spec, launch)
+    commands = plan(spec, accepted, launch)
+    if not _pass(commands, spec, accepted):
+        return 2
+    if order.dry_run:
+        _print(commands.processes, spec.topology or SINGLE, as_json=order.as_json)
+        return 0
+    if len(commands.processes) > 1:
+        raise InputError(
+            f"this deployment has {len(commands.processes)} processes, and launch does not drive more than one yet; "
+            "print the commands with --dry-run and start each on its machine"
+        )
+    process = commands.processes[0]
+    return _run(process.argv, process.env)
+
+
+def _accepted(order: Order, spec: RuntimeSpec, launch: Launch) -> Accepted:
+    """The version that the commands are written for."""
+    if order.runtime_version is not None and not order.dry_run:
+        raise InputError("--runtime-version is for --dry-run; what runs is what is installed")
+    wanted = order.runtime_version or spec.version
+    if order.dry_run:
+        if wanted is not None:
+            return _from_table(wanted)
+        if launch.python is None and launch.container is None and not launch.command_prefix:
+            newest = known_versions()[-1]
+            _note(f"no interpreter is named: the commands are for sglang {newest} (--runtime-version says another)")
+            return from_table(newest)
+    accepted = asyncio.run(Installed(launch).accepted())
+    if accepted.version < OLDEST:
+        raise InputError(f"sglang {accepted.version} is installed; versions before {OLDEST} are not described")
+    if spec.version is not None and parse_version(spec.version) != accepted.version:
+        raise InputError(f"the config asks for sglang {spec.version}, installed is {accepted.version}")
+    return accepted
+
+
+def _from_table(text: str) -> Accepted:
+    return from_table(parse_version(text))
+
+
+def _pass(commands: Plan, spec: RuntimeSpec, accepted: Accepted) -> bool:
+    """Say everything that there is to say; whether nothing forbids the launch."""
+    verdicts = judge(commands, spec, accepted)
+    for verdict in verdicts:
+        word = "error" if verdict.severity == "error" else "note"
+        print(f"{word}: {verdict}", file=sys.stderr)
+    return all(verdict.severity != "error" for verdict in verdicts)
+
+
+def _print(processes: tuple[Process, ...], topology: Topology, *, as_json: bool) -> None:
+    roles: dict[str, Role] = {role.role: role for role in topology.roles}
+    several = any(role.instances > 1 for role in topology.roles)
+    if as_json:
+        keys = ("role", "node_rank", "argv", "env", *(("instance",) if several else ()))
+        listed = [{key: process.public()[key] for key in keys} for process in processes]
+        print(json.dumps(listed, indent=2, ensure_ascii=False))
+        return
+    for process in processes:
+        if len(processes) > 1:
+            print(f"# {_place(process, roles.get(process.role))}")
+        print(in_shell(process.argv, public_env(process.env)))
+        print()
+
+
+def _place(process: Process, role: Role | None) -> str:
+    """`prefill 1, node 0 of 2`."""
+    name = process.role if role is None or role.instances == 1 else f"{process.role} {process.instance}"
+    return name if role is None or role.nodes == 1 else f"{name}, node {process.node_rank} of {role.nodes}"
+
+
+def _launch_reference(order: Order, config: RuntimeConfig) -> int:
+    from dsabench.runtimes.ports import PortLease
+    from dsabench.runtimes.protocol import Place
+    from dsabench.runtimes.reference import Reference
+
+    if order.runtime_version is not None:
+        raise InputError("--runtime-version is for kind sglang")
+    python = None if config.launch.python is None else Path(config.launch.python)
+    recipe = Reference(Launch(python=python, env=config.launch.env)).recipe(config.spec({}), Place(Path.cwd()))
+
+    async def free_port() -> int:
+        async with PortLease() as lease:
+            return lease.port
+
+    argv, env = tuple(recipe.argv(asyncio.run(free_port()))), dict(recipe.env)
+    if order.dry_run:
+        _print((Process("server", 0, 0, argv, env),), SINGLE, as_json=order.as_json)
+        return 0
+    return _run(argv, env)
+
+
+def _run(argv: tuple[str, ...], env: Mapping[str, str]) -> int:
+    """Become the server: signals and exit code are its own. Comes back only when it cannot be started."""
+    print(in_shell(argv, public_env(env)), file=sys.stderr, flush=True)
+    try:
+        # A folder named like a package in the working directory must not shadow an installed one.
+        os.execvpe(argv[0], argv, {**os.environ, "PYTHONSAFEPATH": "1", **env})  # noqa: S606
+    except OSError as error:
+        raise InputError(f"cannot run {argv[0]}: {error.strerror}") from error
+
+
+def _note(message: str) -> None:
+    print(f"note: {message}", file=sys.stderr)

@@ -1,0 +1,86 @@
+"""Which processes make one deployment: roles × instances × nodes. Parallel sizes are knobs, since sweeps search them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from dsabench.model.knobs import KnobValue
+from dsabench.model.value import FrozenMap, Value
+
+RoleName = Literal["server", "prefill", "decode"]
+ROUTER = "router"
+
+RouterPolicy = Literal["cache_aware", "random", "round_robin", "power_of_two", "manual"]
+
+
+class Role(Value):
+    """Equal servers of one kind. An instance spans `nodes` machines; its first one answers HTTP."""
+
+    role: RoleName = "server"
+    """server does both phases; prefill and decode are the two halves of disaggregation."""
+    instances: PositiveInt = 1
+    nodes: PositiveInt = 1
+    """Machines of one instance."""
+    knobs: FrozenMap[KnobValue] = Field(default_factory=dict)
+    """Settings of this role alone; they win over the runtime's."""
+    env: FrozenMap[str] = Field(default_factory=dict)
+    """Variables of this role alone; they win over the runtime's."""
+
+
+class Router(Value):
+    """What stands before prefill and decode servers and pairs them."""
+
+    policy: RouterPolicy | None = None
+    """None takes the router's default."""
+    retries: bool | None = None
+    """False makes failures visible to the load generator."""
+
+
+class Topology(Value):
+    """One `server` role, or `prefill` and `decode` (either may be missing where it is launched elsewhere)."""
+
+    roles: tuple[Role, ...] = Field((Role(),), min_length=1)
+    router: Router | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Topology:
+        names = Counter(role.role for role in self.roles)
+        if max(names.values()) > 1:
+            raise ValueError("a role stands twice; raise its instances, or give it other knobs in a config of its own")
+        if "server" in names and len(names) > 1:
+            raise ValueError("a server does both phases; prefill and decode cannot stand beside it")
+        if self.router is not None and names.keys() != {"prefill", "decode"}:
+            raise ValueError("a router needs a prefill and a decode role behind it")
+        return self
+
+    @property
+    def processes(self) -> int:
+        """Commands to start, the router's included."""
+        return sum(role.instances * role.nodes for role in self.roles) + (self.router is not None)
+
+
+SINGLE = Topology()
+"""One server on one machine; what a spec without a topology means."""
+
+
+class Site(Value):
+    """Where the instances of a role stand. Says nothing of behaviour, so it is no part of a trial.
+
+    Texts may be placeholders of a shell (`$MASTER_ADDR`) or of a document (`<HEAD_NODE_IP>`).
+    """
+
+    hosts: tuple[str, ...] = ()
+    """Addresses of the machines: those of the first instance by node rank, then those of the next."""
+    bind: str | None = None
+    """Address to listen on; null leaves the runtime's default (loopback) on one machine."""
+    port: PositiveInt | str | None = None
+    """HTTP port of the first instance."""
+    dist_port: PositiveInt | str | None = None
+    """Port on the first node over which the ranks of an instance find each other."""
+    bootstrap_port: PositiveInt | str | None = None
+    """Port on which a prefill server meets decode servers; the runtime's default is 8998."""
+    urls: tuple[str, ...] = ()
+    """What the router is told, one per instance, where it is not `http://HOST:PORT`."""

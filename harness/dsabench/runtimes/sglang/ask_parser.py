@@ -1,0 +1,88 @@
+"""Prints what the sglang of the interpreter that runs this takes, as one line of JSON behind a marker.
+
+Runs under sglang's own interpreter, in a container or on another machine, so its text is passed with `-c`: standard
+library alone, no import of dsabench. With the argument `identity` only versions and hash are found, without importing
+sglang, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+MARKER = "dsabench-facts:"
+_ARGUMENTS = "sglang.srt.server_args"
+_READ = ("srt", "kernels", "jit_kernel")
+
+
+def main() -> None:
+    """Print {version, wheel_hash, torch, python} and, unless only these are wanted, {flags, variables}."""
+    facts: dict[str, Any] = {"python": platform.python_version(), "torch": version_of("torch")}
+    facts |= {"version": version_of("sglang"), "wheel_hash": None}
+    spec = importlib.util.find_spec("sglang")
+    folder = Path(spec.origin).parent if spec and spec.origin else None
+    if folder is not None:
+        facts["wheel_hash"] = hash_of(folder)
+        if sys.argv[1:] != ["identity"]:
+            facts |= {"flags": flags(), "variables": variables(folder)}
+    sys.stdout.write(f"{MARKER}{json.dumps(facts)}\n")
+
+
+def version_of(package: str) -> str | None:
+    """The installed version."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def hash_of(folder: Path) -> str:
+    """sha256 over the names and hashes of the wheel's files, or of the sources themselves in an editable install.
+
+    What the installer adds to the wheel's RECORD (byte code, its own notes) has no part in it.
+    """
+    files = importlib.metadata.files("sglang") or []
+    listed = [f"{file} {file.hash.value}" for file in files if str(file).startswith("sglang/") and file.hash]
+    if not listed:
+        sources = ((file, hashlib.sha256(file.read_bytes()).hexdigest()) for file in folder.rglob("*.py"))
+        listed = [f"{file.relative_to(folder).as_posix()} {value}" for file, value in sources]
+    return hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()
+
+
+def flags() -> dict[str, dict[str, Any]]:
+    """Option string → what it takes, its choices, and whether it still does something."""
+    parser = argparse.ArgumentParser()
+    importlib.import_module(_ARGUMENTS).ServerArgs.add_cli_args(parser)
+    actions = parser._actions  # noqa: SLF001 (argparse has no other list of them)
+    return {name: form_of(action) for action in actions for name in action.option_strings if name.startswith("--")}
+
+
+def form_of(action: argparse.Action) -> dict[str, Any]:
+    """One action of the parser."""
+    kind = type(action).__name__
+    return {
+        "dest": action.dest,
+        "takes": "nothing" if action.nargs == 0 else "values" if action.nargs in {"+", "*"} else "value",
+        "choices": None if action.choices is None else sorted(map(str, action.choices)),
+        "state": "no-op" if kind == "DeprecatedAction" else "alias" if kind.startswith("Deprecated") else None,
+    }
+
+
+def variables(folder: Path) -> list[str]:
+    """Every SGLANG_ name in the sources."""
+    files = [file for part in _READ for file in (folder / part).rglob("*.py")]
+    found = (re.findall(r"\bSGLANG_[A-Z0-9_]+\b", file.read_text(encoding="utf-8", errors="ignore")) for file in files)
+    return sorted({name for names in found for name in names})
+
+
+if __name__ == "__main__":
+    main()

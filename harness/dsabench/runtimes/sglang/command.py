@@ -1,0 +1,134 @@
+"""The command inside what starts it: an interpreter as it is, a container, a prefix such as srun or ssh."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+
+from dsabench.config.specs import ContainerSpec
+from dsabench.errors import InputError
+from dsabench.model.secrets import looks_secret
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.sglang.hardware import Accelerator
+from dsabench.runtimes.sglang.images import image_for
+
+Command = tuple[tuple[str, ...], dict[str, str]]
+"""Words, and the variables to set around them."""
+
+_DEVICES = {
+    "cuda": ("--gpus", "all"),
+    "rocm": (*("--device", "/dev/kfd", "--device", "/dev/dri"), *("--group-add", "video")),
+    "npu": (
+        *(word for index in range(8) for word in ("--device", f"/dev/davinci{index}")),
+        *("--device", "/dev/davinci_manager", "--device", "/dev/devmm_svm", "--device", "/dev/hisi_hdc"),
+    ),
+}
+_PLACEHOLDER = re.compile(r"\$(?:[A-Za-z_]\w*|\{\w+\})")
+
+
+def server_head(launch: Launch) -> tuple[str, ...]:
+    """The words that start the server, before its first flag."""
+    if launch.entry == "serve":
+        if launch.python is None:
+            return ("sglang", "serve")
+        return (str(PurePath(launch.interpreter).with_name("sglang")), "serve")
+    return (launch.interpreter, "-m", "sglang.launch_server")
+
+
+def enclose(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    launch: Launch,
+    device: Accelerator | None = None,
+    host: str | None = None,
+) -> Command:
+    """The words with container and prefix around them. Variables go where the process sees them.
+
+    `{host}` in the prefix becomes the machine of the process, or loopback where none is named.
+
+    Raises:
+        InputError: a container without an image, and none is known for the hardware.
+
+    """
+    words, outside = tuple(argv), {**launch.env, **env}
+    if launch.container is not None:
+        words, outside = _contained(words, outside, launch, device)
+    if launch.command_prefix:
+        if outside:
+            words, outside = ("env", *(f"{name}={value}" for name, value in outside.items()), *words), {}
+        if PurePath(launch.command_prefix[0]).name == "ssh":
+            words = tuple(shlex.quote(word) for word in words)  # ssh hands one text to the remote shell
+        prefix = tuple(word.replace("{host}", host or "127.0.0.1") for word in launch.command_prefix)
+        words = (*prefix, *words)
+    return words, outside
+
+
+def _contained(words: tuple[str, ...], env: Mapping[str, str], launch: Launch, device: Accelerator | None) -> Command:
+    container = launch.container
+    assert container is not None
+    image = container.image or image_for(device)
+    if image is None:
+        raise InputError("runtime.launch.container.image: no image is known for this hardware; name one")
+    mounts = [
+        word for mount in container.mounts for word in ("--mount" if container.engine == "enroot" else "-v", mount)
+    ]
+    # Handed over by name, a secret stays off the command line; behind a prefix it would not arrive that way.
+    hidden = {} if launch.command_prefix else {name: value for name, value in env.items() if looks_secret(name)}
+    texts = [name if name in hidden else f"{name}={value}" for name, value in env.items()]
+    variables = [word for text in texts for word in ("-e", text)]
+    if container.engine == "enroot":
+        return ("enroot", "start", "--rw", *mounts, *variables, image, *words), hidden
+    return (*_engine(container, device), *mounts, *variables, image, *words), hidden
+
+
+def _engine(container: ContainerSpec, device: Accelerator | None) -> tuple[str, ...]:
+    devices = _DEVICES["cuda" if device is None else device.platform]
+    if container.engine == "podman" and devices[0] == "--gpus":
+        devices = ("--device", "nvidia.com/gpu=all")
+    shared = ("--shm-size", container.shm) if container.shm else ("--ipc", "host")
+    return (container.engine, "run", "--rm", "--network", "host", *shared, *devices)
+
+
+def in_shell(argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """One command to paste. Placeholders stay open to the shell; a secret is taken from the shell's own variable."""
+    settings = [f"{name}={_quoted(_public(name, value))}" for name, value in env.items()]
+    return " ".join([*settings, *_lines(argv)])
+
+
+def public_env(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables with the values of secrets replaced by `$NAME`."""
+    return {name: _public(name, value) for name, value in env.items()}
+
+
+def public_words(argv: Sequence[str]) -> tuple[str, ...]:
+    """The same for `NAME=VALUE` words of containers and prefixes."""
+    return tuple(_public_word(word) for word in argv)
+
+
+def _public_word(word: str) -> str:
+    """Also knows a setting that was quoted for a remote shell."""
+    match = re.match(r"'?([A-Za-z_]\w*)=", word)
+    return f"{match[1]}=${match[1]}" if match and looks_secret(match[1]) else word
+
+
+def _public(name: str, value: str) -> str:
+    return f"${name}" if looks_secret(name) else value
+
+
+def _lines(argv: Sequence[str]) -> list[str]:
+    """Each flag with its values on a line of its own."""
+    words: list[str] = []
+    for word in public_words(argv):
+        breaks = word.startswith("--") and words
+        words.append(f"\\\n  {_quoted(word)}" if breaks else _quoted(word))
+    return words
+
+
+def _quoted(word: str) -> str:
+    if not _PLACEHOLDER.search(word):
+        return shlex.quote(word)
+    if re.fullmatch(r"[\w${}:./@,=-]+", word):
+        return word
+    return '"' + re.sub(r'(["`\\])', r"\\\1", word) + '"'

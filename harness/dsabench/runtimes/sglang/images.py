@@ -1,0 +1,38 @@
+"""Container images that the documents name for each accelerator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dsabench.runtimes.sglang.hardware import Accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One image, and what to know before using it."""
+
+    name: str
+    hardware: tuple[str, ...]
+    note: str = ""
+
+
+IMAGES = (
+    Image(
+        "lmsysorg/sglang:latest", ("h200", "b200", "h20", "h800"), "moves with every release; pin a version to compare"
+    ),
+    Image("lmsysorg/sglang:v0.5.8-rocm700-mi35x", ("mi355x",), "holds 0.5.8, older than the versions described here"),
+    Image(
+        "lmsysorg/sglang:v0.5.8-rocm700-mi30x",
+        ("mi300x",),
+        "holds 0.5.8 without sglang's change 17504; take the newest mi30x tag, or build from source",
+    ),
+    Image("lmsysorg/sglang:dsv32-a2", ("npu",), "Atlas A2"),
+    Image("lmsysorg/sglang:dsv32-a3", ("npu",), "Atlas A3"),
+)
+
+
+def image_for(device: Accelerator | None) -> str | None:
+    """The first image for the accelerator; without one, the CUDA image. None where none is known."""
+    if device is None:
+        return IMAGES[0].name
+    return next((image.name for image in IMAGES if device.name in image.hardware), None)

@@ -1,0 +1,122 @@
+"""What the sglang that a config names takes: asked of it once per wheel, then read from a cache."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from dsabench.errors import InputError
+from dsabench.model.runtime import RuntimeIdentity
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.sglang.accepts import Accepted, flag_of
+from dsabench.runtimes.sglang.command import enclose
+from dsabench.runtimes.sglang.versions import parse_version
+
+_ASK_TIMEOUT_S = 300.0
+_MARKER = "dsabench-facts:"
+_CACHE_FORM = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The sglang behind a launch: its interpreter, container or prefix."""
+
+    launch: Launch
+
+    async def identity(self) -> RuntimeIdentity:
+        """Version and hash, found without importing it.
+
+        Raises:
+            InputError: it cannot be run, or has no sglang.
+
+        """
+        facts = await asyncio.to_thread(self._ask, ("identity",))
+        return RuntimeIdentity.model_validate({"kind": "sglang", **facts})
+
+    async def accepted(self) -> Accepted:
+        """Its own parser's flags, and the variables that its sources name.
+
+        Raises:
+            InputError: it cannot be run, has no sglang, or its parser cannot be made.
+
+        """
+        identity = await self.identity()
+        file = _cache_file(identity.wheel_hash)
+        facts = _read(file)
+        if facts is None:
+            facts = await asyncio.to_thread(self._ask, ())
+            _write(file, facts)
+        return Accepted(
+            version=parse_version(identity.version),
+            flags={name: flag_of(form) for name, form in facts["flags"].items()},
+            variables=frozenset(facts["variables"]),
+            source=f"the parser of sglang {identity.version}",
+        )
+
+    def _ask(self, words: Sequence[str]) -> dict[str, Any]:
+        code = resources.files(__package__).joinpath("ask_parser.py").read_text(encoding="utf-8")
+        argv, env = enclose((self.launch.interpreter, "-c", code, *words), {}, self.launch)
+        try:
+            done = subprocess.run(
+                argv,
+                env={**os.environ, **env, "PYTHONSAFEPATH": "1"},
+                capture_output=True,
+                text=True,
+                timeout=_ASK_TIMEOUT_S,
+                check=False,
+            )
+        except OSError as error:
+            raise InputError(f"runtime.launch: cannot run {argv[0]}: {error.strerror}") from error
+        except subprocess.TimeoutExpired as error:
+            raise InputError(f"runtime.launch: {argv[0]} gave no answer within {_ASK_TIMEOUT_S:.0f} s") from error
+        facts = _facts_in(done.stdout)
+        if facts is None:
+            last = next(
+                (line for line in reversed(done.stderr.splitlines()) if line.strip()), f"exit {done.returncode}"
+            )
+            raise InputError(f"runtime.launch: {argv[0]} could not say what its sglang takes: {last.strip()}")
+        if facts["wheel_hash"] is None or facts["version"] is None:
+            raise InputError(f"runtime.launch: {argv[0]} has no sglang; name the interpreter that has it")
+        return facts
+
+
+def _facts_in(output: str) -> dict[str, Any] | None:
+    """The last line that begins with the marker: imports and login scripts may print before it."""
+    line = next((line for line in reversed(output.splitlines()) if line.startswith(_MARKER)), None)
+    if line is None:
+        return None
+    facts: dict[str, Any] = json.loads(line.removeprefix(_MARKER))
+    return facts
+
+
+def _cache_file(wheel_hash: str) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "dsabench" / f"sglang-{wheel_hash[:32]}-v{_CACHE_FORM}.json"
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return facts
+
+
+def _write(file: Path, facts: dict[str, Any]) -> None:
+    """Written beside and renamed, so that nobody reads half of it. A cache that cannot be written is done without."""
+    beside = file.with_suffix(f".{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(facts), encoding="utf-8")
+        beside.rename(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()

@@ -1,0 +1,33 @@
+"""Everything there is to say about a deployment before it is launched: the rules, and what rendering noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.runtimes.sglang.accepts import Accepted
+from dsabench.runtimes.sglang.hardware import accelerator
+from dsabench.runtimes.sglang.remarks import Remark
+from dsabench.runtimes.sglang.rules import Finding, check
+from dsabench.runtimes.sglang.topology import Plan
+
+Objection = Finding | Remark
+"""Has `rule`, `severity`, and a line of text."""
+
+
+def judge(commands: Plan, spec: RuntimeSpec, accepted: Accepted) -> tuple[Objection, ...]:
+    """Errors first; what two roles or both sources say is said once."""
+    device = None if spec.hardware is None else accelerator(spec.hardware)
+    findings = check(spec, accepted.version, device, spec.topology)
+    remarks = [remark for remark in commands.remarks if not _said(remark, findings)]
+    objections: list[Objection] = [*findings, *remarks]
+    once = {str(objection): objection for objection in objections}.values()
+    return tuple(sorted(once, key=lambda objection: objection.severity != "error"))
+
+
+def _said(remark: Remark, findings: Sequence[Finding]) -> bool:
+    """Whether a rule says the same of the knob, with the runtime's own words."""
+    return any(
+        remark.knob in finding.change and (remark.rule == finding.rule or remark.severity == finding.severity)
+        for finding in findings
+    )

@@ -1,0 +1,40 @@
+"""All rules, family by family."""
+
+from __future__ import annotations
+
+from dsabench.runtimes.sglang.rules import (
+    backends,
+    context_parallel,
+    context_parallel_notes,
+    disaggregation,
+    flags,
+    hisparse,
+    hisparse_combined,
+    indexer,
+    kv,
+    models,
+    moe,
+    new_kernels,
+    parallel,
+    speculative,
+)
+from dsabench.runtimes.sglang.rules.rule import Rule
+
+FAMILIES: dict[str, tuple[Rule, ...]] = {
+    "Models and memory": models.RULES,
+    "KV cache": kv.RULES,
+    "Indexer and dense prefill": indexer.RULES,
+    "Attention kernels": backends.RULES,
+    "Late kernels": new_kernels.RULES,
+    "Context parallelism": context_parallel.RULES,
+    "Context parallelism, notes": context_parallel_notes.RULES,
+    "Parallel sizes": parallel.RULES,
+    "Experts": moe.RULES,
+    "Speculative decoding": speculative.RULES,
+    "HiSparse": hisparse.RULES,
+    "HiSparse with something else": hisparse_combined.RULES,
+    "Disaggregation": disaggregation.RULES,
+    "Flags and tools": flags.RULES,
+}
+
+RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES.values() for rule in family)

@@ -1,0 +1,106 @@
+"""Holds a spec against every rule of its version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.topology import SINGLE, Topology
+from dsabench.runtimes.sglang.hardware import Accelerator
+from dsabench.runtimes.sglang.rules.book import RULES
+from dsabench.runtimes.sglang.rules.finding import Finding
+from dsabench.runtimes.sglang.rules.resolve import resolve
+from dsabench.runtimes.sglang.rules.rule import READ, Rule
+from dsabench.runtimes.sglang.rules.setting import Setting
+from dsabench.runtimes.sglang.versions import Version
+
+_ORDER = ("error", "overwritten", "advisory")
+
+
+def check(
+    spec: RuntimeSpec, version: Version, hardware: Accelerator | None, topology: Topology | None = None
+) -> tuple[Finding, ...]:
+    """Everything known against this spec, errors first. Never raises.
+
+    Rules about hardware stay silent where it is not known. A topology given here replaces the spec's own.
+    """
+    roles = (topology or spec.topology or SINGLE).roles
+    findings = [*_unread(version, roles[0].role)]
+    for role in roles:
+        setting = resolve(spec, role, version, hardware)
+        findings += [
+            _finding(rule, setting)
+            for rule in RULES
+            if rule.when is not None and rule.holds_in(version) and rule.when(setting)
+        ]
+    return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.severity)))
+
+
+def refusal(
+    spec: RuntimeSpec, version: Version, hardware: Accelerator | None, topology: Topology | None = None
+) -> Finding | None:
+    """The first error; None where the spec may be proposed. Specs of other runtimes always may."""
+    if spec.kind != "sglang":
+        return None
+    errors = (found for found in check(spec, version, hardware, topology) if found.severity == "error")
+    return next(errors, None)
+
+
+def check_flags(argv: Sequence[str], version: Version) -> tuple[Finding, ...]:
+    """Flags of a command line written by hand that this version lacks or announces to drop."""
+    given = [word.partition("=")[0] for word in argv if word.startswith("--")]
+    findings = []
+    for rule in RULES:
+        if not rule.holds_in(version):
+            continue
+        flag = next((word for word in given if any(_matches(word, pattern) for pattern in rule.flags)), None)
+        if flag is not None:
+            words = rule.words_in(version)
+            findings.append(
+                Finding(
+                    rule=rule.id,
+                    severity=rule.severity,
+                    role="server",
+                    message=f"{rule.condition}: {flag}",
+                    kind=words.kind,
+                    says=words.text.replace("‹flag›", flag),
+                    fix=rule.fix,
+                    change={},
+                )
+            )
+    return tuple(findings)
+
+
+def _matches(flag: str, pattern: str) -> bool:
+    return flag.startswith(pattern[:-1]) if pattern.endswith("*") else flag == pattern
+
+
+def _finding(rule: Rule, setting: Setting) -> Finding:
+    words = rule.words_in(setting.version)
+    values = ", ".join(f"{name}={setting.knobs[name]}" for name in rule.knobs if name in setting.knobs)
+    return Finding(
+        rule=rule.id,
+        severity=rule.severity,
+        role=setting.role,
+        message=f"{rule.condition} ({values})" if values else rule.condition,
+        kind=words.kind,
+        says=words.text.format(s=setting),
+        fix=rule.fix,
+        change=dict(rule.change(setting)) if rule.change else {},
+    )
+
+
+def _unread(version: Version, role: str) -> Iterator[Finding]:
+    if version in READ:
+        return
+    nearest = max((read for read in READ if read < version), default=READ[0])
+    yield Finding(
+        rule="VR01",
+        severity="advisory",
+        role=role,
+        message=f"sglang {version} was not read; the rules of {nearest} are taken for it",
+        kind="silent",
+        says="unknown",
+        fix=f"sglang {nearest}",
+        change={},
+    )

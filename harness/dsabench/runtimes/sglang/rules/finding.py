@@ -1,0 +1,32 @@
+"""What the rules found in a spec."""
+
+from __future__ import annotations
+
+from dsabench.model.knobs import KnobValue
+from dsabench.model.topology import RoleName
+from dsabench.model.value import FrozenMap, Value
+from dsabench.runtimes.sglang.rules.rule import Kind, Severity
+
+
+class Finding(Value):
+    """One rule that a role of a spec breaks."""
+
+    rule: str
+    """Id of the rule, as in docs/sglang-rules.md."""
+    severity: Severity
+    role: RoleName
+    message: str
+    """One line: the combination and the settings that make it."""
+    kind: Kind
+    """How the runtime would have said it."""
+    says: str
+    """The runtime's words, or what it would have done without a word; empty for an assertion without a message."""
+    fix: str
+    """The nearest setting that works, in words."""
+    change: FrozenMap[KnobValue | None]
+    """The same as knobs; None takes the knob out. Empty where knobs alone do not help."""
+
+    def __str__(self) -> str:
+        said = f" (the runtime: {self.kind}{': ' if self.says else ''}{self.says})" if self.kind != "silent" else ""
+        done = f" (the runtime: {self.says})" if self.kind == "silent" else ""
+        return f"{self.rule}: {self.message}{said or done}; {self.fix}".replace("\n", " ")

@@ -1,0 +1,36 @@
+"""Versions of the runtime as values that compare, and the ones whose parsers were read."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from dsabench.errors import InputError
+
+
+class Version(NamedTuple):
+    """`0.5.12`. A post release or release candidate counts as its release: flags do not change there."""
+
+    major: int
+    minor: int
+    patch: int
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self))
+
+
+def parse_version(text: str) -> Version:
+    """`0.5.12`, `v0.5.12.post1`, `0.5.12rc0`, `0.5.12+cu130`.
+
+    Raises:
+        InputError: no version of the form MAJOR.MINOR.PATCH.
+
+    """
+    match = re.match(r"v?(\d+)\.(\d+)\.(\d+)(?![\d])", text)
+    if match is None:
+        raise InputError(f"{text}: no version; write 0.5.16")
+    return Version(*map(int, match.groups()))
+
+
+OLDEST = Version(0, 5, 9)
+"""Older versions are not described; their commands are refused."""

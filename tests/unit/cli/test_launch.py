@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from dsabench.cli.main import run
+from unit.runtimes.sglang.stand_in import install_stand_in
+
+PLAIN = """\
+name: plain
+runtime:
+  kind: sglang
+  model: deepseek-ai/DeepSeek-V3.2
+  hardware: h200
+  base: {tp_size: 8}
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    file = folder / "c.yaml"
+    file.write_text(dedent(text))
+    return str(file)
+
+
+def launch(*words: str) -> int:
+    return run(["launch", *words])
+
+
+def test_json_is_a_list_of_role_rank_argv_and_env(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch(write(tmp_path, PLAIN), "--runtime-version", "0.5.16", "--dry-run", "--json") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == [
+        {
+            "role": "server",
+            "node_rank": 0,
+            "argv": [
+                *("python3", "-m", "sglang.launch_server"),
+                *("--model-path", "deepseek-ai/DeepSeek-V3.2", "--tp-size", "8"),
+            ],
+            "env": {},
+        }
+    ]
+    assert err == ""
+
+
+def test_an_illegal_config_exits_2_and_names_the_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path, PLAIN.replace("tp_size: 8", "tp_size: 8, kv_cache_dtype: fp8_e5m2"))
+    assert launch(file, "--runtime-version", "0.5.16", "--dry-run", "--json") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: KV01: ")
+
+
+def test_what_the_version_lacks_is_an_error_and_what_it_drops_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, PLAIN.replace("tp_size: 8", "tp_size: 8, page_size: 128, topk_backend: torch"))
+    assert launch(file, "--runtime-version", "0.5.12", "--dry-run") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[:2] for line in lines] == [["error", "VS01"], ["note", "PG01"]]
+
+
+def test_text_has_one_command_for_each_node_and_role(capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch("recipes/pd", "--runtime-version", "0.5.12", "--dry-run") == 0
+    headings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#")]
+    assert headings == ["# prefill", "# decode", "# router"]
+    assert launch("recipes/pp-cp", "--runtime-version", "0.5.12", "--dry-run") == 0
+    headings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#")]
+    assert headings == ["# server, node 0 of 2", "# server, node 1 of 2"]
+
+
+def test_instances_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = PLAIN + "  topology: {roles: [{role: prefill, instances: 2}, {role: decode}]}\n"
+    assert launch(write(tmp_path, text), "--runtime-version", "0.5.16", "--dry-run", "--json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(one["role"], one["instance"]) for one in listed] == [("prefill", 0), ("prefill", 1), ("decode", 0)]
+
+
+def test_without_a_version_the_newest_known_is_written_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch(write(tmp_path, PLAIN), "--dry-run") == 0
+    assert "the commands are for sglang 0.5.23" in capsys.readouterr().err
+    assert launch(write(tmp_path, PLAIN + "  version: 0.5.12\n"), "--dry-run") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_generator(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--hardware", "b200", "--model", "v3.2-nvfp4", "--strategy", "tp,dp,mtp", "--dry-run", "--json")
+    assert launch(*words) == 0
+    out, err = capsys.readouterr()
+    assert " ".join(json.loads(out)[0]["argv"]) == (
+        "sglang serve --model-path nvidia/DeepSeek-V3.2-NVFP4 --tp-size 4 --quantization modelopt_fp4 "
+        "--moe-runner-backend flashinfer_trtllm"
+    )
+    assert "without dp, mtp" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--hardware h200 --model v3.2-nvfp4", "error: MD01: "),
+        ("--hardware b200 --model v3.2-mxfp4", "error: MD02: "),
+        ("--hardware h200 --model v3.2-speciale --tool-call-parser", "error: MD03: "),
+        ("--hardware h300 --model v3.2", "error: h300: unknown hardware (known: h200, "),
+        ("--hardware npu --model v3.2", "error: --hardware npu: the generator knows h200, "),
+        ("--hardware h200 --model v4", "error: v4: unknown model (known: v3.2-exp, "),
+        ("--hardware h200 --model v3.2 --strategy tp,pp", "error: --strategy: pp is no strategy"),
+        ("--hardware h200 --model v3.2 --strategy dp", "error: --strategy: tp is part of every strategy"),
+        ("--hardware h200", "error: launch needs a CONFIG, or --hardware and --model"),
+        ("", "error: launch needs a CONFIG, or --hardware and --model"),
+        ("recipes/pd --model v3.2", "error: --model goes without a CONFIG"),
+        ("recipes/pdd", "error: recipes/pdd: no such file"),
+        ("recipes/pd --runtime-version 0.5.21", "error: sglang 0.5.21: its flags are not in the table"),
+        ("recipes/pd --runtime-version new", "error: new: no version"),
+        ("local --runtime-version 0.5.16", "error: --runtime-version is for kind sglang"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch(*words.split(), "--dry-run") == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(said)
+    assert err.count("\n") == 1
+
+
+def test_mistakes_of_the_config_name_their_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path, PLAIN.replace("tp_size", "tp_sise"))
+    assert launch(file, "--dry-run") == 2
+    assert "c.yaml:6: runtime.base.tp_sise: unknown key 'tp_sise'; did you mean tp_size?" in capsys.readouterr().err
+
+
+def test_the_reference_runtime_has_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch("local", "--dry-run", "--json") == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert "dsabench.reference.launch_server" in listed["argv"]
+
+
+def dsabench(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dsabench", *words],
+        cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_a_single_server_runs_in_the_foreground_as_the_installed_version_wants_it(tmp_path: Path) -> None:
+    site = install_stand_in(tmp_path / "site", "0.5.16")
+    text = f"""\
+    name: here
+    runtime:
+      kind: sglang
+      model: some/model
+      base: {{tp_size: 2, metrics: true}}
+      env: {{SGLANG_SOMETHING_NEW: "1"}}
+      launch: {{python: {sys.executable}, env: {{PYTHONPATH: {site}, HF_TOKEN: hunter2}}}}
+    """
+    done = dsabench("launch", write(tmp_path, text), cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert done.returncode == 7, done.stderr  # the server's own
+    said = json.loads(done.stdout)
+    assert said["argv"] == ["--model-path", "some/model", "--tp-size", "2", "--enable-metrics"]
+    assert said["env"] == {"SGLANG_SOMETHING_NEW": "1"}
+    assert "hunter2" not in done.stderr
+
+    lacking = text.replace("metrics: true", "prefill_backend: flashmla_kv")
+    done = dsabench("launch", write(tmp_path, lacking), cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert done.returncode == 2
+    assert "error: VS01: prefill_backend: sglang 0.5.16 has no --dsa-prefill-backend" in done.stderr
+
+    other = text.replace("model: some/model", "model: some/model\n      version: 0.5.12")
+    done = dsabench("launch", write(tmp_path, other), cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert done.returncode == 2
+    assert "asks for sglang 0.5.12, installed is 0.5.16" in done.stderr
+
+
+def test_several_processes_are_not_driven_yet(tmp_path: Path) -> None:
+    site = install_stand_in(tmp_path / "site", "0.5.16")
+    text = f"""\
+    name: two
+    runtime:
+      kind: sglang
+      model: some/model
+      launch: {{python: {sys.executable}, env: {{PYTHONPATH: {site}}}}}
+      topology: {{roles: [{{role: server, nodes: 2}}]}}
+    """
+    done = dsabench("launch", write(tmp_path, text), cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert done.returncode == 2
+    assert "2 processes" in done.stderr

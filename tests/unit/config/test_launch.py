@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+
+from dsabench.config.load import check, load_launch, load_sweep
+from dsabench.config.specs import HardwareName, RuntimeConfig
+from dsabench.errors import ConfigError
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.topology import Role, Topology
+from dsabench.runtimes.sglang.hardware import HARDWARE
+
+from .conftest import MINIMAL, Write
+
+SERVER = "name: s\nruntime: {kind: sglang, model: m%s}\n"
+
+
+def test_a_recipe_is_a_name_and_a_runtime(write: Write) -> None:
+    path = write(SERVER % ", hardware: b200, topology: {roles: [{nodes: 2, knobs: {tp_size: 16}}]}")
+    runtime = load_launch(path)
+    assert check(path) == ()
+    spec = runtime.spec({})
+    assert spec.hardware == "b200"
+    assert spec.topology == Topology(roles=(Role(nodes=2, knobs={"tp_size": 16}),))
+    assert type(spec.topology) is Topology
+    assert RuntimeSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_a_whole_config_can_be_launched_whatever_it_measures(write: Write) -> None:
+    text = MINIMAL.replace("kind: reference, model: tiny", "kind: sglang, model: m")
+    assert load_launch(write(text + "sweeps: [nowhere]\nbudget: {max_boots: 1}\n")).model == "m"
+
+
+def test_a_sweep_does_not_drive_it_yet(write: Write) -> None:
+    with pytest.raises(ConfigError, match=r"runtime.kind: this version of dsabench does not drive sglang yet"):
+        load_sweep(write(MINIMAL.replace("kind: reference, model: tiny", "kind: sglang, model: m")))
+
+
+def test_an_absent_topology_leaves_the_id_of_a_spec_alone() -> None:
+    plain = RuntimeSpec(kind="reference", model="tiny")
+    assert plain.id == RuntimeSpec(kind="reference", model="tiny", hardware=None, topology=None).id
+    assert plain.id != RuntimeSpec(kind="reference", model="tiny", topology=Topology()).id
+
+
+def test_the_config_knows_the_hardware_that_the_runtime_knows() -> None:
+    assert set(HardwareName.__args__) == set(HARDWARE)
+
+
+def test_defaults_of_launch_have_no_effect_on_other_kinds(write: Write) -> None:
+    assert isinstance(load_launch(write(MINIMAL)), RuntimeConfig)
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        (", hardware: h300", "runtime.hardware: must be h200, "),
+        (", topology: {roles: []}", "runtime.topology.roles: must not be empty"),
+        (", topology: {roles: [{role: prefil}]}", "runtime.topology.roles[0].role: must be server, prefill or decode"),
+        (", topology: {roles: [{knobs: {tp_sise: 1}}]}", "runtime.topology.roles[0].knobs.tp_sise: unknown key"),
+        (", topology: {roles: [{}, {role: decode}]}", "runtime.topology: a server does both phases"),
+        (", topology: {roles: [{env: {MY_TOKEN: x}}]}", "runtime.topology.roles[0].env.MY_TOKEN: looks like a secret"),
+        (", topology: {router: {}}", "runtime.topology: a router needs"),
+        (", launch: {sites: {head: {}}}", "runtime.launch.sites.head: unknown role 'head'"),
+        (", launch: {sites: {server: {prt: 1}}}", "runtime.launch.sites.server.prt: unknown key 'prt'; did you mean port?"),
+        (", launch: {container: {engine: dokcer}}", "runtime.launch.container.engine: must be docker, podman or enroot"),
+        (", launch: {entry: server}", "runtime.launch.entry: must be launch_server or serve"),
+        (", base_url: 'http://x'", "runtime.base_url: only kind external"),
+    ],
+)  # fmt: skip
+def test_mistakes_of_a_recipe(write: Write, rest: str, said: str) -> None:
+    path = write(SERVER % rest)
+    (mistake,) = check(path)
+    assert f"{mistake.key}: {mistake.message}".startswith(said)
+    with pytest.raises(ConfigError):
+        load_launch(path)
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        (", hardware: h200", "runtime.hardware: only kind sglang has it"),
+        (", topology: {}", "runtime.topology: only kind sglang has it"),
+        (", launch: {entry: serve}", "runtime.launch.entry: only kind sglang has it"),
+        (", launch: {command_prefix: [srun]}", "runtime.launch.command_prefix: only kind sglang has it"),
+        (", base: {tp_size: 8}", "runtime.base.tp_size: the reference runtime has no such setting (it has kv_cache_dtype, "),
+        (", base: {prefill_backend: fa3}", "runtime.base.prefill_backend: the reference runtime takes flashmla_sparse or "),
+    ],
+)  # fmt: skip
+def test_what_the_reference_runtime_does_not_have(write: Write, rest: str, said: str) -> None:
+    (mistake,) = check(write(MINIMAL.replace("model: tiny", f"model: tiny{rest}")))
+    assert f"{mistake.key}: {mistake.message}".startswith(said)
+
+
+def test_axes_that_the_reference_runtime_does_not_have(write: Write) -> None:
+    sweeps = "sweeps: [{axes: {tp_size: [1, 2], dtype: [float32], decode_backend: [flashmla_kv, fa3]}}]\n"
+    found = check(write(MINIMAL + sweeps))
+    assert {error.key for error in found} == {"sweeps[0].axes.tp_size", "sweeps[0].axes.decode_backend"}
+
+
+def test_external_is_not_launched(write: Write) -> None:
+    text = MINIMAL.replace("kind: reference, model: tiny", "kind: external, model: m, base_url: 'http://h:1'")
+    with pytest.raises(ConfigError, match="external is not launched by dsabench"):
+        load_launch(write(text))

@@ -1,0 +1,291 @@
+"""Checks that the runtime makes after its arguments are resolved: while it loads, or in the first forward pass.
+
+They stand in modules that need a GPU to run, so the single function or statement is taken out of the wheel's source and
+executed as it stands, with the names that it reads. Nothing of it is copied.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+DTYPES = {"bfloat16": torch.bfloat16, "fp8_e4m3": torch.float8_e4m3fn}
+
+
+class Source:
+    """One file of the wheel. Missing files have nothing in them."""
+
+    def __init__(self, *candidates: Path) -> None:
+        self.file = next((file for file in candidates if file.is_file()), None)
+        self.tree = ast.parse(self.file.read_text()) if self.file else ast.Module([], [])
+
+    def execute(self, nodes: list[ast.stmt], names: dict[str, Any]) -> dict[str, Any]:
+        """Run statements as if they stood in their file (tracebacks name it)."""
+        exec(compile(ast.Module(nodes, []), str(self.file), "exec"), names)
+        return names
+
+    def function(self, name: str, names: dict[str, Any]) -> Callable[..., Any] | None:
+        """The function with that name, in these globals."""
+        found = next((n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef) and n.name == name), None)
+        if found is None:
+            return None
+        plain = copy.deepcopy(found)
+        plain.decorator_list, plain.returns = [], None
+        arguments = plain.args
+        for argument in (*arguments.args, *arguments.kwonlyargs):
+            argument.annotation = None
+        return self.execute([plain], names)[name]
+
+    def body(self, name: str) -> ast.FunctionDef | None:
+        """The function's own statements, not run."""
+        return next((n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef) and n.name == name), None)
+
+    def asserts(self, text: str) -> list[ast.stmt]:
+        """Assert statements whose source has this text."""
+        return [n for n in ast.walk(self.tree) if isinstance(n, ast.Assert) and text in ast.unparse(n)]
+
+    def ifs(self, text: str, within: ast.AST | None = None) -> list[ast.stmt]:
+        """Ifs that raise directly, with this text in their source."""
+        nodes = [n for n in ast.walk(within or self.tree) if isinstance(n, ast.If) and not n.orelse]
+        return [n for n in nodes if isinstance(n.body[-1], ast.Raise) and text in ast.unparse(n)]
+
+
+def run(root: Path, args: Any, model: Any, capability: tuple[int, int], case: str) -> None:
+    """Every later check, in the order in which a boot reaches it. Raises what the runtime would."""
+    srt = root / "sglang" / "srt"
+    hip = torch.version.hip is not None
+    kernels = _kernels(args)
+    if not (kernels["dsa"] and kernels["prefill"] and kernels["kv"] in DTYPES):
+        _stages(srt, args, model)
+        return
+    _stages(srt, args, model)
+    _hisparse(srt, args)
+    backend = Source(srt / "layers/attention/dsa_backend.py", srt / "layers/attention/nsa_backend.py")
+    if backend.body("forward_decode") is None:
+        backend = Source(srt / "layers/attention/nsa_backend.py")
+    _constructor(root, backend, args, model, capability, hip)
+    _memory(srt, args, model, hip, case)
+    _hisparse_speculation(srt, args, model, case)
+    _forward(srt, backend, args, model, capability, hip)
+
+
+def _kernels(args: Any) -> dict[str, Any]:
+    prefix = "dsa" if hasattr(args, "dsa_prefill_backend") else "nsa"
+    return {
+        "prefill": getattr(args, f"{prefix}_prefill_backend"),
+        "decode": getattr(args, f"{prefix}_decode_backend"),
+        "kv": args.kv_cache_dtype,
+        "dsa": args.attention_backend in {"dsa", "nsa"},
+    }
+
+
+def _raw(kernels: dict[str, Any], hip: bool) -> bool:
+    pair = (kernels["prefill"], kernels["decode"])
+    return "trtllm" in pair or hip or pair == ("tilelang", "tilelang")
+
+
+def _heads(args: Any, model: Any) -> int:
+    groups = getattr(args, "attn_dp_size", 1)
+    if getattr(args, "enable_dp_attention", False):
+        groups = args.dp_size
+    return model.num_attention_heads // max(args.tp_size // (groups * args.attn_cp_size), 1)
+
+
+def _stages(srt: Path, args: Any, model: Any) -> None:
+    source = Source(srt / "distributed/utils.py")
+    indices = source.function("get_pp_indices", {"os": os})
+    if indices is not None:
+        indices(model.num_hidden_layers, 0, args.pp_size)
+
+
+def _hisparse(srt: Path, args: Any) -> Any:
+    if not getattr(args, "enable_hisparse", False):
+        return None
+    names = {"json": json, "SparseConfig": SimpleNamespace, "get_memory": lambda: args}
+    parse = Source(srt / "mem_cache/sparsity/factory.py").function("_parse_sparse_config", names)
+    assert parse is not None
+    return parse(args) if parse.__code__.co_argcount else parse()
+
+
+def _constructor(root: Path, backend: Source, args: Any, model: Any, capability: tuple[int, int], hip: bool) -> None:
+    """What the attention backend checks when it is made."""
+    kernels, dtype = _kernels(args), DTYPES[args.kv_cache_dtype]
+    packed = dtype == torch.float8_e4m3fn and not _raw(kernels, hip)
+    names = {"torch": torch, "_is_hip": hip, "_TRITON_SPARSE_MLA_MAX_HEADS": 32}
+    q8 = backend.function("_validate_flashmla_sparse_q8_backend", dict(names))
+    if q8 is not None:
+        q8(
+            prefill_impl=kernels["prefill"],
+            decode_impl=kernels["decode"],
+            kv_cache_dtype=dtype,
+            kv_cache_store_fp8=packed,
+            qk_rope_head_dim=model.qk_rope_head_dim,
+            device_sm_major=capability[0],
+            hisparse_enabled=getattr(args, "enable_hisparse", False),
+            mixed_chunk_enabled=args.enable_mixed_chunk,
+        )
+    else:
+        this = SimpleNamespace(
+            dsa_prefill_impl=kernels["prefill"],
+            dsa_decode_impl=kernels["decode"],
+            kv_cache_dtype=dtype,
+            device_sm_major=capability[0],
+        )
+        for guard in _outer_ifs(backend.tree, "flashmla_sparse_q8"):
+            backend.execute([guard], {**names, "self": this})
+    if kernels["prefill"] == "triton_sparse_mla":
+        triton = backend.function("_validate_triton_sparse_mla_backend", dict(names))
+        assert triton is not None
+        triton(
+            device_sm_major=capability[0],
+            num_q_heads=_heads(args, model),
+            union=args.dsa_triton_union,
+            index_kpool=1,
+        )
+    sm120 = Source(root / "sglang/kernels/ops/attention/flash_mla_sm120.py")
+    archs = [
+        n for n in sm120.tree.body if isinstance(n, ast.Assign) and "_GLM_DSA_MODEL_ARCHS" in ast.unparse(n.targets)
+    ]
+    check = sm120.function(
+        "_validate_flashinfer_sparse_mla_backend", sm120.execute(archs, dict(names)) if archs else names
+    )
+    if check is not None:
+        check(
+            model_arch=model.architectures[0],
+            device_sm_major=capability[0],
+            kv_cache_dtype=dtype,
+            prefill_impl=kernels["prefill"],
+            decode_impl=kernels["decode"],
+        )
+
+
+def _outer_ifs(tree: ast.AST, kernel: str) -> Iterator[ast.stmt]:
+    """Ifs of the constructor that look at the kernel and lead to a raise."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef) and function.name == "__init__":
+            for node in function.body:
+                raises = any(isinstance(n, ast.Raise) for n in ast.walk(node))
+                if isinstance(node, ast.If) and kernel in ast.unparse(node.test) and raises:
+                    yield node
+
+
+def _memory(srt: Path, args: Any, model: Any, hip: bool, case: str) -> None:
+    """The KV pool."""
+    kernels = _kernels(args)
+    places = (
+        *(srt / "mem_cache/kv_cache_configurator.py", srt / "model_executor/model_runner_kv_cache_mixin.py"),
+        srt / "model_executor/pool_configurator.py",
+    )
+    for place in places:
+        source = Source(place)
+        if kernels["kv"] == "fp8_e4m3" and not _raw(kernels, hip):
+            for node in source.asserts("quant_block_size == 0"):
+                source.execute([node], {"kv_lora_rank": model.kv_lora_rank, "quant_block_size": 128})
+        if case == "MM01":
+            this = SimpleNamespace(max_total_num_tokens=0, mem_fraction_static=None, server_args=args)
+            for node in ast.walk(source.tree):
+                if isinstance(node, ast.If) and "max_total_num_tokens <= 0" in ast.unparse(node.test):
+                    source.execute([node], {"self": this})
+    for place in (srt / "mem_cache/memory_pool.py", *srt.glob("layers/attention/?sa/index_buf_accessor.py")):
+        source = Source(place)
+        for node in source.asserts("index_head_dim == 128"):
+            source.execute([node], {"index_head_dim": model.index_head_dim, "self": SimpleNamespace()})
+
+
+def _hisparse_speculation(srt: Path, args: Any, model: Any, case: str) -> None:
+    config = _hisparse(srt, args)
+    source = Source(srt / "managers/hisparse_coordinator.py")
+    if config is None or args.speculative_algorithm is None or not source.ifs("HiSparse spec swap"):
+        return
+    groups = max(getattr(args, "attn_dp_size", 1), 1)
+    names = {
+        "num_draft_tokens": args.speculative_num_draft_tokens,
+        "workspace_capacity": args.speculative_num_draft_tokens * model.index_topk,
+        "coordinator": SimpleNamespace(top_k=model.index_topk, device_buffer_size=config.device_buffer_size),
+        "max_num_req_slots": args.max_running_requests // groups,
+    }
+    for node in (
+        *source.ifs("HiSparse spec swap requires"),
+        *source.ifs("at most 8192"),
+        *source.ifs("request capacity"),
+    ):
+        source.execute([node], dict(names))
+    if case == "HS18":
+        decode = Source(srt / "disaggregation/decode.py")
+        backend = SimpleNamespace(MOONCAKE="mooncake")
+        for node in decode.ifs("requires the Mooncake backend"):
+            this = SimpleNamespace(transfer_backend=args.disaggregation_transfer_backend)
+            decode.execute([node], {"self": this, "TransferBackend": backend})
+
+
+def _forward(srt: Path, backend: Source, args: Any, model: Any, capability: tuple[int, int], hip: bool) -> None:
+    """The first batch."""
+    if hip:
+        return
+    kernels, heads = _kernels(args), _heads(args, model)
+    auto = kernels["prefill"] == "flashmla_auto" and kernels["kv"] == "bfloat16"
+    function = backend.body("_forward_flashmla_sparse")
+    if function is not None and ("flashmla_sparse" in (kernels["prefill"], kernels["decode"]) or auto):
+        this = SimpleNamespace(device_sm_major=capability[0], device_capability=capability)
+        names = {"self": this, "num_heads": heads, "torch": torch}
+        wanted = {"required_padding", "need_padding", "device_sm_major"}
+        nodes = [n for n in function.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) in wanted]
+        backend.execute([*nodes], names)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assert) and "cannot be padded" in ast.unparse(node) and names["need_padding"]:
+                backend.execute([node], names)
+    for place in (
+        *srt.glob("layers/attention/?sa/transform_index.py"),
+        srt.parent / "kernels/ops/attention/dsa/transform_index.py",
+    ):
+        source = Source(place)
+        function = source.body("transform_index_page_table_decode_fast")
+        nodes = [n for n in ast.walk(function) if isinstance(n, ast.Assert)] if function else []
+        topk = SimpleNamespace(shape=(1, model.index_topk))
+        unfused = "0" in {os.environ.get("SGLANG_DSA_FUSE_TOPK"), os.environ.get("SGLANG_NSA_FUSE_TOPK")}
+        for node in nodes:
+            if "2048" in ast.unparse(node) and unfused:
+                source.execute([node], {"topk_indices": topk})
+    _dispatch(backend, "forward_extend", kernels["prefill"])
+    _dispatch(backend, "forward_decode", kernels["decode"])
+
+
+def _dispatch(backend: Source, phase: str, kernel: str) -> None:
+    """Walk the phase's if-elif chain over kernels; run its last branch where none is the kernel's."""
+    function = backend.body(phase)
+    if function is None or (kernel == "flashmla_auto" and phase == "forward_extend"):
+        return
+    this = SimpleNamespace(
+        **{f"{p}_{w}_impl": kernel for p in ("dsa", "nsa") for w in ("prefill", "decode")}, use_mha=False
+    )
+    names: dict[str, Any] = {"self": this, "dsa_impl": kernel, "nsa_impl": kernel}
+    for chain in ast.walk(function):
+        if isinstance(chain, ast.If) and "_impl" in ast.unparse(chain.test):
+            try:
+                end = _end_of(chain, names)
+            except (NameError, AttributeError):
+                continue  # it asks for more than the kernel: not the chain that is looked for
+            if end is None:
+                return
+            if isinstance(end, ast.Raise | ast.Assert):
+                backend.execute([end], names)
+
+
+def _end_of(chain: ast.If, names: dict[str, Any]) -> ast.stmt | None:
+    """What is left when no branch of an if-elif chain is taken; None where one is."""
+    node: ast.stmt = chain
+    while isinstance(node, ast.If):
+        if eval(compile(ast.Expression(node.test), "chain", "eval"), dict(names)):
+            return None
+        if len(node.orelse) != 1:
+            return node
+        node = node.orelse[0]
+    return node

@@ -1,0 +1,74 @@
+"""The runtime's wheels on disk: unpack one, ask its parser, list the variables that its sources name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+STAND_INS = Path(__file__).with_name("stand_ins.py")
+_READ = ("sglang/srt/", "sglang/kernels/", "sglang/jit_kernel/")
+"""Where variables change what the server does; tests, benchmarks and the image models are left out."""
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One release of the runtime."""
+
+    file: Path
+
+    @property
+    def version(self) -> str:
+        return self.file.name.split("-")[1]
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.file.read_bytes()).hexdigest()
+
+    @contextmanager
+    def unpacked(self) -> Iterator[Path]:
+        """A folder with its Python files, for as long as the context is open."""
+        with TemporaryDirectory(prefix="sglang-wheel-") as folder:
+            with zipfile.ZipFile(self.file) as archive:
+                archive.extractall(folder, [name for name in archive.namelist() if name.endswith(".py")])
+            yield Path(folder)
+
+    def ask(self, command_lines: Sequence[Sequence[str]] = (), python: str = sys.executable) -> dict[str, Any]:
+        """The parser's actions, and what it says to each command line; see `stand_ins.py`."""
+        with self.unpacked() as folder:
+            done = subprocess.run(
+                [python, "-I", "-B", STAND_INS, folder],
+                input=json.dumps([list(words) for words in command_lines]),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        if done.returncode:
+            sys.exit(f"{self.file.name}: {done.stderr[-2000:]}")
+        facts: dict[str, Any] = json.loads(done.stdout)
+        return facts
+
+    def variables(self) -> set[str]:
+        """Every SGLANG_ name in its sources."""
+        with zipfile.ZipFile(self.file) as archive:
+            files = [name for name in archive.namelist() if name.startswith(_READ) and name.endswith(".py")]
+            return {
+                found for name in files for found in re.findall(r"\bSGLANG_[A-Z0-9_]+\b", archive.read(name).decode())
+            }
+
+
+def wheels_in(folder: Path) -> list[Wheel]:
+    """The wheels of a folder, oldest first."""
+    found = [Wheel(file) for file in folder.glob("sglang-*.whl")]
+    if not found:
+        sys.exit(f"{folder}: no sglang-*.whl; `pip download --no-deps sglang==VERSION` puts one there")
+    return sorted(found, key=lambda wheel: [int(part) for part in wheel.version.split(".")[:3]])
