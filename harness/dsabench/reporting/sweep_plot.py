@@ -109,7 +109,7 @@ def _draw_verdicts(axes: Axes, result: Result) -> None:
         range(len(verdicts)), [f"{verdict.workload}\n{verdict.metric}: {verdict.verdict}" for verdict in verdicts]
     )
     label = "" if result.best is None else _in_lines(result.best.label)
-    axes.set_title(f"{label}\nagainst the default, each booted in turns", fontsize=9, loc="left")
+    axes.set_title(f"{label}\nagainst the default, each booted in turns", fontsize=9, loc="right")
     axes.set_xlabel("difference in % with interval; grey: detectable")
     axes.grid(axis="x", alpha=0.3)
 
