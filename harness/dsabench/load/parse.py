@@ -10,7 +10,7 @@ import orjson
 from pydantic import JsonValue
 
 from dsabench.load.sse import DONE, Read, events
-from dsabench.model.sample import Frame
+from dsabench.model.sample import NO_FRAMES, Frames
 
 _MESSAGE_CHARS = 200
 
@@ -26,7 +26,7 @@ class Reply:
     - `empty: …` the answer has no token
     """
 
-    frames: tuple[Frame, ...] = ()
+    frames: Frames = NO_FRAMES
     input_tokens: int | None = None
     cached_tokens: int | None = None
     accept_length: float | None = None
@@ -53,7 +53,7 @@ def parse_reply(reads: Iterable[Read], start_s: float) -> Reply:
 
     What came before an error is kept.
     """
-    frames: list[Frame] = []
+    frames: list[tuple[float, int]] = []
     tokens, last, done = 0, None, False
     try:
         for at_s, data, whole in events(reads):
@@ -67,7 +67,7 @@ def parse_reply(reads: Iterable[Read], start_s: float) -> Reply:
                     raise
                 break  # cut inside this frame
             if last.completion_tokens > tokens:
-                frames.append(Frame(at_s - start_s, last.completion_tokens - tokens))
+                frames.append((at_s - start_s, last.completion_tokens - tokens))
                 tokens = last.completion_tokens
     except _FrameError as error:
         return replace(_reply(frames, last), error=str(error))
@@ -81,10 +81,11 @@ def parse_reply(reads: Iterable[Read], start_s: float) -> Reply:
     return reply
 
 
-def _reply(frames: list[Frame], last: _Counts | None) -> Reply:
+def _reply(pairs: list[tuple[float, int]], last: _Counts | None) -> Reply:
+    frames = Frames.of(pairs)
     if last is None:
-        return Reply(tuple(frames))
-    return Reply(tuple(frames), last.input_tokens, last.cached_tokens, last.accept_length)
+        return Reply(frames)
+    return Reply(frames, last.input_tokens, last.cached_tokens, last.accept_length)
 
 
 def _counts(data: bytes) -> _Counts:

@@ -10,7 +10,7 @@ from dsabench.load.generate import Run
 from dsabench.load.health import LAG_P99_MS_WARN
 from dsabench.load.latencies import latencies_ms
 from dsabench.model.outcome import Measured, Metric
-from dsabench.model.sample import RequestSample
+from dsabench.model.sample import RequestSample, Times
 from dsabench.model.workload import Workload
 from dsabench.stats.percentiles import needed, percentile
 
@@ -57,11 +57,11 @@ def _totals(run: Run, completed: Sequence[RequestSample]) -> dict[str, Metric]:
     return {name: Metric(value=value, n=n) for name, value in values.items()} | failed
 
 
-def _distribution(name: str, values: Sequence[float]) -> dict[str, Metric]:
-    if not values:
-        return {}
+def _distribution(name: str, values: Times) -> dict[str, Metric]:
     n = len(values)
-    figures = {"mean": sum(values) / n, "min": min(values), "max": max(values)}
+    if n == 0:
+        return {}
+    figures = {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}
     figures |= {label: p for label, q in QUANTILES.items() if (p := percentile(values, q)) is not None}
     return {f"{name}.{label}": Metric(value=value, n=n) for label, value in figures.items()}
 
@@ -105,7 +105,7 @@ def _request_warnings(samples: Sequence[RequestSample], completed: Sequence[Requ
         yield f"the prefix cache answered {share:.0%} of the prompt tokens: prefill is faster than the workload asks"
 
 
-def _refusals(latencies: dict[str, list[float]]) -> Iterator[str]:
+def _refusals(latencies: dict[str, Times]) -> Iterator[str]:
     """One line per quantile that some latency has too few observations for."""
     for label, q in QUANTILES.items():
         refused = [f"{name} ({len(values)})" for name, values in latencies.items() if 0 < len(values) < needed(q)]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dsabench.errors import StoreError
-from dsabench.model.sample import Frame, RequestSample
+from dsabench.model.sample import Frames, RequestSample
 from dsabench.store.journal import sync_folder
 
 
@@ -44,8 +44,8 @@ def write_samples(folder: Path, name: str, samples: Sequence[RequestSample]) -> 
         ]
     )
     columns = {name: [getattr(sample, name) for sample in samples] for name in schema.names[:-2]}
-    columns["frame_at_s"] = [[frame.at_s for frame in sample.frames] for sample in samples]
-    columns["frame_tokens"] = [[frame.tokens for frame in sample.frames] for sample in samples]
+    columns["frame_at_s"] = [sample.frames.at_s for sample in samples]
+    columns["frame_tokens"] = [sample.frames.tokens for sample in samples]
     final = folder / name
     temporary = final.with_suffix(".tmp")
     try:
@@ -69,5 +69,5 @@ def read_samples(file: Path) -> tuple[RequestSample, ...]:
     samples = []
     for row in pq.read_table(file).to_pylist():
         frames = zip(row.pop("frame_at_s"), row.pop("frame_tokens"), strict=True)
-        samples.append(RequestSample(**row, frames=tuple(Frame(at_s, tokens) for at_s, tokens in frames)))
+        samples.append(RequestSample(**row, frames=Frames.of(frames)))
     return tuple(samples)

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from dsabench.errors import StoreError
-from dsabench.model.sample import Frame, RequestSample
+from dsabench.model.sample import NO_FRAMES, Frames, RequestSample
 from dsabench.store.samples import read_samples, samples_name, write_samples
 
 SAMPLES = (
-    RequestSample(0, 0.0, 0.001, 1.5, 64, 3, (Frame(0.5, 1), Frame(1.5, 2)), 64, 0, 1.5, None),
-    RequestSample(1, 0.1, 0.1, 0.2, 64, 3, (), None, None, None, "http: 503 busy"),
+    RequestSample(0, 0.0, 0.001, 1.5, 64, 3, Frames.of([(0.5, 1), (1.5, 2)]), 64, 0, 1.5, None),
+    RequestSample(1, 0.1, 0.1, 0.2, 64, 3, NO_FRAMES, None, None, None, "http: 503 busy"),
 )
 
 
