@@ -20,7 +20,7 @@ from dsabench.load.arrivals import arrivals_for
 from dsabench.load.datasets import draw_prompts
 from dsabench.load.drive import Delivery, Post, closed_loop, open_loop
 from dsabench.load.health import ClientHealth, watching
-from dsabench.load.parse import parse_reply
+from dsabench.load.readers import READERS, Reply
 from dsabench.load.target import Target
 from dsabench.load.transport import Exchange, Transport
 from dsabench.model.outcome import FaultKind, Stage
@@ -63,7 +63,7 @@ async def warm_up(target: Target, workload: Workload) -> None:
         deliveries = await closed_loop(
             _poster(transport, target, prompts), len(prompts), workload.max_concurrency or len(prompts)
         )
-    _check(_samples(prompts, deliveries, start_s), stage="warmup", failed_share_max=0.0)
+    _check(_samples(target, prompts, deliveries, start_s), stage="warmup", failed_share_max=0.0)
 
 
 async def generate(target: Target, workload: Workload, *, on_progress: Callable[[int, int], None]) -> Run:
@@ -84,7 +84,7 @@ async def generate(target: Target, workload: Workload, *, on_progress: Callable[
             async with watching() as watch:
                 started_at, start_s = datetime.now(UTC), perf_counter()
                 deliveries = await _drive(post, workload, (start_s + arrivals_s).tolist())
-    samples = await asyncio.to_thread(_samples, prompts, deliveries, start_s)
+    samples = await asyncio.to_thread(_samples, target, prompts, deliveries, start_s)
     _check(samples, stage="load", failed_share_max=FAILED_SHARE_MAX)
     duration_s = max(sample.done_s for sample in samples) - samples[0].scheduled_s
     request_s = median(sample.done_s - sample.sent_s for sample in samples)
@@ -129,13 +129,18 @@ def _no_full_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _samples(prompts: Sequence[Prompt], deliveries: Sequence[Delivery], start_s: float) -> tuple[RequestSample, ...]:
-    return tuple(_sample(prompts[delivery.index], delivery, start_s) for delivery in deliveries)
+def _samples(
+    target: Target, prompts: Sequence[Prompt], deliveries: Sequence[Delivery], start_s: float
+) -> tuple[RequestSample, ...]:
+    read = READERS[target.endpoint]
+    return tuple(
+        _sample(prompts[delivery.index], delivery, read(delivery.exchange.reads, start_s), start_s)
+        for delivery in deliveries
+    )
 
 
-def _sample(prompt: Prompt, delivery: Delivery, start_s: float) -> RequestSample:
+def _sample(prompt: Prompt, delivery: Delivery, reply: Reply, start_s: float) -> RequestSample:
     exchange = delivery.exchange
-    reply = parse_reply(exchange.reads, start_s)
     # The server's own words say more than the broken connection that followed them.
     told = reply.error is not None and reply.error.startswith(("server:", "abort:"))
     return RequestSample(
@@ -149,6 +154,9 @@ def _sample(prompt: Prompt, delivery: Delivery, start_s: float) -> RequestSample
         input_tokens=reply.input_tokens,
         cached_tokens=reply.cached_tokens,
         accept_length=reply.accept_length,
+        dp_rank=reply.dp_rank,
+        finish_reason=reply.finish_reason,
+        count_source=reply.count_source,
         error=reply.error if told or exchange.error is None else exchange.error,
     )
 

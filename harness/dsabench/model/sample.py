@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Times = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int32]
+CountSource = Literal["frames", "total", "deltas"]
+"""How a request's tokens were counted: the server said so with each frame; it told the total at the end, which is
+spread over the frames; it told nothing, and each frame with text counts as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,11 @@ class RequestSample:
     input_tokens: int | None = None
     cached_tokens: int | None = None
     accept_length: float | None = None
+    dp_rank: int | None = None
+    """Data-parallel rank that served it; None where the server does not say."""
+    finish_reason: str | None = None
+    """`length`, `stop`, `abort`, `tool_calls`, …; None where the answer did not come to its end."""
+    count_source: CountSource = "frames"
     error: str | None = None
 
     @property

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsabench.load.parse import parse_reply
+from dsabench.load.readers import read_generate as parse_reply
 from dsabench.load.sse import Read
 from dsabench.model.sample import Frame
 from paced_server import Pace, cut, frames
