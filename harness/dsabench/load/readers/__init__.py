@@ -12,7 +12,7 @@ from typing import Protocol
 from dsabench.load.readers.chat import read_chat
 from dsabench.load.readers.completions import read_completions
 from dsabench.load.readers.generate import read_generate
-from dsabench.load.readers.reply import CountSource, Piece, Reply, Spoken
+from dsabench.load.readers.reply import Piece, Reply, Spoken
 from dsabench.load.sse import Read
 from dsabench.load.target import EndpointName
 
@@ -34,6 +34,13 @@ READERS: Mapping[EndpointName, Reader] = {
 parse_reply = read_generate
 
 __all__ = [
-    *("READERS", "CountSource", "Piece", "Reader", "Reply", "Spoken"),
-    *("parse_reply", "read_chat", "read_completions", "read_generate"),
+    "READERS",
+    "Piece",
+    "Reader",
+    "Reply",
+    "Spoken",
+    "parse_reply",
+    "read_chat",
+    "read_completions",
+    "read_generate",
 ]

@@ -9,9 +9,6 @@ from dsabench.load.readers.openai import read_openai
 from dsabench.load.readers.reply import Reply
 from dsabench.load.sse import Read
 
-_TEXTS = ("reasoning_content", "reasoning", "content", "refusal")
-"""sglang and older vllm say `reasoning_content`, newer vllm `reasoning`; where a delta has both they are one text."""
-
 
 def read_chat(reads: Iterable[Read], start_s: float, *, keep_text: bool = False) -> Reply:
     """See `openai` for how tokens are counted."""
@@ -20,19 +17,15 @@ def read_chat(reads: Iterable[Read], start_s: float, *, keep_text: bool = False)
 
 def _text(choice: dict[str, Any]) -> str:
     delta = choice.get("delta")
-    return "".join(_parts(delta)) if isinstance(delta, dict) else ""
+    return "".join(part for part in _parts(delta) if isinstance(part, str)) if isinstance(delta, dict) else ""
 
 
-def _parts(delta: dict[str, Any]) -> Iterator[str]:
-    seen: set[str] = set()
-    for name in _TEXTS:
-        text = delta.get(name)
-        if isinstance(text, str) and not (name == "reasoning" and text in seen):
-            seen.add(text)
-            yield text
+def _parts(delta: dict[str, Any]) -> Iterator[object]:
+    """`reasoning` is what vllm calls sglang's `reasoning_content`; some servers send both, with one text."""
+    yield delta.get("reasoning_content") or delta.get("reasoning")
+    yield delta.get("content")
     calls = delta.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
-        function = call.get("function") if isinstance(call, dict) else None
-        for name in ("name", "arguments") if isinstance(function, dict) else ():
-            if isinstance(text := function.get(name), str):
-                yield text
+        if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
+            yield function.get("name")
+            yield function.get("arguments")

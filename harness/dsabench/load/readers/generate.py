@@ -69,12 +69,12 @@ def read_generate(reads: Iterable[Read], start_s: float, *, keep_text: bool = Fa
     pairs: list[tuple[float, int]] = []
     tokens, meta, text = 0, _Meta({}), _Text()
     for at_s, frame in stream:
-        match frame:
-            case {"meta_info": {"completion_tokens": int(count), **rest}}:
-                meta = _Meta(rest)
-            case _:
-                stream.refuse(f"a frame without meta_info.completion_tokens: {shown(frame)}")
-                break
+        info = frame.get("meta_info") if isinstance(frame, dict) else None
+        count = as_int(info.get("completion_tokens")) if isinstance(info, dict) else None
+        if not isinstance(frame, dict) or not isinstance(info, dict) or count is None:
+            stream.refuse(f"a frame without meta_info.completion_tokens: {shown(frame)}")
+            break
+        meta = _Meta(info)
         if count > tokens:
             pairs.append((at_s, count - tokens))
             tokens = count

@@ -24,7 +24,8 @@ class Stream:
         """The stream told of a failure, or was no such stream."""
 
     def __iter__(self) -> Iterator[tuple[float, JsonValue]]:
-        for at_s, data, self._whole in events(self._reads):
+        for at_s, data, whole in events(self._reads):
+            self._whole = whole
             if data == DONE:
                 self.done = True
                 return
