@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.load.generate import Run, generate, warm_up
+from dsabench.load.server_view import ServerView
 from dsabench.load.summarise import summarise
 from dsabench.load.target import Target
 from dsabench.model.outcome import Failed, Measured, Outcome, Stage
@@ -174,8 +175,8 @@ async def _record_one(log: _Log, server: Server, errand: Errand) -> None:
 
 
 async def _measure(bench: Bench, server: Server, errand: Errand) -> Measured:
-    run, others_share = await _unless_it_dies(server, _load(bench, server, errand.trial))
-    measured = summarise(run, errand.trial.workload)
+    run, others_share, view = await _unless_it_dies(server, _load(bench, server, errand.trial))
+    measured = summarise(run, errand.trial.workload, view)
     warning = warn_of(others_share)
     if warning is not None:
         measured = measured.model_copy(update={"warnings": (*measured.warnings, warning)})
@@ -184,18 +185,27 @@ async def _measure(bench: Bench, server: Server, errand: Errand) -> Measured:
     return measured.model_copy(update={"samples": name})
 
 
-async def _load(bench: Bench, server: Server, trial: Trial) -> tuple[Run, float]:
+async def _load(bench: Bench, server: Server, trial: Trial) -> tuple[Run, float, ServerView]:
     """Flush, warm up, flush again so that no prompt of the measurement is cached, measure.
 
-    Returns the run, and the share of the cores that other processes used meanwhile.
+    Returns the run, the share of the cores that other processes used meanwhile, and what the server said of itself.
     """
     target = _target(server, trial)
     await server.flush()
     await warm_up(target, trial.workload)
     await server.flush()
+    info = await server.info()
     before = CpuUse.now(bench.cores)
-    run = await generate(target, trial.workload, on_progress=bench.watch.on_requests)
-    return run, CpuUse.now(bench.cores).others_share(before)
+    try:
+        run = await generate(target, trial.workload, on_progress=bench.watch.on_requests)
+    except TrialFault as fault:
+        # Broken connections are the symptom; where another process answers now, that is the cause.
+        if (sign := ServerView(info, await server.info()).restarted) is None:
+            raise
+        message = f"the server restarted during the run: {sign}; {fault.message}"
+        raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
+    others_share = CpuUse.now(bench.cores).others_share(before)
+    return run, others_share, ServerView(info, await server.info())
 
 
 def _target(server: Server, trial: Trial) -> Target:

@@ -23,6 +23,7 @@ FaultKind = Literal[
     "request_errors",
     "request_timeout",
     "client_saturated",
+    "server_restarted",
     "disk_full",
     "not_gone",
     "internal",

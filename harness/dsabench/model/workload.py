@@ -4,9 +4,33 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from dsabench.model.value import Value
+
+
+class Slo(Value):
+    """What one request must meet, all of it, to count as good; milliseconds. None asks nothing."""
+
+    ttft_ms: PositiveFloat | None = None
+    tpot_ms: PositiveFloat | None = None
+    """An answer of one token meets it."""
+    itl_ms: PositiveFloat | None = None
+    """Of every gap between tokens: the largest one decides."""
+    e2e_ms: PositiveFloat | None = None
+    ttft_from_schedule_ms: PositiveFloat | None = None
+    e2e_from_schedule_ms: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _some_limit(self) -> Slo:
+        if not self.limits_ms:
+            raise ValueError("needs at least one limit")
+        return self
+
+    @property
+    def limits_ms(self) -> dict[str, float]:
+        """Latency → limit, of those that are asked."""
+        return {name: limit for name, limit in self if limit is not None}
 
 
 class Workload(Value):
@@ -31,3 +55,5 @@ class Workload(Value):
     """Requests sent before the clock starts, of the same lengths but other content."""
     request_timeout_s: PositiveFloat = 300.0
     dataset_path: str | None = None
+    slo: Slo | None = None
+    """What counts as a good request: goodput and attainment are reported where it is given."""

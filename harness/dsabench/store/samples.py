@@ -38,6 +38,9 @@ def write_samples(folder: Path, name: str, samples: Sequence[RequestSample]) -> 
             ("input_tokens", pa.int32()),
             ("cached_tokens", pa.int32()),
             ("accept_length", pa.float64()),
+            ("dp_rank", pa.int32()),
+            ("finish_reason", pa.string()),
+            ("count_source", pa.string()),
             ("error", pa.string()),
             ("frame_at_s", pa.list_(pa.float64())),
             ("frame_tokens", pa.list_(pa.int32())),
@@ -63,7 +66,7 @@ def write_samples(folder: Path, name: str, samples: Sequence[RequestSample]) -> 
 
 
 def read_samples(file: Path) -> tuple[RequestSample, ...]:
-    """The samples as they were measured."""
+    """The samples as they were measured. Columns that an older version did not write keep their defaults."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     samples = []
