@@ -57,7 +57,7 @@ def _states(info: Info) -> list[Mapping[str, JsonValue]]:
 def _counters(before: Info, after: Info) -> dict[str, tuple[float, float]]:
     """Numbers that only grow while one process lives, where both views have them."""
     found: dict[str, tuple[float, float]] = {}
-    places = [(before, after, (_GROWING,))]
+    places: list[tuple[Info, Info, tuple[str, ...]]] = [(before, after, (_GROWING,))]
     left, right = before.get("reference"), after.get("reference")
     if isinstance(left, dict) and isinstance(right, dict):
         one, other = left.get("counters"), right.get("counters")

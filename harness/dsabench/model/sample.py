@@ -98,12 +98,12 @@ class RequestSample:
     input_tokens: int | None = None
     cached_tokens: int | None = None
     accept_length: float | None = None
+    error: str | None = None
     dp_rank: int | None = None
     """Data-parallel rank that served it; None where the server does not say."""
     finish_reason: str | None = None
     """`length`, `stop`, `abort`, `tool_calls`, …; None where the answer did not come to its end."""
     count_source: CountSource = "frames"
-    error: str | None = None
 
     @property
     def output_tokens(self) -> int:
