@@ -14,7 +14,6 @@ from dsabench.model.study import Bound, Objective
 from dsabench.model.workload import Workload
 from dsabench.stats.percentiles import needed
 
-
 _OF_SLO = ("goodput_req_s", "slo_attainment")
 
 
