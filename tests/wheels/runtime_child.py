@@ -75,7 +75,7 @@ def pretend(platform: str, capability: tuple[int, int], memory_gib: int, name: s
 
     plain = torch.library.register_fake
     torch.library.register_fake = lambda op, *a, **k: (
-        (lambda function: function) if str(op).startswith("torchvision::") else plain(op, *a, **k)
+        (lambda function: function) if str(op).startswith(("torchvision::", "sgl_kernel::")) else plain(op, *a, **k)
     )
     import torchvision  # noqa: F401
     import transformers.utils.import_utils as available
