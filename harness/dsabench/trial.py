@@ -22,6 +22,7 @@ from dsabench.load.summarise import summarise
 from dsabench.load.target import Target
 from dsabench.model.outcome import Failed, Measured, Outcome, Stage
 from dsabench.model.record import Phase, Record
+from dsabench.model.refusal import Refusal
 from dsabench.model.runtime import Environment
 from dsabench.model.secrets import hide_keys, without_secrets
 from dsabench.model.trial import Trial
@@ -113,6 +114,20 @@ async def run_boot(bench: Bench, errands: Sequence[Errand]) -> tuple[Record, ...
             raise
         for errand in errands[len(log.records) :]:
             log.write(errand, _failed(fault), boot, started)
+    return tuple(log.records)
+
+
+def refuse_boot(bench: Bench, errands: Sequence[Errand], refusal: Refusal) -> tuple[Record, ...]:
+    """Append a `Failed` record for each errand of a setting that the rules forbid; nothing is booted.
+
+    Raises:
+        StoreError: a record could not be written.
+
+    """
+    log, started, boot = _Log(bench), _Clock(), str(uuid.uuid4())
+    outcome = Failed(stage="plan", fault="illegal_config", message=hide_keys(refusal.line))
+    for errand in errands:
+        log.write(errand, outcome, boot, started)
     return tuple(log.records)
 
 

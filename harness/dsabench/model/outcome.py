@@ -8,7 +8,8 @@ from pydantic import Field
 
 from dsabench.model.value import FrozenMap, Value
 
-Stage = Literal["boot", "warmup", "load", "summarise", "store", "stop"]
+Stage = Literal["plan", "boot", "warmup", "load", "summarise", "store", "stop"]
+"""`plan`: the setting was refused before a boot was spent on it."""
 
 FaultKind = Literal[
     "boot_timeout",
