@@ -27,6 +27,7 @@ Combinations of settings that SGLang refuses, replaces without a word, or runs u
 `…` stands for a value. The last column says how the rule is known:
 
 - **executed**: that version's own code was run on the rule's case, on a machine without a GPU, and said these words.
+  A check in the middle of code that needs a GPU was taken out as it stands and run with the values that it reads.
 - **executed, silent**: it was run and says nothing, as the rule states; what it does instead stands in its sources.
 - **text**: the words were found in that version's sources; its check was not run.
 - **sources**: read in the sources; nothing is quoted, or the words were not looked up.

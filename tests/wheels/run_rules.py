@@ -6,7 +6,8 @@ FOLDER has one unpacked wheel per version (`FOLDER/0.5.16/sglang/…`). `--pytho
 torchvision, triton and transformers 5; `--old-python` one with transformers 4.57, which 0.5.9 needs. Needs no GPU.
 
 Writes tests/golden/sglang_rules/executed.json (see `sglang_rule_golden.py`): what each version said to each case, the
-neighbours that it accepted, the defaults per hardware. Exits 1 where a rule and the runtime differ.
+neighbours that it accepted, the defaults per hardware. A run with versions or `--only` replaces what it asked about.
+Exits 1 where a rule and the runtime differ.
 """
 
 from __future__ import annotations
@@ -128,7 +129,10 @@ def main() -> int:
     for question in questions(versions):
         if given.only in {None, question.rule}:
             groups[question.version, question.device.name].append(question)
+    asked_all = [question for group in groups.values() for question in group]
     record = _blank(versions)
+    if given.only or given.versions:
+        record = _without(json.loads(EXECUTED.read_text(encoding="utf-8")), record, asked_all)
     wrong = 0
     with TemporaryDirectory(prefix="sglang-models-") as models:
         for (version, device), asked in groups.items():
@@ -137,9 +141,8 @@ def main() -> int:
             for question, answer in zip(asked, answers, strict=True):
                 wrong += note(record, question, answer, verbose=given.verbose)
             print(f"{version} on {device}: {len(asked)} specs", file=sys.stderr)
-    if not given.only and not given.versions:
-        EXECUTED.parent.mkdir(parents=True, exist_ok=True)
-        EXECUTED.write_text(json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    EXECUTED.parent.mkdir(parents=True, exist_ok=True)
+    EXECUTED.write_text(json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     return 1 if wrong else 0
 
 
@@ -154,6 +157,15 @@ def _blank(versions: list[Version]) -> dict[str, Any]:
         for rule in BY_ID.values()
     }
     return {"versions": [str(version) for version in versions], "rules": rules, "neighbours": {}, "defaults": {}}
+
+
+def _without(before: dict[str, Any], blank: dict[str, Any], asked: list[Question]) -> dict[str, Any]:
+    """The record of an earlier run, with nothing in the places that are asked about now."""
+    for question in asked:
+        if question.aim == "broken":
+            version = str(question.version)
+            before["rules"].setdefault(question.rule, {})[version] = blank["rules"][question.rule][version]
+    return before
 
 
 def note(record: dict[str, Any], question: Question, answer: Mapping[str, Any], *, verbose: bool) -> int:
