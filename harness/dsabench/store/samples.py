@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dsabench.errors import StoreError
+from dsabench.errors import InputError, StoreError
 from dsabench.model.sample import Frames, RequestSample
 from dsabench.store.journal import sync_folder
 
@@ -66,11 +66,24 @@ def write_samples(folder: Path, name: str, samples: Sequence[RequestSample]) -> 
 
 
 def read_samples(file: Path) -> tuple[RequestSample, ...]:
-    """The samples as they were measured. Columns that an older version did not write keep their defaults."""
+    """The samples as they were measured. Columns that an older version did not write keep their defaults.
+
+    Raises:
+        InputError: not there, or no Parquet file of samples.
+
+    """
+    import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     samples = []
-    for row in pq.read_table(file).to_pylist():
-        frames = zip(row.pop("frame_at_s"), row.pop("frame_tokens"), strict=True)
-        samples.append(RequestSample(**row, frames=Frames.of(frames)))
+    try:
+        for row in pq.read_table(file).to_pylist():
+            frames = zip(row.pop("frame_at_s"), row.pop("frame_tokens"), strict=True)
+            samples.append(RequestSample(**row, frames=Frames.of(frames)))
+    except FileNotFoundError as error:
+        raise InputError(f"{file}: no such file") from error
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{file}: not a Parquet file of request samples") from error
     return tuple(samples)
