@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dsabench.cli.show_results import find_record, setting
+from dsabench.cli.show_results import find_record, setting_of
 from dsabench.errors import InputError
 from dsabench.model.outcome import Failed
 from dsabench.reporting.timeline import draw_timeline
@@ -29,7 +29,7 @@ def plot_samples(what: str, output: Path, results: Path) -> None:
             raise InputError(f"{what}: its record has no samples")
         workload = record.trial.workload
         samples = read_samples(journal.parent / record.outcome.samples)
-        title = f"{record.study}, {workload.name}: {setting(record)}"
+        title = f"{record.study}, {workload.name}: {setting_of(record)}"
         written = draw_timeline(samples, output, title, workload)
     for path in written:
         print(path)

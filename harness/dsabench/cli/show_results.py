@@ -44,16 +44,16 @@ def list_records(place: Path, *, study: str | None, only_failed: bool, as_json: 
     if not rows:
         console.print("no records")
         return
-    for study_name, setting in dict.fromkeys((record.study, setting(record)) for record in rows):
+    for study_name, setting in dict.fromkeys((record.study, setting_of(record)) for record in rows):
         console.print(Text(f"{study_name}: {setting}", style="bold", overflow="fold"))
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         for record in rows:
-            if (record.study, setting(record)) == (study_name, setting):
+            if (record.study, setting_of(record)) == (study_name, setting):
                 table.add_row(*map(escape, _row(record)), style="red" if record.outcome.kind == "failed" else None)
         console.print(table)
 
 
-def setting(record: Record) -> str:
+def setting_of(record: Record) -> str:
     """Its knobs in one line."""
     return " ".join(f"{name}={value}" for name, value in record.trial.runtime.knobs.items()) or "no knobs"
 

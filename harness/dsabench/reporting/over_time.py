@@ -30,7 +30,7 @@ class Bins:
         end_s = max(sample.done_s for sample in samples)
         width_s = next((step_s for step_s in _STEPS_S if step_s * _BINS >= end_s), end_s / _BINS)
         count = max(int(np.ceil(end_s / width_s)), 1)
-        return cls(np.arange(count + 1) * width_s, width_s)
+        return cls(np.arange(count + 1, dtype=np.float64) * width_s, width_s)
 
     @property
     def count(self) -> int:

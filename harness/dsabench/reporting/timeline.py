@@ -97,7 +97,8 @@ def _draw(panels: Any, samples: Sequence[RequestSample], workload: Workload | No
         said = f"no steady state: {window.reason}"
     panels[0].set_title(said, loc="left", fontsize=8, color="#444444")
     for panel in panels:
-        panel.set_ylim(0, 1.06 * panel.dataLim.ymax or 1.0)
+        top = panel.dataLim.ymax
+        panel.set_ylim(0, 1.06 * top if np.isfinite(top) and top > 0 else 1.0)
         if panel.get_legend_handles_labels()[1]:  # above the panel, where it hides no data
             panel.legend(
                 loc="lower right", bbox_to_anchor=(1.0, 0.98), fontsize=8, frameon=False, ncols=3, borderaxespad=0.0
