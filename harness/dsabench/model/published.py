@@ -2,44 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from dsabench.model.knobs import KnobValue
 from dsabench.model.value import FrozenMap, Value
 
-PrintedName = Literal[
-    "completed",
-    "duration",
-    "total_input_tokens",
-    "total_output_tokens",
-    "total_output_tokens_retokenized",
-    "request_throughput",
-    "input_throughput",
-    "output_throughput",
-    "max_output_tokens_per_s",
-    "max_concurrent_requests",
-    "total_throughput",
-    "concurrency",
-    "accept_length",
-    "mean_e2e_latency_ms",
-    "median_e2e_latency_ms",
-    "p90_e2e_latency_ms",
-    "p99_e2e_latency_ms",
-    "mean_ttft_ms",
-    "median_ttft_ms",
-    "p99_ttft_ms",
-    "mean_tpot_ms",
-    "median_tpot_ms",
-    "p99_tpot_ms",
-    "mean_itl_ms",
-    "median_itl_ms",
-    "p95_itl_ms",
-    "p99_itl_ms",
-    "max_itl_ms",
-]
-"""bench_serving's names, as its JSONL has them; `max_itl_ms` it prints only."""
+Figure = Annotated[float, Field(ge=0)] | None
+
+
+class Printed(Value):
+    """Figures under bench_serving's names, as its JSONL has them (`max_itl_ms` it prints only). None is not printed."""
+
+    completed: Figure = None
+    duration: Figure = None
+    total_input_tokens: Figure = None
+    total_output_tokens: Figure = None
+    total_output_tokens_retokenized: Figure = None
+    request_throughput: Figure = None
+    input_throughput: Figure = None
+    output_throughput: Figure = None
+    max_output_tokens_per_s: Figure = None
+    max_concurrent_requests: Figure = None
+    total_throughput: Figure = None
+    concurrency: Figure = None
+    accept_length: Figure = None
+    mean_e2e_latency_ms: Figure = None
+    median_e2e_latency_ms: Figure = None
+    p90_e2e_latency_ms: Figure = None
+    p99_e2e_latency_ms: Figure = None
+    mean_ttft_ms: Figure = None
+    median_ttft_ms: Figure = None
+    p99_ttft_ms: Figure = None
+    mean_tpot_ms: Figure = None
+    median_tpot_ms: Figure = None
+    p99_tpot_ms: Figure = None
+    mean_itl_ms: Figure = None
+    median_itl_ms: Figure = None
+    p95_itl_ms: Figure = None
+    p99_itl_ms: Figure = None
+    max_itl_ms: Figure = None
+
+    @model_validator(mode="after")
+    def _some_figure(self) -> Printed:
+        if not self.figures:
+            raise ValueError("needs at least one figure")
+        return self
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Those that are printed."""
+        return {name: value for name, value in self if value is not None}
 
 
 class Machine(Value):
@@ -90,7 +104,7 @@ class PublishedRun(Value):
     command: str | None = None
     """The benchmark's command as printed, in one line; None where none is."""
     load: AskedLoad
-    printed: dict[PrintedName, float] = Field(min_length=1)
+    printed: Printed
     """Every figure on the page."""
     notes: tuple[str, ...] = ()
     """What a reader should know: where the command and the figures do not agree, what follows from what."""

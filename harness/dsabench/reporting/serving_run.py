@@ -75,8 +75,7 @@ def published_run(run: PublishedRun) -> ServingRun:
         **served.settings,
         **served.env,
     }
-    figures: dict[str, float] = {name: value for name, value in run.printed.items()}  # noqa: C416  (widens the keys' type)
-    return ServingRun(run.name, _known(settings), figures, published=True, notes=(run.source, *run.notes))
+    return ServingRun(run.name, _known(settings), run.printed.figures, published=True, notes=(run.source, *run.notes))
 
 
 def logged_run(name: str, line: Mapping[str, Any]) -> ServingRun:

@@ -32,7 +32,7 @@ def test_every_shipped_run_loads_and_is_checked() -> None:
 @pytest.mark.parametrize("name", COMPLETE)
 def test_printed_figures_agree_with_each_other(name: str) -> None:
     """What follows from other figures on the page, to the digits printed: a slip in copying would show."""
-    printed, asked = load(name).printed, load(name).load
+    printed, asked = load(name).printed.figures, load(name).load
     n, seconds = printed["completed"], printed["duration"]
     assert n == asked.num_prompts
     half_digit = 0.005 + 0.005 / seconds * max(printed["input_throughput"], printed["output_throughput"])
@@ -44,7 +44,7 @@ def test_printed_figures_agree_with_each_other(name: str) -> None:
     assert printed["concurrency"] == pytest.approx(printed["mean_e2e_latency_ms"] / 1e3 * n / seconds, rel=0.001)
     assert printed["median_itl_ms"] <= printed["p95_itl_ms"] <= printed["p99_itl_ms"] <= printed["max_itl_ms"]
     for latency in ("ttft", "tpot", "itl"):
-        assert printed[f"median_{latency}_ms"] <= printed[f"p99_{latency}_ms"]  # type: ignore[index]
+        assert printed[f"median_{latency}_ms"] <= printed[f"p99_{latency}_ms"]
 
 
 @pytest.mark.parametrize("name", ["h800-latency", "h800-throughput"])
@@ -55,7 +55,7 @@ def test_totals_prove_dataset_and_seed(name: str) -> None:
     rng = np.random.RandomState(asked.seed)
     lowest = max(math.floor(1024 * (asked.range_ratio or 0)), 1)
     totals = [int(rng.randint(lowest, 1025, size=asked.num_prompts).sum()) for _ in range(2)]
-    assert totals == [run.printed["total_input_tokens"], run.printed["total_output_tokens"]]
+    assert totals == [run.printed.total_input_tokens, run.printed.total_output_tokens]
 
 
 def test_mistakes_name_file_line_and_what_is_allowed(tmp_path: Path) -> None:
