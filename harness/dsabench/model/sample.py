@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -18,12 +18,19 @@ spread over the frames; it told nothing, and each frame with text counts as one.
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One request to send: token ids or text, and how many tokens to generate."""
+    """One request to send: token ids, text or chat messages, and how many tokens to generate."""
 
     input_len: int
     output_len: int
     input_ids: tuple[int, ...] | None = None
     text: str | None = None
+    messages: tuple[Mapping[str, object], ...] | None = None
+    """A conversation in OpenAI's form."""
+    extra: Mapping[str, object] | None = None
+    """Fields of the request's body that the dataset sets (tools, temperature, …)."""
+    due_s: float | None = None
+    """When a trace sends it, seconds after the first; None leaves it to the arrivals."""
+    routing_key: str | None = None
 
 
 class Frame(NamedTuple):

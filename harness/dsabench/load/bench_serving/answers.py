@@ -99,7 +99,11 @@ def _heard(sample: RequestSample, head: int) -> npt.NDArray[np.int32]:
 
 
 def _output_lens(
-    samples: Sequence[RequestSample], told: Sequence[Words | None], tokens: Sequence[npt.NDArray[np.int32]], *, native: bool
+    samples: Sequence[RequestSample],
+    told: Sequence[Words | None],
+    tokens: Sequence[npt.NDArray[np.int32]],
+    *,
+    native: bool,
 ) -> Ints:
     if native:  # an answer without any text keeps what was asked for
         counted = (int(t.sum()) if len(t) else s.output_len_asked for s, t in zip(samples, tokens, strict=True))
@@ -111,9 +115,7 @@ def _output_lens(
     return np.fromiter(reported, np.int64, len(samples))
 
 
-def _gaps(
-    at_s: Sequence[Floats], tokens: Sequence[npt.NDArray[np.int32]], *, split: bool
-) -> tuple[Floats, Ints]:
+def _gaps(at_s: Sequence[Floats], tokens: Sequence[npt.NDArray[np.int32]], *, split: bool) -> tuple[Floats, Ints]:
     """All at once over the frames of all requests: no Python per frame."""
     frames = np.fromiter((len(times) for times in at_s), np.int64, len(at_s))
     if not frames.sum():

@@ -51,7 +51,9 @@ def find_file(place: str, sha256: str | None = None) -> Path:
         _download(place, path, expected or (note.read_text().strip() if note.is_file() else None))
         note.write_text(_sha256_of(path) + "\n")
         return path
-    _check(f"{place} (kept at {path}; delete it to download again)", _sha256_of(path), expected or note.read_text().strip())
+    _check(
+        f"{place} (kept at {path}; delete it to download again)", _sha256_of(path), expected or note.read_text().strip()
+    )
     return path
 
 

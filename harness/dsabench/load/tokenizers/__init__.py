@@ -29,7 +29,7 @@ def load_tokenizer(name: str) -> Tokenizer:
             f"tokenizer {name}: no such file or folder with tokenizer.json (give a local path, `bytes` for the"
             " reference runtime, or --tokenize-prompt with --vocab-size, which needs none)"
         )
-    from dsabench.load.tokenizers.huggingface import HuggingFace
+    from dsabench.load.tokenizers.huggingface import HuggingFace  # noqa: PLC0415 - only here is the library needed
 
     return HuggingFace.load(file)
 

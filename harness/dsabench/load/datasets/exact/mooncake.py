@@ -58,9 +58,7 @@ def _with_path(selection: Selection) -> Selection:
     return selection if selection.path else replace(selection, path=TRACE_URLS[selection.trace.name])
 
 
-def _session(
-    record: dict[str, Any], first: dict[str, Any], selection: Selection, tokenizer: Tokenizer
-) -> list[Prompt]:
+def _session(record: dict[str, Any], first: dict[str, Any], selection: Selection, tokenizer: Tokenizer) -> list[Prompt]:
     due_s = (record["timestamp"] - first["timestamp"]) / 1000.0 * selection.trace.slowdown
     question = "".join(f"{hash_id}{_BLOCK}" for hash_id in record.get("hash_ids", [])) + _QUESTION
     output_len = record.get("output_length", 256)

@@ -14,7 +14,7 @@ from dsabench.model.sample import Prompt
 
 
 def draw_shared_prefix(selection: Selection, tokenizer: Tokenizer, dice: Dice) -> list[Prompt]:
-    """groups × prompts_per_group prompts, whatever `num_prompts` says."""
+    """All groups' prompts (groups × prompts_per_group), whatever `num_prompts` says."""
     shape = selection.shared_prefix
     count = shape.groups * shape.prompts_per_group
     system_lens = dice.lengths(shape.system_prompt_len, shape.range_ratio, shape.groups)
