@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.model.sample import RequestSample
+from dsabench.load.readers.reply import Spoken
+from dsabench.load.target import EndpointName
+from dsabench.model.sample import NO_FRAMES, Frames, RequestSample
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """What a reply said beyond its frames. `text` is needed for retokenised counts and `--output-details` only."""
-
-    text: str = ""
-    chunks: tuple[str, ...] = ()
-    """OpenAI endpoints: the text of each frame after the first."""
-    reported_tokens: int | None = None
-    """OpenAI endpoints: `usage.completion_tokens`, where a frame that bench_serving reads carries it."""
-    silent_frames: int = 0
-    """Frames at the head that brought tokens but left the text empty (half a character); bench_serving waits on."""
-    cached_tokens_details: dict[str, int | str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,82 +41,85 @@ class Answers:
 
 
 def answers_in_columns(
-    samples: Sequence[RequestSample], words: Sequence[Words] | None = None, *, native: bool
+    samples: Sequence[RequestSample], spoken: Sequence[Spoken | None], endpoint: EndpointName
 ) -> Answers:
     """Native /generate: a frame of k tokens after the first gives k gaps of a k-th of its distance to the one before.
 
-    OpenAI endpoints: each frame with text is one gap, whatever it holds, and the number of tokens is what `usage` says,
+    OpenAI endpoints: each event with text is one gap, whatever it holds, and the number of tokens is what `usage` says,
     or else what was asked for (serving.py, async_request_sglang_generate and async_request_openai_completions).
+    Where the text is known, an answer begins with the first event that has some: half a character has none yet.
     """
+    native = endpoint == "generate"
     ok = np.fromiter((sample.error is None for sample in samples), np.bool_, len(samples))
-    told = [None] * len(samples) if words is None else words
-    heads = [word.silent_frames if word is not None else 0 for word in told]
-    at_s = [s.frames.at_s[h:] if good else _NO_TIMES for s, h, good in zip(samples, heads, ok.tolist(), strict=True)]
-    tokens = [
-        _heard(sample, head) if good else _NO_TOKENS
-        for sample, head, good in zip(samples, heads, ok.tolist(), strict=True)
-    ]
+    heard = _heard_native if native else _heard_openai
+    rows = [heard(*pair) if pair[0].error is None else NO_FRAMES for pair in zip(samples, spoken, strict=True)]
     sent_s = np.fromiter((sample.sent_s for sample in samples), np.float64, len(samples))
     done_s = np.fromiter((sample.done_s for sample in samples), np.float64, len(samples))
-    first_s = np.fromiter((a[0] if len(a) else np.nan for a in at_s), np.float64, len(samples))
-    gaps_s, gap_counts = _gaps(at_s, tokens, split=native)
+    first_s = np.fromiter((row.at_s[0] if len(row) else np.nan for row in rows), np.float64, len(samples))
+    counted = _native_lens(samples, rows) if native else _openai_lens(samples, spoken, endpoint)
+    gaps_s, gap_counts = _gaps(rows, split=native)
     return Answers(
         ok=ok,
         start_s=sent_s,
         ttft_s=np.where(np.isnan(first_s), 0.0, first_s - sent_s),
         latency_s=np.where(ok, done_s - sent_s, 0.0),
-        output_len=_output_lens(samples, told, tokens, native=native) * ok,
+        output_len=np.fromiter(counted, np.int64, len(samples)) * ok,
         gaps_s=gaps_s,
         gap_counts=gap_counts,
     )
 
 
-_NO_TIMES: Floats = np.zeros(0, np.float64)
-_NO_TOKENS: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+def _heard_native(sample: RequestSample, spoken: Spoken | None) -> Frames:
+    """Frames from the first one with text on, which takes the tokens of the silent ones before it."""
+    frames = sample.frames
+    if spoken is None or not spoken.pieces:
+        return frames
+    silent = int(np.searchsorted(frames.at_s, spoken.pieces[0].at_s))
+    if not 0 < silent < len(frames):
+        return frames
+    tokens = frames.tokens[silent:].copy()
+    tokens[0] += frames.tokens[:silent].sum()
+    return Frames(frames.at_s[silent:], tokens)
 
 
-def _heard(sample: RequestSample, head: int) -> npt.NDArray[np.int32]:
-    """Tokens per frame from the first frame with text on, which takes those of the silent ones before it."""
-    tokens = sample.frames.tokens
-    if not head:
-        return tokens
-    heard = tokens[head:].copy()
-    if len(heard):
-        heard[0] += tokens[:head].sum()
-    return heard
+def _heard_openai(sample: RequestSample, spoken: Spoken | None) -> Frames:
+    """One frame per event with text."""
+    if spoken is None:
+        return sample.frames
+    at_s = np.fromiter((piece.at_s for piece in spoken.pieces), np.float64, len(spoken.pieces))
+    return Frames(at_s, np.ones(len(at_s), np.int32))
 
 
-def _output_lens(
-    samples: Sequence[RequestSample],
-    told: Sequence[Words | None],
-    tokens: Sequence[npt.NDArray[np.int32]],
-    *,
-    native: bool,
-) -> Ints:
-    if native:  # an answer without any text keeps what was asked for
-        counted = (int(t.sum()) if len(t) else s.output_len_asked for s, t in zip(samples, tokens, strict=True))
-        return np.fromiter(counted, np.int64, len(samples))
-    reported = (
-        sample.output_len_asked if word is None or word.reported_tokens is None else word.reported_tokens
-        for sample, word in zip(samples, told, strict=True)
-    )
-    return np.fromiter(reported, np.int64, len(samples))
+def _native_lens(samples: Sequence[RequestSample], rows: Sequence[Frames]) -> Iterator[int]:
+    """An answer without any token keeps what was asked for."""
+    for sample, row in zip(samples, rows, strict=True):
+        yield int(row.tokens.sum()) if len(row) else sample.output_len_asked
 
 
-def _gaps(at_s: Sequence[Floats], tokens: Sequence[npt.NDArray[np.int32]], *, split: bool) -> tuple[Floats, Ints]:
+def _openai_lens(
+    samples: Sequence[RequestSample], spoken: Sequence[Spoken | None], endpoint: EndpointName
+) -> Iterator[int]:
+    """Of /v1/completions only usage in an event with text counts, of chat any."""
+    for sample, words in zip(samples, spoken, strict=True):
+        reported = None
+        if words is not None:
+            reported = words.reported_tokens if endpoint == "chat" else words.reported_beside_text
+        yield sample.output_len_asked if reported is None else reported
+
+
+def _gaps(rows: Sequence[Frames], *, split: bool) -> tuple[Floats, Ints]:
     """All at once over the frames of all requests: no Python per frame."""
-    frames = np.fromiter((len(times) for times in at_s), np.int64, len(at_s))
+    frames = np.fromiter(map(len, rows), np.int64, len(rows))
     if not frames.sum():
-        return _NO_TIMES, np.zeros(len(at_s), np.int64)
-    times = np.concatenate(at_s)
-    ends = np.cumsum(frames)
-    starts = (ends - frames)[frames > 0]
+        return np.zeros(0, np.float64), np.zeros(len(rows), np.int64)
+    times = np.concatenate([row.at_s for row in rows])
     later = np.ones(len(times), np.bool_)
-    later[starts] = False
+    later[(np.cumsum(frames) - frames)[frames > 0]] = False
     distances = np.diff(times, prepend=times[0])[later]
-    owner = np.repeat(np.arange(len(at_s)), np.maximum(frames - 1, 0))
+    counts = np.maximum(frames - 1, 0)
     if not split:
-        return distances, np.bincount(owner, minlength=len(at_s)).astype(np.int64)
-    shares = np.concatenate(tokens)[later]
-    counts = np.bincount(owner, weights=shares, minlength=len(at_s)).astype(np.int64)
-    return np.repeat(distances / shares, shares), counts
+        return distances, counts
+    shares = np.concatenate([row.tokens for row in rows])[later]
+    owner = np.repeat(np.arange(len(rows)), counts)
+    tokens = np.bincount(owner, weights=shares, minlength=len(rows)).astype(np.int64)
+    return np.repeat(distances / shares, shares), tokens

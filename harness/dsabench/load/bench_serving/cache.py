@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dsabench.load.bench_serving.answers import Words
+from dsabench.load.readers.reply import Spoken
 from dsabench.model.sample import RequestSample
 
 
@@ -50,10 +50,10 @@ class CacheReport:
         }
 
 
-def report_cache(samples: Sequence[RequestSample], words: Sequence[Words]) -> CacheReport:
+def report_cache(samples: Sequence[RequestSample], spoken: Sequence[Spoken | None]) -> CacheReport:
     """Sum over the requests; a prompt counts as long as the server says, else as long as it was drawn."""
-    ended = [(sample, word) for sample, word in zip(samples, words, strict=True) if sample.error is None]
-    details = [word.cached_tokens_details for _, word in ended if word.cached_tokens_details]
+    ended = [(sample, words) for sample, words in zip(samples, spoken, strict=True) if sample.error is None]
+    details = [words.cached_tokens_details for _, words in ended if words and words.cached_tokens_details]
     storage = sum(_count(one.get("storage")) for one in details)
     names = [one.get("storage_backend") for one in details if one.get("storage")]
     return CacheReport(

@@ -6,23 +6,35 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from dsabench.load.bench_serving.answers import Words, answers_in_columns
+from dsabench.load.bench_serving.answers import answers_in_columns
 from dsabench.load.bench_serving.cache import report_cache
 from dsabench.load.bench_serving.figures import compute_figures, compute_goodput, split_by_text
 from dsabench.load.bench_serving.report import Order, Report
+from dsabench.load.readers.reply import Spoken
+from dsabench.load.target import EndpointName
 from dsabench.model.sample import RequestSample
 
 CountTokens = Callable[[str], int]
 """Tokens of a text, without special ones."""
 
-NATIVE = frozenset({"sglang", "sglang-native"})
+ENDPOINTS: Mapping[str, EndpointName] = {
+    "sglang": "generate",
+    "sglang-native": "generate",
+    "sglang-oai": "completions",
+    "sglang-oai-chat": "chat",
+    "vllm": "completions",
+    "vllm-chat": "chat",
+    "lmdeploy": "completions",
+    "lmdeploy-chat": "chat",
+}
+"""bench_serving's backends, less those for embeddings and for servers of other formats."""
 _SPLIT_BY_TEXT = frozenset({"sglang-oai", "sglang-oai-chat"})
 
 
 def report_run(
     order: Order,
     samples: Sequence[RequestSample],
-    words: Sequence[Words],
+    spoken: Sequence[Spoken | None],
     duration_s: float,
     *,
     count: CountTokens | None,
@@ -34,14 +46,14 @@ def report_run(
 
     Without `count` (no tokenizer) the retokenised totals are 0, as in sglang's Rust client.
     """
-    native = order.backend in NATIVE
-    answers = answers_in_columns(samples, words, native=native)
+    answers = answers_in_columns(samples, spoken, ENDPOINTS[order.backend])
     accept_length = accept_length_of(server_info) if "sglang" in order.backend else None
     gaps_s = None
     if count is not None and accept_length and order.backend in _SPLIT_BY_TEXT:
-        ended = [word for sample, word in zip(samples, words, strict=True) if sample.error is None]
-        gaps_s = split_by_text(answers, [count(chunk) for word in ended for chunk in word.chunks])
-    retokenized = [0 if count is None or not word.text else count(word.text) for word in words]
+        ended = [words for sample, words in zip(samples, spoken, strict=True) if sample.error is None]
+        gaps_s = split_by_text(answers, [count(piece.text) for words in ended if words for piece in words.pieces[1:]])
+    texts = [words.text if words else "" for words in spoken]
+    retokenized = [0 if count is None or not text else count(text) for text in texts]
     figures = compute_figures(
         answers,
         duration_s,
@@ -53,11 +65,11 @@ def report_run(
         order=order,
         duration_s=duration_s,
         samples=samples,
-        words=words,
+        spoken=spoken,
         answers=answers,
         figures=figures,
         goodput=compute_goodput(answers, goodput_slos_ms, duration_s) if goodput_slos_ms else None,
-        cache=report_cache(samples, words) if cache_report else None,
+        cache=report_cache(samples, spoken) if cache_report else None,
         accept_length=accept_length,
         server_info=server_info,
     )

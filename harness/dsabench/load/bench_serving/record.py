@@ -101,12 +101,12 @@ def _details(report: Report) -> dict[str, object]:
         "output_lens": answers.output_len.tolist(),
         "ttfts": answers.ttft_s.tolist(),
         "itls": [answers.gaps_of(index).tolist() for index in range(len(samples))],
-        "generated_texts": [word.text for word in report.words],
+        "generated_texts": [words.text if words else "" for words in report.spoken],
         "errors": [sample.error or "" for sample in samples],
     }
     if report.cache is not None:
         columns["cached_tokens"] = [sample.cached_tokens or 0 for sample in samples]
-        columns["cached_tokens_details"] = [word.cached_tokens_details for word in report.words]
+        columns["cached_tokens_details"] = [words.cached_tokens_details if words else None for words in report.spoken]
     return columns
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dsabench.load.bench_serving.answers import Answers, Words
+from dsabench.load.bench_serving.answers import Answers
 from dsabench.load.bench_serving.cache import CacheReport
 from dsabench.load.bench_serving.figures import Figures, Goodput
+from dsabench.load.readers.reply import Spoken
 from dsabench.model.sample import RequestSample
 
 
@@ -41,7 +42,7 @@ class Report:
     order: Order
     duration_s: float
     samples: Sequence[RequestSample]
-    words: Sequence[Words]
+    spoken: Sequence[Spoken | None]
     answers: Answers
     figures: Figures
     goodput: Goodput | None = None
