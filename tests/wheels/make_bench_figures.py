@@ -15,7 +15,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from bench_wheel import import_serving
@@ -43,7 +43,7 @@ class Replay:
         self.reply, self.status, self.reason = reply, reply.get("status", 200), "Service Unavailable"
         self.content = self.lines()
 
-    async def __aenter__(self) -> Replay:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -78,8 +78,7 @@ def main(folder: Path) -> None:
     for endpoint, backend in BACKENDS.items():
         replies = [reply for reply in recording if reply["endpoint"] == endpoint]
         outputs = [asyncio.run(replay(serving, backend, endpoint, reply)) for reply in replies]
-        for accept_length in (None, 2.5):
-            figures.append(figures_of(serving, backend, replies, outputs, tokenizer, accept_length))
+        figures += [figures_of(serving, backend, replies, outputs, tokenizer, length) for length in (None, 2.5)]
     lines = ",\n".join(json.dumps(one) for one in figures)
     (GOLDEN / "figures.json").write_text(f"[\n{lines}\n]\n")
 
@@ -101,7 +100,12 @@ def figures_of(
 
     rows = [DatasetRow(prompt="p", prompt_len=r["prompt_len"], output_len=r["output_len"]) for r in replies]
     metrics, output_lens = serving.calculate_metrics(
-        input_requests=rows, outputs=outputs, dur_s=DURATION_S, tokenizer=tokenizer, backend=backend, accept_length=accept
+        input_requests=rows,
+        outputs=outputs,
+        dur_s=DURATION_S,
+        tokenizer=tokenizer,
+        backend=backend,
+        accept_length=accept,
     )
     goodput = serving.calculate_goodput(outputs=outputs, goodput_slos=dict(SLOS), dur_s=DURATION_S)
     return {

@@ -179,7 +179,10 @@ def write_data() -> None:
     lines[3:3] = ["not json", "", json.dumps({"conversations": turns[0][:1]})]
     (DATA / "custom.jsonl").write_text("\n".join(lines) + "\n")
     asked: list[dict[str, Any]] = [
-        {"messages": [{"role": "system", "content": text(9)}, {"role": "user", "content": text(30)}], "max_tokens": 20 + i}
+        {
+            "messages": [{"role": "system", "content": text(9)}, {"role": "user", "content": text(30)}],
+            "max_tokens": 20 + i,
+        }
         for i in range(6)
     ]
     asked[1] |= {"temperature": 0.5, "model": "other", "max_tokens": 7}
@@ -187,7 +190,12 @@ def write_data() -> None:
     del asked[0]["max_tokens"]
     (DATA / "openai.jsonl").write_text("\n".join(map(json.dumps, asked)) + "\nbroken\n")
     trace = [
-        {"timestamp": 3000 * i - (7000 if i == 4 else 0), "input_length": 900, "output_length": 5 + i, "hash_ids": [0, i]}
+        {
+            "timestamp": 3000 * i - (7000 if i == 4 else 0),
+            "input_length": 900,
+            "output_length": 5 + i,
+            "hash_ids": [0, i],
+        }
         for i in range(9)
     ]
     (DATA / "trace.jsonl").write_text("\n".join(map(json.dumps, trace)) + "\n")

@@ -65,7 +65,11 @@ def reply_of(endpoint: str, prompt: Prompt, delivery: Delivery, begin_s: float, 
     reads = list(exchange.reads)
     if thin:  # never the last ones, which end the stream
         keep = random.Random(delivery.index)
-        reads = [read for place, read in enumerate(reads) if place in {0, len(reads) - 2, len(reads) - 1} or keep.random() < 0.4]
+        reads = [
+            read
+            for place, read in enumerate(reads)
+            if place in {0, len(reads) - 2, len(reads) - 1} or keep.random() < 0.4
+        ]
     return {
         "endpoint": endpoint,
         "prompt_len": prompt.input_len,
