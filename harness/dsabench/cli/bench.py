@@ -14,7 +14,7 @@ def bench(argv: Sequence[str]) -> int:
     from dsabench.cli.bench_flags import parse_flags
 
     args = parse_flags(argv)
-    from dsabench.load.bench_serving.record import cpu_s
+    from dsabench.load.bench_serving.cpu import cpu_s
 
     startup_cpu_s = cpu_s()
     from dsabench.cli.run_bench import run_bench

@@ -16,8 +16,9 @@ from dsabench.errors import TrialFault
 from dsabench.load.arrivals.exact import Departures, draw_departures
 from dsabench.load.bench_serving.block import result_lines
 from dsabench.load.bench_serving.bodies import Wish, body_of
+from dsabench.load.bench_serving.cpu import cpu_s
 from dsabench.load.bench_serving.measure import report_run
-from dsabench.load.bench_serving.record import ClientCost, append_record, cpu_s, record_of
+from dsabench.load.bench_serving.record import ClientCost, append_record, record_of
 from dsabench.load.bench_serving.report import Report
 from dsabench.load.bench_serving.server import BenchServer
 from dsabench.load.datasets.exact import Dice, draw_exact

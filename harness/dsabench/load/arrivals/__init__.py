@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from dsabench.load.arrivals.constant import Constant
 from dsabench.load.arrivals.immediate import Immediate
 from dsabench.load.arrivals.poisson import Poisson
 from dsabench.load.arrivals.protocol import Arrivals, Times
-from dsabench.model.workload import Workload
+
+if TYPE_CHECKING:  # a load test from the command line has no workload, and pydantic costs 100 ms
+    from dsabench.model.workload import Workload
 
 ARRIVALS: Mapping[str, Callable[[float], Arrivals]] = {"constant": Constant, "poisson": Poisson}
 """Name in a workload → spacing at a rate in requests per second."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -71,12 +70,6 @@ def record_of(report: Report, *, details: bool) -> Json:
     if details:
         record |= _details(report)
     return record | _ours(report)
-
-
-def cpu_s() -> float:
-    """CPU seconds of this process since its start and of all children that ended."""
-    own, ended = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
 
 
 def append_record(path: Path, record: Json, client: ClientCost) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from dsabench.load.datasets.random_ids import RandomIds
 from dsabench.load.datasets.sharegpt import ShareGpt
 from dsabench.load.target import Target
 from dsabench.model.sample import Prompt
-from dsabench.model.workload import Workload
+
+if TYPE_CHECKING:
+    from dsabench.model.workload import Workload
 
 
 class Prompts(NamedTuple):

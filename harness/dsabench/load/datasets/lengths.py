@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from dsabench.load.datasets.protocol import Lengths
-from dsabench.model.workload import Workload
+
+if TYPE_CHECKING:
+    from dsabench.model.workload import Workload
 
 
 def draw_lengths(workload: Workload, count: int, rng: np.random.Generator) -> tuple[Lengths, ...]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-from pydantic import JsonValue
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dsabench.load.readers.reply import Piece, Reply, Spoken
 from dsabench.load.readers.stream import Stream, as_float, as_int, message_of, shown
 from dsabench.load.sse import Read
 from dsabench.model.sample import Frames
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 
 class _Meta(NamedTuple):

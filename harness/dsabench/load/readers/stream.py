@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import orjson
-from pydantic import JsonValue
 
 from dsabench.load.sse import DONE, Read, events
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 _MESSAGE_CHARS = 200
 

@@ -31,7 +31,7 @@ def draw_mooncake(selection: Selection, tokenizer: Tokenizer, dice: Dice) -> lis
     The rounds of a session are due together: what the model answered is not known, a placeholder stands for it.
     """
     del dice
-    records = []
+    records: list[dict[str, Any]] = []
     for record in read_json_lines(_with_path(selection)):
         if len(records) == selection.num_prompts:
             break
