@@ -110,7 +110,7 @@ def draw(serving: Any, flags: str, tokenizer: Any, home: str) -> dict[str, Any]:
     words = [str(DATA / word) if (DATA / word).is_file() else word for word in flags.split()]
     args = parse(serving, words)
     random.seed(args.seed)
-    np.random.seed(args.seed)
+    np.random.seed(args.seed)  # noqa: NPY002 - what the runs do
     for cached in Path(home).rglob("*.pkl"):
         cached.unlink()
     from sglang.benchmark.datasets import common
