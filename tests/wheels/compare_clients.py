@@ -48,7 +48,10 @@ def main(python: str, folder: str, rounds: int) -> int:
         assert server.stderr is not None
         url = next(line.split()[-1] for line in server.stderr if "Listening on" in line)
         next(line for line in server.stderr if "ready to roll" in line)
-        with Path(os.devnull).open("wb") as nowhere, subprocess.Popen(["cat"], stdin=server.stderr, stdout=nowhere) as drain:
+        with (
+            Path(os.devnull).open("wb") as nowhere,
+            subprocess.Popen(["cat"], stdin=server.stderr, stdout=nowhere) as drain,
+        ):
             clients = {
                 "bench_serving": [python, "-B", str(HERE / "run_bench_wheel.py"), folder, "--disable-tqdm"],
                 "dsabench": [sys.executable, "-m", "dsabench", "bench"],
