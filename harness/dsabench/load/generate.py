@@ -13,10 +13,7 @@ from datetime import UTC, datetime
 from statistics import median
 from time import perf_counter
 
-import numpy as np
-
 from dsabench.errors import TrialFault
-from dsabench.load.arrivals import arrivals_for
 from dsabench.load.datasets import draw_prompts
 from dsabench.load.drive import Delivery, Post, closed_loop, open_loop
 from dsabench.load.health import ClientHealth, watching
@@ -76,8 +73,7 @@ async def generate(target: Target, workload: Workload, *, on_progress: Callable[
         InputError: see `draw_prompts`.
 
     """
-    prompts = (await asyncio.to_thread(draw_prompts, target, workload)).measured
-    arrivals_s = arrivals_for(workload).times_s(len(prompts), np.random.default_rng([workload.seed, 1]))
+    prompts, _, arrivals_s = await asyncio.to_thread(draw_prompts, target, workload)
     async with Transport(target.url, workload.request_timeout_s) as transport:
         post = _told(_poster(transport, target, prompts), len(prompts), on_progress)
         with _no_full_collections():
@@ -113,8 +109,9 @@ def _told(post: Post, count: int, on_progress: Callable[[int, int], None]) -> Po
 
 
 async def _drive(post: Post, workload: Workload, due_s: Sequence[float]) -> list[Delivery]:
-    if workload.request_rate is None and workload.max_concurrency is not None:
-        return await closed_loop(post, workload.num_prompts, workload.max_concurrency)
+    follows_trace = workload.dataset == "mooncake"
+    if workload.request_rate is None and workload.max_concurrency is not None and not follows_trace:
+        return await closed_loop(post, len(due_s), workload.max_concurrency)
     return await open_loop(post, due_s, workload.max_concurrency)
 
 

@@ -51,7 +51,7 @@ class Target:
             InputError: the endpoint cannot take such a prompt.
 
         """
-        return orjson.dumps({**_BODIES[self.endpoint](self, prompt), **self.extra_body})
+        return orjson.dumps({**_BODIES[self.endpoint](self, prompt), **self.extra_body, **(prompt.extra or {})})
 
 
 def _generate(target: Target, prompt: Prompt) -> dict[str, Any]:
@@ -69,12 +69,12 @@ def _completions(target: Target, prompt: Prompt) -> dict[str, Any]:
 
 
 def _chat(target: Target, prompt: Prompt) -> dict[str, Any]:
-    if prompt.text is None:
+    if prompt.text is None and prompt.messages is None:
         raise InputError(
             "the chat endpoint takes text, and the dataset draws token ids: use another dataset, or the endpoint "
             "generate or completions"
         )
-    messages = [{"role": "user", "content": prompt.text}]
+    messages = prompt.messages or [{"role": "user", "content": prompt.text}]
     return {
         "model": target.model, "messages": messages, "max_completion_tokens": prompt.output_len,
         **_openai_rest(target),

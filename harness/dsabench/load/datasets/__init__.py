@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dsabench.errors import InputError
+from dsabench.load.arrivals import Times, arrivals_for
 from dsabench.load.datasets.lengths import draw_lengths
 from dsabench.load.datasets.protocol import Dataset, Lengths
 from dsabench.load.datasets.random_ids import RandomIds
@@ -21,23 +22,36 @@ if TYPE_CHECKING:
 
 
 class Prompts(NamedTuple):
-    """One draw, so that warm-up and measurement have no prompt in common."""
+    """One draw of everything that a run sends, and when."""
 
     measured: tuple[Prompt, ...]
     warm_up: tuple[Prompt, ...]
+    due_s: Times
+    """[measured] seconds after the start, ascending from 0; all 0 for a closed loop."""
 
 
 def draw_prompts(target: Target, workload: Workload) -> Prompts:
-    """All prompts of a workload; the seed decides them.
+    """All prompts of a workload and their times; the seed decides them.
 
     Raises:
         InputError: a dataset file is missing or too small, or the target lacks what the dataset needs.
 
     """
+    if workload.draw is None and workload.dataset in DATASETS:
+        return _draw_own(target, workload)
+    from dsabench.load.datasets.as_bench_serving import draw_as_bench_serving  # noqa: PLC0415 - it needs these names
+
+    return draw_as_bench_serving(target, workload)
+
+
+def _draw_own(target: Target, workload: Workload) -> Prompts:
+    """No prompt is drawn twice, for the warm-up neither."""
     rng = np.random.default_rng([workload.seed, 0])
-    lengths = draw_lengths(workload, workload.num_prompts + workload.warmup_requests, rng)
+    count = workload.num_prompts
+    lengths = draw_lengths(workload, count + workload.warmup_requests, rng)
     prompts = DATASETS[workload.dataset](target, workload).draw(lengths, rng)
-    return Prompts(prompts[: workload.num_prompts], prompts[workload.num_prompts :])
+    due_s = arrivals_for(workload).times_s(count, np.random.default_rng([workload.seed, 1]))
+    return Prompts(prompts[:count], prompts[count:], due_s)
 
 
 def _random_ids(target: Target, workload: Workload) -> RandomIds:
@@ -54,12 +68,12 @@ def _sharegpt(target: Target, workload: Workload) -> ShareGpt:
     if target.tokenizer != "bytes":
         raise InputError(
             f"workload {workload.name}: dataset random counts tokens of text, and the tokenizer of {target.model} is"
-            " not known here (only the reference runtime's byte-level one is); use random-ids"
+            " not known here (only the reference runtime's byte-level one is); use random-ids, or draw: exact with tokenizer"
         )
     return ShareGpt(Path(workload.dataset_path))
 
 
 DATASETS: Mapping[str, Callable[[Target, Workload], Dataset]] = {"random-ids": _random_ids, "random": _sharegpt}
-"""Name in a workload → its dataset for a target."""
+"""Name in a workload → its dataset for a target, of those that have a draw of our own."""
 
 __all__ = ["DATASETS", "Dataset", "Lengths", "Prompts", "RandomIds", "ShareGpt", "draw_lengths", "draw_prompts"]

@@ -83,6 +83,8 @@ def _download(address: str, path: Path, expected: str | None) -> None:
 
 
 def _reason(error: OSError) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP status {error.code}"
     inner = error.reason if isinstance(error, urllib.error.URLError) else error
     return " ".join(str(inner).split()) or type(error).__name__
 
