@@ -14,10 +14,11 @@ _TOKENS = 2048
 _MARKS = ("</think>", "<think>")
 _CALL_MARKS = ("<｜tool", "<tool_call>", "｜DSML｜", "<function_calls>", "<｜DSML")
 _TEMPERATURE = "41.5"
+_TOOL_NAME = "read_thermometer"
 _TOOL = {
     "type": "function",
     "function": {
-        "name": "read_thermometer",
+        "name": _TOOL_NAME,
         "description": "Reads the thermometer of a room, in degrees Celsius.",
         "parameters": {
             "type": "object",
@@ -69,14 +70,9 @@ async def look_at_tools(asker: Asker, name: str, model: DsaModel | None) -> Find
     if first.body is None:
         return problem("tool calls", first.error, fix)
     call = dig(first.body, "choices", 0, "message", "tool_calls", 0)
-    if call is None:
-        if any(mark in _said(first)[1] for mark in _CALL_MARKS):
-            return problem("tool calls", "the call stands in content, not in tool_calls", fix)
-        cut = f"; the answer was cut at {_TOKENS} tokens" if _is_cut(first) else ""
-        return warning("tool calls", f"the model called no tool when asked to{cut}", fix)
-    wrong = _wrong_call(call)
-    if wrong is not None:
-        return problem("tool calls", wrong, fix)
+    trouble = _no_call(first, fix) if call is None else _wrong_call(call, fix)
+    if trouble is not None:
+        return trouble
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     result = {"role": "tool", "tool_call_id": text_at(call, "id"), "content": f"{_TEMPERATURE} degrees"}
     second = await asker.post(_PATH, {**body, "messages": [question, message, result]})
@@ -88,16 +84,26 @@ async def look_at_tools(asker: Asker, name: str, model: DsaModel | None) -> Find
     return warning("tool calls", "the answer does not mention the result that it was given", template)
 
 
-def _wrong_call(call: Any) -> str | None:
+def _no_call(answer: Answer, fix: str) -> Finding:
+    """Why an answer has no call in its place."""
+    if any(mark in _said(answer)[1] for mark in _CALL_MARKS):
+        return problem("tool calls", "the call stands in content, not in tool_calls", fix)
+    cut = f"; the answer was cut at {_TOKENS} tokens" if _is_cut(answer) else ""
+    return warning("tool calls", f"the model called no tool when asked to{cut}", fix)
+
+
+def _wrong_call(call: Any, fix: str) -> Finding | None:
     """What is wrong with a call; None where it names our tool with arguments that are JSON."""
     name = text_at(call, "function", "name")
-    if name != _TOOL["function"]["name"]:  # type: ignore[index]
-        return f"the call names {name or 'no tool'}, not {_TOOL['function']['name']}"  # type: ignore[index]
+    if name != _TOOL_NAME:
+        return problem("tool calls", f"the call names {name or 'no tool'}, not {_TOOL_NAME}", fix)
     try:
         arguments = json.loads(text_at(call, "function", "arguments"))
     except ValueError:
-        return "the arguments of the call are no JSON"
-    return None if isinstance(arguments, dict) and "room" in arguments else "the call lacks the argument `room`"
+        return problem("tool calls", "the arguments of the call are no JSON", fix)
+    if isinstance(arguments, dict) and "room" in arguments:
+        return None
+    return problem("tool calls", "the call lacks the argument `room`", fix)
 
 
 def _said(answer: Answer) -> tuple[str, str]:

@@ -56,10 +56,16 @@ def look_at_gpus(hardware: Hardware, *, needed: bool) -> list[Finding]:
     names = {gpu.name for gpu in hardware.gpus}
     gib = min(gpu.memory_mib for gpu in hardware.gpus) / 1024
     listed = f"{len(hardware.gpus)} × {', '.join(sorted(names))}, {gib:.0f} GiB each"
-    first = str(next(iter(range(len(hardware.gpus)))))
-    same = f"export CUDA_VISIBLE_DEVICES={first}   # then those of one kind"
+    same = "export CUDA_VISIBLE_DEVICES=0   # the numbers of those of one kind: nvidia-smi -L"
     found = [ok("gpu", listed) if len(names) == 1 else warning("gpu", f"different kinds: {listed}", same)]
     return [*found, ok("driver", f"{hardware.driver}, serves CUDA up to {hardware.cuda or 'unknown'}")]
+
+
+def look_at_device(place: Path, command: str) -> Finding:
+    """Accelerators that nvidia-smi does not know: whether their driver is there."""
+    if place.exists():
+        return ok("gpu", f"{place} is there, so the driver is; {command.partition(' ')[0]} shows more")
+    return problem("gpu", f"{place} is missing: no driver, or hidden from this process", command)
 
 
 def look_at_limits(limits: Limits) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dsabench.doctor.ask import Asker, dig, number_at, text_at
+from dsabench.doctor.ask import Answer, Asker, dig, number_at, text_at
 from dsabench.doctor.chat import look_at_thinking, look_at_tools
 from dsabench.doctor.finding import Finding, ok, problem, warning
 from dsabench.runtimes.sglang.models import DsaModel, find_model
@@ -21,10 +21,10 @@ async def look_at_server(asker: Asker) -> list[Finding]:
     trouble = await asker.alive()
     if trouble is not None:
         return [problem("server", trouble, f"curl -i {asker.base_url}/health")]
-    info = await _info(asker)
-    if info is None:
-        line = "it answers /health but neither /server_info nor /get_server_info: no sglang, or it wants an API key"
-        return [problem("server", line, f"curl -i {asker.base_url}/server_info")]
+    answer = await _info(asker)
+    if answer.body is None:
+        return [_no_info(asker, answer)]
+    info = answer.body
     name = text_at(info, "served_model_name") or text_at(info, "model_path") or "default"
     model = find_model(text_at(info, "model_path")) or find_model(name)
     found = [ok("server", f"sglang {text_at(info, 'version') or 'of unknown version'} serves {name}")]
@@ -42,12 +42,20 @@ async def _tools(asker: Asker, name: str, model: DsaModel | None) -> Finding:
     return await look_at_tools(asker, name, model)
 
 
-async def _info(asker: Asker) -> dict[str, Any] | None:
-    for path in ("/server_info", "/get_server_info"):
-        answer = await asker.get(path)
-        if answer.body is not None:
-            return answer.body
-    return None
+async def _info(asker: Asker) -> Answer:
+    """/server_info, by its name of today or of 0.5.9."""
+    answer = await asker.get("/server_info")
+    return await asker.get("/get_server_info") if answer.status == 404 else answer
+
+
+def _no_info(asker: Asker, answer: Answer) -> Finding:
+    if answer.status in {401, 403}:
+        fix = (
+            f"dsabench doctor --base-url {asker.base_url} --api-key-env NAME   # NAME: the variable that holds the key"
+        )
+        return problem("server", f"it wants {'an' if asker.api_key is None else 'another'} API key", fix)
+    line = f"it answers /health but does not say what it runs, so it is no sglang: {answer.error}"
+    return problem("server", line, f"curl -i {asker.base_url}/server_info")
 
 
 async def look_at_template(asker: Asker, name: str) -> Finding:
