@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
 from dsabench.doctor.examine import Complaint, examine
 from dsabench.doctor.finding import Finding
 from dsabench.errors import InputError
-
-sys.path.insert(0, str(Path(__file__).parent))
-from servers import CALL, Character, as_json, http, raw, serving
+from unit.doctor.servers import CALL, Character, as_json, http, raw, serving
 
 
 async def look(character: Character, **options) -> dict[str, Finding]:
