@@ -85,7 +85,10 @@ _EXPERTS = (
 
 _SPECULATION = (
     Knob(
-        "speculative_algorithm", str, "draft method; MTP is EAGLE", ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM")
+        "speculative_algorithm",
+        str,
+        "draft method; MTP is EAGLE; off leaves out all that speaks of speculation",
+        ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "off"),
     ),
     Knob("speculative_num_steps", int, "draft steps before each verification", minimum=1),
     Knob("speculative_eagle_topk", int, "draft tokens kept per step; DSA takes 1", minimum=1),

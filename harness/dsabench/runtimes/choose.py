@@ -12,8 +12,13 @@ from dsabench.runtimes.external import External
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Runtime
 from dsabench.runtimes.reference import Reference
+from dsabench.runtimes.sglang.runtime import Sglang
 
-RUNTIMES: dict[RuntimeKind, Callable[[Launch], Runtime]] = {"reference": Reference, "external": External}
+RUNTIMES: dict[RuntimeKind, Callable[[Launch], Runtime]] = {
+    "reference": Reference,
+    "sglang": Sglang,
+    "external": External,
+}
 
 
 def make_runtime(config: RuntimeConfig) -> Runtime:
@@ -25,5 +30,18 @@ def make_runtime(config: RuntimeConfig) -> Runtime:
     """
     if config.kind not in RUNTIMES:
         raise InputError(f"runtime.kind: {config.kind} is not available (available: {', '.join(RUNTIMES)})")
-    python = None if config.launch.python is None else Path(config.launch.python)
-    return RUNTIMES[config.kind](Launch(python=python, env=config.launch.env, base_url=config.base_url))
+    return RUNTIMES[config.kind](launch_of(config))
+
+
+def launch_of(config: RuntimeConfig) -> Launch:
+    """How and where the config says to start it."""
+    how = config.launch
+    return Launch(
+        python=None if how.python is None else Path(how.python),
+        env=how.env,
+        base_url=config.base_url,
+        command_prefix=how.command_prefix,
+        container=how.container,
+        entry=how.entry,
+        sites=how.sites,
+    )
