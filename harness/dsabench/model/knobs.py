@@ -155,6 +155,8 @@ _MODEL = (
     Knob("tool_call_parser", str, "parser of tool calls", ("deepseekv31", "deepseekv32", "glm45", "glm47", "auto")),
     Knob("reasoning_parser", str, "parser that separates thinking", ("deepseek-v3", "glm45", "auto")),
     Knob("random_seed", int, "seed of random weights and sampling", minimum=0),
+    Knob("sampling_backend", str, "kernels that sample the next token", ("flashinfer", "pytorch", "ascend")),
+    Knob("grammar_backend", str, "library of constrained decoding", ("xgrammar", "outlines", "llguidance", "none")),
 )
 
 _SERVING = (

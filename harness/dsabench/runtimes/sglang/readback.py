@@ -48,11 +48,11 @@ _LOGGED = ("kv_cache_dtype", "prefill_backend", "decode_backend", "chunked_prefi
 
 
 def settings_of(info: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The settings of /server_info, without what is empty, and without counters."""
+    """The settings of /server_info, without what is empty or off, and without counters."""
     return {
         name: value
         for name, value in info.items()
-        if name not in _COUNTERS and value is not None and value not in ([], {}, "")
+        if name not in _COUNTERS and value is not None and value is not False and value not in ([], {}, "")
     }
 
 
