@@ -13,7 +13,7 @@ from pathlib import Path
 from dsabench.runtimes.sglang.accepts import from_table
 from dsabench.runtimes.sglang.versions import parse_version
 
-_SERVER_ARGS = '''
+_SERVER_ARGS = """
 import argparse, json, pathlib
 
 class DeprecatedAction(argparse.Action):
@@ -46,9 +46,9 @@ class ServerArgs:
                 many = {"nargs": "+"} if takes == "values" else {}
                 checked = {"choices": choices} if choices else {"type": typed}
                 parser.add_argument(*names, dest=dest, **checked, **many)
-'''
+"""
 _ENVIRON = "NAMES = {names!r}\n"
-_LAUNCH = r'''
+_LAUNCH = r"""
 import argparse, http.server, json, os, signal, sys, threading, time
 from sglang.srt.server_args import ServerArgs, typed
 
@@ -156,8 +156,8 @@ http.server.ThreadingHTTPServer.daemon_threads = True
 server = http.server.ThreadingHTTPServer((settings.get("host") or "127.0.0.1", settings.get("port") or 30000), Handler)
 threading.Thread(target=boot, daemon=True).start()
 server.serve_forever()
-'''
-_ROUTER = r'''
+"""
+_ROUTER = r"""
 import argparse, http.server, sys, urllib.request
 
 parser = argparse.ArgumentParser()
@@ -187,7 +187,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 http.server.ThreadingHTTPServer((args.host, args.port), Handler).serve_forever()
-'''
+"""
 
 
 def install_server(site: Path, version: str = "0.5.16") -> Path:

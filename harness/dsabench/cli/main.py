@@ -12,7 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from dsabench import __version__
-from dsabench.cli import compare, config, launch, results, sweep
+from dsabench.cli import compare, config, launch, results, slices, sweep
 from dsabench.errors import DsabenchError, InputError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 app.command("sweep")(sweep.sweep)
 app.command("launch")(launch.launch)
+app.command("slice")(slices.slice_model)
 app.command("compare")(compare.compare)
 app.add_typer(results.app, name="results")
 app.add_typer(config.app, name="config")

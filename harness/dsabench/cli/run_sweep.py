@@ -13,8 +13,10 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from dsabench.cli.outlook import identity_for_plan, outlook_of
 from dsabench.cli.progress import make_progress
-from dsabench.cli.show_sweep import print_plan, print_result, result_json
+from dsabench.cli.show_plan import Planned, print_plan
+from dsabench.cli.show_sweep import print_result, result_json
 from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
@@ -98,13 +100,20 @@ def run_sweep(request: Request) -> int:
 
 async def _run(request: Request, config: SweepConfig, journal: Journal, notes: Console) -> int:
     runtime = make_runtime(config.runtime)
-    environment = await collect_environment(await runtime.identity())
+    if request.dry_run:
+        identity, note = await identity_for_plan(runtime, config)
+        if note is not None:
+            notes.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+    else:
+        identity = await runtime.identity()
+    environment = await collect_environment(identity)
     ledger = Ledger(config, environment.fingerprint, journal.read().records)
     round_ = ledger.latest_round + (1 if request.again and ledger.records else 0)
     purse = Purse(config.budget, ledger, round_)
     forecast = make_forecast(purse)
     if request.dry_run:
-        print_plan(Console(), ledger, purse, forecast, as_json=request.as_json)
+        outlook = outlook_of(config, identity)
+        print_plan(Console(), ledger, Planned(purse, forecast, outlook), as_json=request.as_json)
         return 0
     with claim(journal.path.parent):
         # Another sweep may have written between the first reading and the claim.

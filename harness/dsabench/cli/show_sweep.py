@@ -1,4 +1,4 @@
-"""The plan, the result table and the JSON of a sweep."""
+"""The result table and the JSON of a sweep."""
 
 from __future__ import annotations
 
@@ -14,58 +14,16 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from dsabench.cli.figures import show_duration, show_figure, show_percent
+from dsabench.cli.figures import show_figure, show_percent
 from dsabench.config.specs import SweepConfig
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.verdict import Verdict
-from dsabench.search.budget import Purse
-from dsabench.search.forecast import Forecast
-from dsabench.search.ledger import Ledger
 from dsabench.search.loop import Result
-from dsabench.search.plan import Candidate, foresee
+from dsabench.search.plan import Candidate
 
 _STYLE = {"better": "green", "worse": "red", "no difference": "cyan", "inconclusive": "yellow"}
-
-
-def print_plan(console: Console, ledger: Ledger, purse: Purse, forecast: Forecast, *, as_json: bool) -> None:
-    """What a sweep would measure, and how long that would take."""
-    config, cost = ledger.config, forecast.costs()
-    boots, trials = forecast.boots_planned(), forecast.trials_planned()
-    seconds = cost.of(boots, trials)
-    ahead = foresee(ledger, purse.round, forecast.search_boots())
-    if as_json:
-        plan = {
-            "study": config.name,
-            "boots": boots,
-            "trials": trials,
-            "estimated_s": round(seconds, 1),
-            "estimate_from": "records" if cost.measured else "assumptions",
-            "workloads": [workload.name for workload in config.workloads],
-            "settings": [{"label": label, "knobs": dict(spec.knobs)} for label, spec in ahead],
-        }
-        print(json.dumps(plan))
-        return
-    title = f"{config.name}: {forecast.settings} settings × {len(config.workloads)} workloads"
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
-    )
-    for column in ("boot", "phase", "setting"):
-        table.add_column(column, justify="right" if column == "boot" else "left", overflow="fold")
-    for number, (label, _) in enumerate(ahead, start=1):
-        table.add_row(str(number), "search", escape(label))
-    unseen = forecast.search_boots() - len(ahead)
-    if unseen > 0:
-        table.add_row(f"+{unseen}", "search", f"chosen by {config.proposer.kind} from the results so far")
-    if forecast.confirm_boots():
-        table.add_row(f"+{forecast.confirm_boots()}", "confirm", "default and best in turns")
-    console.print(table)
-    basis = "from this study's records" if cost.measured else "assumed: nothing is measured yet"
-    per = f"{cost.boot_s:.1f} s a boot, {cost.trial_s:.1f} s a trial, {basis}"
-    console.print(f"{boots} boots, {trials} trials, about {show_duration(seconds)} ({per})", highlight=False)
-    if forecast.boots_done():
-        console.print(f"{forecast.boots_done()} boots of these are recorded already", highlight=False)
 
 
 def print_result(console: Console, config: SweepConfig, journal: Path, result: Result, plot: Path | None) -> None:

@@ -78,4 +78,3 @@ def _pass_of(workload: Workload, number: int) -> Workload:
         count = min(count, 2 * workload.max_concurrency)
     changes = {"seed": workload.seed + 1_000_003 * (number + 1), "num_prompts": count, "warmup_requests": 0}
     return workload.model_copy(update=changes)
-

@@ -88,6 +88,8 @@ async def _wait(read: Callable[[], Reading | None], before: Reading, wait_s: flo
             return None
         if clock() > deadline:
             return TrialFault(
-                "not_gone", f"GPU {index} holds {most:,} MiB more than before the boot, {wait_s:.0f} s after", stage="stop"
+                "not_gone",
+                f"GPU {index} holds {most:,} MiB more than before the boot, {wait_s:.0f} s after",
+                stage="stop",
             )
         await asyncio.sleep(_TURN_S)

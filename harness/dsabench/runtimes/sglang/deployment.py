@@ -66,7 +66,9 @@ class Part:
 def part_name(process: commands.Process) -> str:
     """A name for files, telling the processes of a deployment apart."""
     node = f"-node{process.node_rank}" if process.node_rank else ""
-    return process.role if process.role in {"server", ROUTER} and not node else f"{process.role}-{process.instance}{node}"
+    return (
+        process.role if process.role in {"server", ROUTER} and not node else f"{process.role}-{process.instance}{node}"
+    )
 
 
 @dataclass(slots=True)
@@ -186,9 +188,7 @@ def topology_nodes(spec: RuntimeSpec, process: commands.Process) -> int:
     return roles[process.role]  # type: ignore[index]
 
 
-async def _start(
-    stack: AsyncExitStack, what: commands.Process, berth: Berth, nodes: int, place: Place
-) -> Part:
+async def _start(stack: AsyncExitStack, what: commands.Process, berth: Berth, nodes: int, place: Place) -> Part:
     name = part_name(what)
     try:
         place.folder.mkdir(parents=True, exist_ok=True)

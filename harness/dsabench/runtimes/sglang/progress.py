@@ -13,13 +13,19 @@ _STEPS: tuple[tuple[re.Pattern[str], Words], ...] = (
         re.compile(r"Capturing batches \(?(?:bs=(\d+))?[^|]*\|[^|]*\|\s*(\d+)/(\d+)"),
         lambda m: f"capturing CUDA graphs {m[2]} of {m[3]}",
     ),
-    (re.compile(r"Capture (.*?)\s*(?:cuda )?graph end.*?([\d.]+) s", re.IGNORECASE), lambda m: f"graphs after {m[2]} s"),
+    (
+        re.compile(r"Capture (.*?)\s*(?:cuda )?graph end.*?([\d.]+) s", re.IGNORECASE),
+        lambda m: f"graphs after {m[2]} s",
+    ),
     (re.compile(r"Capture (.*?)\s*(?:cuda )?graph begin", re.IGNORECASE), lambda _: "capturing CUDA graphs"),
     (
         re.compile(r"(?:DeepGEMM warmup|DeepGEMM.*?)[^|]*\|[^|]*\|\s*(\d+)/(\d+)"),
         lambda m: f"compiling DeepGEMM kernels {m[1]} of {m[2]}",
     ),
-    (re.compile(r"DeepGEMM JIT|Compiling|JIT compil|Loading JIT|\bninja\b", re.IGNORECASE), lambda _: "compiling kernels (JIT)"),
+    (
+        re.compile(r"DeepGEMM JIT|Compiling|JIT compil|Loading JIT|\bninja\b", re.IGNORECASE),
+        lambda _: "compiling kernels (JIT)",
+    ),
     (
         re.compile(r"KV [Cc]ache (?:is )?allocated\..*?#tokens: (\d+).*?KV size: ([\d.]+) GB"),
         lambda m: f"KV cache allocated: {int(m[1]):,} tokens, {m[2]} GB",

@@ -163,4 +163,3 @@ def _plain(value: Mapping[str, object]) -> dict[str, JsonValue]:
         return _JSON.validate_python(json.loads(json.dumps(kept)))
     except (TypeError, ValueError, ValidationError):
         return {}
-
