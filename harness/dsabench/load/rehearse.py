@@ -18,6 +18,8 @@ from dsabench.model.workload import Workload
 
 SETTLED_WITHIN = 0.05
 """A pass within this share of the fastest pass before it is taken for settled."""
+SLACK_S = 0.05
+"""So is one within this many seconds: a pass of milliseconds is all noise."""
 FEWEST_PASSES = 2
 MOST_PASSES = 6
 MOST_S = 180.0
@@ -35,11 +37,8 @@ class Rehearsal:
         """Whether the last pass took no longer than the others had come down to."""
         if len(self.passes_s) < FEWEST_PASSES:
             return False
-        return self.passes_s[-1] <= (1 + SETTLED_WITHIN) * min(self.passes_s[:-1]) and not self._still_falling
-
-    @property
-    def _still_falling(self) -> bool:
-        return self.passes_s[-1] < (1 - SETTLED_WITHIN) * min(self.passes_s[:-1])
+        fastest_s = min(self.passes_s[:-1])
+        return abs(self.passes_s[-1] - fastest_s) <= max(SETTLED_WITHIN * fastest_s, SLACK_S)
 
     @property
     def warning(self) -> str | None:
