@@ -53,14 +53,25 @@ async def warm_up(target: Target, workload: Workload) -> None:
 
     """
     prompts = (await asyncio.to_thread(draw_prompts, target, workload)).warm_up
-    if not prompts:
-        return
+    if prompts:
+        await send_all(target, workload, prompts)
+
+
+async def send_all(target: Target, workload: Workload, prompts: Sequence[Prompt]) -> float:
+    """Send prompts outside the measurement, `max_concurrency` at a time; returns the seconds it took.
+
+    Raises:
+        TrialFault: stage warmup: one of them failed.
+
+    """
     async with Transport(target.url, workload.request_timeout_s) as transport:
         start_s = perf_counter()
         deliveries = await closed_loop(
             _poster(transport, target, prompts), len(prompts), workload.max_concurrency or len(prompts)
         )
+        took_s = perf_counter() - start_s
     _check(_samples(target, prompts, deliveries, start_s), stage="warmup", failed_share_max=0.0)
+    return took_s
 
 
 async def generate(target: Target, workload: Workload, *, on_progress: Callable[[int, int], None]) -> Run:
