@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dsabench.config.specs import RuntimeConfig
-from dsabench.errors import InputError
 from dsabench.model.refusal import Refuse, refuse_nothing
 from dsabench.model.runtime import RuntimeIdentity, RuntimeKind
 from dsabench.runtimes.external import External
@@ -26,14 +25,7 @@ RUNTIMES: dict[RuntimeKind, Callable[[Launch], Runtime]] = {
 
 
 def make_runtime(config: RuntimeConfig) -> Runtime:
-    """The runtime of that kind, started (or found) as the config says.
-
-    Raises:
-        InputError: there is none of that kind.
-
-    """
-    if config.kind not in RUNTIMES:
-        raise InputError(f"runtime.kind: {config.kind} is not available (available: {', '.join(RUNTIMES)})")
+    """The runtime of that kind, started (or found) as the config says."""
     return RUNTIMES[config.kind](launch_of(config))
 
 
