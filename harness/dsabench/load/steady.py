@@ -52,12 +52,14 @@ def steady_window(samples: Sequence[RequestSample], workload: Workload) -> Windo
     """The window, or why there is none. Failed requests were in flight too; those inside it do not count as requests."""
     if len(samples) < REQUESTS_MIN:
         return Unsteady(f"{len(samples)} requests are too few; it takes {REQUESTS_MIN} inside the window")
+    if workload.request_rate is not None and workload.arrivals == "ramp":
+        return Unsteady("a ramp changes its rate all along")
     sent_s, done_s = (
         np.array(column, np.float64)
         for column in ([sample.sent_s for sample in samples], [sample.done_s for sample in samples])
     )
     start_s = float(done_s.min())
-    slots = workload.max_concurrency if workload.request_rate is None else None
+    slots = workload.max_concurrency if _is_closed(workload) else None
     if slots is not None:
         full_s = _reaches(sent_s, done_s, slots)
         if full_s is None:
@@ -96,6 +98,11 @@ def _unsteady(
             f"the requests in flight went from {halves[0]:.3g} to {halves[1]:.3g}, averaged over its halves"
         )
     return None
+
+
+def _is_closed(workload: Workload) -> bool:
+    """Whether a request is sent as soon as another ends; a trace brings its own times."""
+    return workload.request_rate is None and workload.dataset != "mooncake"
 
 
 def _reaches(sent_s: Times, done_s: Times, slots: int) -> float | None:

@@ -55,9 +55,15 @@ def test_an_open_loop_is_steady_between_first_end_and_last_arrival() -> None:
     assert window == pytest.approx(Window(1.0, 5.9))
 
 
+def test_a_trace_brings_its_own_times_so_slots_need_not_be_full() -> None:
+    trace = make_workload(dataset="mooncake", input_len=None, output_len=None, max_concurrency=1000)
+    assert isinstance(steady_window([sample(i, i * 0.1, 1.0) for i in range(60)], trace), Window)
+
+
 @pytest.mark.parametrize(
     ("samples", "workload", "reason"),
     [
+        (closed_loop(4, 10), make_workload(request_rate=1.0, arrivals="ramp", ramp_to=9.0), "a ramp changes its rate"),
         (closed_loop(4, 2), FOUR, "8 requests are too few"),
         (closed_loop(4, 3), FOUR, "7 requests were sent between ramp-up and drain"),
         (closed_loop(4, 20), make_workload(max_concurrency=5), "there were never 5 requests in flight"),
