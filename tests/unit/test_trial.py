@@ -29,8 +29,25 @@ class Restarting:
 
     def __init__(self, breaking: range) -> None:
         self.breaking, self.generated = breaking, 0
+        self.open: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.open.add(task)
+        try:
+            await self.answer(reader, writer)
+        finally:
+            writer.close()
+            self.open.discard(task)
+
+    async def close(self) -> None:
+        for task in self.open:
+            task.cancel()
+        await asyncio.gather(*self.open, return_exceptions=True)
+        await asyncio.sleep(0)  # transports close in the turn after
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -61,6 +78,7 @@ async def measure(folder: Path, breaking: range) -> Record:
         workload = make_workload(num_prompts=30, max_concurrency=2)
         trial = Trial(runtime=RuntimeSpec(kind="external", model="m", base_url=url), workload=workload)
         [record] = await run_boot(bench, [Errand(trial, 0, "search")])
+        await served.close()
         return record
 
 
