@@ -1,6 +1,6 @@
 """The steady state of a run: after ramp-up, before drain, at the concurrency that was asked for.
 
-- **Start**: the first request ended (until then the number in flight only grows), and, in a closed loop, as many
+- **Start**: the first request ended well (until then the number in flight only grows), and, in a closed loop, as many
   requests as were asked for had been in flight at once.
 - **End**: the last request was sent; from then on the number in flight only falls.
 
@@ -13,9 +13,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dsabench.model.sample import RequestSample, Times
 from dsabench.model.workload import Workload
+
+Flags = npt.NDArray[np.bool_]
 
 REQUESTS_MIN = 10
 """Fewest completed requests sent inside the window; as many as a median takes."""
@@ -37,7 +40,7 @@ class Window(NamedTuple):
         """Its length."""
         return self.end_s - self.start_s
 
-    def holds(self, at_s: Times) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    def holds(self, at_s: Times) -> Flags:
         """Which of these moments lie inside: start excluded, end included."""
         return (at_s > self.start_s) & (at_s <= self.end_s)
 
@@ -58,7 +61,10 @@ def steady_window(samples: Sequence[RequestSample], workload: Workload) -> Windo
         np.array(column, np.float64)
         for column in ([sample.sent_s for sample in samples], [sample.done_s for sample in samples])
     )
-    start_s = float(done_s.min())
+    completed = np.array([sample.error is None for sample in samples])
+    if not completed.any():
+        return Unsteady("no request ended well")
+    start_s = float(done_s[completed].min())
     slots = workload.max_concurrency if _is_closed(workload) else None
     if slots is not None:
         full_s = _reaches(sent_s, done_s, slots)
@@ -68,7 +74,7 @@ def steady_window(samples: Sequence[RequestSample], workload: Workload) -> Windo
     window = Window(start_s, float(sent_s.max()))
     if window.duration_s <= 0.0:
         return Unsteady("the last request was sent before the first one ended: ramp-up went over into drain")
-    return _unsteady(window, sent_s, done_s, samples, slots) or window
+    return _unsteady(window, sent_s, done_s, completed, slots) or window
 
 
 def in_flight(window: Window, sent_s: Times, done_s: Times) -> float:
@@ -77,10 +83,7 @@ def in_flight(window: Window, sent_s: Times, done_s: Times) -> float:
     return float(np.maximum(inside_s, 0.0).sum() / window.duration_s)
 
 
-def _unsteady(
-    window: Window, sent_s: Times, done_s: Times, samples: Sequence[RequestSample], slots: int | None
-) -> Unsteady | None:
-    completed = np.array([sample.error is None for sample in samples])
+def _unsteady(window: Window, sent_s: Times, done_s: Times, completed: Flags, slots: int | None) -> Unsteady | None:
     inside = window.holds(sent_s) & completed
     if (n := int(inside.sum())) < REQUESTS_MIN:
         return Unsteady(f"{n} requests were sent between ramp-up and drain; it takes {REQUESTS_MIN}")

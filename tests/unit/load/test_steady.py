@@ -8,6 +8,7 @@ import pytest
 from dsabench.load.figures import accept_lengths, steady_figures
 from dsabench.load.steady import Unsteady, Window, steady_window
 from dsabench.load.summarise import summarise
+from dsabench.model.sample import NO_FRAMES
 from factories import make_workload
 from unit.load.made import closed_loop, run_of, sample
 
@@ -53,6 +54,13 @@ def test_an_open_loop_is_steady_between_first_end_and_last_arrival() -> None:
     samples = [sample(i, i * 0.1, 1.0) for i in range(60)]
     window = steady_window(samples, make_workload(max_concurrency=None, request_rate=10.0))
     assert window == pytest.approx(Window(1.0, 5.9))
+
+
+def test_a_request_that_failed_at_once_begins_nothing() -> None:
+    early = sample(40, 0.0, 0.01, error="connect: refused", frames=NO_FRAMES)
+    assert steady_window([*closed_loop(4, 10), early], FOUR) == pytest.approx(Window(1.0, 9.75))
+    lost = [sample(i, i * 0.1, error="reset: gone", frames=NO_FRAMES) for i in range(20)]
+    assert steady_window(lost, FOUR) == Unsteady("no request ended well")
 
 
 def test_a_trace_brings_its_own_times_so_slots_need_not_be_full() -> None:
