@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import perf_counter_ns
 
+import numpy as np
+
 from dsabench.errors import TrialFault
 from dsabench.load.client.address import Address
 from dsabench.load.client.log import Progress
@@ -20,6 +22,7 @@ from dsabench.load.client.share import Schedule, Share, own_tickets
 from dsabench.load.client.spool import unnamed_file
 from dsabench.load.client.worker import Done, Stopper, run_worker
 from dsabench.load.client.workers import wanted_workers
+from dsabench.load.health import ClientHealth, health_of
 from dsabench.load.plan import Plan
 from dsabench.load.recording import Recording, Reel, merged
 
@@ -35,6 +38,13 @@ class Driven:
     recording: Recording
     vitals: tuple[Vitals, ...]
     """One per worker."""
+
+    def health(self) -> ClientHealth:
+        """What the client says of itself."""
+        recording = self.recording
+        request_s = float(np.median(recording.done_s - recording.sent_s)) if len(recording) else 0.0
+        reads = [reel.read_count() for reel in recording.reels]
+        return health_of(self.vitals, reads, recording.late_s, request_s)
 
 
 async def drive(plan: Plan, *, on_progress: OnProgress = lambda _done, _all: None) -> Driven:

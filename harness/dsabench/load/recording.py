@@ -28,6 +28,10 @@ class Reel:
     data: IO[bytes]
     index: IO[bytes]
 
+    def read_count(self) -> int:
+        """Reads in it."""
+        return os.fstat(self.index.fileno()).st_size // INDEX.itemsize
+
     def blocks(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """Parts of the index in order of arrival, each with the place of its first byte in the data."""
         offset, at = 0, 0

@@ -75,6 +75,11 @@ class Dispatcher:
             connection.index = None
             connection.close()
 
+    @property
+    def running(self) -> int:
+        """Requests whose answer has not ended."""
+        return len(self._place)
+
     # sessions
 
     def _begin_session(self, free_ns: int) -> bool:

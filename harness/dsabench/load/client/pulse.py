@@ -40,8 +40,8 @@ class Vitals:
     """Looks at a busy connection's socket."""
     backlog_hits: int
     """Of these, how many found bytes that had not been read yet."""
-    reads: int = 0
-    connections: int = 0
+    busy_connections: float = 0.0
+    """Mean over the ticks."""
 
 
 class Pulse:
@@ -51,7 +51,7 @@ class Pulse:
         self._dispatcher, self._timeouts = dispatcher, timeouts
         self._loop = asyncio.get_running_loop()
         self._lags_s = array("d")
-        self._samples = self._hits = self._ticks = 0
+        self._samples = self._hits = self._ticks = self._busy = 0
         self._gc_started_s = self._gc_s = self._gc_max_s = 0.0
         self._gc_pauses = 0
         limits = [s for s in (timeouts.first_byte_s, timeouts.stall_s, timeouts.total_s) if s is not None]
@@ -80,7 +80,7 @@ class Pulse:
             gc_max_s=self._gc_max_s,
             backlog_samples=self._samples,
             backlog_hits=self._hits,
-            connections=len(self._dispatcher.connections),
+            busy_connections=self._busy / max(self._ticks, 1),
         )
 
     def _tick(self) -> None:
@@ -90,6 +90,7 @@ class Pulse:
             self._due_s += TICK_S
         self._look_at_sockets()
         self._ticks += 1
+        self._busy += self._dispatcher.running
         if self._every and self._ticks % self._every == 0:
             self._end_overdue()
         self._timer = self._loop.call_later(max(self._due_s - perf_counter(), 0.001), self._tick)
