@@ -19,6 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from bench_wheel import import_serving, parse
+
 from unit.cli.bench_server import BenchServerThread
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bench_serving"
