@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from dsabench.errors import TrialFault
 from dsabench.load.answers import replies
@@ -17,9 +18,11 @@ from dsabench.load.readers import Reply
 from dsabench.load.plan import ClosedLoop, OpenLoop, Pacing, Plan, Timeouts
 from dsabench.load.recording import Recording
 from dsabench.load.target import Target
-from dsabench.model.outcome import FaultKind, Stage
 from dsabench.model.sample import Prompt, RequestSample
-from dsabench.model.workload import Workload
+
+if TYPE_CHECKING:  # a load test from the command line has no workload, and pydantic costs 100 ms
+    from dsabench.model.outcome import FaultKind, Stage
+    from dsabench.model.workload import Workload
 
 FAILED_SHARE_MAX = 0.1
 """Beyond one failed request in ten the others are no sample of the load that was asked: the fastest survive."""
@@ -69,7 +72,9 @@ async def generate(target: Target, workload: Workload, *, on_progress: Callable[
 
     """
     prompts, _, arrivals_s = await asyncio.to_thread(draw_prompts, target, workload)
-    driven = await drive(_plan(target, workload, prompts, _pacing(workload, arrivals_s.tolist())), on_progress=on_progress)
+    driven = await drive(
+        _plan(target, workload, prompts, _pacing(workload, arrivals_s.tolist())), on_progress=on_progress
+    )
     recording = driven.recording
     health = driven.health()
     samples = await asyncio.to_thread(_samples, target, prompts, recording)
@@ -97,13 +102,15 @@ def _samples(target: Target, prompts: Sequence[Prompt], recording: Recording) ->
     """Read the answers, and let the recording go."""
     try:
         return tuple(
-            _sample(index, prompts[index], reply, recording) for index, reply in enumerate(replies(recording, target.endpoint))
+            sample_of(index, prompts[index], reply, recording)
+            for index, reply in enumerate(replies(recording, target.endpoint))
         )
     finally:
         recording.close()
 
 
-def _sample(index: int, prompt: Prompt, reply: Reply, recording: Recording) -> RequestSample:
+def sample_of(index: int, prompt: Prompt, reply: Reply, recording: Recording) -> RequestSample:
+    """What was seen of one request: the recording's times, the reply's frames."""
     error = recording.error(index)
     # The server's own words say more than the broken connection that followed them.
     told = reply.error is not None and reply.error.startswith(("server:", "abort:"))
