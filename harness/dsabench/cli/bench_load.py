@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dsabench.load.answers import replies
+from dsabench.load.answers import replies, sample_of
 from dsabench.load.arrivals.protocol import Times
 from dsabench.load.drive import drive
-from dsabench.load.generate import sample_of
 from dsabench.load.plan import ClosedLoop, OpenLoop, Plan, Timeouts
 from dsabench.load.readers.reply import Spoken
 from dsabench.load.target import EndpointName

@@ -21,7 +21,8 @@ from dsabench.load.bench_serving.measure import report_run
 from dsabench.load.bench_serving.record import ClientCost, append_record, record_of
 from dsabench.load.bench_serving.report import Report
 from dsabench.load.bench_serving.server import BenchServer
-from dsabench.load.datasets.exact import Dice, draw_exact
+from dsabench.load.datasets.exact.dice import Dice
+from dsabench.load.datasets.exact.draw import draw_exact
 from dsabench.load.datasets.selection import Selection
 from dsabench.load.tokenizers import IdsOnly, Tokenizer
 from dsabench.model.sample import Prompt

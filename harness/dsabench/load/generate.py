@@ -10,11 +10,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dsabench.errors import TrialFault
-from dsabench.load.answers import replies
-from dsabench.load.datasets import draw_prompts
+from dsabench.load.answers import replies, sample_of
+from dsabench.load.datasets.prompts import draw_prompts
 from dsabench.load.drive import drive
 from dsabench.load.health import ClientHealth
-from dsabench.load.readers import Reply
 from dsabench.load.plan import ClosedLoop, OpenLoop, Pacing, Plan, Timeouts
 from dsabench.load.recording import Recording
 from dsabench.load.target import Target
@@ -107,30 +106,6 @@ def _samples(target: Target, prompts: Sequence[Prompt], recording: Recording) ->
         )
     finally:
         recording.close()
-
-
-def sample_of(index: int, prompt: Prompt, reply: Reply, recording: Recording) -> RequestSample:
-    """What was seen of one request: the recording's times, the reply's frames."""
-    error = recording.error(index)
-    # The server's own words say more than the broken connection that followed them.
-    told = reply.error is not None and reply.error.startswith(("server:", "abort:"))
-    http = error is not None and error.startswith("http ")
-    return RequestSample(
-        index=index,
-        scheduled_s=float(recording.scheduled_s[index]),
-        sent_s=float(recording.sent_s[index]),
-        done_s=float(recording.done_s[index]),
-        input_len=prompt.input_len,
-        output_len_asked=prompt.output_len,
-        frames=reply.frames,
-        input_tokens=reply.input_tokens,
-        cached_tokens=reply.cached_tokens,
-        accept_length=reply.accept_length,
-        dp_rank=reply.dp_rank,
-        finish_reason=reply.finish_reason,
-        count_source=reply.count_source,
-        error=reply.error if (told and not http) or error is None else error,
-    )
 
 
 def _check(samples: Sequence[RequestSample], *, stage: Stage, failed_share_max: float) -> None:

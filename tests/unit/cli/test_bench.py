@@ -148,7 +148,7 @@ def test_a_finite_rate_waits_for_the_last_gap(tmp_path: Path) -> None:
         record = bench(server, f"{SHORT} --num-prompts 4 --request-rate 20 --seed 1", tmp_path / "o")
     assert record["request_rate"] == 20.0
     from dsabench.load.arrivals.exact import draw_departures
-    from dsabench.load.datasets.exact import Dice
+    from dsabench.load.datasets.exact.dice import Dice
 
     dice = Dice.of(1)
     for longest in (8, 9):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dsabench.errors import InputError
-from dsabench.load.datasets import Lengths, RandomIds, ShareGpt, draw_lengths, draw_prompts
+from dsabench.load.datasets.prompts import Lengths, RandomIds, ShareGpt, draw_lengths, draw_prompts
 from dsabench.load.target import Target
 from dsabench.model.workload import Workload
 

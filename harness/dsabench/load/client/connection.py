@@ -32,8 +32,21 @@ class Connection(asyncio.BufferedProtocol):
     """States: idle (`index` is None) or busy with one request."""
 
     __slots__ = (
-        "index", "last_ns", "sent_ns", "status", "usable",
-        "_complete", "_feed", "_framed", "_key", "_owner", "_parser", "_sock_fd", "_spool", "_transport", "_used",
+        "_complete",
+        "_feed",
+        "_framed",
+        "_key",
+        "_owner",
+        "_parser",
+        "_sock_fd",
+        "_spool",
+        "_transport",
+        "_used",
+        "index",
+        "last_ns",
+        "sent_ns",
+        "status",
+        "usable",
     )  # fmt: skip
 
     def __init__(self, owner: Owner, spool: Spool) -> None:
@@ -101,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         if transport.get_extra_info("sslcontext") is None:
             self._sock_fd = transport.get_extra_info("socket").fileno()
         self.last_ns, self.usable = perf_counter_ns(), True

@@ -23,7 +23,7 @@ _INDEX_WORDS = 1 << 17
 class Spool:
     """Mutable on purpose: the one place that the hot path writes to."""
 
-    __slots__ = ("end", "fault", "high", "index", "note", "on_fault", "view", "_data_fd", "_index_fd")
+    __slots__ = ("_data_fd", "_index_fd", "end", "fault", "high", "index", "note", "on_fault", "view")
 
     def __init__(self, data_fd: int, index_fd: int, on_fault: Callable[[OSError], None]) -> None:
         self._data_fd, self._index_fd = data_fd, index_fd
