@@ -213,8 +213,8 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError("--dataset-name mooncake: only with --backend sglang")
     if args.dataset_name == "openai" and not args.backend.endswith("-chat"):
         raise InputError("--dataset-name openai: only with a chat backend, e.g. --backend sglang-oai-chat")
-    if args.draw == "own" and args.dataset_name != "random-ids":
-        raise InputError("--draw own: only for --dataset-name random-ids")
+    if args.draw == "own" and not (args.dataset_name == "random-ids" and args.tokenize_prompt):
+        raise InputError("--draw own: only for --dataset-name random-ids with --tokenize-prompt")
     if args.arrivals == "constant" and args.burstiness != 1.0:
         raise InputError("--burstiness: not with --arrivals constant")
 

@@ -143,6 +143,24 @@ def test_json_prints_the_line_and_nothing_else(tmp_path: Path, capsys: pytest.Ca
     assert "requests" not in err
 
 
+def test_prompts_of_our_own_share_no_head(tmp_path: Path) -> None:
+    with BenchServerThread() as server:
+        record = bench(server, f"{SHORT} --num-prompts 30 --draw own --warmup-requests 0", tmp_path / "o")
+        heads = {body["input_ids"][0] for body in server.bodies}
+    assert (record["completed"], len(heads)) == (30, 30)
+
+
+def test_keys_are_sent_and_never_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-7")
+    with BenchServerThread() as server:
+        bench(server, f"{SHORT} --num-prompts 3 --output-details --header X-Team=secret-8", tmp_path / "o")
+        assert {(sent["Authorization"], sent["X-Team"]) for sent in server.headers} == {("Bearer secret-7", "secret-8")}
+    shown = "".join(capsys.readouterr()) + (tmp_path / "o").read_text()
+    assert "secret" not in shown
+
+
 def test_a_finite_rate_waits_for_the_last_gap(tmp_path: Path) -> None:
     with BenchServerThread(gap_s=0.0) as server:
         record = bench(server, f"{SHORT} --num-prompts 4 --request-rate 20 --seed 1", tmp_path / "o")
