@@ -6,12 +6,16 @@ from collections.abc import Iterator
 
 from dsabench.load.readers import READERS, Reply
 from dsabench.load.recording import Recording
+from dsabench.load.streams import read_streams
 from dsabench.load.target import EndpointName
 from dsabench.model.sample import Prompt, RequestSample
 
 
 def replies(recording: Recording, endpoint: EndpointName, *, keep_text: bool = False) -> Iterator[Reply]:
     """Every request's reply in order, times in seconds after the start."""
+    if endpoint == "generate" and not keep_text:
+        yield from read_streams(recording)
+        return
     read = READERS[endpoint]
     for index in range(len(recording)):
         yield read(recording.reads(index), 0.0, keep_text=keep_text)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsabench.load.client.log import RequestLog
+from dsabench.load.recognise import Recogniser
 from dsabench.load.response import Response, decode
 
 Seconds = npt.NDArray[np.float64]
@@ -54,6 +55,8 @@ class Reads:
     length: npt.NDArray[np.int32]
     reel: npt.NDArray[np.int16]
     """Per request."""
+    counts: npt.NDArray[np.int32] | None
+    """What `Recogniser` found in each read, where it was asked."""
     starts: npt.NDArray[np.int64]
     """Place of each request's first read, and one more: the end of the last."""
 
@@ -93,10 +96,10 @@ class Recording:
     def __len__(self) -> int:
         return len(self.sent_s)
 
-    def sorted_reads(self) -> Reads:
-        """All reads by request; made on the first call."""
-        if not self._reads:
-            self._reads.append(_sorted(self.reels, len(self), self.start_ns))
+    def sorted_reads(self, *, recognise: bool = False) -> Reads:
+        """All reads by request; made on the first call, and again when `counts` are wanted and not there."""
+        if not self._reads or (recognise and self._reads[0].counts is None):
+            self._reads[:] = [_sorted(self.reels, len(self), self.start_ns, Recogniser() if recognise else None)]
         return self._reads[0]
 
     def raw(self, index: int) -> list[tuple[float, bytes]]:
@@ -154,7 +157,7 @@ def merged(
     return Recording(started_at, start_ns, *since, column("late_ns") / 1e9, status, errors, tuple(reels))
 
 
-def _sorted(reels: Sequence[Reel], count: int, start_ns: int) -> Reads:
+def _sorted(reels: Sequence[Reel], count: int, start_ns: int, recogniser: Recogniser | None) -> Reads:
     """Counting sort by request, a block of the index at a time, so that memory holds the result and one block."""
     counts, reel_of = np.zeros(count + 1, np.int64), np.zeros(count, np.int16)
     for number, reel in enumerate(reels):
@@ -164,7 +167,8 @@ def _sorted(reels: Sequence[Reel], count: int, start_ns: int) -> Reads:
             reel_of[here > 0] = number
     starts = np.cumsum(counts)
     total = int(starts[-1])
-    reads = Reads(np.empty(total), np.empty(total, np.int64), np.empty(total, np.int32), reel_of, starts)
+    counted = None if recogniser is None else np.empty(total, np.int32)
+    reads = Reads(np.empty(total), np.empty(total, np.int64), np.empty(total, np.int32), reel_of, counted, starts)
     free = starts[:-1].copy()
     for reel in reels:
         for offset, block in reel.blocks():
@@ -173,6 +177,8 @@ def _sorted(reels: Sequence[Reel], count: int, start_ns: int) -> Reads:
             reads.at_s[places] = (block["at_ns"] - start_ns) / 1e9
             reads.offset[places] = offset + np.cumsum(length) - length
             reads.length[places] = length
+            if recogniser is not None and counted is not None:
+                counted[places] = recogniser.counts(reel.data.fileno(), offset, block["length"])
     return reads
 
 

@@ -21,6 +21,20 @@ class Response:
     error: str | None = None
     """Set where the body could not be decompressed: `garbage: …`."""
 
+    def header(self, name: bytes) -> bytes:
+        """Value of the last header of this name, in lower case; empty if there is none."""
+        return dict(self.headers).get(name, b"").strip().lower()
+
+    @property
+    def coded(self) -> bool:
+        """Whether the body came compressed."""
+        return self.header(b"content-encoding") not in {b"", b"identity"}
+
+    @property
+    def chunked(self) -> bool:
+        """Whether the body came in chunks."""
+        return self.header(b"transfer-encoding") == b"chunked"
+
 
 class _Pieces:
     """httptools' callbacks."""
