@@ -1,7 +1,7 @@
 """Finds, without parsing JSON, the token count in reads that are one whole /generate frame of the usual form.
 
-Such a read is one chunk, `HEX CRLF data: {"text"… "completion_tokens":N … }} LF LF CRLF`, with no other line break in
-it; it gives N. Every other read is odd and gives -1: headers, several frames in one read, cut frames, `[DONE]`. What a
+Such a read is one chunk, `HEX CRLF data: {"text"… "completion_tokens":N … }} LF LF CRLF`, with no other control
+character in it; it gives N. Every other read is odd and gives -1: headers, several frames in one read, cut frames, `[DONE]`. What a
 count is good for is decided in `streams`, which has the exact reader look at the ends of every run of such reads.
 
 All columns of numpy over about a megabyte of recorded bytes at a time: 0.2 µs a read instead of 2.
@@ -22,12 +22,11 @@ Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 ODD = -1
-_BATCH_BYTES = 1 << 20
+_BATCH_BYTES = 1 << 19
 _KEY = b'"completion_tokens":'
 _CANDIDATES = 64
 """Different distances of the key from the end that are tried in one batch; more means that it is no such stream."""
 _SHORTEST = 64
-_PAD = bytes(8)
 
 
 def _word(text: bytes) -> np.uint64:
@@ -45,28 +44,33 @@ class Recogniser:
 
     def __init__(self) -> None:
         self._distances: list[int] = []
+        self._room = bytearray()
 
     def counts(self, data_fd: int, offset: int, lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
         """Of each read, given that they lie one after another from `offset` on: its token count, or `ODD`."""
         found = np.full(len(lengths), ODD, np.int32)
         for first, end, size in _batches(lengths):
-            found[first:end] = self._batch(os.pread(data_fd, size, offset), lengths[first:end])
+            if len(self._room) < size + 8:
+                self._room = bytearray(max(size, _BATCH_BYTES) + 8)
+            with memoryview(self._room) as room:
+                os.preadv(data_fd, [room[:size]], offset)
+            found[first:end] = self._batch(self._room, size, lengths[first:end])
             offset += size
         return found
 
-    def _batch(self, data: bytes, lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
+    def _batch(self, data: bytearray, size: int, lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
         found = np.full(len(lengths), ODD, np.int32)
         ends = np.cumsum(lengths, dtype=np.int64)
-        words = _words(data)
+        words = np.ndarray((size + 1,), np.dtype("<u8"), data, strides=(1,))  # the eight bytes from each place on
         usual = _framed(words, ends - lengths, ends, lengths)
-        usual = _one_line_each(data, usual, ends - lengths, ends)
+        usual = _one_line_each(np.frombuffer(data, np.uint8, size), usual, ends - lengths, ends)
         candidates = np.flatnonzero(usual)
         keys = self._keys(data, words, ends[candidates])
         known = keys >= 0
         found[candidates[known]] = _numbers(words, keys[known] + len(_KEY))
         return found
 
-    def _keys(self, data: bytes, words: Words, ends: Places) -> Places:
+    def _keys(self, data: bytearray, words: Words, ends: Places) -> Places:
         """Place of the last key in each read; -1 where it is not found."""
         keys = np.full(len(ends), -1, np.int64)
         left = np.arange(len(ends))
@@ -113,12 +117,6 @@ def _batches(lengths: npt.NDArray[np.uint32]) -> Iterator[tuple[int, int, int]]:
         first, before = end, int(ends[end - 1])
 
 
-def _words(data: bytes) -> Words:
-    """The eight bytes from every place on, as one little-endian number."""
-    padded = data + _PAD
-    return np.ndarray((len(data) + 1,), np.dtype("<u8"), padded, strides=(1,))
-
-
 def _framed(words: Words, starts: Places, ends: Places, lengths: npt.NDArray[np.uint32]) -> Mask:
     """Which reads are one chunk that holds one event of the usual form, as far as its ends tell."""
     usual: Mask = lengths >= _SHORTEST
@@ -153,23 +151,22 @@ def _heads(lengths: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Words
     return digits, heads
 
 
-def _one_line_each(data: bytes, usual: Mask, starts: Places, ends: Places) -> Mask:
-    """Keep only reads that have no line break but the four of their framing.
+def _one_line_each(data: Bytes, usual: Mask, starts: Places, ends: Places) -> Mask:
+    """Keep only reads with no line break, nor any other control character, but the six of their framing.
 
     JSON has none inside strings, so one look at the whole batch is nearly always enough.
     """
+    controls = data < 32
     odd = np.flatnonzero(~usual)
-    breaks = returns = 0
-    for start, end in zip(starts[odd].tolist(), ends[odd].tolist(), strict=True):
-        breaks += data.count(b"\n", start, end)
-        returns += data.count(b"\r", start, end)
-    kept = int(usual.sum())
-    if data.count(b"\n") - breaks == 4 * kept and data.count(b"\r") - returns == 2 * kept:
+    elsewhere = sum(
+        int(np.count_nonzero(controls[start:end]))
+        for start, end in zip(starts[odd].tolist(), ends[odd].tolist(), strict=True)
+    )
+    if int(np.count_nonzero(controls)) - elsewhere == 6 * int(np.count_nonzero(usual)):
         return usual
     checked = usual.copy()
     for read in np.flatnonzero(usual).tolist():
-        start, end = int(starts[read]), int(ends[read])
-        checked[read] = data.count(b"\n", start, end) == 4 and data.count(b"\r", start, end) == 2
+        checked[read] = int(np.count_nonzero(controls[starts[read] : ends[read]])) == 6
     return checked
 
 

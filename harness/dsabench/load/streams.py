@@ -76,7 +76,7 @@ def _expanded(reads: Reads, runs: Runs, frames: Frames) -> Frames | None:
     parts: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]] = []
     for first, last in runs:
         run_end_s = float(reads.at_s[last])
-        begun, before = frame, total
+        begun = frame
         while frame < len(at_s) and at_s[frame] < run_end_s:
             total += tokens[frame]
             frame += 1
@@ -86,7 +86,10 @@ def _expanded(reads: Reads, runs: Runs, frames: Frames) -> Frames | None:
             return None
         if counts[first] <= before:
             return None
-        parts.append((reads.at_s[first : last + 1], np.diff(counts[first : last + 1], prepend=np.int32(before))))
+        steps = counts[first : last + 1].copy()
+        steps[1:] -= counts[first:last]
+        steps[0] -= before
+        parts.append((reads.at_s[first : last + 1], steps))
         total, frame = int(counts[last]), frame + 1
     parts.append((frames.at_s[frame:], frames.tokens[frame:]))
     return Frames(np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]))
