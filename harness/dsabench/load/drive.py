@@ -16,7 +16,7 @@ import numpy as np
 from dsabench.errors import TrialFault
 from dsabench.load.client.address import Address
 from dsabench.load.client.log import Progress
-from dsabench.load.client.processes import run_processes
+from dsabench.load.client.processes import Job, run_processes
 from dsabench.load.client.pulse import Vitals
 from dsabench.load.client.share import Schedule, Share, own_tickets
 from dsabench.load.client.spool import unnamed_file
@@ -72,7 +72,9 @@ async def drive(plan: Plan, *, on_progress: OnProgress = lambda _done, _all: Non
             )  # fmt: skip
             start_ns, dones = await _run_here(share, reels[0], len(requests), on_progress)
         else:
-            start_ns, dones = await run_processes(address, plan.timeouts, schedule, requests, reels, on_progress)
+            start_ns, dones = await run_processes(
+                Job(address, plan.timeouts, schedule, requests), [reel.files for reel in reels], on_progress
+            )
     except OSError as error:
         _close(reels)
         kind = "disk_full"
@@ -99,7 +101,7 @@ async def _run_here(
 
     def run() -> Done:
         with _no_full_collections():
-            return run_worker(share, (reel.data.fileno(), reel.index.fileno()), ready, progress, stopper)
+            return run_worker(share, reel.files, ready, progress, stopper)
 
     working = asyncio.get_running_loop().run_in_executor(None, run)
     try:

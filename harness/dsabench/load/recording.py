@@ -29,6 +29,11 @@ class Reel:
     data: IO[bytes]
     index: IO[bytes]
 
+    @property
+    def files(self) -> tuple[int, int]:
+        """Descriptors of data and index."""
+        return self.data.fileno(), self.index.fileno()
+
     def read_count(self) -> int:
         """Reads in it."""
         return os.fstat(self.index.fileno()).st_size // INDEX.itemsize
