@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from dsabench.errors import TrialFault
 from dsabench.load.answers import replies, sample_of
+from dsabench.load.arrivals.pacing import pacing_for
 from dsabench.load.datasets.prompts import draw_prompts
 from dsabench.load.drive import drive
 from dsabench.load.health import ClientHealth
-from dsabench.load.plan import ClosedLoop, OpenLoop, Pacing, Plan, Timeouts
+from dsabench.load.plan import ClosedLoop, Pacing, Plan, Timeouts
 from dsabench.load.recording import Recording
 from dsabench.load.target import Target
 from dsabench.model.sample import Prompt, RequestSample
@@ -70,10 +71,9 @@ async def generate(target: Target, workload: Workload, *, on_progress: Callable[
         InputError: see `draw_prompts`.
 
     """
-    prompts, _, arrivals_s = await asyncio.to_thread(draw_prompts, target, workload)
-    driven = await drive(
-        _plan(target, workload, prompts, _pacing(workload, arrivals_s.tolist())), on_progress=on_progress
-    )
+    drawn = await asyncio.to_thread(draw_prompts, target, workload)
+    prompts = drawn.measured
+    driven = await drive(_plan(target, workload, prompts, pacing_for(workload, drawn)), on_progress=on_progress)
     recording = driven.recording
     health = driven.health()
     samples = await asyncio.to_thread(_samples, target, prompts, recording)
@@ -88,13 +88,6 @@ def _plan(
     bodies = [target.body(prompt) for prompt in prompts]
     timeouts = Timeouts(connect_s=workload.request_timeout_s, total_s=workload.request_timeout_s)
     return Plan(target.url, bodies, pacing, timeouts=timeouts, workers=workers)
-
-
-def _pacing(workload: Workload, due_s: Sequence[float]) -> Pacing:
-    follows_trace = workload.dataset == "mooncake"
-    if workload.request_rate is None and workload.max_concurrency is not None and not follows_trace:
-        return ClosedLoop(workload.max_concurrency)
-    return OpenLoop(due_s, workload.max_concurrency)
 
 
 def _samples(target: Target, prompts: Sequence[Prompt], recording: Recording) -> tuple[RequestSample, ...]:

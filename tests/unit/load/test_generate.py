@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from datetime import UTC, datetime
 from typing import Any
 
@@ -209,3 +210,16 @@ async def test_cancelling_leaves_no_connection_open() -> None:
         port = int(server.base_url.rpartition(":")[2])
         mine = [tcp for tcp in psutil.Process().net_connections("tcp") if tcp.raddr and tcp.raddr.port == port]
     assert mine == []
+
+
+async def test_sessions_send_a_turn_after_the_answer_and_a_thought() -> None:
+    run, server = await load(
+        Pace(ttft_s=0.02, gap_s=0.0), num_prompts=9, max_concurrency=2, sessions={"turns": 3, "think_s": 0.1}
+    )
+    for session in range(3):
+        turns = run.samples[3 * session : 3 * session + 3]
+        for before, after in itertools.pairwise(turns):
+            assert after.sent_s - before.done_s == pytest.approx(0.1, abs=0.03)
+            assert after.input_len > before.input_len
+    assert server.most_in_flight <= 2
+    assert [sample.error for sample in run.samples] == [None] * 9

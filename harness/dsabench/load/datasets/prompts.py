@@ -13,6 +13,7 @@ from dsabench.load.arrivals.spacings import Times, arrivals_for
 from dsabench.load.datasets.lengths import draw_lengths
 from dsabench.load.datasets.protocol import Dataset, Lengths
 from dsabench.load.datasets.random_ids import RandomIds
+from dsabench.load.datasets.sessions import RandomSessions, turns_of
 from dsabench.load.datasets.sharegpt import ShareGpt
 from dsabench.load.target import Target
 from dsabench.model.sample import Prompt
@@ -27,7 +28,9 @@ class Prompts(NamedTuple):
     measured: tuple[Prompt, ...]
     warm_up: tuple[Prompt, ...]
     due_s: Times
-    """[measured] seconds after the start, ascending from 0; all 0 for a closed loop."""
+    """[measured], or [sessions]: seconds after the start, ascending from 0; all 0 for a closed loop."""
+    turns: tuple[tuple[int, ...], ...] | None = None
+    """Of each session the places in `measured`; None where every request is on its own."""
 
 
 def draw_prompts(target: Target, workload: Workload) -> Prompts:
@@ -37,6 +40,8 @@ def draw_prompts(target: Target, workload: Workload) -> Prompts:
         InputError: a dataset file is missing or too small, or the target lacks what the dataset needs.
 
     """
+    if workload.sessions is not None:
+        return _draw_sessions(target, workload, workload.sessions.turns)
     if workload.draw is None and workload.dataset in DATASETS:
         return _draw_own(target, workload)
     from dsabench.load.datasets.as_bench_serving import draw_as_bench_serving  # noqa: PLC0415 - it needs these names
@@ -52,6 +57,20 @@ def _draw_own(target: Target, workload: Workload) -> Prompts:
     prompts = DATASETS[workload.dataset](target, workload).draw(lengths, rng)
     due_s = arrivals_for(workload).times_s(count, np.random.default_rng([workload.seed, 1]))
     return Prompts(prompts[:count], prompts[count:], due_s)
+
+
+def _draw_sessions(target: Target, workload: Workload, turns: int) -> Prompts:
+    if workload.dataset != "random-ids" or workload.draw is not None:
+        raise InputError(f"workload {workload.name}: sessions are drawn from dataset random-ids, without draw")
+    if workload.num_prompts % turns:
+        raise InputError(f"workload {workload.name}: {workload.num_prompts} prompts are no sessions of {turns} turns")
+    rng = np.random.default_rng([workload.seed, 0])
+    count = workload.num_prompts
+    dataset = RandomSessions(_random_ids(target, workload).vocab_size, turns)
+    warm_up = -(-workload.warmup_requests // turns) * turns
+    prompts = dataset.draw(draw_lengths(workload, count + warm_up, rng), rng)
+    due_s = arrivals_for(workload).times_s(count // turns, np.random.default_rng([workload.seed, 1]))
+    return Prompts(prompts[:count], prompts[count:][: workload.warmup_requests], due_s, turns_of(count, turns))
 
 
 def _random_ids(target: Target, workload: Workload) -> RandomIds:
