@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsabench.load.arrivals import ARRIVALS, Arrivals, FollowTrace, Immediate
+from dsabench.load.arrivals.spacings import ARRIVALS, Arrivals, FollowTrace, Immediate
 from factories import make_workload
 
 WORKLOAD = make_workload(burstiness=0.3, ramp_to=80.0)

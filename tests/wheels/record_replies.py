@@ -17,9 +17,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dsabench.load.transport import Transport
+
 from dsabench.load.drive import Delivery, closed_loop
 from dsabench.load.target import EndpointName, Target
-from dsabench.load.transport import Transport
 from dsabench.model.sample import Prompt
 
 TARGET = Path(__file__).parents[1] / "golden" / "bench_serving" / "recording.json"

@@ -75,7 +75,6 @@ def selection_for(args: Namespace) -> Selection:
             ordered=args.gsp_ordered,
             zipf_alpha=args.gsp_zipf_alpha,
             fast_prepare=args.gsp_fast_prepare,
-            send_routing_key=args.gsp_send_routing_key,
         ),
         trace=Trace(args.mooncake_workload, args.mooncake_slowdown_factor, args.mooncake_num_rounds),
     )

@@ -39,6 +39,7 @@ _REFUSED = {
     "latencies need a stream": ("--disable-stream",),
     "it is this program that takes its place": ("--rust-client", "--rust-worker-threads"),
     "HTTP only": ("--protocol",),
+    "all requests have the same headers": ("--gsp-send-routing-key",),
     "per-request samples are in --output-details": ("--print-requests",),
     "the record has the peaks": ("--plot-throughput",),
 }  # fmt: skip
@@ -138,7 +139,6 @@ def _add_shared_prefix(parser: argparse.ArgumentParser) -> None:
     add("--gsp-output-len", type=_whole(1), default=256)
     add("--gsp-range-ratio", type=_ratio, default=1.0)
     add("--gsp-fast-prepare", action="store_true", help="do not count the prompts' tokens")
-    add("--gsp-send-routing-key", action="store_true", help="X-SMG-Routing-Key, one per group")
     add("--gsp-num-turns", type=_whole(1), default=1, help="only 1")
     add("--gsp-ordered", action="store_true", help="do not shuffle")
     add("--gsp-group-distribution", choices=("uniform", "zipf"), default="uniform")
@@ -213,8 +213,8 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError("--dataset-name mooncake: only with --backend sglang")
     if args.dataset_name == "openai" and not args.backend.endswith("-chat"):
         raise InputError("--dataset-name openai: only with a chat backend, e.g. --backend sglang-oai-chat")
-    if args.draw == "own" and args.dataset_name != "random-ids":
-        raise InputError("--draw own: only for --dataset-name random-ids")
+    if args.draw == "own" and not (args.dataset_name == "random-ids" and args.tokenize_prompt):
+        raise InputError("--draw own: only for --dataset-name random-ids with --tokenize-prompt")
     if args.arrivals == "constant" and args.burstiness != 1.0:
         raise InputError("--burstiness: not with --arrivals constant")
 

@@ -1,23 +1,20 @@
-"""The one place where `dsabench bench` meets what drives requests: bodies and due times in, samples out."""
+"""The one place where `dsabench bench` meets what drives requests: a plan in, samples out."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
-from time import perf_counter
 
+from dsabench.load.answers import replies, sample_of
 from dsabench.load.arrivals.protocol import Times
-from dsabench.load.drive import Delivery, Post, closed_loop, open_loop
-from dsabench.load.health import watching
-from dsabench.load.readers import READERS
-from dsabench.load.readers.reply import Reply, Spoken
+from dsabench.load.drive import drive
+from dsabench.load.plan import ClosedLoop, OpenLoop, Plan, Timeouts
+from dsabench.load.readers.reply import Spoken
 from dsabench.load.target import EndpointName
-from dsabench.load.transport import Exchange, Transport
 from dsabench.model.sample import Prompt, RequestSample
+
+Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +31,16 @@ class Load:
     timeout_s: float
     workers: int | None
     keep_text: bool
+
+    @property
+    def plan(self) -> Plan:
+        """All at once is a closed loop with a slot for each, as far as there are slots."""
+        timeouts = Timeouts(total_s=self.timeout_s)
+        if self.due_s is None or not self.due_s.any():
+            pacing: ClosedLoop | OpenLoop = ClosedLoop(self.max_concurrency or len(self.bodies))
+        else:
+            pacing = OpenLoop(self.due_s.tolist(), self.max_concurrency)
+        return Plan(self.url, self.bodies, pacing, self.headers, timeouts, self.workers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,55 +59,22 @@ class Seen:
         return sum(len(sample.frames) for sample in self.samples)
 
 
-def measure(load: Load, prompts: Sequence[Prompt], tell: Callable[[int, int], None] | None) -> Seen:
-    """Send everything and read what came back afterwards."""
-    return asyncio.run(_measure(load, prompts, tell))
+def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None) -> Seen:
+    """Send everything, and read what came back afterwards.
+
+    Raises:
+        TrialFault, InputError: see `drive`.
+
+    """
+    driven = asyncio.run(drive(load.plan, on_progress=tell or _silent))
+    recording = driven.recording
+    try:
+        saturated = driven.health().saturated
+        answers = list(replies(recording, load.endpoint, keep_text=load.keep_text))
+        samples = [sample_of(index, prompts[index], reply, recording) for index, reply in enumerate(answers)]
+        return Seen(samples, [reply.spoken for reply in answers], float(recording.done_s.max()), saturated)
+    finally:
+        recording.close()
 
 
-async def _measure(load: Load, prompts: Sequence[Prompt], tell: Callable[[int, int], None] | None) -> Seen:
-    ended = itertools.count(1)
-    async with Transport(load.url, load.timeout_s) as transport:
-
-        async def post(index: int) -> Exchange:
-            exchange = await transport.post(load.bodies[index])
-            if tell is not None:
-                tell(next(ended), len(prompts))
-            return exchange
-
-        gc.collect()
-        gc.freeze()
-        async with watching() as watch:
-            start_s = perf_counter()
-            deliveries = await _drive(load, post, start_s)
-    read = READERS[load.endpoint]
-    replies = [read(one.exchange.reads, start_s, keep_text=load.keep_text) for one in deliveries]
-    samples = [_sample(prompts[one.index], one, reply, start_s) for one, reply in zip(deliveries, replies, strict=True)]
-    request_s = median(sample.done_s - sample.sent_s for sample in samples)
-    health = watch.health([one.late_s for one in deliveries], request_s)
-    duration_s = max(sample.done_s for sample in samples)
-    return Seen(samples, [reply.spoken for reply in replies], duration_s, health.saturated)
-
-
-async def _drive(load: Load, post: Post, start_s: float) -> list[Delivery]:
-    slots = load.max_concurrency or len(load.bodies)
-    if load.due_s is None or not load.due_s.any():
-        return await closed_loop(post, len(load.bodies), slots)
-    return await open_loop(post, (start_s + load.due_s).tolist(), load.max_concurrency)
-
-
-def _sample(prompt: Prompt, delivery: Delivery, reply: Reply, start_s: float) -> RequestSample:
-    exchange = delivery.exchange
-    told = reply.error is not None and reply.error.startswith(("server:", "abort:"))
-    return RequestSample(
-        index=delivery.index,
-        scheduled_s=delivery.scheduled_s - start_s,
-        sent_s=exchange.sent_s - start_s,
-        done_s=exchange.done_s - start_s,
-        input_len=prompt.input_len,
-        output_len_asked=prompt.output_len,
-        frames=reply.frames,
-        input_tokens=reply.input_tokens,
-        cached_tokens=reply.cached_tokens,
-        accept_length=reply.accept_length,
-        error=reply.error if told or exchange.error is None else exchange.error,
-    )
+def _silent(_ended: int, _all: int) -> None: ...

@@ -21,7 +21,8 @@ from dsabench.load.bench_serving.measure import report_run
 from dsabench.load.bench_serving.record import ClientCost, append_record, record_of
 from dsabench.load.bench_serving.report import Report
 from dsabench.load.bench_serving.server import BenchServer
-from dsabench.load.datasets.exact import Dice, draw_exact
+from dsabench.load.datasets.exact.dice import Dice
+from dsabench.load.datasets.exact.draw import draw_exact
 from dsabench.load.datasets.selection import Selection
 from dsabench.load.tokenizers import IdsOnly, Tokenizer
 from dsabench.model.sample import Prompt
@@ -62,7 +63,7 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
 def _draw(args: Namespace, selection: Selection, tokenizer: Tokenizer) -> _Draw:
     """In bench_serving's order: prompts first, then the gaps, of the same generators."""
     dice = Dice.of(args.seed)
-    prompts = draw_exact(selection, tokenizer, dice)
+    prompts = _own_ids(args, tokenizer) if args.draw == "own" else draw_exact(selection, tokenizer, dice)
     warm_up = prompts[0]
     if args.dataset_name == "mooncake":
         from dsabench.load.arrivals.exact import follow_trace
@@ -75,6 +76,21 @@ def _draw(args: Namespace, selection: Selection, tokenizer: Tokenizer) -> _Draw:
         return _Draw(prompts, warm_up, space_evenly(len(prompts), args.request_rate))
     rate = args.request_rate
     return _Draw(prompts, warm_up, draw_departures(len(prompts), rate, dice.legacy, burstiness=args.burstiness))
+
+
+def _own_ids(args: Namespace, tokenizer: Tokenizer) -> list[Prompt]:
+    """Random ids of which no two prompts share the first, so that a prefix cache has nothing to answer with."""
+    import numpy as np
+
+    from dsabench.load.datasets.protocol import Lengths
+    from dsabench.load.datasets.random_ids import RandomIds
+
+    rng = np.random.default_rng([args.seed, 0])
+    lengths = [
+        rng.integers(max(int(longest * args.random_range_ratio), 1), longest + 1, size=args.num_prompts).tolist()
+        for longest in (args.random_input_len, args.random_output_len)
+    ]
+    return list(RandomIds(tokenizer.vocab_size).draw(list(map(Lengths, *lengths)), rng))
 
 
 def _needs_text(args: Namespace, tokenizer: Tokenizer) -> bool:

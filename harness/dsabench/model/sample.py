@@ -30,7 +30,6 @@ class Prompt:
     """Fields of the request's body that the dataset sets (tools, temperature, …)."""
     due_s: float | None = None
     """When a trace sends it, seconds after the first; None leaves it to the arrivals."""
-    routing_key: str | None = None
 
 
 class Frame(NamedTuple):

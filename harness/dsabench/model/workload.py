@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from dsabench.model.value import Value
 
@@ -54,6 +54,14 @@ class Trace(Value):
     """Requests per session, due together."""
 
 
+class Conversations(Value):
+    """Turns that follow one another: each prompt is the one before, an answer and a new question."""
+
+    turns: PositiveInt
+    think_s: NonNegativeFloat = 0.0
+    """Pause between an answer and the next turn."""
+
+
 DatasetName = Literal["random", "random-ids", "sharegpt", "generated-shared-prefix", "mooncake", "custom", "openai"]
 ArrivalsName = Literal["constant", "poisson", "gamma", "ramp"]
 
@@ -100,5 +108,8 @@ class Workload(Value):
     """`sharegpt` and `custom`: leave longer conversations out."""
     shared_prefix: SharedPrefix | None = None
     trace: Trace | None = None
+    sessions: Conversations | None = None
+    """`random-ids`: `num_prompts` requests are conversations of so many turns. `input_len` and `output_len` are then those
+    of one question and one answer, `request_rate` counts conversations that begin, and `max_concurrency` is of them."""
     slo: Slo | None = None
     """What counts as a good request: goodput and attainment are reported where it is given."""

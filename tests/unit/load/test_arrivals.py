@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dsabench.load.arrivals import Constant, Gamma, Immediate, Poisson, Ramp, arrivals_for
 from dsabench.load.arrivals.exact import draw_departures
+from dsabench.load.arrivals.spacings import Constant, Gamma, Immediate, Poisson, Ramp, arrivals_for
 from dsabench.model.workload import Workload
 
 

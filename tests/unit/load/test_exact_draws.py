@@ -14,7 +14,8 @@ import pytest
 from dsabench.cli.bench_choices import selection_for
 from dsabench.cli.bench_flags import parse_flags
 from dsabench.load.arrivals.exact import draw_departures, follow_trace
-from dsabench.load.datasets.exact import Dice, draw_exact
+from dsabench.load.datasets.exact.dice import Dice
+from dsabench.load.datasets.exact.draw import draw_exact
 from dsabench.load.tokenizers import IdsOnly, Tokenizer, load_tokenizer
 from dsabench.model.sample import Prompt
 

@@ -60,3 +60,14 @@ def test_a_template_that_runs_code_or_refuses_is_one_line(tmp_path: Path) -> Non
 def test_a_name_that_is_no_path_is_one_line() -> None:
     with pytest.raises(InputError, match="no such file or folder"):
         load_tokenizer("deepseek-ai/DeepSeek-V3.2")
+
+
+def test_a_model_of_the_hubs_local_cache_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tokenizers")
+    snapshot = tmp_path / "hub" / "models--deepseek-ai--DeepSeek-V3.2" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "tokenizer.json").write_bytes((FOLDER / "tokenizer.json").read_bytes())
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    assert load_tokenizer("deepseek-ai/DeepSeek-V3.2").vocab_size > 256
+    with pytest.raises(InputError, match="nor in the hub's local cache"):
+        load_tokenizer("deepseek-ai/DeepSeek-V3")

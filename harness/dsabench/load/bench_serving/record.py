@@ -21,7 +21,7 @@ class ClientCost:
     cpu_s: float
     """CPU of the process and all its children, from its start until the line is written."""
     startup_cpu_s: float
-    """The part of it until the arguments were read: Python's own start and the imports of the command."""
+    """The part of it until the program was loaded and its arguments read, before the first request to the server."""
     frames: int
     """Frames with new tokens, without those of the warm-up."""
     saturated: bool

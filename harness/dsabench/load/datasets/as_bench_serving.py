@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dsabench.errors import InputError
-from dsabench.load.arrivals import Times, arrivals_for
 from dsabench.load.arrivals.exact import draw_departures, follow_trace
-from dsabench.load.datasets import Prompts
-from dsabench.load.datasets.exact import Dice, draw_exact
+from dsabench.load.arrivals.spacings import Times, arrivals_for
+from dsabench.load.datasets.exact.dice import Dice
+from dsabench.load.datasets.exact.draw import draw_exact
+from dsabench.load.datasets.prompts import Prompts
 from dsabench.load.datasets.selection import Selection, SharedPrefix, Trace
 from dsabench.load.target import Target
 from dsabench.load.tokenizers import Bytewise, IdsOnly, Tokenizer, load_tokenizer

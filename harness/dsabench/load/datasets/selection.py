@@ -27,8 +27,6 @@ class SharedPrefix:
     """Groups drawn by rank with p ∝ 1 / rank**alpha; None gives each the same number."""
     fast_prepare: bool = False
     """Do not count the prompts' tokens: each is said to be one long."""
-    send_routing_key: bool = False
-    """One key per group in X-SMG-Routing-Key."""
 
 
 @dataclass(frozen=True, slots=True)

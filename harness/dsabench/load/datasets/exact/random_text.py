@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from dsabench.load.datasets.exact.conversations import read_sharegpt
 from dsabench.load.datasets.exact.dice import Dice
 from dsabench.load.datasets.selection import Selection
 from dsabench.load.tokenizers.protocol import Tokenizer
@@ -46,6 +45,8 @@ def _consecutive(vocab_size: int, dice: Dice, input_lens: list[int]) -> list[lis
 def _from_conversations(
     selection: Selection, tokenizer: Tokenizer, dice: Dice, input_lens: list[int]
 ) -> list[list[int]]:
+    from dsabench.load.datasets.exact.conversations import read_sharegpt  # noqa: PLC0415 - not for random ids
+
     openings = [opening for opening, _ in read_sharegpt(selection)]
     dice.python.shuffle(openings)
     drawn: list[list[int]] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 
 import numpy as np
@@ -26,12 +25,11 @@ def draw_shared_prefix(selection: Selection, tokenizer: Tokenizer, dice: Dice) -
         return dice.python.choices(vocabulary, k=length)
 
     owners = _owners(shape, selection.seed)
-    keys = _routing_keys(shape) if shape.send_routing_key else [None] * shape.groups
     prompt = _ids_prompts if selection.as_ids else _text_prompts(tokenizer, fast=shape.fast_prepare)
     systems = [random_ids(length) for length in system_lens]
     questions = [random_ids(length) for length in question_lens]
     prompts = [
-        prompt(systems[owner], question, output_len, keys[owner])
+        prompt(systems[owner], question, output_len)
         for owner, question, output_len in zip(owners, questions, output_lens, strict=True)
     ]
     if not shape.ordered:
@@ -39,18 +37,18 @@ def draw_shared_prefix(selection: Selection, tokenizer: Tokenizer, dice: Dice) -
     return prompts
 
 
-MakePrompt = Callable[[list[int], list[int], int, str | None], Prompt]
+MakePrompt = Callable[[list[int], list[int], int], Prompt]
 
 
-def _ids_prompts(system: list[int], question: list[int], output_len: int, key: str | None) -> Prompt:
+def _ids_prompts(system: list[int], question: list[int], output_len: int) -> Prompt:
     ids = (*system, *question)
-    return Prompt(len(ids), output_len, input_ids=ids, routing_key=key)
+    return Prompt(len(ids), output_len, input_ids=ids)
 
 
 def _text_prompts(tokenizer: Tokenizer, *, fast: bool) -> MakePrompt:
-    def make(system: list[int], question: list[int], output_len: int, key: str | None) -> Prompt:
+    def make(system: list[int], question: list[int], output_len: int) -> Prompt:
         text = f"{tokenizer.decode(system)}\n\n{tokenizer.decode(question)}"
-        return Prompt(1 if fast else len(tokenizer.encode(text)), output_len, text=text, routing_key=key)
+        return Prompt(1 if fast else len(tokenizer.encode(text)), output_len, text=text)
 
     return make
 
@@ -65,8 +63,3 @@ def _owners(shape: SharedPrefix, seed: int) -> list[int]:
         shape.groups, size=shape.groups * shape.prompts_per_group, replace=True, p=weights / weights.sum()
     ).tolist()
     return drawn
-
-
-def _routing_keys(shape: SharedPrefix) -> list[str | None]:
-    run = uuid.uuid4().hex[:8]
-    return [f"{run}_{group}" for group in range(shape.groups)]
