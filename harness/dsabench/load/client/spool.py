@@ -23,7 +23,7 @@ _INDEX_WORDS = 1 << 17
 class Spool:
     """Mutable on purpose: the one place that the hot path writes to."""
 
-    __slots__ = ("_data_fd", "_index_fd", "end", "fault", "high", "index", "note", "on_fault", "view")
+    __slots__ = ("_data_fd", "_flushed", "_index_fd", "end", "fault", "high", "index", "note", "on_fault", "view")
 
     def __init__(self, data_fd: int, index_fd: int, on_fault: Callable[[OSError], None]) -> None:
         self._data_fd, self._index_fd = data_fd, index_fd
@@ -33,8 +33,14 @@ class Spool:
         self.high = ARENA_BYTES - READ_BYTES
         self.index = array("q")
         self.note = self.index.append
+        self._flushed = 0
         self.fault: OSError | None = None
         self.on_fault = on_fault
+
+    @property
+    def noted(self) -> int:
+        """Reads so far."""
+        return self._flushed + len(self.index) // 2
 
     def room(self) -> memoryview:
         """Where the next read may be received to."""
@@ -55,6 +61,7 @@ class Spool:
             except OSError as error:
                 self.fault = error
                 self.on_fault(error)
+        self._flushed += len(self.index) // 2
         self.end = 0
         del self.index[:]
 
