@@ -149,7 +149,8 @@ def merged(logs: Sequence[RequestLog], reels: Sequence[Reel], *, start_ns: int, 
 
     def column(name: str) -> Seconds:
         parts = [np.frombuffer(getattr(log, name), np.int64) for log in logs]
-        return np.maximum.reduce(parts)
+        merged_ns: Seconds = np.maximum.reduce(parts)
+        return merged_ns
 
     status = np.maximum.reduce([np.frombuffer(log.status, np.int32) for log in logs])
     scheduled_s, sent_s, done_s = ((column(name) - start_ns) / 1e9 for name in ("scheduled_ns", "sent_ns", "done_ns"))

@@ -8,6 +8,7 @@ is read exactly.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -19,7 +20,6 @@ from dsabench.load.recognise import ODD
 from dsabench.load.recording import Reads, Recording
 from dsabench.load.response import decode
 from dsabench.model.sample import Frames
-import itertools
 
 Runs = list[tuple[int, int]]
 """First and last place of each run of usual reads."""

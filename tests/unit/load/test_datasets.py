@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from dsabench.errors import InputError
-from dsabench.load.datasets.prompts import Lengths, RandomIds, ShareGpt, draw_lengths, draw_prompts
+from dsabench.load.datasets.lengths import draw_lengths
+from dsabench.load.datasets.prompts import draw_prompts
+from dsabench.load.datasets.protocol import Lengths
+from dsabench.load.datasets.random_ids import RandomIds
+from dsabench.load.datasets.sharegpt import ShareGpt
 from dsabench.load.target import Target
 from dsabench.model.workload import Workload
 

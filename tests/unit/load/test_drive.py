@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import os
 import signal
 import subprocess
@@ -25,7 +26,6 @@ from dsabench.errors import InputError, TrialFault
 from dsabench.load.drive import Driven, drive
 from dsabench.load.plan import ClosedLoop, OpenLoop, Pacing, Plan, Sessions, Timeouts
 from paced_server import Pace, PacedServer
-import itertools
 
 BODY = b'{"input_ids":[1,2],"sampling_params":{"max_new_tokens":4}}'
 END = b"0\r\n\r\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -13,7 +14,6 @@ from recorded import HEAD, chunk, recording_of
 from dsabench.load.readers import read_generate
 from dsabench.load.recognise import ODD, Recogniser
 from dsabench.load.streams import read_streams
-import itertools
 
 TEXTS = (
     "sparse",
