@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,20 +19,34 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from recorded import HEAD, chunk
-from wire_server import Script, WireServer
 
 from dsabench.errors import InputError, TrialFault
 from dsabench.load.drive import Driven, drive
 from dsabench.load.plan import ClosedLoop, OpenLoop, Pacing, Plan, Sessions, Timeouts
 from paced_server import Pace, PacedServer
+from unit.load.recorded import HEAD, chunk
+from unit.load.wire_server import Script, WireServer
 
 BODY = b'{"input_ids":[1,2],"sampling_params":{"max_new_tokens":4}}'
 END = b"0\r\n\r\n"
 
 
-async def run(url: str, count: int, pacing: Pacing | None = None, **changes: Any) -> Driven:
-    return await drive(Plan(url, [BODY] * count, pacing or ClosedLoop(count), **changes))
+_DRIVEN: list[Driven] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_recordings() -> Iterator[None]:
+    yield
+    while _DRIVEN:
+        _DRIVEN.pop().recording.close()
+
+
+async def run(
+    url: str, count: int, pacing: Pacing | None = None, bodies: Sequence[bytes] = (), **changes: Any
+) -> Driven:
+    driven = await drive(Plan(url, bodies or [BODY] * count, pacing or ClosedLoop(count), **changes))
+    _DRIVEN.append(driven)
+    return driven
 
 
 def body_of(driven: Driven, index: int) -> bytes:
@@ -114,8 +128,7 @@ async def test_a_frame_of_many_megabytes_arrives_whole() -> None:
 async def test_a_large_request_is_sent_whole() -> None:
     body = b'{"text": "' + b"x" * 20_000_000 + b'"}'
     async with WireServer(Script([HEAD, END])) as server:
-        server._server.sockets[0]
-        driven = await drive(Plan(server.url, [body], ClosedLoop(1), headers={"Authorization": "Bearer k"}))
+        driven = await run(server.url, 1, bodies=[body], headers={"Authorization": "Bearer k"})
     assert driven.recording.error(0) is None
     assert server.requests[0].endswith(body)
     assert b"\r\nAuthorization: Bearer k\r\n" in server.requests[0]
@@ -209,7 +222,9 @@ async def test_cancelling_ends_everything_at_once(workers: int) -> None:
             await running
         assert time.perf_counter() - began < 1.5
         await asyncio.sleep(0.05)
-        assert server.connections == 0
+        port = int(server.base_url.rpartition(":")[2])
+        mine = [tcp for tcp in psutil.Process().net_connections("tcp") if tcp.raddr and tcp.raddr.port == port]
+        assert [tcp for tcp in mine if tcp.status == "ESTABLISHED"] == []
     assert [child for child in psutil.Process().children() if "dsabench.load" in " ".join(child.cmdline())] == []
 
 
