@@ -17,10 +17,12 @@ from typing import TypeVar
 
 from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.load.generate import Run, generate, warm_up
+from dsabench.load.rehearse import Rehearsal, rehearse
 from dsabench.load.server_view import ServerView
 from dsabench.load.summarise import summarise
 from dsabench.load.target import Target
-from dsabench.model.outcome import Failed, Measured, Outcome, Stage
+from dsabench.model.labels import labels_of
+from dsabench.model.outcome import SERVER_LOST, Failed, Measured, Metric, Outcome, Stage
 from dsabench.model.record import Phase, Record
 from dsabench.model.refusal import Refusal
 from dsabench.model.runtime import Environment
@@ -166,6 +168,7 @@ class _Log:
             duration_s=started.elapsed_s(),
             boot_s=None if server is None else server.boot_s,
             resolved={} if server is None else {k: without_secrets(v) for k, v in server.resolved.items()},
+            labels=labels_of(errand.trial.runtime),
             outcome=outcome,
         )
         self.bench.journal.append(record)
@@ -183,31 +186,44 @@ async def _record_one(log: _Log, server: Server, errand: Errand) -> None:
         raise
     except TrialFault as fault:
         outcome = _failed(fault)
-        log.server_is_lost = fault.stage == "boot" or fault.kind in ("exited", "killed", "unreachable", "out_of_memory")
+        log.server_is_lost = fault.stage == "boot" or fault.kind in SERVER_LOST
     except Exception as error:  # noqa: BLE001  (an unforeseen fault of ours costs one trial, not the sweep)
         outcome = _internal(error)
     log.write(errand, outcome, server.boot, started)
 
 
 async def _measure(bench: Bench, server: Server, errand: Errand) -> Measured:
-    run, others_share, view = await _unless_it_dies(server, _load(bench, server, errand.trial))
-    measured = summarise(run, errand.trial.workload, view)
-    warning = warn_of(others_share)
-    if warning is not None:
-        measured = measured.model_copy(update={"warnings": (*measured.warnings, warning)})
+    seen = await _unless_it_dies(server, _load(bench, server, errand.trial))
+    measured = summarise(seen.run, errand.trial.workload, seen.view)
+    said = (*measured.warnings, *_otherwise_than_asked(server), seen.rehearsal.warning, warn_of(seen.others_share))
+    metrics = {**measured.metrics, **_rehearsed(seen.rehearsal)}
+    warnings = tuple(warning for warning in said if warning is not None)
     name = samples_name(errand.trial.id, bench.environment.fingerprint, errand.occasion)
-    await asyncio.to_thread(write_samples, bench.journal.path.parent, name, run.samples)
-    return measured.model_copy(update={"samples": name})
+    await asyncio.to_thread(write_samples, bench.journal.path.parent, name, seen.run.samples)
+    return measured.model_copy(update={"metrics": metrics, "warnings": warnings, "samples": name})
 
 
-async def _load(bench: Bench, server: Server, trial: Trial) -> tuple[Run, float, ServerView]:
-    """Flush, warm up, flush again so that no prompt of the measurement is cached, measure.
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One measurement, with what surrounds it."""
 
-    Returns the run, the share of the cores that other processes used meanwhile, and what the server said of itself.
-    """
+    run: Run
+    rehearsal: Rehearsal
+    others_share: float
+    """Share of the cores that other processes used meanwhile."""
+    view: ServerView
+    """What the server said of itself before and after."""
+
+
+async def _load(bench: Bench, server: Server, trial: Trial) -> _Seen:
+    """Flush, warm up, flush again so that no prompt of the measurement is cached, measure."""
     target = _target(server, trial)
     await server.flush()
-    await warm_up(target, trial.workload)
+    rehearsal = Rehearsal()
+    if trial.runtime.kind == "sglang":
+        rehearsal = await rehearse(target, trial.workload, server.flush)
+    else:
+        await warm_up(target, trial.workload)
     await server.flush()
     info = await server.info()
     before = CpuUse.now(bench.cores)
@@ -220,16 +236,38 @@ async def _load(bench: Bench, server: Server, trial: Trial) -> tuple[Run, float,
         message = f"the server restarted during the run: {sign}; {fault.message}"
         raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
     others_share = CpuUse.now(bench.cores).others_share(before)
-    return run, others_share, ServerView(info, await server.info())
+    return _Seen(run, rehearsal, others_share, ServerView(info, await server.info()))
+
+
+def _rehearsed(rehearsal: Rehearsal) -> dict[str, Metric]:
+    """How many passes the rehearsal took, and how much longer its first was than its last."""
+    passes_s = rehearsal.passes_s
+    if not passes_s:
+        return {}
+    n = len(passes_s)
+    return {
+        "rehearsal.passes": Metric(value=n, n=n),
+        "rehearsal.first_s": Metric(value=passes_s[0], n=1),
+        "rehearsal.last_s": Metric(value=passes_s[-1], n=1),
+    }
+
+
+def _otherwise_than_asked(server: Server) -> tuple[str, ...]:
+    """Settings that the server runs otherwise than asked."""
+    match server.resolved.get("dsabench"):
+        case {"differences": list(lines)}:
+            return tuple(str(line) for line in lines)
+    return ()
 
 
 def _target(server: Server, trial: Trial) -> Target:
     """Where the load goes. What a server does not say of its vocabulary stays unknown."""
-    own = server.resolved.get("reference")
     target = Target(base_url=server.base_url, model=trial.runtime.model)
-    match own:
-        case {"vocab_size": int(vocab_size)}:
+    match server.resolved:
+        case {"reference": {"vocab_size": int(vocab_size)}}:
             return replace(target, vocab_size=vocab_size, tokenizer="bytes")
+        case {"dsabench": {"vocab_size": int(vocab_size)}}:
+            return replace(target, vocab_size=vocab_size)
     return target
 
 

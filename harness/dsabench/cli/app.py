@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dsabench import __version__
-from dsabench.cli import compare, config, launch, results, sweep
+from dsabench.cli import compare, config, doctor, launch, results, slices, sweep
 
 app = typer.Typer(
     help="Benchmark and autotune SGLang serving of DeepSeek-Sparse-Attention models.",
@@ -28,7 +28,9 @@ def bench(words: Annotated[list[str] | None, typer.Argument(metavar="[FLAGS]..."
 
 
 app.command("launch")(launch.launch)
+app.command("slice")(slices.slice_model)
 app.command("compare")(compare.compare)
+app.command("doctor")(doctor.doctor)
 app.add_typer(results.app, name="results")
 app.add_typer(config.app, name="config")
 

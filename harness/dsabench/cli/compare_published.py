@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dsabench.cli.figures import show_figure, show_percent
+from dsabench.config.plain import printable
 from dsabench.config.published import load_published, published_file
 from dsabench.errors import InputError
 from dsabench.model.record import Record
@@ -63,19 +64,19 @@ def _run(name: str, records: Records) -> ServingRun:
 
 
 def _print(console: Console, beside: SideBySide) -> None:
-    table = Table(box=None, header_style="bold", pad_edge=False, title=escape(_title(beside)), title_justify="left")
+    table = Table(box=None, header_style="bold", pad_edge=False, title=_shown(_title(beside)), title_justify="left")
     table.add_column("figure")
     for column in (_head(beside.base), _head(beside.candidate), "difference"):
-        table.add_column(escape(column), justify="right", overflow="fold")
+        table.add_column(_shown(column), justify="right", overflow="fold")
     for pair in beside.figures:
         values = ("–" if value is None else show_figure(value) for value in (pair.base, pair.candidate))
-        table.add_row(escape(pair.name), *values, show_percent(pair.change))
+        table.add_row(_shown(pair.name), *values, show_percent(pair.change))
     console.print(table)
     _print_settings(console, "settings that differ", beside, beside.differing)
     _print_settings(console, "told by one side only", beside, beside.untold)
     console.print(f"\n{NO_VERDICT}", markup=False, highlight=False)
     for note in dict.fromkeys((*beside.base.notes, *beside.candidate.notes)):
-        console.print(f"note: {note}", markup=False, highlight=False)
+        console.print(f"note: {printable(note)}", markup=False, highlight=False)
 
 
 def _print_settings(console: Console, title: str, beside: SideBySide, found: tuple[Difference, ...]) -> None:
@@ -83,10 +84,10 @@ def _print_settings(console: Console, title: str, beside: SideBySide, found: tup
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in (title, _head(beside.base), _head(beside.candidate)):
-        table.add_column(escape(column), overflow="fold")
+        table.add_column(_shown(column), overflow="fold")
     for one in found:
         cells = ("not told" if value is None else str(value) for value in (one.base, one.candidate))
-        table.add_row(escape(one.setting), *map(escape, cells))
+        table.add_row(_shown(one.setting), *map(_shown, cells))
     console.print()
     console.print(table)
 
@@ -98,3 +99,8 @@ def _title(beside: SideBySide) -> str:
 def _head(run: ServingRun) -> str:
     kind = "printed" if run.published else "measured"
     return kind if run.boots == 1 else f"{kind}, mean of {run.boots} boots"
+
+
+def _shown(text: str) -> str:
+    """A file's words neither style nor steer the terminal."""
+    return escape(printable(text))

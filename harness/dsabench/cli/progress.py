@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -55,6 +56,7 @@ class PlainProgress:
     metric: str
     forecast: Forecast
     started_s: float = field(default_factory=time.monotonic)
+    _told: str = ""
 
     def __enter__(self) -> Self:
         return self
@@ -69,9 +71,17 @@ class PlainProgress:
     def watch(self) -> Watch:
         """The hooks for the trials."""
         return Watch(
+            on_boot=self._boot,
             on_ready=lambda boot_s: self._line(f"  ready after {boot_s:.1f} s"),
             on_record=lambda record: self._line(f"  {say_record(record, self.metric)}"),
         )
+
+    def _boot(self, text: str) -> None:
+        """Each kind of step once: a count that goes up is for those who watch."""
+        kind = re.sub(r"[\d.,]+", "#", text)
+        if kind != self._told:
+            self._told = kind
+            self._line(f"  {text[:160]}")
 
     def _line(self, text: str) -> None:
         elapsed_s = time.monotonic() - self.started_s

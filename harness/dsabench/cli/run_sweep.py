@@ -13,6 +13,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from dsabench.cli.outlook import identity_for_plan, outlook_of
 from dsabench.cli.progress import make_progress
 from dsabench.cli.show_plan import SweepPlan, print_plan
 from dsabench.cli.show_sweep import print_result, result_json
@@ -23,7 +24,7 @@ from dsabench.model.refusal import Refuse
 from dsabench.model.runtime import Environment
 from dsabench.probes.environment import collect_environment
 from dsabench.reporting.sweep_plot import draw_sweep
-from dsabench.runtimes.choose import make_refuse, make_runtime
+from dsabench.runtimes.choose import make_runtime
 from dsabench.runtimes.cores import lease_cores
 from dsabench.runtimes.protocol import Runtime
 from dsabench.search.budget import Purse
@@ -101,21 +102,27 @@ def run_sweep(request: Request) -> int:
 
 async def _run(request: Request, config: SweepConfig, journal: Journal, notes: Console) -> int:
     runtime = make_runtime(config.runtime)
-    environment = await collect_environment(await runtime.identity())
-    refuse = await make_refuse(config.runtime)
-    require_legal_default(config, refuse)
+    if request.dry_run:
+        identity, note = await identity_for_plan(runtime, config)
+        if note is not None:
+            notes.print(f"note: {note}", markup=False, highlight=False, soft_wrap=True)
+    else:
+        identity = await runtime.identity()
+    environment = await collect_environment(identity)
+    outlook = await outlook_of(config, identity)
+    require_legal_default(config, outlook.refuse)
     ledger = Ledger(config, environment.fingerprint, journal.read().records)
     round_ = ledger.latest_round + (1 if request.again and ledger.records else 0)
     purse = Purse(config.budget, ledger, round_)
     if request.dry_run:
-        plan = SweepPlan(ledger, purse, make_forecast(purse, refuse), refuse)
+        plan = SweepPlan(ledger, purse, make_forecast(purse, outlook.refuse), outlook)
         print_plan(Console(), plan, as_json=request.as_json)
         return 0
     with claim(journal.path.parent):
         # Another sweep may have written between the first reading and the claim.
         ledger = Ledger(config, environment.fingerprint, journal.read().records)
         purse = Purse(config.budget, ledger, round_)
-        result = await _measure(_Lab(config, runtime, environment, journal, ledger, purse, refuse), notes)
+        result = await _measure(_Lab(config, runtime, environment, journal, ledger, purse, outlook.refuse), notes)
     return _finish(request, config, journal, result)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dsabench.cli.figures import show_duration
-from dsabench.model.refusal import Refuse, refuse_nothing
+from dsabench.cli.outlook import Outlook
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import Forecast
 from dsabench.search.ledger import Ledger
@@ -26,11 +26,17 @@ class SweepPlan:
     ledger: Ledger
     purse: Purse
     forecast: Forecast
-    refuse: Refuse = refuse_nothing
+    outlook: Outlook = field(default_factory=Outlook)
 
     def ahead(self) -> list[Foreseen]:
         """The settings of the search that are certain."""
-        return foresee(self.ledger, self.purse.round, self.forecast.search_boots(), self.refuse)
+        return foresee(self.ledger, self.purse.round, self.forecast.search_boots(), self.outlook.refuse)
+
+    def gpu_hours(self) -> float | None:
+        """GPUs × hours of the boots that are planned; None where no GPU is known of."""
+        specs = [one.spec for one in self.ahead() if one.refusal is None]
+        workloads = len(self.ledger.config.workloads)
+        return self.outlook.gpu_hours(specs, self.forecast.confirm_boots(), self.forecast.costs(), workloads)
 
 
 def print_plan(console: Console, plan: SweepPlan, *, as_json: bool) -> None:
@@ -47,6 +53,9 @@ def print_plan(console: Console, plan: SweepPlan, *, as_json: bool) -> None:
     per = f"{cost.boot_s:.1f} s a boot, {cost.trial_s:.1f} s a trial, {basis}"
     seconds = show_duration(cost.of(boots, trials))
     console.print(f"{boots} boots, {trials} trials, about {seconds} ({per})", highlight=False)
+    hours = plan.gpu_hours()
+    if hours is not None:
+        console.print(f"about {hours:.1f} GPU-hours", highlight=False)
     if forecast.boots_done():
         console.print(f"{forecast.boots_done()} boots of these are recorded already", highlight=False)
     if config.runtime.hardware is None and forecast.refused.asked:
@@ -62,6 +71,7 @@ def _plan_json(plan: SweepPlan) -> str:
         "boots": boots,
         "trials": trials,
         "estimated_s": round(cost.of(boots, trials), 1),
+        "gpu_hours": None if (hours := plan.gpu_hours()) is None else round(hours, 2),
         "estimate_from": "records" if cost.measured else "assumptions",
         "workloads": [workload.name for workload in plan.ledger.config.workloads],
         "refused": {

@@ -16,7 +16,7 @@ from dsabench.model.topology import Role, Router, Site, Topology
 from dsabench.model.value import FrozenMap, Value
 from dsabench.model.workload import Workload
 
-DRIVEN: tuple[RuntimeKind, ...] = ("reference", "external")
+DRIVEN: tuple[RuntimeKind, ...] = ("reference", "sglang", "external")
 """The kinds of runtime that this version drives."""
 
 LAUNCHED: tuple[RuntimeKind, ...] = ("reference", "sglang")

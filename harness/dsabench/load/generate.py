@@ -53,12 +53,23 @@ async def warm_up(target: Target, workload: Workload) -> None:
 
     """
     prompts = (await asyncio.to_thread(draw_prompts, target, workload)).warm_up
-    if not prompts:
-        return
+    if prompts:
+        await send_all(target, workload, prompts)
+
+
+async def send_all(target: Target, workload: Workload, prompts: Sequence[Prompt]) -> float:
+    """Send prompts outside the measurement, `max_concurrency` at a time; returns the seconds it took.
+
+    Raises:
+        TrialFault: stage warmup: one of them failed.
+
+    """
     pacing = ClosedLoop(workload.max_concurrency or len(prompts))
     driven = await drive(_plan(target, workload, prompts, pacing, workers=1))
+    took_s = float(driven.recording.done_s.max())
     samples = await asyncio.to_thread(_samples, target, prompts, driven.recording)
     _check(samples, stage="warmup", failed_share_max=0.0)
+    return took_s
 
 
 async def generate(target: Target, workload: Workload, *, on_progress: Callable[[int, int], None]) -> Run:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
+if TYPE_CHECKING:  # a load generator that starts for one run does not pay for pydantic
+    from pydantic import JsonValue
 
-from dsabench.model.outcome import Metric
+    from dsabench.model.outcome import Metric
 
-Info = Mapping[str, JsonValue]
+    Info = Mapping[str, JsonValue]
 
 OF_ONE_PROCESS = ("startup_time", "start_time", "pid", "random_seed", "version", "model_path", "served_model_name")
 """Entries of /server_info that a process keeps for life. sglang draws `random_seed` at each start and measures how long
@@ -39,6 +41,8 @@ class ServerView:
     @property
     def lifetime_accept_length(self) -> Metric | None:
         """Mean of `avg_spec_accept_length` over the data-parallel ranks: since the server's start, not of this run."""
+        from dsabench.model.outcome import Metric  # noqa: PLC0415
+
         values = [
             float(value)
             for state in _states(self.after)

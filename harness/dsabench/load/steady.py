@@ -1,6 +1,6 @@
 """The steady state of a run: after ramp-up, before drain, at the concurrency that was asked for.
 
-- **Start**: the first request ended (until then the number in flight only grows), and, in a closed loop, as many
+- **Start**: the first request ended well (until then the number in flight only grows), and, in a closed loop, as many
   requests as were asked for had been in flight at once.
 - **End**: the last request was sent; from then on the number in flight only falls.
 
@@ -13,9 +13,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dsabench.model.sample import RequestSample, Times
 from dsabench.model.workload import Workload
+
+Flags = npt.NDArray[np.bool_]
 
 REQUESTS_MIN = 10
 """Fewest completed requests sent inside the window; as many as a median takes."""
@@ -37,7 +40,7 @@ class Window(NamedTuple):
         """Its length."""
         return self.end_s - self.start_s
 
-    def holds(self, at_s: Times) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    def holds(self, at_s: Times) -> Flags:
         """Which of these moments lie inside: start excluded, end included."""
         return (at_s > self.start_s) & (at_s <= self.end_s)
 
@@ -52,12 +55,17 @@ def steady_window(samples: Sequence[RequestSample], workload: Workload) -> Windo
     """The window, or why there is none. Failed requests were in flight too; those inside it do not count as requests."""
     if len(samples) < REQUESTS_MIN:
         return Unsteady(f"{len(samples)} requests are too few; it takes {REQUESTS_MIN} inside the window")
+    if workload.request_rate is not None and workload.arrivals == "ramp":
+        return Unsteady("a ramp changes its rate all along")
     sent_s, done_s = (
         np.array(column, np.float64)
         for column in ([sample.sent_s for sample in samples], [sample.done_s for sample in samples])
     )
-    start_s = float(done_s.min())
-    slots = workload.max_concurrency if workload.request_rate is None else None
+    completed = np.array([sample.error is None for sample in samples])
+    if not completed.any():
+        return Unsteady("no request ended well")
+    start_s = float(done_s[completed].min())
+    slots = workload.max_concurrency if _is_closed(workload) else None
     if slots is not None:
         full_s = _reaches(sent_s, done_s, slots)
         if full_s is None:
@@ -66,7 +74,7 @@ def steady_window(samples: Sequence[RequestSample], workload: Workload) -> Windo
     window = Window(start_s, float(sent_s.max()))
     if window.duration_s <= 0.0:
         return Unsteady("the last request was sent before the first one ended: ramp-up went over into drain")
-    return _unsteady(window, sent_s, done_s, samples, slots) or window
+    return _unsteady(window, sent_s, done_s, completed, slots) or window
 
 
 def in_flight(window: Window, sent_s: Times, done_s: Times) -> float:
@@ -75,10 +83,7 @@ def in_flight(window: Window, sent_s: Times, done_s: Times) -> float:
     return float(np.maximum(inside_s, 0.0).sum() / window.duration_s)
 
 
-def _unsteady(
-    window: Window, sent_s: Times, done_s: Times, samples: Sequence[RequestSample], slots: int | None
-) -> Unsteady | None:
-    completed = np.array([sample.error is None for sample in samples])
+def _unsteady(window: Window, sent_s: Times, done_s: Times, completed: Flags, slots: int | None) -> Unsteady | None:
     inside = window.holds(sent_s) & completed
     if (n := int(inside.sum())) < REQUESTS_MIN:
         return Unsteady(f"{n} requests were sent between ramp-up and drain; it takes {REQUESTS_MIN}")
@@ -96,6 +101,11 @@ def _unsteady(
             f"the requests in flight went from {halves[0]:.3g} to {halves[1]:.3g}, averaged over its halves"
         )
     return None
+
+
+def _is_closed(workload: Workload) -> bool:
+    """Whether a request is sent as soon as another ends; a trace brings its own times."""
+    return workload.request_rate is None and workload.dataset != "mooncake"
 
 
 def _reaches(sent_s: Times, done_s: Times, slots: int) -> float | None:

@@ -35,7 +35,8 @@ class Target:
     ignore_eos: bool = True
     """Generate as many tokens as were asked for, whatever the model would rather."""
     usage: bool = True
-    """OpenAI endpoints: ask for token counts in every event (`stream_options`); bench_serving does not."""
+    """OpenAI endpoints: ask for token counts in every event (`stream_options`), and for accept length and cached tokens
+    at the end (`sglext`). bench_serving does not."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     """Keys that are added to each body, over what stands there."""
 
@@ -82,8 +83,14 @@ def _chat(target: Target, prompt: Prompt) -> dict[str, Any]:
 
 
 def _openai_rest(target: Target) -> dict[str, Any]:
-    told = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}} if target.usage else {}
+    told = _TELL if target.usage else {}
     return {"stream": True, "temperature": 0.0, "ignore_eos": target.ignore_eos, **told}
 
+
+_TELL = {
+    "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    "return_cached_tokens_details": True,
+    "return_spec_tokens_details": True,
+}
 
 _BODIES = {"generate": _generate, "completions": _completions, "chat": _chat}

@@ -85,7 +85,10 @@ _EXPERTS = (
 
 _SPECULATION = (
     Knob(
-        "speculative_algorithm", str, "draft method; MTP is EAGLE", ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM")
+        "speculative_algorithm",
+        str,
+        "draft method; MTP is EAGLE; off leaves out all that speaks of speculation",
+        ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "off"),
     ),
     Knob("speculative_num_steps", int, "draft steps before each verification", minimum=1),
     Knob("speculative_eagle_topk", int, "draft tokens kept per step; DSA takes 1", minimum=1),
@@ -152,6 +155,8 @@ _MODEL = (
     Knob("tool_call_parser", str, "parser of tool calls", ("deepseekv31", "deepseekv32", "glm45", "glm47", "auto")),
     Knob("reasoning_parser", str, "parser that separates thinking", ("deepseek-v3", "glm45", "auto")),
     Knob("random_seed", int, "seed of random weights and sampling", minimum=0),
+    Knob("sampling_backend", str, "kernels that sample the next token", ("flashinfer", "pytorch", "ascend")),
+    Knob("grammar_backend", str, "library of constrained decoding", ("xgrammar", "outlines", "llguidance", "none")),
 )
 
 _SERVING = (

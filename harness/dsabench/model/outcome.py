@@ -16,8 +16,16 @@ FaultKind = Literal[
     "exited",
     "killed",
     "illegal_config",
+    "bad_arguments",
     "missing_file",
     "out_of_memory",
+    "weights_out_of_memory",
+    "kv_pool_out_of_memory",
+    "graph_out_of_memory",
+    "nccl_timeout",
+    "watchdog",
+    "nan",
+    "jit_compile",
     "port_in_use",
     "unreachable",
     "bad_response",
@@ -29,6 +37,14 @@ FaultKind = Literal[
     "not_gone",
     "internal",
 ]
+
+SERVER_LOST: frozenset[FaultKind] = frozenset(
+    {
+        *("exited", "killed", "unreachable", "out_of_memory", "weights_out_of_memory", "kv_pool_out_of_memory"),
+        *("graph_out_of_memory", "nccl_timeout", "watchdog", "nan", "jit_compile"),
+    }
+)
+"""Faults after which the server cannot be measured any more."""
 
 
 class Metric(Value):

@@ -67,6 +67,8 @@ class RuntimeIdentity(Value):
     """sha256 over the runtime's own code (RECORD of its wheel, or its source files)."""
     torch: str | None = None
     python: str | None = None
+    packages: FrozenMap[str] | None = None
+    """Version of what else decides its speed (kernel packages, CUDA of its torch); None where nobody looked."""
 
 
 class Environment(Value):

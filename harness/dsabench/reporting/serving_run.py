@@ -11,6 +11,7 @@ from dsabench.errors import InputError
 from dsabench.model.outcome import Measured
 from dsabench.model.published import PublishedRun
 from dsabench.model.record import Record
+from dsabench.model.workload import Workload
 
 Setting = str | float | bool
 FIGURES: Mapping[str, str] = {
@@ -146,7 +147,7 @@ def _of_record(record: Record) -> dict[str, Setting]:
         "dataset": workload.dataset,
         "num_prompts": workload.num_prompts,
         "max_concurrency": workload.max_concurrency,
-        "request_rate": "inf" if workload.request_rate is None else workload.request_rate,
+        "request_rate": _asked_rate(workload),
         "seed": workload.seed,
         **record.trial.runtime.env,
     }
@@ -154,6 +155,12 @@ def _of_record(record: Record) -> dict[str, Setting]:
         lengths = {"input_len": workload.input_len, "output_len": workload.output_len}
         settings |= {**lengths, "range_ratio": workload.range_ratio}
     return _known(settings)
+
+
+def _asked_rate(workload: Workload) -> float | str:
+    if workload.dataset == "mooncake":
+        return "trace"
+    return "inf" if workload.request_rate is None else workload.request_rate
 
 
 def _of_server(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette: told apart by colour-blind readers; lines and marks differ besides.
 _BLUE, _VERMILION, _GREEN, _PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 _SHADE = "#E8E8E8"
-_RASTER_FROM = 2000
+_RASTER_FROM = 500
 """From so many points on they are drawn as pixels inside the SVG, which would be megabytes otherwise."""
 _GAPS_FROM = 4000
 """From so many gaps on they are summed up per bin; fewer are drawn one by one."""
@@ -73,7 +73,7 @@ def draw_timeline(
         svg, png = (path.with_suffix(suffix) for suffix in _SUFFIXES)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(svg, metadata={"Date": None})
+            figure.savefig(svg, metadata={"Date": None}, dpi=200)  # of what is drawn as pixels
             figure.savefig(png)
         except OSError as error:
             raise StoreError(f"{svg}: {error.strerror or error}: the picture was not written") from error
@@ -129,7 +129,10 @@ def _draw_gaps(panel: Axes, samples: Sequence[RequestSample], bins: Bins) -> Non
     if not len(gaps_ms):
         panel.text(0.5, 0.5, "one frame per answer: no gaps", transform=panel.transAxes, ha="center")
     elif len(gaps_ms) < _GAPS_FROM:
-        panel.scatter(ends_s, gaps_ms, s=5, color=_BLUE, alpha=0.6, lw=0, label="a gap, where it ended")
+        raster = len(gaps_ms) > _RASTER_FROM
+        panel.scatter(
+            ends_s, gaps_ms, s=5, color=_BLUE, alpha=0.6, lw=0, label="a gap, where it ended", rasterized=raster
+        )
     else:
         median, tail = quantiles_over_time(ends_s, gaps_ms, bins, (0.5, 0.99))
         largest = largest_over_time(ends_s, gaps_ms, bins)

@@ -5,39 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from dsabench.config.specs import RuntimeConfig
-from dsabench.errors import InputError
+from dsabench.config.specs import LaunchSpec, RuntimeConfig
 from dsabench.model.refusal import Refuse, refuse_nothing
-from dsabench.model.runtime import RuntimeKind
+from dsabench.model.runtime import RuntimeIdentity, RuntimeKind
 from dsabench.runtimes.external import External
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Runtime
 from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.installed import Installed
 from dsabench.runtimes.sglang.refuse import refuse_by
+from dsabench.runtimes.sglang.runtime import TABLE, Sglang
 from dsabench.runtimes.sglang.versions import parse_version
 
-RUNTIMES: dict[RuntimeKind, Callable[[Launch], Runtime]] = {"reference": Reference, "external": External}
+RUNTIMES: dict[RuntimeKind, Callable[[Launch], Runtime]] = {
+    "reference": Reference,
+    "sglang": Sglang,
+    "external": External,
+}
 
 
 def make_runtime(config: RuntimeConfig) -> Runtime:
-    """The runtime of that kind, started (or found) as the config says.
-
-    Raises:
-        InputError: there is none of that kind.
-
-    """
-    if config.kind not in RUNTIMES:
-        raise InputError(f"runtime.kind: {config.kind} is not available (available: {', '.join(RUNTIMES)})")
-    python = None if config.launch.python is None else Path(config.launch.python)
-    return RUNTIMES[config.kind](Launch(python=python, env=config.launch.env, base_url=config.base_url))
+    """The runtime of that kind, started (or found) as the config says."""
+    return RUNTIMES[config.kind](launch_of(config))
 
 
-async def make_refuse(config: RuntimeConfig) -> Refuse:
+async def make_refuse(config: RuntimeConfig, identity: RuntimeIdentity) -> Refuse:
     """What the runtime's rules say to a spec before a boot is spent on it.
 
-    The installed version is asked what it takes; where none can be, the version that the config names is looked up.
+    The installed version is asked what it takes; one that is only planned for is looked up in the table.
 
     Raises:
         InputError: neither is to be had.
@@ -45,19 +40,25 @@ async def make_refuse(config: RuntimeConfig) -> Refuse:
     """
     if config.kind != "sglang":
         return refuse_nothing
-    how = config.launch
-    launch = Launch(
+    launch = launch_of(config)
+    if identity.wheel_hash == TABLE:
+        return refuse_by(from_table(parse_version(identity.version)), launch)
+    return refuse_by(await Sglang(launch).accepted(), launch)
+
+
+def launch_of(config: RuntimeConfig) -> Launch:
+    """How and where the config says to start it."""
+    return launch_as(config.launch, config.base_url)
+
+
+def launch_as(how: LaunchSpec, base_url: str | None = None) -> Launch:
+    """The same from its two parts."""
+    return Launch(
         python=None if how.python is None else Path(how.python),
         env=how.env,
+        base_url=base_url,
         command_prefix=how.command_prefix,
         container=how.container,
         entry=how.entry,
         sites=how.sites,
     )
-    try:
-        accepted = await Installed(launch).accepted()
-    except InputError:
-        if config.version is None:
-            raise
-        accepted = from_table(parse_version(config.version))
-    return refuse_by(accepted, launch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dsabench.errors import TrialFault
@@ -16,14 +17,21 @@ _PROBE_TIMEOUT_S = 25.0
 _PROGRESS_INTERVAL_S = 1.0
 
 
-async def wait_ready(process: Process, endpoint: Endpoint, path: str, place: Place) -> None:
-    """Return when `path` answers 200.
+def last_line(tail: str) -> str | None:
+    """The words of a log's end that are worth telling: its last line."""
+    return tail.rpartition("\n")[2].strip() or None
+
+
+async def wait_ready(
+    process: Process, endpoint: Endpoint, path: str, place: Place, say: Callable[[str], str | None] = last_line
+) -> None:
+    """Return when `path` answers 200. `say` makes words for the progress of the log's end.
 
     Raises:
         TrialFault: the process ended meanwhile, or `place.ready_timeout_s` passed (boot_timeout).
 
     """
-    watch = _Watch(process, endpoint, path, place)
+    watch = _Watch(process, endpoint, path, place, say)
     ready = asyncio.create_task(watch.ready())
     died = asyncio.create_task(process.died("boot"))
     try:
@@ -49,6 +57,7 @@ class _Watch:
     endpoint: Endpoint
     path: str
     place: Place
+    say: Callable[[str], str | None]
     answer: str = "none"
 
     async def ready(self) -> None:
@@ -58,7 +67,7 @@ class _Watch:
             self.answer = answer
             if clock() - told_at > _PROGRESS_INTERVAL_S:
                 told_at = clock()
-                line = self.process.log_tail().rpartition("\n")[2].strip()
+                line = self.say(self.process.log_tail())
                 if line and line != told:
                     told = line
                     self.place.on_progress(line)

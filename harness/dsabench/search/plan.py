@@ -92,9 +92,15 @@ def next_confirm_step(ledger: Ledger, best: RuntimeSpec, round_: int) -> Step | 
 
 
 def describe(ledger: Ledger, spec: RuntimeSpec) -> str:
-    """What differs from the default, as `knob=value knob=value`; `default` when nothing does."""
-    base = ledger.config.default.knobs
-    changed = [f"{name}={value}" for name, value in spec.knobs.items() if base.get(name) != value]
+    """What differs from the default, as `knob=value knob=value`; `default` when nothing does.
+
+    A conditional axis with a single value says nothing that its condition does not.
+    """
+    base, space = ledger.config.default.knobs, ledger.config.space
+    implied = {axis.name for axis in space.axes if len(axis.values) == 1 and axis.name in space.when}
+    changed = [
+        f"{name}={value}" for name, value in spec.knobs.items() if base.get(name) != value and name not in implied
+    ]
     return " ".join(changed) or "default"
 
 

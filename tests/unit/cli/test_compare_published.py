@@ -45,6 +45,15 @@ def test_lines_of_bench_serving(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "has the runs 1 to 2" in capsys.readouterr().err
 
 
+def test_words_of_a_file_do_not_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "bench.jsonl"
+    log.write_text(json.dumps({**json.loads(LINE % 10.0), "dataset_name": "[red]\x1b[31mevil"}) + "\n")
+    assert run(["compare", "h800-latency", str(log)]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "[red]" in out
+
+
 def test_what_is_wrong_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "bench.jsonl"
     log.write_text(LINE % 10.0 + "{\n")

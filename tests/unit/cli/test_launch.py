@@ -176,7 +176,7 @@ def test_a_single_server_runs_in_the_foreground_as_the_installed_version_wants_i
     assert "asks for sglang 0.5.12, installed is 0.5.16" in done.stderr
 
 
-def test_several_processes_are_not_driven_yet(tmp_path: Path) -> None:
+def test_several_processes_end_together(tmp_path: Path) -> None:
     site = install_stand_in(tmp_path / "site", "0.5.16")
     text = f"""\
     name: two
@@ -187,5 +187,5 @@ def test_several_processes_are_not_driven_yet(tmp_path: Path) -> None:
       topology: {{roles: [{{role: server, nodes: 2}}]}}
     """
     done = dsabench("launch", write(tmp_path, text), cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert done.returncode == 2
-    assert "2 processes" in done.stderr
+    assert done.returncode == 3
+    assert "exited with code 7" in done.stderr

@@ -8,6 +8,7 @@ import pytest
 from dsabench.load.figures import accept_lengths, steady_figures
 from dsabench.load.steady import Unsteady, Window, steady_window
 from dsabench.load.summarise import summarise
+from dsabench.model.sample import NO_FRAMES
 from factories import make_workload
 from unit.load.made import closed_loop, run_of, sample
 
@@ -55,9 +56,35 @@ def test_an_open_loop_is_steady_between_first_end_and_last_arrival() -> None:
     assert window == pytest.approx(Window(1.0, 5.9))
 
 
+def test_the_window_waits_until_the_loop_is_full() -> None:
+    """The first answer ends after 0.1 s, with one request in flight; four are in flight from 3 s on."""
+    slow_ramp = [sample(0, 0.0, 0.1), *(sample(i, i * 1.0, 20.0) for i in range(1, 4))]
+    rest = [sample(4 + i, 3.0 + i * 0.5, 0.5) for i in range(40)]
+    window = steady_window([*slow_ramp, *rest], FOUR)
+    assert isinstance(window, Window)
+    assert window.start_s == 3.0
+
+
+def test_a_moment_on_the_edge_belongs_to_what_follows_the_start_and_precedes_the_end() -> None:
+    assert Window(1.0, 2.0).holds(np.array([0.5, 1.0, 1.5, 2.0, 2.5])).tolist() == [False, False, True, True, False]
+
+
+def test_a_request_that_failed_at_once_begins_nothing() -> None:
+    early = sample(40, 0.0, 0.01, error="connect: refused", frames=NO_FRAMES)
+    assert steady_window([*closed_loop(4, 10), early], FOUR) == pytest.approx(Window(1.0, 9.75))
+    lost = [sample(i, i * 0.1, error="reset: gone", frames=NO_FRAMES) for i in range(20)]
+    assert steady_window(lost, FOUR) == Unsteady("no request ended well")
+
+
+def test_a_trace_brings_its_own_times_so_slots_need_not_be_full() -> None:
+    trace = make_workload(dataset="mooncake", input_len=None, output_len=None, max_concurrency=1000)
+    assert isinstance(steady_window([sample(i, i * 0.1, 1.0) for i in range(60)], trace), Window)
+
+
 @pytest.mark.parametrize(
     ("samples", "workload", "reason"),
     [
+        (closed_loop(4, 10), make_workload(request_rate=1.0, arrivals="ramp", ramp_to=9.0), "a ramp changes its rate"),
         (closed_loop(4, 2), FOUR, "8 requests are too few"),
         (closed_loop(4, 3), FOUR, "7 requests were sent between ramp-up and drain"),
         (closed_loop(4, 20), make_workload(max_concurrency=5), "there were never 5 requests in flight"),
@@ -92,14 +119,14 @@ def test_without_a_steady_state_there_is_a_reason(samples, workload, reason) -> 
 def test_accept_length_by_request_by_token_and_by_rank() -> None:
     told = [
         sample(0, tokens=10, accept_length=2.0, dp_rank=0),  # five steps
-        sample(1, tokens=30, accept_length=3.0, dp_rank=1),  # ten
+        sample(1, tokens=60, accept_length=3.0, dp_rank=1),  # twenty
         sample(2, tokens=10, accept_length=1.0, dp_rank=1),  # ten
         sample(3, tokens=10),
     ]
     metrics = accept_lengths(told)
     assert {name: (metric.value, metric.n) for name, metric in metrics.items()} == {
         "accept_length.mean": (2.0, 3),
-        "accept_length.weighted": (2.0, 3),
+        "accept_length.weighted": (80 / 35, 3),
         "accept_length.dp_rank_0": (2.0, 1),
         "accept_length.dp_rank_1": (2.0, 2),
     }

@@ -33,6 +33,8 @@ def test_bodies_are_those_of_bench_serving(
 def test_counts_are_asked_for_in_every_event() -> None:
     body = json.loads(Target("http://h", "m", endpoint="chat").body(TEXT))
     assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+    assert body["return_spec_tokens_details"] is body["return_cached_tokens_details"] is True
+    assert "return_spec_tokens_details" not in json.loads(Target("http://h", "m").body(TEXT))
 
 
 def test_extra_keys_win() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from dsabench.cli.outlook import Outlook
 from dsabench.cli.show_plan import SweepPlan, print_plan
 from dsabench.config.specs import RuntimeConfig, SweepConfig
 from dsabench.errors import InputError
@@ -139,7 +140,7 @@ def test_the_plan_says_what_is_refused(config, refuse) -> None:
     assert sum(one.refusal is None for one in ahead) == 3
     assert {one.refusal.rule for one in ahead if one.refusal} == {"BE19"}
 
-    plan = SweepPlan(ledger, purse, forecast, refuse)
+    plan = SweepPlan(ledger, purse, forecast, Outlook(refuse))
     console = Console(file=StringIO(), width=100)
     print_plan(console, plan, as_json=False)
     text = console.file.getvalue()
@@ -150,7 +151,7 @@ def test_the_plan_says_what_is_refused(config, refuse) -> None:
 def test_the_plan_as_json_says_it_too(config, refuse, capsys) -> None:
     ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
     purse = Purse(config.budget, ledger, 0)
-    print_plan(Console(), SweepPlan(ledger, purse, make_forecast(purse, refuse), refuse), as_json=True)
+    print_plan(Console(), SweepPlan(ledger, purse, make_forecast(purse, refuse), Outlook(refuse)), as_json=True)
     plan = json.loads(capsys.readouterr().out)
     assert plan["refused"] == {"points": 2, "asked": 4, "all_asked": True, "by_rule": {"BE19": 2}}
     said = [setting["refused"] for setting in plan["settings"] if setting["refused"]]

@@ -73,6 +73,19 @@ def _draw_sessions(target: Target, workload: Workload, turns: int) -> Prompts:
     return Prompts(prompts[:count], prompts[count:][: workload.warmup_requests], due_s, turns_of(count, turns))
 
 
+def draw_rehearsal(target: Target, workload: Workload, count: int, number: int) -> tuple[Prompt, ...]:
+    """The first `count` prompts' lengths with content of their own for each `number`; see `draw_prompts`.
+
+    Of a dataset without a draw of our own, prompts of another seed stand in.
+    """
+    if workload.draw is not None or workload.sessions is not None or workload.dataset not in DATASETS:
+        other = workload.model_copy(update={"seed": workload.seed + 1 + number})
+        return draw_prompts(target, other).measured[:count]
+    lengths = draw_lengths(workload, count, np.random.default_rng([workload.seed, 0]))
+    content = np.random.default_rng([workload.seed, 2, number])
+    return DATASETS[workload.dataset](target, workload).draw(lengths, content)
+
+
 def _random_ids(target: Target, workload: Workload) -> RandomIds:
     if target.vocab_size is None:
         raise InputError(
@@ -95,4 +108,14 @@ def _sharegpt(target: Target, workload: Workload) -> ShareGpt:
 DATASETS: Mapping[str, Callable[[Target, Workload], Dataset]] = {"random-ids": _random_ids, "random": _sharegpt}
 """Name in a workload → its dataset for a target, of those that have a draw of our own."""
 
-__all__ = ["DATASETS", "Dataset", "Lengths", "Prompts", "RandomIds", "ShareGpt", "draw_lengths", "draw_prompts"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Lengths",
+    "Prompts",
+    "RandomIds",
+    "ShareGpt",
+    "draw_lengths",
+    "draw_prompts",
+    "draw_rehearsal",
+]

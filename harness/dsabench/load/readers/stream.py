@@ -69,8 +69,9 @@ def message_of(problem: JsonValue) -> str:
 
 
 def shortened(text: str) -> str:
-    """One line of at most 200 characters."""
-    return " ".join(text.split())[:_MESSAGE_CHARS]
+    """One line of at most 200 characters; what could steer a terminal is replaced."""
+    line = " ".join(text.split())[:_MESSAGE_CHARS]
+    return line if line.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in line)
 
 
 def shown(frame: JsonValue) -> str:

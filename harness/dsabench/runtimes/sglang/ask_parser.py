@@ -22,12 +22,13 @@ from typing import Any
 MARKER = "dsabench-facts:"
 _ARGUMENTS = "sglang.srt.server_args"
 _READ = ("srt", "kernels", "jit_kernel")
+_KERNELS = ("sglang-kernel", "sgl-kernel", "flashinfer-python", "triton", "tilelang", "deep-gemm", "transformers")
 
 
 def main() -> None:
     """Print {version, wheel_hash, torch, python} and, unless only these are wanted, {flags, variables}."""
     facts: dict[str, Any] = {"python": platform.python_version(), "torch": version_of("torch")}
-    facts |= {"version": version_of("sglang"), "wheel_hash": None}
+    facts |= {"version": version_of("sglang"), "wheel_hash": None, "packages": packages()}
     spec = importlib.util.find_spec("sglang")
     folder = Path(spec.origin).parent if spec and spec.origin else None
     if folder is not None:
@@ -35,6 +36,22 @@ def main() -> None:
         if sys.argv[1:] != ["identity"]:
             facts |= {"flags": flags(), "variables": variables(folder)}
     sys.stdout.write(f"{MARKER}{json.dumps(facts)}\n")
+
+
+def packages() -> dict[str, str]:
+    """Versions of the kernel packages that are installed, and the CUDA that torch was built for."""
+    found = {name: version_of(name) for name in _KERNELS} | {"torch-cuda": torch_cuda()}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+def torch_cuda() -> str | None:
+    """From the text of torch/version.py: importing torch takes seconds."""
+    spec = importlib.util.find_spec("torch")
+    file = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
+    if file is None or not file.is_file():
+        return None
+    match = re.search(r"^cuda\b[^=]*= '([\d.]+)'", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return match and match[1]
 
 
 def version_of(package: str) -> str | None:

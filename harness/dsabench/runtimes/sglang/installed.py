@@ -67,7 +67,7 @@ class Installed:
         try:
             done = subprocess.run(
                 argv,
-                env={**os.environ, **env, "PYTHONSAFEPATH": "1"},
+                env={**_inherited(), **env, "PYTHONSAFEPATH": "1"},
                 capture_output=True,
                 text=True,
                 timeout=_ASK_TIMEOUT_S,
@@ -86,6 +86,11 @@ class Installed:
         if facts["wheel_hash"] is None or facts["version"] is None:
             raise InputError(f"runtime.launch: {argv[0]} has no sglang; name the interpreter that has it")
         return facts
+
+
+def _inherited() -> dict[str, str]:
+    """This process's variables without PYTHONPATH: dsabench's packages are not sglang's."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def _facts_in(output: str) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.hardware import accelerator
 from dsabench.runtimes.sglang.remarks import Remark
 from dsabench.runtimes.sglang.rules import Finding, check
+from dsabench.runtimes.sglang.settle import settle
 from dsabench.runtimes.sglang.topology import Plan
 
 Objection = Finding | Remark
@@ -18,7 +19,8 @@ Objection = Finding | Remark
 def judge(commands: Plan, spec: RuntimeSpec, accepted: Accepted) -> tuple[Objection, ...]:
     """Errors first; what two roles or both sources say is said once."""
     device = None if spec.hardware is None else accelerator(spec.hardware)
-    findings = check(spec, accepted.version, device, spec.topology)
+    asked = settle(spec)
+    findings = check(asked, accepted.version, device, asked.topology)
     remarks = [remark for remark in commands.remarks if not _said(remark, findings)]
     objections: list[Objection] = [*findings, *remarks]
     once = {str(objection): objection for objection in objections}.values()

@@ -123,6 +123,8 @@ FLAGS: dict[str, tuple[Spelling, ...]] = {
     "tool_call_parser": _value("--tool-call-parser"),
     "reasoning_parser": _value("--reasoning-parser"),
     "random_seed": _value("--random-seed"),
+    "sampling_backend": _value("--sampling-backend"),
+    "grammar_backend": _value("--grammar-backend"),
     "served_model_name": _value("--served-model-name"),
     "tokenizer_workers": _value("--tokenizer-worker-num"),
     "auto_truncate": _on("--allow-auto-truncate"),

@@ -15,6 +15,7 @@ from dsabench.runtimes.sglang.command import enclose, public_env, public_words, 
 from dsabench.runtimes.sglang.hardware import accelerator
 from dsabench.runtimes.sglang.remarks import Remark
 from dsabench.runtimes.sglang.render import Rendered, render
+from dsabench.runtimes.sglang.settle import settled_knobs
 
 PORT_STEP = 300
 """Between instances: DP attention takes ports at port + 13 and port + 233 to + 239, or dist port + 1 to + 13."""
@@ -55,7 +56,7 @@ class Plan:
 def role_specs(spec: RuntimeSpec) -> Iterator[tuple[Role, RuntimeSpec]]:
     """Each role with the spec that its servers have: the role's knobs and variables in place."""
     for role in (spec.topology or SINGLE).roles:
-        changed = {"knobs": {**spec.knobs, **role.knobs}, "env": {**spec.env, **role.env}}
+        changed = {"knobs": settled_knobs({**spec.knobs, **role.knobs}), "env": {**spec.env, **role.env}}
         yield role, RuntimeSpec.model_validate({**dict(spec), **changed})
 
 

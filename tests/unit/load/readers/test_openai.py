@@ -119,6 +119,20 @@ def test_a_reply_that_fails_says_why_and_keeps_its_frames(stream: list[Any], err
     assert sum(frame.tokens for frame in reply.frames) == tokens
 
 
+def test_what_one_usage_tells_another_does_not_take_back() -> None:
+    stream = reads(
+        (1.0, completion("a", usage={**USAGE, "completion_tokens": 1})),
+        (2.0, completion("b", "stop", {"completion_tokens": 2})),
+    )
+    reply = read_completions(stream, 0.0)
+    assert (reply.input_tokens, reply.cached_tokens) == (7, 3)
+
+
+def test_a_servers_words_do_not_steer_the_terminal() -> None:
+    reply = read_completions(reads((0.0, {"error": {"message": "bad \x1b[2J\u202e end"}})), 0.0)
+    assert reply.error == "server: bad \ufffd[2J\ufffd end"
+
+
 def test_the_end_needs_no_done_where_a_finish_reason_came() -> None:
     assert read_completions(reads((1.0, completion("a", "stop"))), 0.0).error is None
     cut = [*reads((1.0, completion("a"))), (2.0, b'data: {"choices": [{"te')]

@@ -1,0 +1,54 @@
+"""What a plan can say of each setting beforehand: what it would be refused for, and how many GPUs it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dsabench.config.specs import SweepConfig
+from dsabench.errors import InputError
+from dsabench.model.refusal import Refuse, refuse_nothing
+from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
+from dsabench.runtimes.protocol import Runtime
+from dsabench.search.budget import Costs
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Both answers; a runtime without rules refuses nothing beforehand and takes no GPU that we know of."""
+
+    refuse: Refuse = refuse_nothing
+    gpus: Callable[[RuntimeSpec], int] = lambda _: 0
+
+    def gpu_hours(self, specs: Sequence[RuntimeSpec], confirm_boots: int, cost: Costs, workloads: int) -> float | None:
+        """Hours × GPUs of the planned boots, refused ones left out; None where no GPU is known of.
+
+        The settings that the confirmation boots are not known yet: they count as the largest.
+        """
+        sizes = [self.gpus(spec) for spec in specs if self.refuse(spec) is None]
+        if not any(sizes):
+            return None
+        return (sum(sizes) + confirm_boots * max(sizes)) * cost.of(1, workloads) / 3600
+
+
+async def identity_for_plan(runtime: Runtime, config: SweepConfig) -> tuple[RuntimeIdentity, str | None]:
+    """What is installed; where nothing is, the version that the config names, from the table. And a note on that."""
+    try:
+        return await runtime.identity(), None
+    except InputError as error:
+        if config.runtime.kind != "sglang" or config.runtime.version is None:
+            raise
+        from dsabench.runtimes.sglang.runtime import identity_of_table
+
+        note = f"planned for sglang {config.runtime.version} by its table of flags ({error})"
+        return identity_of_table(config.runtime.version), note
+
+
+async def outlook_of(config: SweepConfig, identity: RuntimeIdentity) -> Outlook:
+    """For sglang what its rules say, for the version that is installed or asked for."""
+    if config.runtime.kind != "sglang":
+        return Outlook()
+    from dsabench.runtimes.choose import make_refuse
+    from dsabench.runtimes.sglang.gpus import gpus_of
+
+    return Outlook(await make_refuse(config.runtime, identity), gpus_of)

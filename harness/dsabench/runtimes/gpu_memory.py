@@ -1,0 +1,95 @@
+"""GPU memory in use, and that it is back after a server: what a dead process still holds would shrink the next pool."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dsabench.errors import TrialFault
+
+TOLERANCE_MIB = 1024
+"""More than this above what was in use before the boot is not "back"."""
+_WAIT_S = 60.0
+_TURN_S = 0.5
+_SMI = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
+
+Reading = tuple[int, ...]
+"""MiB in use on each GPU of the machine."""
+
+
+def read_used() -> Reading | None:
+    """From NVML where its Python binding is installed, else from nvidia-smi; None without a GPU."""
+    nvml = _from_nvml()
+    return _from_smi() if nvml is None else nvml
+
+
+def _from_nvml() -> Reading | None:
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+    except ImportError:
+        return None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        return tuple(int(nvml.nvmlDeviceGetMemoryInfo(handle).used) // 2**20 for handle in handles) or None
+    except nvml.NVMLError:
+        return None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _from_smi() -> Reading | None:
+    try:
+        done = subprocess.run(_SMI, capture_output=True, text=True, timeout=20, check=True)
+        return tuple(int(line) for line in done.stdout.split()) or None
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+@asynccontextmanager
+async def memory_back(read: Callable[[], Reading | None] = read_used, wait_s: float = _WAIT_S) -> AsyncIterator[None]:
+    """Around a boot: on leaving, wait until no GPU holds more than before.
+
+    Raises:
+        TrialFault: kind not_gone; what comes next would have less memory than it seems. As a note where another error
+            is under way.
+
+    """
+    before = await asyncio.to_thread(read)
+    try:
+        yield
+    except BaseException as error:
+        fault = None if before is None else await _wait(read, before, wait_s)
+        if fault is not None:
+            error.add_note(str(fault))
+        raise
+    fault = None if before is None else await _wait(read, before, wait_s)
+    if fault is not None:
+        raise fault
+
+
+async def _wait(read: Callable[[], Reading | None], before: Reading, wait_s: float) -> TrialFault | None:
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + wait_s
+    while True:
+        now = await asyncio.to_thread(read)
+        if now is None or len(now) != len(before):
+            return None
+        held = {index: after - was for index, (was, after) in enumerate(zip(before, now, strict=True))}
+        index, most = max(held.items(), key=lambda item: item[1])
+        if most <= TOLERANCE_MIB:
+            return None
+        if clock() > deadline:
+            return TrialFault(
+                "not_gone",
+                f"GPU {index} holds {most:,} MiB more than before the boot, {wait_s:.0f} s after",
+                stage="stop",
+            )
+        await asyncio.sleep(_TURN_S)

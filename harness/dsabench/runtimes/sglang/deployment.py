@@ -1,0 +1,271 @@
+"""All processes of one deployment: started together, ready together, and ended together when one of them ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from dsabench.errors import TrialFault
+from dsabench.model.outcome import Stage
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.topology import ROUTER, SINGLE
+from dsabench.runtimes.containers import engine_of, removed_after, with_id_file
+from dsabench.runtimes.endpoint import Endpoint
+from dsabench.runtimes.faults import fault_of_start
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.protocol import Place
+from dsabench.runtimes.readiness import wait_ready
+from dsabench.runtimes.sglang import topology as commands
+from dsabench.runtimes.sglang.accepts import Accepted
+from dsabench.runtimes.sglang.berth import Berth, find_berth
+from dsabench.runtimes.sglang.diagnose import refine
+from dsabench.runtimes.sglang.progress import say_progress
+from dsabench.runtimes.supervisor import Command, Process
+
+INFO_PATHS = ("/server_info", "/get_server_info")
+_PORT_ATTEMPTS = 3
+_LOG_MOST = 4 << 20
+_CONFIRM_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One running process of the deployment."""
+
+    what: commands.Process
+    process: Process
+    endpoint: Endpoint | None
+    """Where it answers HTTP; None for nodes other than an instance's first."""
+
+    @property
+    def name(self) -> str:
+        """`server`, `prefill-0`, `decode-1-node1`, `router`."""
+        return part_name(self.what)
+
+    def log(self) -> str:
+        """All that it wrote, the last 4 MiB of it."""
+        file = self.process.command.log
+        try:
+            with file.open("rb") as stream:
+                stream.seek(max(0, file.stat().st_size - _LOG_MOST))
+                return stream.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def refined(self, fault: TrialFault) -> TrialFault:
+        """The fault with the cause that the whole log names."""
+        return refine(fault, self.log(), self.process.command.environment)
+
+
+def part_name(process: commands.Process) -> str:
+    """A name for files, telling the processes of a deployment apart."""
+    node = f"-node{process.node_rank}" if process.node_rank else ""
+    return (
+        process.role if process.role in {"server", ROUTER} and not node else f"{process.role}-{process.instance}{node}"
+    )
+
+
+@dataclass(slots=True)
+class Deployment:
+    """A `Server` made of one or more processes. `front` is where requests go: the router, or the only server."""
+
+    boot: str
+    parts: tuple[Part, ...]
+    front: Endpoint
+    boot_s: float
+    resolved: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    @property
+    def base_url(self) -> str:
+        """`http://HOST:PORT` of the front."""
+        return self.front.base_url
+
+    @property
+    def servers(self) -> tuple[Part, ...]:
+        """The parts that serve a model and answer HTTP."""
+        return tuple(part for part in self.parts if part.endpoint is not None and part.what.role != ROUTER)
+
+    async def info(self) -> Mapping[str, JsonValue]:
+        """`/server_info` now; of several servers one entry each, by name."""
+        return await self.infos("load")
+
+    async def infos(self, stage: Stage) -> dict[str, JsonValue]:
+        """The same at any stage."""
+        told: dict[str, JsonValue] = {}
+        for part in self.servers:
+            assert part.endpoint is not None
+            told[part.name] = dict(await part.endpoint.info(stage, INFO_PATHS))
+        if len(told) > 1:
+            return told
+        (only,) = told.values()
+        assert isinstance(only, dict)
+        return only
+
+    async def flush(self) -> None:
+        """POST /flush_cache to every server."""
+        for part in self.servers:
+            assert part.endpoint is not None
+            await part.endpoint.flush("warmup")
+
+    async def died(self) -> None:
+        """Raise TrialFault as soon as one of the processes ended by itself."""
+        await _first_death(self.parts, "load")
+
+
+async def _first_death(parts: Sequence[Part], stage: Stage) -> None:
+    async def watch(part: Part) -> None:
+        try:
+            await part.process.died(stage)
+        except TrialFault as fault:
+            refined = part.refined(fault)
+            if len(parts) > 1:
+                refined.message = f"{part.name}: {refined.message}"
+            raise refined from fault
+
+    tasks = [asyncio.ensure_future(watch(part)) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await done.pop()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def deployed(spec: RuntimeSpec, accepted: Accepted, launch: Launch, place: Place) -> AsyncIterator[Deployment]:
+    """Serve while the context is open. A port that another program took meanwhile is given up for the next ones.
+
+    Raises:
+        TrialFault: the boot failed, or (not_gone) something was still there after the stop.
+
+    """
+    async with AsyncExitStack() as stack:
+        attempt = 1
+        while True:
+            try:
+                server = await _deploy(stack, spec, accepted, launch, place)
+                break
+            except TrialFault as fault:
+                if fault.kind != "port_in_use" or attempt == _PORT_ATTEMPTS:
+                    raise
+                attempt += 1
+                place.on_progress("a port was taken meanwhile; trying others")
+        yield server
+
+
+async def _deploy(
+    stack: AsyncExitStack, spec: RuntimeSpec, accepted: Accepted, launch: Launch, place: Place
+) -> Deployment:
+    topology = spec.topology or SINGLE
+    async with AsyncExitStack() as attempt:
+        berth = await find_berth(attempt, topology, launch.sites)
+        started_s = time.perf_counter()
+        plan = commands.plan(spec, accepted, replace(launch, sites=berth.sites))
+        servers = [process for process in plan.processes if process.role != ROUTER]
+        parts = [await _start(attempt, process, berth, topology_nodes(spec, process), place) for process in servers]
+        await _all_ready(parts, place)
+        for router in (process for process in plan.processes if process.role == ROUTER):
+            # After the others: it gives up workers that do not answer yet.
+            parts.append(await _start(attempt, router, berth, 1, place))
+            await _all_ready(parts[-1:], place)
+        front = parts[-1] if parts[-1].what.role == ROUTER else parts[0]
+        assert front.endpoint is not None
+        server = Deployment(place.boot, tuple(parts), front.endpoint, time.perf_counter() - started_s)
+        stack.push_async_exit(attempt.pop_all())
+        return server
+
+
+def topology_nodes(spec: RuntimeSpec, process: commands.Process) -> int:
+    """Machines of the process's instance."""
+    roles = {role.role: role.nodes for role in (spec.topology or SINGLE).roles}
+    return roles[process.role]  # type: ignore[index]
+
+
+async def _start(stack: AsyncExitStack, what: commands.Process, berth: Berth, nodes: int, place: Place) -> Part:
+    name = part_name(what)
+    try:
+        place.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise fault_of_start("folder", error.errno or 0, str(place.folder)) from error
+    folder = place.folder.absolute()
+    command = Command(
+        argv=await _contained(stack, what, folder / f"{name}.cid"),
+        cwd=folder,
+        log=folder / f"{name}.log",
+        boot=place.boot,
+        env=what.env,
+        cores=place.cores,
+        stop_timeout_s=place.stop_timeout_s,
+        held_fds=(*berth.fds, *place.held_fds),
+        term_all=False,  # a scheduler that goes before its launcher is taken for a crash, and looked into for 5 s
+    )
+    process = await stack.enter_async_context(Process(command))
+    place.on_progress(f"starting {name}, process {process.pid}")
+    endpoint = None if what.node_rank else Endpoint(berth.url(what.role, what.instance, nodes))
+    return Part(what, process, endpoint)
+
+
+async def _contained(stack: AsyncExitStack, what: commands.Process, file: Path) -> tuple[str, ...]:
+    """The command; where it runs a container here, one that is removed by its id afterwards."""
+    engine = engine_of(what.argv)
+    if engine is None:
+        return what.argv
+    await stack.enter_async_context(removed_after(engine, file))
+    return with_id_file(what.argv, file)
+
+
+async def _all_ready(parts: Sequence[Part], place: Place) -> None:
+    """Return when every endpoint is; raise the first fault of any process."""
+    ready = asyncio.ensure_future(_gather_ready(parts, place))
+    dying = asyncio.ensure_future(_first_death(parts, "boot"))
+    try:
+        await asyncio.wait({ready, dying}, return_when=asyncio.FIRST_COMPLETED)
+        if not dying.done() and ready.done() and ready.exception() is not None:
+            await asyncio.wait({dying}, timeout=0.5)  # the same death, told with its cause
+        if dying.done():
+            await dying
+        await ready
+    finally:
+        for task in (ready, dying):
+            task.cancel()
+        await asyncio.gather(ready, dying, return_exceptions=True)
+
+
+async def _gather_ready(parts: Sequence[Part], place: Place) -> None:
+    tasks = [
+        asyncio.ensure_future(_part_ready(part, part.endpoint, place, several=len(parts) > 1))
+        for part in parts
+        if part.endpoint is not None
+    ]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _part_ready(part: Part, endpoint: Endpoint, place: Place, *, several: bool) -> None:
+    """`/health` is 503 until the first internal generation is through; `/health_generate` makes one of its own.
+
+    With the warm-up request switched off `/health` alone says nothing of the model.
+    """
+    told = place if not several else replace(place, on_progress=lambda text: place.on_progress(f"{part.name}: {text}"))
+    await wait_ready(part.process, endpoint, "/health", told, say_progress)
+    if part.what.role == ROUTER:
+        return
+    deadline_s = asyncio.get_running_loop().time() + place.ready_timeout_s
+    while (answer := await endpoint.probe("/health_generate", _CONFIRM_TIMEOUT_S)) is not None:
+        if answer == "HTTP 404":
+            return
+        if asyncio.get_running_loop().time() > deadline_s:
+            message = f"/health_generate: {answer}, {place.ready_timeout_s:g} s after /health"
+            raise TrialFault("boot_timeout", message, stage="boot", log_tail=part.process.log_tail())
+        await asyncio.sleep(0.5)

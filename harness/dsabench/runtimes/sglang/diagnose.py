@@ -1,0 +1,148 @@
+"""Why an sglang process ended, from its whole log: the lines near the end are often only the clean-up.
+
+The launcher kills its own process tree when a child fails (SIGKILL, itself included), so neither exit code nor signal
+says what happened. The words are those of 0.5.9 to 0.5.23 and of the libraries below (PyTorch, NCCL, Triton, DeepGEMM).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dsabench.errors import TrialFault
+from dsabench.model.outcome import FaultKind
+from dsabench.runtimes.log_tail import redact
+
+_EXCERPT_BEFORE, _EXCERPT_AFTER = 24, 12
+_STAMP = re.compile(r"^(?:\[?rank\d+\]?:\s*)?\[[^\]]*\d\d:\d\d:\d\d[^\]]*\]\s*")
+_REFINED: frozenset[FaultKind] = frozenset({"exited", "killed", "illegal_config", "out_of_memory", "missing_file"})
+"""What an ending alone suggests, and the log may say better."""
+
+_OOM = re.compile(r"(?:CUDA|HIP|NPU) out of memory|OutOfMemoryError|cudaErrorMemoryAllocation", re.IGNORECASE)
+_PHASES: tuple[tuple[re.Pattern[str], FaultKind], ...] = (
+    (re.compile(r"fired up and ready to roll"), "out_of_memory"),
+    (re.compile(r"Capture .*graph begin|KV [Cc]ache (?:is )?allocated|Memory pool end"), "graph_out_of_memory"),
+    (re.compile(r"Load weight end"), "kv_pool_out_of_memory"),
+    (re.compile(r"Load weight begin"), "weights_out_of_memory"),
+)
+"""The last of these lines before the error says what memory was being taken for."""
+
+_SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
+    (
+        "bad_arguments",
+        re.compile(
+            r"error: (?:unrecognized arguments|argument \S+.*: (?:invalid|expected|not allowed)|ambiguous option"
+            r"|the following arguments are required)"
+        ),
+    ),
+    (
+        "kv_pool_out_of_memory",
+        re.compile(r"Not enough memory\. Please try to (?:in|de)crease|leave no GPU memory for the KV cache"),
+    ),
+    (
+        "nccl_timeout",
+        re.compile(
+            r"Watchdog caught collective operation timeout|NCCL operations have failed or timed out"
+            r"|Timed out (?:after|waiting).*(?:clients|store|connect)|DistStoreError|wait timeout after \d+ms"
+            r"|ncclRemoteError|socketPollConnect.*(?:timed out|failed)"
+        ),
+    ),
+    ("watchdog", re.compile(r"(?<!soft )\bwatchdog timeout\b|Watchdog timeout \(", re.IGNORECASE)),
+    (
+        "nan",
+        re.compile(r"NaN in the (?:logits|prob)|Detected errors during sampling|probability tensor contains either"),
+    ),
+    (
+        "jit_compile",
+        re.compile(
+            r"NVCC compilation failed|nvcc fatal|ninja: build stopped|Error building extension|ptxas (?:fatal|error)"
+            r"|Ninja build failed|triton\.compiler\.errors|CompilationError|PassManager::run failed"
+            r"|Could not find (?:nvcc|CUDA)|CUDA_HOME environment variable is not set"
+        ),
+    ),
+    ("out_of_memory", re.compile(r"\b(?:Prefill|Decode) out of memory\b")),
+    ("port_in_use", re.compile(r"address already in use|EADDRINUSE|port \d+ is (?:already )?in use", re.IGNORECASE)),
+    ("disk_full", re.compile(r"no space left on device|ENOSPC|disk quota exceeded", re.IGNORECASE)),
+    (
+        "missing_file",
+        re.compile(
+            r"FileNotFoundError|No such file or directory|does not appear to have a file named|ModuleNotFoundError"
+            r"|No module named|is not a local folder and is not a valid model|Repository Not Found|LocalEntryNotFound"
+            r"|Can't load (?:the configuration|tokenizer)|Cannot find any model weights|couldn't connect to .*hugging"
+        ),
+    ),
+    (
+        "out_of_memory",
+        re.compile(r"MemoryError|[Cc]annot allocate memory|can't allocate memory|pinned memory.*(?:fail|exceed)"),
+    ),
+)
+"""In this order: what stands earlier is the cause of what stands later."""
+_HARMLESS = re.compile(
+    r"generation_config|Proceeding without|[Ff]alling back|using default|Ignore import error", re.IGNORECASE
+)
+"""What every boot may say and go on."""
+_REFUSAL = re.compile(r"^(?:\w+\.)*(?:ValueError|AssertionError|NotImplementedError|KeyError|TypeError)\b:?.*")
+"""An exception with which argument resolution, or the construction of a kernel, refuses a setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What a log says of the end, and in which of its lines."""
+
+    kind: FaultKind
+    line: int
+    message: str
+
+
+def diagnose(log: str, *, booting: bool) -> Cause | None:
+    """The cause that the log names; None where it names none. Only while booting is a Python error a refusal."""
+    lines = log.splitlines()
+    out_of_memory = _memory(lines)
+    for kind, sign in _SIGNS[:2]:
+        if (found := _first(lines, sign)) is not None:
+            return _cause(kind, found, lines)
+    if out_of_memory is not None:
+        return out_of_memory
+    for kind, sign in _SIGNS[2:]:
+        if (found := _first(lines, sign)) is not None:
+            return _cause(kind, found, lines)
+    refusals = [at for at, line in enumerate(lines) if _REFUSAL.match(_plain(line))]
+    return _cause("illegal_config", refusals[-1], lines) if booting and refusals else None
+
+
+def refine(fault: TrialFault, log: str, env: dict[str, str]) -> TrialFault:
+    """The same fault with the kind, line and excerpt that the whole log gives; unchanged where it gives none."""
+    if fault.kind not in _REFINED:
+        return fault
+    cause = diagnose(log, booting=fault.stage == "boot")
+    if cause is None:
+        return fault
+    lines = log.splitlines()
+    excerpt = lines[max(0, cause.line - _EXCERPT_BEFORE) : cause.line + _EXCERPT_AFTER]
+    tail = redact("\n".join(line.rpartition("\r")[2] for line in excerpt), env)
+    message = redact(cause.message, env)
+    transient = cause.kind in {"port_in_use", "nccl_timeout"}
+    return TrialFault(cause.kind, message, stage=fault.stage, log_tail=tail, transient=transient)
+
+
+def _memory(lines: Sequence[str]) -> Cause | None:
+    phase: FaultKind = "weights_out_of_memory"
+    for at, line in enumerate(lines):
+        if _OOM.search(line):
+            return _cause(phase, at, lines)
+        phase = next((kind for sign, kind in _PHASES if sign.search(line)), phase)
+    return None
+
+
+def _first(lines: Sequence[str], sign: re.Pattern[str]) -> int | None:
+    return next((at for at, line in enumerate(lines) if sign.search(line) and not _HARMLESS.search(line)), None)
+
+
+def _cause(kind: FaultKind, at: int, lines: Sequence[str]) -> Cause:
+    return Cause(kind, at, _plain(lines[at])[:500])
+
+
+def _plain(line: str) -> str:
+    """A line without the stamp before it and without what a progress bar wrote over."""
+    return _STAMP.sub("", line.rpartition("\r")[2]).strip()
