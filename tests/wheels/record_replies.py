@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dsabench.load.transport import Transport
-
-from dsabench.load.drive import Delivery, closed_loop
+from dsabench.load.drive import drive
+from dsabench.load.plan import ClosedLoop, Plan
+from dsabench.load.recording import Recording
 from dsabench.load.target import EndpointName, Target
 from dsabench.model.sample import Prompt
 
@@ -48,11 +48,10 @@ async def record(url: str, endpoint: EndpointName, count: int) -> list[dict[str,
         for i in range(count)
     ]
     target = Target(url, "tiny", endpoint=endpoint, usage=False)
-    async with Transport(target.url, 30.0) as transport:
-        deliveries = await closed_loop(lambda i: transport.post(target.body(prompts[i])), count, 3)
-    begin_s = min(delivery.exchange.sent_s for delivery in deliveries)
+    plan = Plan(target.url, [target.body(prompt) for prompt in prompts], ClosedLoop(3))
+    recording = (await drive(plan)).recording
     thinned = words.sample(range(count), count // 2) if endpoint == "generate" else []
-    replies = [reply_of(endpoint, prompts[d.index], d, begin_s, thin=d.index in thinned) for d in deliveries]
+    replies = [reply_of(endpoint, prompts[i], recording, i, thin=i in thinned) for i in range(count)]
     if endpoint == "generate":
         first = replies[3]["reads"][0]
         first[1] = re.sub(r'"text":"[^"]+"', '"text":""', first[1])
@@ -60,23 +59,19 @@ async def record(url: str, endpoint: EndpointName, count: int) -> list[dict[str,
     return replies
 
 
-def reply_of(endpoint: str, prompt: Prompt, delivery: Delivery, begin_s: float, *, thin: bool) -> dict[str, Any]:
-    exchange = delivery.exchange
-    assert exchange.error is None, exchange.error
-    reads = list(exchange.reads)
+def reply_of(endpoint: str, prompt: Prompt, recording: Recording, index: int, *, thin: bool) -> dict[str, Any]:
+    assert recording.error(index) is None
+    reads = list(recording.reads(index))
     if thin:  # never the last ones, which end the stream
-        keep = random.Random(delivery.index)
-        reads = [
-            read
-            for place, read in enumerate(reads)
-            if place in {0, len(reads) - 2, len(reads) - 1} or keep.random() < 0.4
-        ]
+        keep = random.Random(index)
+        last = len(reads) - 2
+        reads = [read for place, read in enumerate(reads) if place == 0 or place >= last or keep.random() < 0.4]
     return {
         "endpoint": endpoint,
         "prompt_len": prompt.input_len,
         "output_len": prompt.output_len,
-        "sent_s": round(exchange.sent_s - begin_s, 7),
-        "reads": [[round(at_s - begin_s, 7), data.decode("latin-1")] for at_s, data in reads],
+        "sent_s": round(float(recording.sent_s[index]), 7),
+        "reads": [[round(at_s, 7), data.decode("latin-1")] for at_s, data in reads],
     }
 
 

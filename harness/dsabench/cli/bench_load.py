@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dsabench.load.answers import replies, sample_of
 from dsabench.load.arrivals.protocol import Times
@@ -17,8 +17,7 @@ from dsabench.model.sample import Prompt, RequestSample
 Tell = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(NamedTuple):
     """What is sent, where and when."""
 
     url: str
@@ -43,8 +42,7 @@ class Load:
         return Plan(self.url, self.bodies, pacing, self.headers, timeouts, self.workers)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """What came back."""
 
     samples: Sequence[RequestSample]

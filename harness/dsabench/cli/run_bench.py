@@ -7,7 +7,8 @@ import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from dsabench.cli.bench_choices import order_for, output_path, selection_for, server_for, tokenizer_for, wish_for
 from dsabench.cli.bench_load import Load, Seen, measure
@@ -30,8 +31,7 @@ from dsabench.model.sample import Prompt
 _WARM_UP_TOKENS_MAX = 32
 
 
-@dataclass(frozen=True, slots=True)
-class _Draw:
+class _Draw(NamedTuple):
     """Everything that is decided before the first request."""
 
     prompts: Sequence[Prompt]
@@ -131,7 +131,7 @@ def _warm_up(args: Namespace, server: BenchServer, wish: Wish, load: Load, first
     if args.warmup_requests:
         prompt = replace(first, output_len=min(first.output_len, _WARM_UP_TOKENS_MAX), extra=None)
         prompts = [prompt] * args.warmup_requests
-        seen = measure(replace(load, bodies=[body_of(wish, prompt)] * len(prompts), due_s=None), prompts, None)
+        seen = measure(load._replace(bodies=[body_of(wish, prompt)] * len(prompts), due_s=None), prompts, None)
         _refuse_total_failure(seen, "warm-up")
     if args.flush_cache:
         server.flush(args.backend, args.flush_cache_timeout)
@@ -184,7 +184,7 @@ def _publish(args: Namespace, report: Report, seen: Seen, startup_cpu_s: float) 
     client = ClientCost(cpu_s(), startup_cpu_s, seen.frames, seen.saturated is not None, seen.saturated)
     append_record(path, record, client)
     if args.json:
-        print(json.dumps({**record, "client": asdict(client)}))
+        print(json.dumps({**record, "client": client._asdict()}))
     return 0 if seen.saturated is None else 3
 
 

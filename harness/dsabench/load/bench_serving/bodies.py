@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 import orjson
 
@@ -12,8 +13,7 @@ from dsabench.load.target import EndpointName
 from dsabench.model.sample import Prompt
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """What all requests of a run have in common."""
 
     endpoint: EndpointName
@@ -26,7 +26,7 @@ class Wish:
     token_ids_logprob: list[int] | None = None
     logprob_start_len: int = -1
     return_routed_experts: bool = False
-    extra: Mapping[str, object] = field(default_factory=dict)
+    extra: Mapping[str, object] = MappingProxyType({})
     """Goes over everything else; what a prompt brings itself goes over it."""
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dsabench.load.readers.reply import Spoken
 from dsabench.model.sample import RequestSample
 
 
-@dataclass(frozen=True, slots=True)
-class CacheReport:
+class CacheReport(NamedTuple):
     """Tokens, of the requests that ended well."""
 
     prompt_tokens: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from dsabench.load.bench_serving.answers import Answers, Floats, Ints
 GOODPUT_METRICS = ("ttft", "tpot", "e2el")
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(NamedTuple):
     """Of one latency, milliseconds; zeros where nothing was observed, as bench_serving has it."""
 
     mean: float
@@ -25,8 +24,7 @@ class Spread:
     max: float
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(NamedTuple):
     """Everything that bench_serving reports of a run. Throughputs are per second."""
 
     completed: int
@@ -46,8 +44,7 @@ class Figures:
     max_concurrent_requests: int
 
 
-@dataclass(frozen=True, slots=True)
-class Goodput:
+class Goodput(NamedTuple):
     """Requests that met every SLO; the fields are the keys of the record."""
 
     goodput_slos_ms: dict[str, float]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from dsabench.errors import StoreError
 from dsabench.load.bench_serving.figures import Spread
@@ -14,8 +14,7 @@ from dsabench.load.bench_serving.report import Report
 Json = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class ClientCost:
+class ClientCost(NamedTuple):
     """What the load generator itself used."""
 
     cpu_s: float
@@ -64,7 +63,7 @@ def record_of(report: Report, *, details: bool) -> Json:
         "max_concurrent_requests": figures.max_concurrent_requests,
     }
     if report.goodput is not None:
-        record |= asdict(report.goodput)
+        record |= report.goodput._asdict()
     if report.cache is not None:
         record["cache_report"] = report.cache.as_json()
     if details:
@@ -79,7 +78,7 @@ def append_record(path: Path, record: Json, client: ClientCost) -> None:
         StoreError: the file cannot be written.
 
     """
-    line = json.dumps({**record, "client": asdict(client)}) + "\n"
+    line = json.dumps({**record, "client": client._asdict()}) + "\n"
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(line)
@@ -88,7 +87,7 @@ def append_record(path: Path, record: Json, client: ClientCost) -> None:
 
 
 def _spread(name: str, spread: Spread) -> dict[str, float]:
-    figures = asdict(spread)
+    figures = spread._asdict()
     del figures["max"]
     return {f"{figure}_{name}_ms": value for figure, value in figures.items()}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dsabench.load.bench_serving.answers import Answers
 from dsabench.load.bench_serving.cache import CacheReport
@@ -12,8 +12,7 @@ from dsabench.load.readers.reply import Spoken
 from dsabench.model.sample import RequestSample
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """The arguments that bench_serving repeats in its record."""
 
     backend: str
@@ -35,8 +34,7 @@ class Order:
         return "trace" if self.from_trace else self.request_rate
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """One run: the samples and what was computed from them."""
 
     order: Order

@@ -6,7 +6,7 @@ import http.client
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -32,12 +32,11 @@ class Answer(NamedTuple):
             return None
 
 
-@dataclass(frozen=True, slots=True)
-class BenchServer:
+class BenchServer(NamedTuple):
     """One address. Blocking calls: nothing else runs before and after the load, and aiohttp would double the start."""
 
     base_url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
     """Sent with every request; may hold a key, so it is never shown."""
 
     def ask(self, method: str, path: str, body: Mapping[str, object] | None = None, timeout_s: float = 30.0) -> Answer:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 DatasetName = Literal["random", "random-ids", "sharegpt", "generated-shared-prefix", "mooncake", "custom", "openai"]
 DATASET_NAMES: tuple[DatasetName, ...] = (
@@ -11,8 +10,7 @@ DATASET_NAMES: tuple[DatasetName, ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SharedPrefix:
+class SharedPrefix(NamedTuple):
     """Groups of prompts behind one system prompt each. Lengths are tokens."""
 
     groups: int = 64
@@ -29,8 +27,7 @@ class SharedPrefix:
     """Do not count the prompts' tokens: each is said to be one long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(NamedTuple):
     """A Mooncake trace: one JSON object per line with timestamp (ms), input_length, output_length, hash_ids."""
 
     name: Literal["mooncake", "conversation", "synthetic", "toolagent"] = "conversation"
@@ -39,8 +36,7 @@ class Trace:
     rounds: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """Which prompts, how many, how long."""
 
     dataset: DatasetName
@@ -61,5 +57,5 @@ class Selection:
     apply_chat_template: bool = False
     as_ids: bool = False
     """Send token ids where the dataset has them."""
-    shared_prefix: SharedPrefix = field(default_factory=SharedPrefix)
-    trace: Trace = field(default_factory=Trace)
+    shared_prefix: SharedPrefix = SharedPrefix()
+    trace: Trace = Trace()

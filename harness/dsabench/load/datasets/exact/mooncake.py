@@ -53,9 +53,7 @@ def warm_up_prompt(selection: Selection, tokenizer: Tokenizer) -> Prompt:
 
 
 def _with_path(selection: Selection) -> Selection:
-    from dataclasses import replace  # noqa: PLC0415
-
-    return selection if selection.path else replace(selection, path=TRACE_URLS[selection.trace.name])
+    return selection if selection.path else selection._replace(path=TRACE_URLS[selection.trace.name])
 
 
 def _session(record: dict[str, Any], first: dict[str, Any], selection: Selection, tokenizer: Tokenizer) -> list[Prompt]:
