@@ -99,8 +99,7 @@ async def _machine(complaint: Complaint, hardware: Hardware) -> list[Finding]:
     runtime = complaint.runtime
     weights = port = None
     if runtime is not None and runtime.kind == "sglang":
-        known = find_model(runtime.model)
-        weights = Weights(known.path if known else runtime.model, WEIGHTS_GIB.get(known.name) if known else None)
+        weights = _weights(runtime)
         site = runtime.launch.sites.get("server")
         port = site.port if site is not None and isinstance(site.port, int) else None
     found = []
@@ -116,6 +115,14 @@ async def _machine(complaint: Complaint, hardware: Hardware) -> list[Finding]:
         *look_at_disk(complaint.results, weights),
         await look_at_ports(port),
     ]
+
+
+def _weights(runtime: RuntimeConfig) -> Weights | None:
+    """What has to be on disk; None where the weights are made at random."""
+    if runtime.base.get("load_format") == "dummy":
+        return None
+    known = find_model(runtime.model)
+    return Weights(known.path if known else runtime.model, WEIGHTS_GIB.get(known.name) if known else None)
 
 
 async def _installation(complaint: Complaint, hardware: Hardware) -> list[Finding]:
