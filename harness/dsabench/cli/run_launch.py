@@ -15,12 +15,15 @@ from dsabench.config.specs import LaunchSpec, RuntimeConfig
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE, Role, Topology
+from dsabench.runtimes.choose import launch_as
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import Accepted, from_table, known_versions
 from dsabench.runtimes.sglang.command import in_shell, public_env
 from dsabench.runtimes.sglang.generator import Wish, generate
 from dsabench.runtimes.sglang.installed import Installed
 from dsabench.runtimes.sglang.judge import judge
+from dsabench.runtimes.sglang.model_config import local_folder
+from dsabench.runtimes.sglang.settle import settle
 from dsabench.runtimes.sglang.topology import Plan, Process, plan
 from dsabench.runtimes.sglang.versions import OLDEST, parse_version
 
@@ -79,26 +82,21 @@ def run_launch(order: Order) -> int:
 
 
 def _launch(order: Order, spec: RuntimeSpec, how: LaunchSpec) -> int:
-    launch = Launch(
-        python=None if how.python is None else Path(how.python),
-        env=how.env,
-        command_prefix=how.command_prefix,
-        container=how.container,
-        entry=how.entry,
-        sites=how.sites,
-    )
+    launch = launch_as(how)
     accepted = _accepted(order, spec, launch)
+    spec = settle(spec)
+    folder = local_folder(spec.model)
+    spec = spec if folder is None else spec.model_copy(update={"model": str(folder)})
     commands = plan(spec, accepted, launch)
     if not _pass(commands, spec, accepted):
         return 2
     if order.dry_run:
         _print(commands.processes, spec.topology or SINGLE, as_json=order.as_json)
         return 0
-    if len(commands.processes) > 1:
-        raise InputError(
-            f"this deployment has {len(commands.processes)} processes, and launch does not drive more than one yet; "
-            "print the commands with --dry-run and start each on its machine"
-        )
+    if len(commands.processes) > 1 or launch.container is not None:
+        from dsabench.cli.drive_launch import drive
+
+        return drive(spec, accepted, launch)
     process = commands.processes[0]
     return _run(process.argv, process.env)
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import perf_counter
 
-from dsabench.load.datasets import draw_prompts
+from dsabench.load.datasets import draw_rehearsal
 from dsabench.load.generate import send_all
 from dsabench.load.target import Target
 from dsabench.model.workload import Workload
@@ -61,19 +61,17 @@ async def rehearse(
     """
     if workload.warmup_requests == 0:
         return Rehearsal()
-    done = Rehearsal()
+    done, count = Rehearsal(), _count_of(workload)
     begun_s = perf_counter()
     while not done.settled and len(done.passes_s) < most_passes and perf_counter() - begun_s < MOST_S:
-        prompts = await asyncio.to_thread(draw_prompts, target, _pass_of(workload, len(done.passes_s)))
+        prompts = await asyncio.to_thread(draw_rehearsal, target, workload, count, len(done.passes_s))
         await flush()
-        done = Rehearsal((*done.passes_s, await send_all(target, workload, prompts.measured)))
+        done = Rehearsal((*done.passes_s, await send_all(target, workload, prompts)))
     return done
 
 
-def _pass_of(workload: Workload, number: int) -> Workload:
-    """The workload with other content. Of a closed loop twice its concurrency: ramp-up, plateau, ramp-down."""
-    count = workload.num_prompts
+def _count_of(workload: Workload) -> int:
+    """Prompts of a pass. Of a closed loop twice its concurrency: ramp-up, plateau, ramp-down."""
     if workload.request_rate is None and workload.max_concurrency is not None:
-        count = min(count, 2 * workload.max_concurrency)
-    changes = {"seed": workload.seed + 1_000_003 * (number + 1), "num_prompts": count, "warmup_requests": 0}
-    return workload.model_copy(update=changes)
+        return min(workload.num_prompts, 2 * workload.max_concurrency)
+    return workload.num_prompts

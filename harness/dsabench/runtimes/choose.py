@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from dsabench.config.specs import RuntimeConfig
+from dsabench.config.specs import LaunchSpec, RuntimeConfig
 from dsabench.errors import InputError
 from dsabench.model.refusal import Refuse, refuse_nothing
 from dsabench.model.runtime import RuntimeIdentity, RuntimeKind
@@ -56,11 +56,15 @@ async def make_refuse(config: RuntimeConfig, identity: RuntimeIdentity) -> Refus
 
 def launch_of(config: RuntimeConfig) -> Launch:
     """How and where the config says to start it."""
-    how = config.launch
+    return launch_as(config.launch, config.base_url)
+
+
+def launch_as(how: LaunchSpec, base_url: str | None = None) -> Launch:
+    """The same from its two parts."""
     return Launch(
         python=None if how.python is None else Path(how.python),
         env=how.env,
-        base_url=config.base_url,
+        base_url=base_url,
         command_prefix=how.command_prefix,
         container=how.container,
         entry=how.entry,

@@ -10,8 +10,8 @@ and says so. Both are subreapers, so whatever the server leaves behind, other se
     keeper     the server dies at once (PDEATHSIG); what it had started falls to the guard, which kills it
     both       the server dies at once; what it had started is found by its environment (`orphans.py`)
 
-In, one line of JSON each: first the job {argv, env, cwd, log, cores, stop_timeout_s, parent, keep_fds}, later
-{"stop": SECONDS}. Out, one line of JSON each, with `event`:
+In, one line of JSON each: first the job {argv, env, cwd, log, cores, stop_timeout_s, parent, keep_fds,
+term_all}, later {"stop": SECONDS}. Out, one line of JSON each, with `event`:
 
     started  pid          the program is running (exec has worked)
     failed   step, errno  it could not be started: step is log, cwd, cores or exec
@@ -69,6 +69,7 @@ class _Keeper:
 
     def __init__(self, guard_alive: int) -> None:
         self.guard_alive = guard_alive
+        self.term_all = True
         self.child: int | None = None
         """The server's pid while it has not been reaped; so long its number, and its group's, cannot be reused."""
         self.heard = b""
@@ -94,6 +95,7 @@ class _Keeper:
             pass
         else:
             self.poll.register(parent, select.POLLIN)  # a forked copy of dsabench may hold the pipe open
+        self.term_all = job["term_all"]
         self.child = start(job)
         if self.child is not None:
             tell("started", pid=self.child)
@@ -117,11 +119,11 @@ class _Keeper:
         return stop_timeout_s
 
     def _end(self, timeout_s: float) -> None:
-        """TERM to the server's group; when the server has ended, TERM to what is left; until the time is up."""
+        """TERM to the server, and to its group where it is told so; when the server has ended, TERM to what is left."""
         deadline = time.monotonic() + timeout_s
         if self.child is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.child, signal.SIGTERM)
+                (os.killpg if self.term_all else os.kill)(self.child, signal.SIGTERM)
                 os.killpg(self.child, signal.SIGCONT)  # a stopped process hears TERM only then
         while self.child is not None and time.monotonic() < deadline:
             self._doze(deadline)

@@ -43,6 +43,8 @@ class Command:
     """From TERM to KILL."""
     held_fds: tuple[int, ...] = ()
     """Descriptors that the keeper holds open, but not the program."""
+    term_all: bool = True
+    """TERM to the program's whole process group; False leaves it to the program to end its children in good order."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -209,6 +211,7 @@ def _job(command: Command) -> dict[str, object]:
         "stop_timeout_s": command.stop_timeout_s,
         "parent": os.getpid(),
         "keep_fds": command.held_fds,
+        "term_all": command.term_all,
     }
 
 

@@ -54,6 +54,13 @@ def _draw_own(target: Target, workload: Workload) -> Prompts:
     return Prompts(prompts[:count], prompts[count:], due_s)
 
 
+def draw_rehearsal(target: Target, workload: Workload, count: int, number: int) -> tuple[Prompt, ...]:
+    """The first `count` prompts' lengths with content of their own for each `number`; see `draw_prompts`."""
+    lengths = draw_lengths(workload, count, np.random.default_rng([workload.seed, 0]))
+    content = np.random.default_rng([workload.seed, 2, number])
+    return DATASETS[workload.dataset](target, workload).draw(lengths, content)
+
+
 def _random_ids(target: Target, workload: Workload) -> RandomIds:
     if target.vocab_size is None:
         raise InputError(
@@ -76,4 +83,14 @@ def _sharegpt(target: Target, workload: Workload) -> ShareGpt:
 DATASETS: Mapping[str, Callable[[Target, Workload], Dataset]] = {"random-ids": _random_ids, "random": _sharegpt}
 """Name in a workload → its dataset for a target, of those that have a draw of our own."""
 
-__all__ = ["DATASETS", "Dataset", "Lengths", "Prompts", "RandomIds", "ShareGpt", "draw_lengths", "draw_prompts"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Lengths",
+    "Prompts",
+    "RandomIds",
+    "ShareGpt",
+    "draw_lengths",
+    "draw_prompts",
+    "draw_rehearsal",
+]

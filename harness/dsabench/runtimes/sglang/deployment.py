@@ -204,6 +204,7 @@ async def _start(stack: AsyncExitStack, what: commands.Process, berth: Berth, no
         cores=place.cores,
         stop_timeout_s=place.stop_timeout_s,
         held_fds=(*berth.fds, *place.held_fds),
+        term_all=False,  # a scheduler that goes before its launcher is taken for a crash, and looked into for 5 s
     )
     process = await stack.enter_async_context(Process(command))
     place.on_progress(f"starting {name}, process {process.pid}")

@@ -38,7 +38,7 @@ _SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
     ),
     (
         "kv_pool_out_of_memory",
-        re.compile(r"Not enough memory\. Please try to (?:in|de)crease|max_total_num_tokens.* (?:<=|is not positive)"),
+        re.compile(r"Not enough memory\. Please try to (?:in|de)crease|leave no GPU memory for the KV cache"),
     ),
     (
         "nccl_timeout",
@@ -78,6 +78,10 @@ _SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
     ),
 )
 """In this order: what stands earlier is the cause of what stands later."""
+_HARMLESS = re.compile(
+    r"generation_config|Proceeding without|[Ff]alling back|using default|Ignore import error", re.IGNORECASE
+)
+"""What every boot may say and go on."""
 _REFUSAL = re.compile(r"^(?:\w+\.)*(?:ValueError|AssertionError|NotImplementedError|KeyError|TypeError)\b:?.*")
 """An exception with which argument resolution, or the construction of a kernel, refuses a setting."""
 
@@ -132,7 +136,7 @@ def _memory(lines: Sequence[str]) -> Cause | None:
 
 
 def _first(lines: Sequence[str], sign: re.Pattern[str]) -> int | None:
-    return next((at for at, line in enumerate(lines) if sign.search(line)), None)
+    return next((at for at, line in enumerate(lines) if sign.search(line) and not _HARMLESS.search(line)), None)
 
 
 def _cause(kind: FaultKind, at: int, lines: Sequence[str]) -> Cause:

@@ -36,7 +36,7 @@ _STEPS: tuple[tuple[re.Pattern[str], Words], ...] = (
         lambda m: f"weights loaded: {m[2]} GB" + (f" in {m[1]} s" if m[1] else ""),
     ),
     (
-        re.compile(r"(?:shards|Loader|Streamer):\s+\d+%[^|]*\|[^|]*\|?\s*(\d+)/(\d+)", re.IGNORECASE),
+        re.compile(r"(?:shards|Loader|Streamer):\s+\d+%[^|]*\|[^|]*\|\s*(\d+)/(\d+)", re.IGNORECASE),
         lambda m: f"loading weights, shard {m[1]} of {m[2]}",
     ),
     (

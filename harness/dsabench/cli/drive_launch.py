@@ -1,0 +1,45 @@
+"""A deployment of several processes in the foreground: all up, until one ends or the user says so."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.protocol import Place
+from dsabench.runtimes.sglang.accepts import Accepted
+from dsabench.runtimes.sglang.deployment import deployed
+
+
+def drive(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> int:
+    """Start it, say where it answers, and take all of it down at Ctrl-C (130), or when a part ends.
+
+    Raises:
+        TrialFault: a part failed or ended by itself; the others are gone by then.
+
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        asyncio.run(_serve(spec, accepted, launch))
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+async def _serve(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="dsabench-launch-"))
+    _say(f"logs: {folder}")
+    async with deployed(spec, accepted, launch, Place(folder=folder, on_progress=_say)) as server:
+        print(server.base_url, flush=True)
+        _say(f"ready after {server.boot_s:.1f} s; Ctrl-C ends all {len(server.parts)} processes")
+        await server.died()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,97 @@
+"""The causes of real failures. `*_h200_0.5.16.txt` are excerpts of logs written on an H200; the others' words come from
+reports of users (sgl-project/sglang issues 1764, 3368, 4116, 4330, 5285, 7783; kvcache-ai/ktransformers issue 1969;
+deepseek-ai/DeepGEMM pull request 173) and from the wheels' own messages.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsabench.errors import TrialFault
+from dsabench.model.outcome import SERVER_LOST, FaultKind
+from dsabench.runtimes.sglang.diagnose import diagnose, refine
+
+LOGS = Path(__file__).parent / "logs"
+
+CAUSES: tuple[tuple[str, FaultKind, str], ...] = (
+    ("kv_pool_h200_0.5.16", "kv_pool_out_of_memory", "ValueError: Loaded weights leave no GPU memory for the KV cache"),
+    ("kv_pool_0.4.3", "kv_pool_out_of_memory", "RuntimeError: Not enough memory. Please try to increase"),
+    ("weights", "weights_out_of_memory", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB"),
+    ("graph", "graph_out_of_memory", "Exception: Capture cuda graph failed: CUDA out of memory"),
+    ("nccl", "nccl_timeout", "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2"),
+    ("watchdog", "watchdog", "Watchdog timeout (self.watchdog_timeout=300)"),
+    ("nan", "nan", "Detected errors during sampling! NaN in the probability."),
+    ("jit", "jit_compile", "NVCC compilation failed: nvcc fatal   : Unsupported gpu architecture 'sm_100f'"),
+    ("arguments", "bad_arguments", "launch_server.py: error: unrecognized arguments: --enable-reasoning"),
+    (
+        "refused",
+        "illegal_config",
+        "AssertionError: DeepSeek DSA only supports bf16/bfloat16 or fp8_e4m3 kv_cache_dtype",
+    ),
+    ("port", "port_in_use", "error while attempting to bind on address ('127.0.0.1', 30000): address already in use"),
+    ("missing", "missing_file", "OSError: /models/none is not a local folder and is not a valid model identifier"),
+)
+
+
+def log(name: str) -> str:
+    return (LOGS / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize(("name", "kind", "line"), CAUSES, ids=[cause[0] for cause in CAUSES])
+def test_the_cause_and_its_line(name: str, kind: FaultKind, line: str) -> None:
+    cause = diagnose(log(name), booting=True)
+    assert cause is not None
+    assert (cause.kind, line in cause.message) == (kind, True), cause
+    assert cause.message in log(name)
+
+
+def test_a_boot_that_went_well_names_no_cause() -> None:
+    """It says that a file is missing, that a default is taken, and that a limit could not be set."""
+    assert diagnose(log("ready_h200_0.5.16"), booting=True) is None
+
+
+def test_every_log_is_used() -> None:
+    assert {file.stem for file in LOGS.iterdir()} == {name for name, _, _ in CAUSES} | {"ready_h200_0.5.16"}
+
+
+def test_memory_that_runs_out_while_serving_is_neither_weights_nor_pool() -> None:
+    text = log("ready_h200_0.5.16") + "\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    cause = diagnose(text, booting=False)
+    assert cause is not None
+    assert cause.kind == "out_of_memory"
+
+
+def test_a_python_error_is_a_refusal_only_while_booting() -> None:
+    assert diagnose("ValueError: no", booting=False) is None
+
+
+def test_a_killed_launcher_is_told_by_its_child() -> None:
+    """The launcher kills itself: that looks like somebody from outside, and would be tried again."""
+    killed = TrialFault("killed", "killed from outside by SIGKILL", stage="boot", log_tail="bye", transient=True)
+    fault = refine(killed, log("graph"), {})
+    assert (fault.kind, fault.transient, fault.stage) == ("graph_out_of_memory", False, "boot")
+    assert "Possible solutions" in fault.log_tail
+    assert len(fault.log_tail.splitlines()) < 40
+
+
+def test_a_kill_without_a_cause_stays_one() -> None:
+    killed = TrialFault("killed", "killed from outside by SIGKILL", stage="load", transient=True)
+    assert refine(killed, log("ready_h200_0.5.16"), {}) is killed
+
+
+def test_what_is_no_death_is_left_alone() -> None:
+    slow = TrialFault("boot_timeout", "not ready", stage="boot")
+    assert refine(slow, log("graph"), {}) is slow
+
+
+def test_secrets_of_the_environment_stay_out() -> None:
+    exited = TrialFault("exited", "exited with code 1", stage="boot")
+    fault = refine(exited, "FileNotFoundError: hf_abc/model", {"HF_TOKEN": "hf_abc"})
+    assert "hf_abc" not in fault.message + fault.log_tail
+
+
+def test_after_each_of_them_the_server_is_lost() -> None:
+    refused: set[FaultKind] = {"illegal_config", "bad_arguments", "missing_file", "port_in_use"}
+    assert {kind for _, kind, _ in CAUSES} - refused <= SERVER_LOST
