@@ -12,7 +12,7 @@ from dsabench.runtimes.sglang.accepts import from_table
 from dsabench.runtimes.sglang.hardware import Accelerator
 from dsabench.runtimes.sglang.models import MODELS
 from dsabench.runtimes.sglang.render import render
-from dsabench.runtimes.sglang.rules import Finding, check, check_flags
+from dsabench.runtimes.sglang.rules import Finding, Rule, check, check_flags
 from dsabench.runtimes.sglang.rules.resolve import resolve
 from dsabench.runtimes.sglang.rules.setting import Setting
 from dsabench.runtimes.sglang.versions import Version
@@ -33,9 +33,12 @@ BY_HAND: dict[str, list[str]] = {
     "FL02": ["--dsa-prefill-backend", "flashmla_sparse"],
     "FL05": ["--tp-size", "8", "--dp-size", "8", "--enable-dp-attention"],
     "FL06": ["--tp-size", "8", "--disaggregation-mode", "prefill", "--disaggregation-decode-tp", "8"],
+    "DP01": ["--tp-size", "8", "--attn-dp-size", "-1"],
+    "DP02": ["--tp-size", "8", "--dp-size", "2", "--attn-dp-size", "2"],
+    "HS06": ["--tp-size", "8", "--enable-hisparse", "--disable-radix-cache", "--hisparse-config", "{top_k: 2048}"],
     "PD02": ["--tp-size", "8", "--disaggregation-mode", "decode", "--disaggregation-decode-tp", "8"],
 }
-"""Command lines that somebody wrote by hand, for rules about flags that no knob renders."""
+"""Command lines that somebody wrote by hand, for rules about what no knob renders."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,26 @@ class Question:
 
     def finding(self) -> Finding:
         """What the rule says of it."""
+        rule = BY_ID[self.rule]
+        if self.by_hand and not rule.flags:
+            return _bare(rule, self.version)
         found = check_flags(self.words, self.version) if self.by_hand else check(self.spec, self.version, self.device)
         return next(each for each in found if each.rule == self.rule)
+
+
+def _bare(rule: Rule, version: Version) -> Finding:
+    """The rule's words alone, for what only a command line written by hand can break."""
+    words = rule.words_in(version)
+    return Finding(
+        rule=rule.id,
+        severity=rule.severity,
+        role="server",
+        message=rule.condition,
+        kind=words.kind,
+        says=words.text,
+        fix=rule.fix,
+        change={},
+    )
 
 
 def questions(versions: Iterable[Version]) -> Iterator[Question]:

@@ -26,6 +26,7 @@ from dsabench.errors import InputError
 from dsabench.model.runtime import Hardware
 from dsabench.probes.hardware import collect_hardware
 from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.sglang.model_config import local_folder
 from dsabench.runtimes.sglang.models import find_model
 from dsabench.runtimes.sglang.rules.resolve import WEIGHTS_GIB
 
@@ -99,8 +100,7 @@ async def _machine(complaint: Complaint, hardware: Hardware) -> list[Finding]:
     runtime = complaint.runtime
     weights = port = None
     if runtime is not None and runtime.kind == "sglang":
-        known = find_model(runtime.model)
-        weights = Weights(known.path if known else runtime.model, WEIGHTS_GIB.get(known.name) if known else None)
+        weights = _weights(runtime)
         site = runtime.launch.sites.get("server")
         port = site.port if site is not None and isinstance(site.port, int) else None
     found = []
@@ -116,6 +116,17 @@ async def _machine(complaint: Complaint, hardware: Hardware) -> list[Finding]:
         *look_at_disk(complaint.results, weights),
         await look_at_ports(port),
     ]
+
+
+def _weights(runtime: RuntimeConfig) -> Weights | None:
+    """What has to be on disk; None where the weights are made at random."""
+    if runtime.base.get("load_format") == "dummy":
+        return None
+    folder = local_folder(runtime.model)
+    if folder is not None:
+        return Weights(str(folder), None)
+    known = find_model(runtime.model)
+    return Weights(known.path if known else runtime.model, WEIGHTS_GIB.get(known.name) if known else None)
 
 
 async def _installation(complaint: Complaint, hardware: Hardware) -> list[Finding]:

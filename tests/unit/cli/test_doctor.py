@@ -82,6 +82,13 @@ def test_a_config_says_what_is_started(tmp_path) -> None:
     assert "/dev/kfd" in found["gpu"]["line"]
 
 
+def test_random_weights_take_no_disk(tmp_path) -> None:
+    text = "name: mine\nruntime: {kind: sglang, model: v3.2, base: {load_format: dummy}, launch: {python: PYTHON}}\n"
+    (tmp_path / "mine.yaml").write_text(text.replace("PYTHON", sys.executable))
+    done = doctor("mine.yaml", "--json", cwd=tmp_path)
+    assert "model" not in {one["check"] for one in json.loads(done.stdout)["findings"]}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

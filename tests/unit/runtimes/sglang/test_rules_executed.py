@@ -62,6 +62,17 @@ def test_rules_about_flags_were_put_to_the_parser(version: str) -> None:
         assert rule.id in {found.rule for found in check_flags([word], parse_version(version))}
 
 
+def test_what_only_a_hand_can_write_says_what_the_runtime_said() -> None:
+    """Rules that no spec reaches, but a command line does."""
+    by_hand = [rule for rule in RULES if rule.when is None and any("said" in row for row in ROWS[rule.id].values())]
+    assert {"DP01", "DP02", "HS06", "PD02"} <= {rule.id for rule in by_hand}
+    for rule in by_hand:
+        for version, row in ROWS[rule.id].items():
+            words, said = rule.words_in(parse_version(version)), row["said"][rule.id]
+            if words.kind in SPOKEN and words.kind != "log":
+                assert same_text(f"{words.kind}: {words.text}", said), (rule.id, version)
+
+
 def test_what_was_never_executed_says_why() -> None:
     for rule in never_executed():
         whys = {row["why"] for row in ROWS[rule.id].values()}
