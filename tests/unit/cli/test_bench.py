@@ -70,6 +70,7 @@ def test_the_block_has_bench_servings_lines(tmp_path: Path, capsys: pytest.Captu
 def test_requests_are_bench_servings(tmp_path: Path) -> None:
     with BenchServerThread() as server:
         words = f"{SHORT} --random-output-len 40 --num-prompts 5 --warmup-requests 2 --flush-cache --profile"
+        words += " --max-concurrency 1"
         bench(server, words + ' --random-range-ratio 1 --seed 3 --extra-request-body {"x":1}', tmp_path / "o")
         warm_up = server.bodies[0]["input_ids"]
         first = next(body for body in server.bodies[2:] if body["input_ids"] == warm_up)  # they arrive in any order
@@ -123,7 +124,7 @@ def test_chat_counts_what_is_told_and_what_was_cached(tmp_path: Path) -> None:
 
 def test_failures_are_counted_and_all_of_them_end_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "out.jsonl"
-    with BenchServerThread(refused=frozenset({2, 3})) as server:
+    with BenchServerThread(refused=frozenset({2, 3})) as server:  # 0 is the warm-up
         record = bench(server, f"{SHORT} --num-prompts 6 --output-details", file)
     assert (record["completed"], record["failed"]) == (4, 2)
     assert sum(error.startswith("http 503: ") for error in record["errors"]) == 2
