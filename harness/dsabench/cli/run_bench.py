@@ -25,6 +25,8 @@ from dsabench.load.bench_serving.server import BenchServer
 from dsabench.load.datasets.exact.dice import Dice
 from dsabench.load.datasets.exact.draw import draw_exact
 from dsabench.load.datasets.selection import Selection
+from dsabench.load.request_cautions import request_cautions
+from dsabench.load.server_view import ServerView
 from dsabench.load.tokenizers import IdsOnly, Tokenizer
 from dsabench.model.sample import Prompt
 
@@ -50,6 +52,7 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
     draw = _draw(args, selection, tokenizer)
     load = _load(args, server, wish, draw, keep_text=_needs_text(args, tokenizer))
     _warm_up(args, server, wish, load, draw.warm_up)
+    info = server.find("/server_info")
     if args.profile:
         server.profile("start", _profile_settings(args))
     with progress_for(args, len(draw.prompts)) as tell:
@@ -57,7 +60,19 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
     if args.profile and args.profile_steps is None and args.profile_num_steps is None:
         server.profile("stop", {})
     report = _report(args, server, tokenizer, seen, max(seen.duration_s, draw.departures.end_s))
-    return _publish(args, report, seen, startup_cpu_s)
+    code = _publish(args, report, seen, startup_cpu_s, _restart(info, report.server_info))
+    if args.plot:
+        from dsabench.cli.bench_plot import draw_bench
+
+        draw_bench(args, report.samples)
+    return code
+
+
+def _restart(before: object, after: object) -> str | None:
+    """What shows that another server process answered at the end; None where nothing does, or nothing is told."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return None
+    return ServerView(before, after).restarted
 
 
 def _draw(args: Namespace, selection: Selection, tokenizer: Tokenizer) -> _Draw:
@@ -173,30 +188,28 @@ def _profile_settings(args: Namespace) -> dict[str, object]:
     return settings | {name: str(value) for name, value in later.items() if value is not None}
 
 
-def _publish(args: Namespace, report: Report, seen: Seen, startup_cpu_s: float) -> int:
-    """Print, warn, and append the line last, so that its `cpu_s` holds everything before it."""
+def _publish(args: Namespace, report: Report, seen: Seen, startup_cpu_s: float, restart: str | None) -> int:
+    """Print, warn, and append the line last, so that its `cpu_s` holds everything before it.
+
+    Returns 3 where the numbers are void: the client was saturated, or the server restarted.
+    """
     record = record_of(report, details=args.output_details)
     if not args.json:
         print("\n".join(result_lines(report)))
-    for warning in _warnings(report, seen):
+    for warning in _warnings(report, seen, restart):
         print(f"warning: {warning}", file=sys.stderr)
     path = output_path(args)
     client = ClientCost(cpu_s(), startup_cpu_s, seen.frames, seen.saturated is not None, seen.saturated)
     append_record(path, record, client)
     if args.json:
         print(json.dumps({**record, "client": client._asdict()}))
-    return 0 if seen.saturated is None else 3
+    return 0 if seen.saturated is None and restart is None else 3
 
 
-def _warnings(report: Report, seen: Seen) -> list[str]:
-    errors = Counter(sample.error for sample in report.samples if sample.error is not None)
-    found = []
-    if errors:
-        [(commonest, _)] = errors.most_common(1)
-        found.append(f"{errors.total()} of {len(report.samples)} requests failed, most with {commonest}")
-    cached = sum(sample.cached_tokens or 0 for sample in report.samples)
-    if cached > 0.01 * sum(sample.input_len for sample in report.samples):
-        found.append(f"the prefix cache answered {cached} prompt tokens (--flush-cache empties it after the warm-up)")
+def _warnings(report: Report, seen: Seen, restart: str | None) -> list[str]:
+    found = list(request_cautions(report.samples, report.order.dataset_name))
+    if restart is not None:
+        found.append(f"the server restarted during the run, so these numbers are of no one server: {restart}")
     if seen.saturated is not None:
         found.append(f"client saturated, so these numbers describe the client: {seen.saturated}")
     return found

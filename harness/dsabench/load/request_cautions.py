@@ -57,5 +57,5 @@ def _of_cache(completed: Sequence[RequestSample], dataset: str) -> Iterator[str]
         yield f"the prefix cache answered {share:.0%} of the prompt tokens: prefill is faster than the workload asks"
         yield (
             f"{hit} of {len(completed)} requests found a cached prefix, which this dataset does not share: flush the "
-            "cache before the run, or start the server with the prefix cache off"
+            "cache before the run (dsabench bench: --flush-cache), or start the server with the prefix cache off"
         )

@@ -87,7 +87,7 @@ def test_requests_are_bench_servings(tmp_path: Path) -> None:
         assert [body["sampling_params"]["max_new_tokens"] for body in server.bodies[:2]] == [32, 32]
         assert [body["input_ids"] for body in server.bodies[:2]] == [first["input_ids"]] * 2
         order = [path for path in server.paths if path not in {"/generate", "/v1/models"}]
-        assert order == ["/flush_cache", "/start_profile", "/stop_profile", "/server_info"]
+        assert order == ["/flush_cache", "/server_info", "/start_profile", "/stop_profile", "/server_info"]
         assert server.paths.index("/flush_cache") == 4  # after /v1/models, twice, and the warm-up
 
 
@@ -142,7 +142,7 @@ def test_json_prints_the_line_and_nothing_else(tmp_path: Path, capsys: pytest.Ca
     out, err = capsys.readouterr()
     assert json.loads(out) == json.loads((tmp_path / "o").read_text())
     assert json.loads(out)["tag"] == "t"
-    assert "requests" not in err
+    assert "/3 requests" not in err
 
 
 def test_prompts_of_our_own_share_no_head(tmp_path: Path) -> None:
