@@ -23,7 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from clients import Client, Load, bare_start, dsabench, measure, rust
-from mock import compiled, serving
+from paced import compiled, serving
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         program = compiled(Path(folder))
         record["rounds"] = [
-            _round(client, program, streams, number, options, record["start_cpu_s"][client.name])
+            _round(client, program, streams, number, options=options, start_s=record["start_cpu_s"][client.name])
             for streams in options.streams
             for number in range(options.rounds)
             for client in (clients if number % 2 == 0 else clients[::-1])
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _round(
-    client: Client, program: Path, streams: int, number: int, options: argparse.Namespace, start_s: float
+    client: Client, program: Path, streams: int, number: int, *, options: argparse.Namespace, start_s: float
 ) -> dict[str, Any]:
     load = Load(streams, streams * options.per_stream, options.tokens)
     with serving(program, cores=[options.server_core], seed=number + 1) as server:
@@ -87,7 +87,10 @@ def _summary(rounds: Sequence[dict[str, Any]], streams: int) -> dict[str, Any]:
         summary[name] = {
             key: round(statistics.fmean(r[key] for r in own), 3)
             for key in ("cpu_us_per_frame", "ttft_error_ms", "rss_mb")
-        } | {"tokens_off": sum(abs(r["tokens_off"]) for r in own), "frames": "all" if not any(r["frames_unserved"] for r in own) else "some missing"}
+        } | {
+            "tokens_off": sum(abs(r["tokens_off"]) for r in own),
+            "frames": "all" if not any(r["frames_unserved"] for r in own) else "some missing",
+        }
     if len(of) == 2:
         cpu = {name: np.array([r["cpu_us_per_frame"] for r in own]) for name, own in of.items()}
         draw = np.random.default_rng(0).integers(0, len(cpu["rust"]), (10_000, len(cpu["rust"])))
@@ -104,7 +107,11 @@ def _print(summaries: Sequence[dict[str, Any]]) -> None:
         for name in ("dsabench", "rust"):
             if name in summary:
                 own = summary[name]
-                ratio = f"{summary['ratio']} ({summary['ratio_95'][0]} to {summary['ratio_95'][1]})" if "ratio" in summary else ""
+                ratio = (
+                    f"{summary['ratio']} ({summary['ratio_95'][0]} to {summary['ratio_95'][1]})"
+                    if "ratio" in summary
+                    else ""
+                )
                 cells = (summary["streams"], name, own["cpu_us_per_frame"], own["ttft_error_ms"], own["tokens_off"])
                 print("|", " | ".join(map(str, cells)), "|", ratio if name == "dsabench" else "", "|")
 

@@ -22,10 +22,11 @@ import numpy as np
 import orjson
 
 sys.path.insert(0, str(Path(__file__).parent))
+from paced import compiled, serving
+
 from dsabench.load.answers import replies
 from dsabench.load.drive import drive
 from dsabench.load.plan import ClosedLoop, Plan
-from mock import compiled, serving
 
 
 def main() -> None:
@@ -38,7 +39,9 @@ def main() -> None:
         for number in range(options.rounds):
             for workers in options.workers:
                 servers = cores[: options.servers]
-                with serving(program, cores=servers, gap_us=options.gap_us, seed=number + 1, hold=options.hold) as server:
+                with serving(
+                    program, cores=servers, gap_us=options.gap_us, seed=number + 1, hold=options.hold
+                ) as server:
                     run = asyncio.run(_run(server.base_url, workers, options))
                 run["frames_served"] = server.truth["frames"]
                 run["tokens_off"] = run["tokens"] - server.truth["frames"]
@@ -48,7 +51,9 @@ def main() -> None:
     summary = []
     for workers in options.workers:
         per_s = float(np.median([run["frames_per_s"] for run in runs if run["workers"] == workers]))
-        summary.append({"workers": workers, "frames_per_s": round(per_s), "of_k_times_one": round(per_s / alone / workers, 3)})
+        summary.append(
+            {"workers": workers, "frames_per_s": round(per_s), "of_k_times_one": round(per_s / alone / workers, 3)}
+        )
     record = {"cores": len(cores), "conditions": vars(options), "runs": runs, "summary": summary}
     print(json.dumps(summary, indent=1))
     if options.output:

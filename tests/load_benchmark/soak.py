@@ -22,10 +22,11 @@ import orjson
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parent))
+from paced import compiled, serving
+
 from dsabench.load.answers import replies
 from dsabench.load.drive import drive
 from dsabench.load.plan import ClosedLoop, Plan
-from mock import compiled, serving
 
 
 class Memory(threading.Thread):
@@ -71,7 +72,12 @@ def main() -> None:
 
 async def _run(base_url: str, options: argparse.Namespace, rounds: int, memory: Memory) -> dict[str, Any]:
     body = orjson.dumps({"input_ids": [1] * 32, "sampling_params": {"max_new_tokens": options.tokens}, "stream": True})
-    plan = Plan(f"{base_url}/generate", [body] * (options.streams * rounds), ClosedLoop(options.streams), workers=options.workers)
+    plan = Plan(
+        f"{base_url}/generate",
+        [body] * (options.streams * rounds),
+        ClosedLoop(options.streams),
+        workers=options.workers,
+    )
     driven = await drive(plan)
     loaded = len(memory.rss_mb)
     health = driven.health()

@@ -117,10 +117,7 @@ class Recording:
         """Some of one request's reads, by their places in `sorted_reads`."""
         reads = self.sorted_reads()
         fd = self.reels[int(reads.reel[index])].data.fileno()
-        return [
-            (float(reads.at_s[p]), os.pread(fd, int(reads.length[p]), int(reads.offset[p])))
-            for p in places
-        ]
+        return [(float(reads.at_s[p]), os.pread(fd, int(reads.length[p]), int(reads.offset[p]))) for p in places]
 
     def response(self, index: int) -> Response:
         """One request's answer, taken out of HTTP's framing."""
@@ -147,19 +144,27 @@ class Recording:
             reel.index.close()
 
 
-def merged(
-    logs: Sequence[RequestLog], reels: Sequence[Reel], *, start_ns: int, started_at: datetime
-) -> Recording:
+def merged(logs: Sequence[RequestLog], reels: Sequence[Reel], *, start_ns: int, started_at: datetime) -> Recording:
     """One recording of all workers' logs; each request was sent by one of them."""
 
-    def column(name: str) -> Seconds:
+    def column(name: str) -> npt.NDArray[np.int64]:
         parts = [np.frombuffer(getattr(log, name), np.int64) for log in logs]
-        return np.maximum.reduce(parts)
+        longest: npt.NDArray[np.int64] = np.maximum.reduce(parts)
+        return longest
 
     status = np.maximum.reduce([np.frombuffer(log.status, np.int32) for log in logs])
-    since = [(column(name) - start_ns) / 1e9 for name in ("scheduled_ns", "sent_ns", "done_ns")]
     errors = {index: error for log in logs for index, error in log.errors.items()}
-    return Recording(started_at, start_ns, *since, column("late_ns") / 1e9, status, errors, tuple(reels))
+    return Recording(
+        started_at=started_at,
+        start_ns=start_ns,
+        scheduled_s=(column("scheduled_ns") - start_ns) / 1e9,
+        sent_s=(column("sent_ns") - start_ns) / 1e9,
+        done_s=(column("done_ns") - start_ns) / 1e9,
+        late_s=column("late_ns") / 1e9,
+        status=status,
+        errors=errors,
+        reels=tuple(reels),
+    )
 
 
 def _sorted(reels: Sequence[Reel], count: int, start_ns: int, recogniser: Recogniser | None) -> Reads:

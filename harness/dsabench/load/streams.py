@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +51,7 @@ def _counted(recording: Recording, reads: Reads, index: int, span: tuple[int, in
         return None
     places = sorted([*odd, *(last for _, last in runs)])
     raw = recording.raw_of(index, places)
-    before_run = {first: last for first, last in runs}
+    before_run = dict(runs)
     for place, (_, data) in zip(places, raw, strict=True):  # a run begins where a chunk does
         if place + 1 in before_run and place in odd and not data.endswith(b"\r\n"):
             return None
@@ -64,7 +65,7 @@ def _counted(recording: Recording, reads: Reads, index: int, span: tuple[int, in
 
 def _runs(span: tuple[int, int], odd: list[int]) -> Runs:
     edges = [span[0] - 1, *odd, span[1]]
-    return [(left + 1, right - 1) for left, right in zip(edges, edges[1:], strict=False) if right - left > 1]
+    return [(left + 1, right - 1) for left, right in pairwise(edges) if right - left > 1]
 
 
 def _expanded(reads: Reads, runs: Runs, frames: Frames) -> Frames | None:

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,9 @@ def _close_recordings() -> Iterator[None]:
         _DRIVEN.pop().recording.close()
 
 
-async def run(url: str, count: int, pacing: Pacing | None = None, bodies: Sequence[bytes] = (), **changes: Any) -> Driven:
+async def run(
+    url: str, count: int, pacing: Pacing | None = None, bodies: Sequence[bytes] = (), **changes: Any
+) -> Driven:
     driven = await drive(Plan(url, bodies or [BODY] * count, pacing or ClosedLoop(count), **changes))
     _DRIVEN.append(driven)
     return driven
@@ -76,9 +79,14 @@ async def outcome(script: Script, **timeouts: float) -> tuple[str | None, bytes]
         ([b"HTTP/1.1 2"], "close", "reset: the server closed the connection", b""),
         ([b"SSH-2.0-nobody\r\n"], "hang", "protocol: ", b""),
         ([HEAD, b"zz\r\n"], "hang", "protocol: ", b""),
-        ([b"HTTP/1.1 429 Slow\r\nContent-Length: 8\r\n\r\n{\n\"a\":1}"], "keep", 'http 429: { "a":1}', b'{\n"a":1}'),
+        ([b'HTTP/1.1 429 Slow\r\nContent-Length: 8\r\n\r\n{\n"a":1}'], "keep", 'http 429: { "a":1}', b'{\n"a":1}'),
         ([b"HTTP/1.1 503 No\r\nConnection: close\r\n\r\nbusy"], "close", "http 503: busy", b"busy"),
-        ([b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n", chunk(b"half")], "close", "http 500: half", b"half"),
+        (
+            [b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n", chunk(b"half")],
+            "close",
+            "http 500: half",
+            b"half",
+        ),
     ],
 )
 async def test_every_end_of_an_answer(pieces: list[bytes], then: Any, error: str | None, body: bytes) -> None:
@@ -149,7 +157,7 @@ def test_any_bytes_in_any_pieces(chunks: list[bytes], places: list[int], then: A
     wire = HEAD + b"".join(map(chunk, chunks)) + END
     wire = wire[: len(wire) - missing]
     edges = sorted({0, len(wire), *(place % len(wire) for place in places)})
-    pieces = [wire[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [wire[a:b] for a, b in pairwise(edges)]
     said, kept = asyncio.run(outcome(Script(pieces, "close" if missing and then == "keep" else then, pause_s=0.0005)))
     whole = b"".join(chunks)
     if missing == 0:

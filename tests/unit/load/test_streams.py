@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,7 +15,18 @@ from dsabench.load.recognise import ODD
 from dsabench.load.streams import read_streams
 from unit.load.recorded import HEAD, chunk, recording_of
 
-TEXTS = ("sparse", " é🙂", '"completion_tokens":7,', "\\", "}}\n\n\r\n", "{", 'data: {"text":', "\u2028", "a\tb", "0\r\n\r\n")
+TEXTS = (
+    "sparse",
+    " é🙂",
+    '"completion_tokens":7,',
+    "\\",
+    "}}\n\n\r\n",
+    "{",
+    'data: {"text":',
+    "\u2028",
+    "a\tb",
+    "0\r\n\r\n",
+)
 
 
 def frame(count: int, text: str, *, compact: bool = True, **meta: Any) -> bytes:
@@ -83,7 +95,7 @@ def test_answers_of_several_workers() -> None:
 
 def _cut(data: bytes, places: list[int]) -> list[bytes]:
     edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(edges)]
 
 
 @st.composite

@@ -9,6 +9,7 @@ import asyncio
 import mmap
 import os
 import pickle
+import select
 import signal
 import struct
 import sys
@@ -117,8 +118,6 @@ def tell(kind: bytes, size: int, data: bytes = b"") -> None:
 
 def _watch(started: threading.Event, progress: Progress) -> None:
     """Tell how far it is, and leave when the parent is gone. Asleep nearly always."""
-    import select
-
     started.wait()
     told = 0
     while True:

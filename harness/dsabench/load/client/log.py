@@ -12,9 +12,7 @@ class RequestLog:
     __slots__ = ("done_ns", "errors", "late_ns", "scheduled_ns", "sent_ns", "status")
 
     def __init__(self, count: int) -> None:
-        self.scheduled_ns, self.sent_ns, self.done_ns, self.late_ns = (
-            array("q", bytes(8 * count)) for _ in range(4)
-        )
+        self.scheduled_ns, self.sent_ns, self.done_ns, self.late_ns = (array("q", bytes(8 * count)) for _ in range(4))
         self.status = array("i", bytes(4 * count))
         self.errors: dict[int, str] = {}
 

@@ -98,4 +98,3 @@ def shared_tickets(fd: int) -> Take:
 def portions(total: int, parts: int) -> list[int]:
     """Nearly equal whole parts."""
     return [total // parts + (part < total % parts) for part in range(parts)]
-
