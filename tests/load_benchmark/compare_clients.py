@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from unittest.mock import compiled, serving
-
 from clients import Client, Load, bare_start, dsabench, measure, rust
+from paced import compiled, serving
 
 
 def main() -> None:
@@ -43,7 +42,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         program = compiled(Path(folder))
         record["rounds"] = [
-            _round(client, program, streams, number, options, record["start_cpu_s"][client.name])
+            _round(client, program, streams, number, options=options, start_s=record["start_cpu_s"][client.name])
             for streams in options.streams
             for number in range(options.rounds)
             for client in (clients if number % 2 == 0 else clients[::-1])
@@ -54,8 +53,8 @@ def main() -> None:
         Path(options.output).write_text(json.dumps(record, indent=1) + "\n")
 
 
-def _round(  # noqa: PLR0917
-    client: Client, program: Path, streams: int, number: int, options: argparse.Namespace, start_s: float
+def _round(
+    client: Client, program: Path, streams: int, number: int, *, options: argparse.Namespace, start_s: float
 ) -> dict[str, Any]:
     load = Load(streams, streams * options.per_stream, options.tokens)
     with serving(program, cores=[options.server_core], seed=number + 1) as server:

@@ -22,7 +22,7 @@ import numpy as np
 import orjson
 
 sys.path.insert(0, str(Path(__file__).parent))
-from unittest.mock import compiled, serving
+from paced import compiled, serving
 
 from dsabench.load.answers import replies
 from dsabench.load.drive import drive

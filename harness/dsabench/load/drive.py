@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import resource
 from collections.abc import Callable, Iterator
@@ -77,11 +78,7 @@ async def drive(plan: Plan, *, on_progress: OnProgress = lambda _done, _all: Non
             )
     except OSError as error:
         _close(reels)
-        raise TrialFault(
-            "disk_full",
-            f"the answers cannot be kept on disk: {error.strerror}; free space in TMPDIR or set another",
-            stage="load",
-        ) from error
+        raise _fault_of(error) from error
     except BaseException:
         _close(reels)
         raise
@@ -119,6 +116,13 @@ async def _run_here(share: Share, reel: Reel, count: int, on_progress: OnProgres
         raise
     on_progress(count, count)
     return started[0], [done]
+
+
+def _fault_of(error: OSError) -> TrialFault:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        advice = "free space in TMPDIR, or set it to a folder with more"
+        return TrialFault("disk_full", f"the answers cannot be kept on disk: {error.strerror}; {advice}", stage="load")
+    return TrialFault("internal", f"the load generator cannot run: {error}", stage="load")
 
 
 @contextmanager

@@ -78,7 +78,7 @@ class Recogniser:
         for distance in self._distances:
             if not len(left):
                 break
-            left = _try_distance(words, ends, keys, left, distance, hits)
+            left = _try_distance((words, ends, keys), left, distance, hits)
         for _ in range(_CANDIDATES):
             if not len(left):
                 break
@@ -87,15 +87,14 @@ class Recogniser:
             if place < 0:
                 left = left[1:]
                 continue
-            left = _try_distance(words, ends, keys, left, end - place, hits)
+            left = _try_distance((words, ends, keys), left, end - place, hits)
         self._distances = sorted(hits, key=lambda distance: -hits[distance])[:_CANDIDATES]
         return keys
 
 
-def _try_distance(  # noqa: PLR0917
-    words: Words, ends: Places, keys: Places, left: Places, distance: int, hits: dict[int, int]
-) -> Places:
+def _try_distance(columns: tuple[Words, Places, Places], left: Places, distance: int, hits: dict[int, int]) -> Places:
     """Set the key's place where it stands `distance` before the end; returns the others."""
+    words, ends, keys = columns
     places = ends[left] - distance
     here: Mask = places >= 0
     for offset, word in _KEY_WORDS:

@@ -147,16 +147,23 @@ class Recording:
 def merged(logs: Sequence[RequestLog], reels: Sequence[Reel], *, start_ns: int, started_at: datetime) -> Recording:
     """One recording of all workers' logs; each request was sent by one of them."""
 
-    def column(name: str) -> Seconds:
+    def column(name: str) -> npt.NDArray[np.int64]:
         parts = [np.frombuffer(getattr(log, name), np.int64) for log in logs]
-        merged_ns: Seconds = np.maximum.reduce(parts)
-        return merged_ns
+        longest: npt.NDArray[np.int64] = np.maximum.reduce(parts)
+        return longest
 
     status = np.maximum.reduce([np.frombuffer(log.status, np.int32) for log in logs])
-    scheduled_s, sent_s, done_s = ((column(name) - start_ns) / 1e9 for name in ("scheduled_ns", "sent_ns", "done_ns"))
     errors = {index: error for log in logs for index, error in log.errors.items()}
     return Recording(
-        started_at, start_ns, scheduled_s, sent_s, done_s, column("late_ns") / 1e9, status, errors, tuple(reels)
+        started_at=started_at,
+        start_ns=start_ns,
+        scheduled_s=(column("scheduled_ns") - start_ns) / 1e9,
+        sent_s=(column("sent_ns") - start_ns) / 1e9,
+        done_s=(column("done_ns") - start_ns) / 1e9,
+        late_s=column("late_ns") / 1e9,
+        status=status,
+        errors=errors,
+        reels=tuple(reels),
     )
 
 

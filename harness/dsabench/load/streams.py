@@ -8,9 +8,9 @@ is read exactly.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -65,7 +65,7 @@ def _counted(recording: Recording, reads: Reads, index: int, span: tuple[int, in
 
 def _runs(span: tuple[int, int], odd: list[int]) -> Runs:
     edges = [span[0] - 1, *odd, span[1]]
-    return [(left + 1, right - 1) for left, right in itertools.pairwise(edges) if right - left > 1]
+    return [(left + 1, right - 1) for left, right in pairwise(edges) if right - left > 1]
 
 
 def _expanded(reads: Reads, runs: Runs, frames: Frames) -> Frames | None:

@@ -27,9 +27,10 @@ def recording_of(requests: Sequence[Sequence[bytes]], reels: int = 1) -> Recordi
             if turn >= len(reads):
                 continue
             spool, data = spools[index % reels], reads[turn]
-            room = spool.room()
+            if spool.end > spool.high:
+                spool.flush()
             now_ns += 1_000_000
-            room[: len(data)] = data
+            spool.view[spool.end : spool.end + len(data)] = data
             spool.note(now_ns)
             spool.note((index << 32) + len(data))
             spool.end += len(data)

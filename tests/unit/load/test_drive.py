@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import itertools
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -157,7 +157,7 @@ def test_any_bytes_in_any_pieces(chunks: list[bytes], places: list[int], then: A
     wire = HEAD + b"".join(map(chunk, chunks)) + END
     wire = wire[: len(wire) - missing]
     edges = sorted({0, len(wire), *(place % len(wire) for place in places)})
-    pieces = [wire[a:b] for a, b in itertools.pairwise(edges)]
+    pieces = [wire[a:b] for a, b in pairwise(edges)]
     said, kept = asyncio.run(outcome(Script(pieces, "close" if missing and then == "keep" else then, pause_s=0.0005)))
     whole = b"".join(chunks)
     if missing == 0:

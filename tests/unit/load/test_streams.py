@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -95,7 +95,7 @@ def test_answers_of_several_workers() -> None:
 
 def _cut(data: bytes, places: list[int]) -> list[bytes]:
     edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
-    return [data[a:b] for a, b in itertools.pairwise(edges)]
+    return [data[a:b] for a, b in pairwise(edges)]
 
 
 @st.composite

@@ -120,8 +120,11 @@ class Connection(asyncio.BufferedProtocol):
         self.last_ns, self.usable = perf_counter_ns(), True
 
     def get_buffer(self, _size_hint: int) -> memoryview:
-        """Offer the arena itself: a read makes no object."""
-        return self._spool.room()
+        """Offer the arena itself: a read copies nothing."""
+        spool = self._spool
+        if spool.end > spool.high:
+            spool.flush()
+        return spool.view[spool.end :]
 
     def buffer_updated(self, size: int) -> None:
         """Stamp, note, and look for the end."""
