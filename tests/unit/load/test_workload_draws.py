@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dsabench.errors import InputError
-from dsabench.load.datasets.prompts import draw_prompts
+from dsabench.load.datasets.prompts import draw_prompts, draw_rehearsal
 from dsabench.load.target import Target
 from dsabench.model.sample import Prompt
 from dsabench.model.workload import Workload
@@ -99,3 +99,11 @@ def test_what_is_missing_is_one_line(fields: dict[str, Any], message: str) -> No
 def test_an_unknown_tokenizer_is_asked_for() -> None:
     with pytest.raises(InputError, match="give tokenizer"):
         draw_prompts(Target("http://h:1", "m"), workload(**WORKLOADS["sharegpt"]))
+
+
+def test_a_rehearsal_has_prompts_of_its_own() -> None:
+    point = workload(**WORKLOADS["contract"])
+    measured = {prompt.input_ids for prompt in draw_prompts(BYTES, point).measured}
+    rehearsed = draw_rehearsal(BYTES, workload(**WORKLOADS["sharegpt"]), 5, 0)
+    assert [prompt.text is not None for prompt in rehearsed] == [True] * 5
+    assert not measured & {prompt.input_ids for prompt in draw_rehearsal(BYTES, point, 4, 1)[:1]}

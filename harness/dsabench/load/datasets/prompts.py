@@ -60,7 +60,13 @@ def _draw_own(target: Target, workload: Workload) -> Prompts:
 
 
 def draw_rehearsal(target: Target, workload: Workload, count: int, number: int) -> tuple[Prompt, ...]:
-    """The first `count` prompts' lengths with content of their own for each `number`; see `draw_prompts`."""
+    """The first `count` prompts' lengths with content of their own for each `number`; see `draw_prompts`.
+
+    Where bench_serving's draw or sessions are asked for, prompts of another seed stand in.
+    """
+    if workload.draw is not None or workload.sessions is not None or workload.dataset not in DATASETS:
+        other = workload.model_copy(update={"seed": workload.seed + 1 + number})
+        return draw_prompts(target, other).measured[:count]
     lengths = draw_lengths(workload, count, np.random.default_rng([workload.seed, 0]))
     content = np.random.default_rng([workload.seed, 2, number])
     return DATASETS[workload.dataset](target, workload).draw(lengths, content)
