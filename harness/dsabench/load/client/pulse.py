@@ -14,7 +14,6 @@ from typing import Literal
 
 from dsabench.load.client.connection import Connection
 from dsabench.load.client.dispatch import Dispatcher
-from dsabench.load.client.rest import Rest
 from dsabench.load.plan import Timeouts
 
 TICK_S = 0.01
@@ -48,8 +47,8 @@ class Vitals:
 class Pulse:
     """Runs from `start` to `stop` on the loop it was made in."""
 
-    def __init__(self, dispatcher: Dispatcher, timeouts: Timeouts, rest: Rest) -> None:
-        self._dispatcher, self._timeouts, self._rest = dispatcher, timeouts, rest
+    def __init__(self, dispatcher: Dispatcher, timeouts: Timeouts) -> None:
+        self._dispatcher, self._timeouts = dispatcher, timeouts
         self._loop = asyncio.get_running_loop()
         self._lags_s = array("d")
         self._samples = self._hits = self._ticks = self._busy = 0
@@ -69,7 +68,6 @@ class Pulse:
     def stop(self) -> Vitals:
         """End it."""
         self._timer.cancel()
-        self._rest.stop()
         if self._collected in gc.callbacks:
             gc.callbacks.remove(self._collected)
         return Vitals(
@@ -91,7 +89,6 @@ class Pulse:
             self._lags_s.append(now_s - self._due_s)
             self._due_s += TICK_S
         self._look_at_sockets()
-        self._rest.tick()
         self._ticks += 1
         self._busy += self._dispatcher.running
         if self._every and self._ticks % self._every == 0:

@@ -22,7 +22,7 @@ READ_BYTES = 1 << 17
 class Spool:
     """Mutable on purpose: the one place that the hot path writes to."""
 
-    __slots__ = ("_data_fd", "_flushed", "_index_fd", "end", "fault", "high", "index", "note", "on_fault", "view")
+    __slots__ = ("_data_fd", "_index_fd", "end", "fault", "high", "index", "note", "on_fault", "view")
 
     def __init__(self, data_fd: int, index_fd: int, on_fault: Callable[[OSError], None]) -> None:
         self._data_fd, self._index_fd = data_fd, index_fd
@@ -33,14 +33,8 @@ class Spool:
         """Beyond this many it must be flushed before the next read is received to `view[end:]`."""
         self.index = array("q")
         self.note = self.index.append
-        self._flushed = 0
         self.fault: OSError | None = None
         self.on_fault = on_fault
-
-    @property
-    def noted(self) -> int:
-        """Reads so far."""
-        return self._flushed + len(self.index) // 2
 
     def flush(self) -> None:
         """Empty into the files.
@@ -55,7 +49,6 @@ class Spool:
             except OSError as error:
                 self.fault = error
                 self.on_fault(error)
-        self._flushed += len(self.index) // 2
         self.end = 0
         del self.index[:]
 

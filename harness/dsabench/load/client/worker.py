@@ -12,7 +12,6 @@ import uvloop
 from dsabench.load.client.dispatch import Dispatcher
 from dsabench.load.client.log import Progress, RequestLog
 from dsabench.load.client.pulse import Pulse, Vitals
-from dsabench.load.client.rest import Rest
 from dsabench.load.client.share import Share
 from dsabench.load.client.spool import Spool
 
@@ -80,7 +79,7 @@ async def _run(share: Share, files: tuple[int, int], ready: Ready, progress: Pro
     try:
         await dispatcher.connect()
         start_ns = await ready()
-        pulse = Pulse(dispatcher, share.timeouts, Rest(spool))
+        pulse = Pulse(dispatcher, share.timeouts)
         pulse.start()
         try:
             dispatcher.start(start_ns)
