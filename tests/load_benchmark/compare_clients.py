@@ -5,8 +5,7 @@
 The mock server has one core, the client another. Rounds alternate which client goes first. CPU is the rusage of the
 client's whole process tree, from its start to its exit, less its bare start-up. That is taken in two ways: as the CPU of
 the same program started with `--help` (median of several), and, for the second ratio, as the CPU that `dsabench bench`
-itself reports to have used before it looked at its first flag's meaning (`client.startup_cpu_s`: interpreter and libraries
-loaded); the Rust client, which loads in a few milliseconds, has `--help` taken off in both.
+itself reports to have used when its libraries were loaded and its flags parsed (`client.startup_cpu_s`); the Rust client, which loads in a few milliseconds, has `--help` taken off in both.
 """
 
 from __future__ import annotations

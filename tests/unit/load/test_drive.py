@@ -272,6 +272,18 @@ async def test_nothing_outlives_a_killed_parent() -> None:
         assert alive == []
 
 
+async def test_progress_and_a_large_result_do_not_mix() -> None:
+    """A worker tells how far it is while it hands over more than a pipe takes at once."""
+    told: list[int] = []
+    async with PacedServer(Pace(ttft_s=0.0, gap_s=0.0)) as server:
+        plan = Plan(server.base_url + "/generate", [BODY] * 3000, ClosedLoop(50), workers=2)
+        driven = await drive(plan, on_progress=lambda ended, _: told.append(ended))
+    _DRIVEN.append(driven)
+    assert driven.recording.errors == {}
+    assert told[-1] == 3000
+    assert len(told) > 3
+
+
 async def test_no_server_is_an_error_of_each_request() -> None:
     async with WireServer(Script([])) as server:
         url = server.url

@@ -29,6 +29,7 @@ MESSAGE = struct.Struct("<cQ")
 """Kind and length of what follows: R(eady), P(rogress: the length is the count), D(one), F(ault)."""
 START = struct.Struct("<q")
 _TOLD_EVERY_S = 0.1
+_TELLING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,11 @@ def main(orders_fd: int) -> None:
 
 
 def tell(kind: bytes, size: int, data: bytes = b"") -> None:
-    """Write one message; a parent that is gone does not care."""
+    """Write one message whole: two threads tell, and a pipe takes a large one in parts."""
     message = memoryview(MESSAGE.pack(kind, size) + data)
-    while message:
-        message = message[os.write(1, message) :]
+    with _TELLING:
+        while message:
+            message = message[os.write(1, message) :]
 
 
 def _watch(started: threading.Event, progress: Progress) -> None:
