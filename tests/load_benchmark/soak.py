@@ -102,7 +102,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--streams", type=int, default=4096)
     parser.add_argument("--mb-per-s", type=float, default=10.0)
     parser.add_argument("--tokens", type=int, default=1000)
-    parser.add_argument("--frame-bytes", type=int, default=540, help="of a frame that repeats 20 tokens")
+    parser.add_argument("--frame-bytes", type=int, default=470, help="of a frame that repeats 20 tokens")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--output")
     return parser.parse_args()
