@@ -30,9 +30,8 @@ def test_a_whole_config_can_be_launched_whatever_it_measures(write: Write) -> No
     assert load_launch(write(text + "sweeps: [nowhere]\nbudget: {max_boots: 1}\n")).model == "m"
 
 
-def test_a_sweep_does_not_drive_it_yet(write: Write) -> None:
-    with pytest.raises(ConfigError, match=r"runtime.kind: this version of dsabench does not drive sglang yet"):
-        load_sweep(write(MINIMAL.replace("kind: reference, model: tiny", "kind: sglang, model: m")))
+def test_a_sweep_drives_it(write: Write) -> None:
+    assert load_sweep(write(MINIMAL.replace("kind: reference, model: tiny", "kind: sglang, model: m"))).runtime.model == "m"
 
 
 def test_an_absent_topology_leaves_the_id_of_a_spec_alone() -> None:

@@ -101,8 +101,7 @@ def test_a_missing_file_names_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("runtime: {kind: refrence, model: tiny}", "runtime.kind: must be reference or external, not 'refrence'; did you mean reference?"),
-        ("runtime: {kind: sglang, model: x}", "runtime.kind: this version of dsabench does not drive sglang yet (allowed: reference, external)"),
+        ("runtime: {kind: refrence, model: tiny}", "runtime.kind: must be reference, sglang or external, not 'refrence'; did you mean reference?"),
         ("runtime: {kind: reference}", "runtime: missing key 'model'"),
         ("runtime: {kind: reference, model: smal}", "runtime.model: unknown reference model 'smal'; did you mean small? (allowed: tiny, small)"),
         ("runtime: reference", "runtime: must be a mapping of keys, not 'reference'"),

@@ -57,7 +57,6 @@ def test_every_key_of_a_config_is_described() -> None:
     [
         "name: a/b",
         "runtime: {kind: refrence, model: tiny}",
-        "runtime: {kind: sglang, model: tiny}",
         "runtime: {kind: reference}",
         "runtime: {kind: reference, model: tiny, base: {kv_cache_dtype: bf16}}",
         "runtime: {kind: reference, model: tiny, base: {prefil_backend: flashmla_kv}}",
