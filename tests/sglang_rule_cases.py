@@ -159,13 +159,13 @@ CASES: tuple[Case, ...] = (
     Case(
         "BE18", {**TP8, "model_overrides": '{"num_attention_heads": 96}', "tp_size": 1}, legal={"model_overrides": None}
     ),
-    Case("BE19", {**TP8, **FP8, "decode_backend": "flashmla_auto"}, last=v(9)),
-    Case("BE19", {**TP8, **FP8, "decode_backend": "flashmla_auto"}, first=v(10)),
+    Case("BE19", {**TP8, **FP8, "decode_backend": "flashmla_auto"}),
+    Case("BE24", {**TP8, **BF16, "prefill_backend": "aiter"}),
     Case("BE20", {**TP8, **BF16, "decode_backend": "tilelang"}, hardware="mi300x", last=v(19)),
     Case("BE20", {**TP8, **BF16, "prefill_backend": "fa3"}, hardware="mi300x"),
     Case("SL03", {**TP8, **BF16, "decode_backend": "fa3"}, hardware="b200"),
     Case("SL03", {**TP8, **FP8, **both("trtllm")}),
-    Case("SL03", {**TP8, **BF16, "prefill_backend": "aiter"}),
+    Case("SL03", {**TP8, **BF16, "prefill_backend": "aiter"}, first=v(10)),
     Case("SL04", {**TP8, **BF16, "decode_backend": "flashmla_kv"}),
     Case("SL04", {**TP8, **FP8, "decode_backend": "fa3"}),
     Case("SL04", {**TP8, **FP8, "prefill_backend": "flashmla_sparse", "decode_backend": "flashmla_sparse"}),

@@ -18,11 +18,13 @@ from typing import TypeVar
 from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.load.generate import Run, generate, warm_up
 from dsabench.load.rehearse import Rehearsal, rehearse
+from dsabench.load.server_view import ServerView
 from dsabench.load.summarise import summarise
 from dsabench.load.target import Target
 from dsabench.model.labels import labels_of
 from dsabench.model.outcome import SERVER_LOST, Failed, Measured, Metric, Outcome, Stage
 from dsabench.model.record import Phase, Record
+from dsabench.model.refusal import Refusal
 from dsabench.model.runtime import Environment
 from dsabench.model.secrets import hide_keys, without_secrets
 from dsabench.model.trial import Trial
@@ -117,6 +119,20 @@ async def run_boot(bench: Bench, errands: Sequence[Errand]) -> tuple[Record, ...
     return tuple(log.records)
 
 
+def refuse_boot(bench: Bench, errands: Sequence[Errand], refusal: Refusal) -> tuple[Record, ...]:
+    """Append a `Failed` record for each errand of a setting that the rules forbid; nothing is booted.
+
+    Raises:
+        StoreError: a record could not be written.
+
+    """
+    log, started, boot = _Log(bench), _Clock(), str(uuid.uuid4())
+    outcome = Failed(stage="plan", fault="illegal_config", message=hide_keys(refusal.line))
+    for errand in errands:
+        log.write(errand, outcome, boot, started)
+    return tuple(log.records)
+
+
 @dataclass(slots=True)
 class _Clock:
     """Wall-clock start for the record, monotonic start for the duration."""
@@ -178,7 +194,7 @@ async def _record_one(log: _Log, server: Server, errand: Errand) -> None:
 
 async def _measure(bench: Bench, server: Server, errand: Errand) -> Measured:
     seen = await _unless_it_dies(server, _load(bench, server, errand.trial))
-    measured = summarise(seen.run, errand.trial.workload)
+    measured = summarise(seen.run, errand.trial.workload, seen.view)
     said = (*measured.warnings, *_otherwise_than_asked(server), seen.rehearsal.warning, warn_of(seen.others_share))
     metrics = {**measured.metrics, **_rehearsed(seen.rehearsal)}
     warnings = tuple(warning for warning in said if warning is not None)
@@ -195,6 +211,8 @@ class _Seen:
     rehearsal: Rehearsal
     others_share: float
     """Share of the cores that other processes used meanwhile."""
+    view: ServerView
+    """What the server said of itself before and after."""
 
 
 async def _load(bench: Bench, server: Server, trial: Trial) -> _Seen:
@@ -207,9 +225,18 @@ async def _load(bench: Bench, server: Server, trial: Trial) -> _Seen:
     else:
         await warm_up(target, trial.workload)
     await server.flush()
+    info = await server.info()
     before = CpuUse.now(bench.cores)
-    run = await generate(target, trial.workload, on_progress=bench.watch.on_requests)
-    return _Seen(run, rehearsal, CpuUse.now(bench.cores).others_share(before))
+    try:
+        run = await generate(target, trial.workload, on_progress=bench.watch.on_requests)
+    except TrialFault as fault:
+        # Broken connections are the symptom; where another process answers now, that is the cause.
+        if (sign := ServerView(info, await server.info()).restarted) is None:
+            raise
+        message = f"the server restarted during the run: {sign}; {fault.message}"
+        raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
+    others_share = CpuUse.now(bench.cores).others_share(before)
+    return _Seen(run, rehearsal, others_share, ServerView(info, await server.info()))
 
 
 def _rehearsed(rehearsal: Rehearsal) -> dict[str, Metric]:

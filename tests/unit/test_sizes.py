@@ -28,4 +28,5 @@ def test_only_one_place_catches_every_exception() -> None:
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id == "Exception"))
     }
-    assert broad == {"harness/dsabench/trial.py"}
+    # the tokenizers library raises Exception itself for a file that it cannot read
+    assert broad == {"harness/dsabench/trial.py", "harness/dsabench/load/tokenizers/huggingface.py"}

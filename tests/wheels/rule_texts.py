@@ -27,6 +27,7 @@ PLACES = (
         "srt/distributed",
         "srt/speculative",
         "kernels/ops/attention",
+        "srt/configs/model_config.py",
         "test/run_eval.py",
     ),
 )
@@ -131,6 +132,7 @@ def main(folder: Path, only: list[str]) -> int:
                 print(f"{version} {rule.id}: still there after {rule.until} (note): {places[0]}")
         print(f"{version}: {len(sources.texts)} texts read", file=sys.stderr)
     if not only:
+        GOLDEN.parent.mkdir(parents=True, exist_ok=True)
         GOLDEN.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
     return 1 if missing else 0
 

@@ -1,12 +1,13 @@
 """Puts the specs of `sglang_rule_cases.py` before the runtime's own code and holds its words against the rules'.
 
-    PYTHONPATH=harness:kernels:tests python tests/wheels/run_rules.py FOLDER --python PATH [--old-python PATH] [VERSION …]
+    PYTHONPATH=harness:kernels:tests python tests/wheels/run_rules.py FOLDER [VERSION …] --python PATH [--old-python PATH]
 
 FOLDER has one unpacked wheel per version (`FOLDER/0.5.16/sglang/…`). `--python` is an interpreter with torch (CPU),
 torchvision, triton and transformers 5; `--old-python` one with transformers 4.57, which 0.5.9 needs. Needs no GPU.
 
-Writes tests/golden/sglang_rules/executed.json: per rule and version what was executed and whether the text was equal;
-the neighbours that the runtime accepted; the defaults per hardware. Exits 1 where a rule and the runtime differ.
+Writes tests/golden/sglang_rules/executed.json (see `sglang_rule_golden.py`): what each version said to each case, the
+neighbours that it accepted, the defaults per hardware. A run with versions or `--only` replaces what it asked about.
+Exits 1 where a rule and the runtime differ.
 """
 
 from __future__ import annotations
@@ -17,147 +18,18 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
-from dsabench.model.knobs import KnobValue
-from dsabench.model.runtime import RuntimeSpec
-from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.hardware import Accelerator
-from dsabench.runtimes.sglang.models import MODELS
-from dsabench.runtimes.sglang.render import render
-from dsabench.runtimes.sglang.rules import check
-from dsabench.runtimes.sglang.rules.resolve import resolve
-from dsabench.runtimes.sglang.rules.setting import Setting
+from questions import Question, config_of, questions
+
 from dsabench.runtimes.sglang.versions import Version, parse_version
-from sglang_rule_cases import BY_ID, CASES, DEVICES, changed, topology
+from sglang_rule_cases import BY_ID
+from sglang_rule_golden import EXECUTED, UNSEEN, same_text, why_not_executed
 
 HERE = Path(__file__).parent
-GOLDEN = HERE.parent / "golden" / "sglang_rules" / "executed.json"
-_HOLES = re.compile(r"\\\{[^}]*\\\}|‹[^›]*›")
-
-Aim = Literal["broken", "legal", "default"]
-
-RAW: dict[str, list[str]] = {
-    "FL03": ["--enable-hisparse"],
-    "FL04": ["--{prefix}-prefill-backend", "no-such-kernel"],
-    "FL07": ["--collect-tokens-histogram"],
-}
-"""Words that are never rendered, to be put before the parser itself."""
-
-UNSEEN = {"SL03", "SL04", "BE20", "SL02", "SL08", "SL09"}
-"""Errors of kernels: the runtime resolves the settings without a word, and that is all that can be seen here."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """One spec put before one version."""
-
-    rule: str
-    aim: Aim
-    index: int
-    version: Version
-    device: Accelerator
-    spec: RuntimeSpec
-    words: tuple[str, ...]
-    env: Mapping[str, str]
-
-    @property
-    def setting(self) -> Setting:
-        """What we think the runtime resolves."""
-        assert self.spec.topology is not None
-        return resolve(self.spec, self.spec.topology.roles[0], self.version, self.device)
-
-
-def questions(versions: Iterable[Version]) -> Iterator[Question]:
-    """Every case in every version, its neighbour, and the defaults."""
-    for version in versions:
-        for index, case in enumerate(CASES):
-            if version not in case.versions():
-                continue
-            yield _question(case.rule, "broken", index, version, case.device, case.broken)
-            change: Mapping[str, KnobValue | None] | None = case.legal
-            if change is None:
-                findings = check(case.broken, version, case.device)
-                change = next(found.change for found in findings if found.rule == case.rule)
-            legal = case.spec(changed(case.knobs, change), legal=True)
-            yield _question(case.rule, "legal", index, version, case.legal_device, legal)
-        for device in DEVICES.values():
-            for dtype in ("auto", "bfloat16", "fp8_e4m3"):
-                knobs = {"tp_size": 8, "kv_cache_dtype": dtype}
-                if device.platform != "npu":
-                    spec = RuntimeSpec(kind="sglang", model="v3.2", topology=topology("server", 1, knobs))
-                    yield _question(f"{device.name} {dtype}", "default", 0, version, device, spec)
-
-
-def _question(rule: str, aim: Aim, index: int, version: Version, device: Accelerator, spec: RuntimeSpec) -> Question:
-    assert spec.topology is not None
-    role = spec.topology.roles[0]
-    rendered = render({**spec.knobs, **role.knobs}, {**spec.env, **role.env}, from_table(version))
-    words = list(rendered.words)
-    if aim == "broken" and rule in RAW:
-        words = [word.format(prefix="nsa" if version < (0, 5, 13) else "dsa") for word in RAW[rule]]
-    if role.role != "server":
-        words += ["--disaggregation-mode", role.role]
-    if role.nodes > 1:
-        words += ["--nnodes", str(role.nodes), "--node-rank", "0", "--dist-init-addr", "127.0.0.1:20000"]
-    return Question(rule, aim, index, version, device, spec, tuple(words), rendered.env)
-
-
-def config_of(name: str, version: Version) -> dict[str, Any]:
-    """A config.json of that model, as the version wants to read it."""
-    model = MODELS[name]
-    native = version >= (0, 5, 12) and not model.is_glm
-    architecture = model.architecture if native or model.is_glm else "DeepseekV3ForCausalLM"
-    quantization: dict[str, Any] = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic"}
-    quantization["weight_block_size"] = [128, 128]
-    if model.weights == "nvfp4":
-        quantization = {"quant_method": "modelopt_fp4", "quant_algo": "NVFP4", "kv_cache_scheme": None, "ignore": []}
-    if model.weights == "mxfp4":
-        quantization = {"quant_method": "quark"}
-    return {
-        "architectures": [architecture],
-        "model_type": "deepseek_v32" if native else "deepseek_v3",
-        "num_hidden_layers": model.layers,
-        "num_attention_heads": model.heads,
-        "num_key_value_heads": model.heads,
-        "n_routed_experts": model.experts,
-        "index_topk": model.index_topk,
-        "index_head_dim": model.index_head_dim,
-        "index_n_heads": model.index_heads,
-        "kv_lora_rank": model.kv_lora_rank,
-        "num_nextn_predict_layers": model.nextn_layers,
-        "quantization_config": quantization,
-        **_WIDTHS,
-    }
-
-
-_WIDTHS: dict[str, Any] = {
-    "hidden_size": 7168,
-    "intermediate_size": 18432,
-    "moe_intermediate_size": 2048,
-    "first_k_dense_replace": 3,
-    "num_experts_per_tok": 8,
-    "n_group": 8,
-    "topk_group": 4,
-    "n_shared_experts": 1,
-    "q_lora_rank": 1536,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "vocab_size": 129280,
-    "rope_theta": 10000,
-    "max_position_embeddings": 163840,
-    "rms_norm_eps": 1e-6,
-    "hidden_act": "silu",
-    "torch_dtype": "bfloat16",
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "rope_scaling": None,
-}
 
 
 def ask(folder: Path, python: str, asked: list[Question], models: Path) -> list[dict[str, Any]]:
@@ -165,13 +37,8 @@ def ask(folder: Path, python: str, asked: list[Question], models: Path) -> list[
     version, device = asked[0].version, asked[0].device
     cases = []
     for question in asked:
-        place = models / f"{question.spec.model}-{version}"
-        if not place.is_dir():
-            place.mkdir()
-            (place / "config.json").write_text(json.dumps(config_of(question.spec.model, version)))
-        words = [str(models / f"v3.2-{version}") if word == "v3.2" else word for word in question.words]
-        if "v3.2" in question.words:
-            _question_draft(models, version)
+        place = _model(models, question.spec.model, version)
+        words = [str(_model(models, word, version)) if word == "v3.2" else word for word in question.words]
         argv = ["--model-path", str(place), *words, "--skip-tokenizer-init"]
         cases.append(
             {"argv": argv, "env": dict(question.env), "case": question.rule if question.aim == "broken" else ""}
@@ -185,39 +52,31 @@ def ask(folder: Path, python: str, asked: list[Question], models: Path) -> list[
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def _question_draft(models: Path, version: Version) -> None:
-    place = models / f"v3.2-{version}"
+def _model(models: Path, name: str, version: Version) -> Path:
+    """A folder with that model's config.json."""
+    place = models / f"{name}-{version}"
     if not place.is_dir():
         place.mkdir()
-        (place / "config.json").write_text(json.dumps(config_of("v3.2", version)))
-
-
-def same_text(template: str, text: str) -> bool:
-    """Whether the runtime's text is the rule's, `{…}` and `‹…›` standing for anything."""
-    pattern = _HOLES.sub(".+?", re.escape(" ".join(template.split()))).replace("‹", "").replace("›", "")
-    return re.fullmatch(pattern, " ".join(text.split()), re.DOTALL) is not None
+        (place / "config.json").write_text(json.dumps(config_of(name, version)))
+    return place
 
 
 def verdict(question: Question, answer: Mapping[str, Any]) -> tuple[str, str]:
-    """One word on how rule and runtime compare, and what the runtime said."""
-    rule, error = BY_ID[question.rule], answer.get("error")
-    words = rule.words_in(question.version)
-    said = f"{error['kind']}: {error['text']} [{error.get('at', '')}]" if error else ""
-    if words.kind == "document":
-        return "document", said
-    if words.kind == "log":
-        lines = [line for line in answer["log"] if same_text(words.text, line)]
-        return ("equal" if lines else "different"), lines[0] if lines else said or " | ".join(answer["log"])[-600:]
-    if words.kind == "silent":
-        return ("different" if error else "silent"), said
-    if rule.id in UNSEEN:
-        return ("different" if error else "silent"), said
+    """`agrees`, `differs`, `silent` or `not executed`, and what the runtime said."""
+    finding, error = question.finding(), answer.get("error")
+    said = f"{error['kind']}: {error['text']}" if error else ""
+    if finding.kind == "document":
+        return "not executed", ""
+    if finding.kind == "log":
+        lines = [line for line in answer["log"] if same_text(finding.says, line)]
+        return ("agrees", lines[0]) if lines else ("differs", said or " | ".join(answer["log"])[-600:])
+    if finding.kind == "silent" or question.rule in UNSEEN:
+        word = "not executed" if question.rule in UNSEEN else "silent"
+        return ("differs", said) if error else (word, "")
     if error is None:
-        return "no error", ""
-    if words.kind == "argparse":
-        return ("equal" if error["kind"] == "argparse" else "different"), said
-    equal = error["kind"] == words.kind and same_text(words.text, error["text"])
-    return ("equal" if equal else "different"), said
+        return "differs", ""
+    equal = error["kind"] == finding.kind and (finding.kind == "argparse" or same_text(finding.says, error["text"]))
+    return ("agrees" if equal else "differs"), said
 
 
 FIELDS = {
@@ -241,6 +100,8 @@ FIELDS = {
 
 def differences(question: Question, answer: Mapping[str, Any]) -> list[str]:
     """Fields that the runtime resolved to something else than `resolve` did."""
+    if question.by_hand:
+        return []
     setting = question.setting
     if not setting.model.is_dsa:
         return []
@@ -268,12 +129,10 @@ def main() -> int:
     for question in questions(versions):
         if given.only in {None, question.rule}:
             groups[question.version, question.device.name].append(question)
-    record: dict[str, Any] = {
-        "versions": [str(version) for version in versions],
-        "rules": {},
-        "neighbours": {},
-        "defaults": {},
-    }
+    asked_all = [question for group in groups.values() for question in group]
+    record = _blank(versions)
+    if given.only or given.versions:
+        record = _without(json.loads(EXECUTED.read_text(encoding="utf-8")), record, asked_all)
     wrong = 0
     with TemporaryDirectory(prefix="sglang-models-") as models:
         for (version, device), asked in groups.items():
@@ -282,10 +141,31 @@ def main() -> int:
             for question, answer in zip(asked, answers, strict=True):
                 wrong += note(record, question, answer, verbose=given.verbose)
             print(f"{version} on {device}: {len(asked)} specs", file=sys.stderr)
-    if not given.only and not given.versions:
-        GOLDEN.parent.mkdir(parents=True, exist_ok=True)
-        GOLDEN.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+    EXECUTED.parent.mkdir(parents=True, exist_ok=True)
+    EXECUTED.write_text(json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     return 1 if wrong else 0
+
+
+def _blank(versions: list[Version]) -> dict[str, Any]:
+    """Every rule in every version, nothing executed yet."""
+    rules = {
+        rule.id: {
+            str(version): {"outcome": "not executed", "why": why_not_executed(rule)}
+            for version in versions
+            if rule.holds_in(version)
+        }
+        for rule in BY_ID.values()
+    }
+    return {"versions": [str(version) for version in versions], "rules": rules, "neighbours": {}, "defaults": {}}
+
+
+def _without(before: dict[str, Any], blank: dict[str, Any], asked: list[Question]) -> dict[str, Any]:
+    """The record of an earlier run, with nothing in the places that are asked about now."""
+    for question in asked:
+        if question.aim == "broken":
+            version = str(question.version)
+            before["rules"].setdefault(question.rule, {})[version] = blank["rules"][question.rule][version]
+    return before
 
 
 def note(record: dict[str, Any], question: Question, answer: Mapping[str, Any], *, verbose: bool) -> int:
@@ -296,17 +176,16 @@ def note(record: dict[str, Any], question: Question, answer: Mapping[str, Any], 
     error = answer.get("error")
     said = f"{error['kind']}: {error['text']} [{error.get('at', '')}]" if error else ""
     if question.aim == "broken":
-        word, text = verdict(question, answer)
-        wrong |= word in {"different", "no error"}
-        before = record["rules"].setdefault(key, {}).get(version)
-        record["rules"][key][version] = word if before in {None, word} else "different"
-        said = text
-        label = word
+        outcome, words = verdict(question, answer)
+        outcome = "differs" if apart else outcome
+        wrong = outcome == "differs"
+        _enter(record["rules"][key], question, outcome, _public(words))
+        label = outcome
     elif question.aim == "legal":
         label = "accepted" if error is None else "refused for another reason"
         if error is not None and same_text(BY_ID[key].words_in(question.version).text or "\0", error["text"]):
             label, wrong = "refused", True
-        record["neighbours"].setdefault(key, {})[version] = label
+        record["neighbours"].setdefault(question.label, {})[version] = label
     else:
         label = "refused" if error else "accepted"
         kernels = [
@@ -314,10 +193,26 @@ def note(record: dict[str, Any], question: Question, answer: Mapping[str, Any], 
         ]
         record["defaults"].setdefault(key, {})[version] = [name for name in kernels if name] or label
     if wrong or verbose or (question.aim == "legal" and label != "accepted"):
-        print(
-            f"{'!' if wrong else ' '} {version} {key} {question.aim} {label}: {' '.join(question.words)} -> {said[:400]} {apart or ''}"
-        )
+        words = " ".join(question.words)
+        print(f"{'!' if wrong else ' '} {version} {key} {question.aim} {label}: {words} -> {said[:400]} {apart or ''}")
     return int(wrong)
+
+
+def _enter(rule: dict[str, Any], question: Question, outcome: str, said: str) -> None:
+    """One row per rule and version: the worst of its cases, and what was said to each."""
+    before = rule[str(question.version)]
+    if outcome == "not executed":
+        return
+    row = {**before, "outcome": outcome if before["outcome"] in {"not executed", outcome} else "differs"}
+    row.pop("why", None)
+    if said:
+        row["said"] = {**row.get("said", {}), question.label: said}
+    rule[str(question.version)] = row
+
+
+def _public(text: str) -> str:
+    """Without the folder of the models, and no longer than a message needs."""
+    return re.sub(r"\S*/sglang-models-\w+/\S*?(?=['\",)\s]|$)", "MODEL", " ".join(text.split()))[:600]
 
 
 if __name__ == "__main__":

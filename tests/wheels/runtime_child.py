@@ -17,6 +17,7 @@ import importlib.machinery
 import json
 import logging
 import os
+import re
 import sys
 import types
 from pathlib import Path
@@ -75,7 +76,7 @@ def pretend(platform: str, capability: tuple[int, int], memory_gib: int, name: s
 
     plain = torch.library.register_fake
     torch.library.register_fake = lambda op, *a, **k: (
-        (lambda function: function) if str(op).startswith("torchvision::") else plain(op, *a, **k)
+        (lambda function: function) if str(op).startswith(("torchvision::", "sgl_kernel::")) else plain(op, *a, **k)
     )
     import torchvision  # noqa: F401
     import transformers.utils.import_utils as available
@@ -132,7 +133,7 @@ class Lines(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record):
-        self.lines.append(record.getMessage())
+        self.lines.append(re.sub(r"\x1b\[[0-9;]*m", "", record.getMessage()))
 
 
 def run(argv: list[str], memory_mib: int, capability: tuple[int, int], case: str) -> dict[str, object]:

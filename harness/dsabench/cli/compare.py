@@ -8,7 +8,13 @@ import typer
 
 
 def compare(
-    base: Annotated[str, typer.Argument(help="A folder of results, a journal, or either with #TRIAL behind it.")],
+    base: Annotated[
+        str,
+        typer.Argument(
+            help="A folder of results, a journal, or either with #TRIAL behind it; a published run (its name, or a YAML "
+            "file); or bench_serving's JSONL, with #LINE if it has several."
+        ),
+    ],
     candidate: Annotated[str, typer.Argument(help="The same for what is held against the base.")],
     metric: Annotated[list[str] | None, typer.Option(help="Compare this metric; may be repeated.")] = None,
     across: Annotated[
@@ -19,7 +25,9 @@ def compare(
 ) -> None:
     """Is CANDIDATE better than BASE? Better, worse, no difference or inconclusive, with interval and detectable effect.
 
-    The boot is the unit: ten thousand requests of one boot are one observation.
+    The boot is the unit: ten thousand requests of one boot are one observation. A published run, or a line of
+    bench_serving's JSONL, is one run without spread: it is shown side by side, with every setting that differs, and
+    gets no verdict.
     """
     from dsabench.cli.run_compare import run_compare
 

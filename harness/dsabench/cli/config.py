@@ -17,12 +17,14 @@ class Form(StrEnum):
     config = "config"
     sweep = "sweep"
     launch = "launch"
+    published = "published"
 
 
 @app.command()
 def schema(
     form: Annotated[
-        Form, typer.Option("--of", help="configs/*.yaml, sweeps/*.yaml or configs/recipes/*.yaml")
+        Form,
+        typer.Option("--of", help="configs/*.yaml, sweeps/*.yaml, configs/recipes/*.yaml or sweeps/published/*.yaml"),
     ] = Form.config,
 ) -> None:
     """Print the JSON Schema of the YAML files, with which editors complete and check them."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
+from dsabench.model.refusal import Refuse, refuse_nothing
 from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
 from dsabench.runtimes.protocol import Runtime
 from dsabench.search.budget import Costs
@@ -16,7 +17,7 @@ from dsabench.search.budget import Costs
 class Outlook:
     """Both answers; a runtime without rules refuses nothing beforehand and takes no GPU that we know of."""
 
-    refusal: Callable[[RuntimeSpec], str | None] = lambda _: None
+    refuse: Refuse = refuse_nothing
     gpus: Callable[[RuntimeSpec], int] = lambda _: 0
 
     def gpu_hours(self, specs: Sequence[RuntimeSpec], confirm_boots: int, cost: Costs, workloads: int) -> float | None:
@@ -24,7 +25,7 @@ class Outlook:
 
         The settings that the confirmation boots are not known yet: they count as the largest.
         """
-        sizes = [self.gpus(spec) for spec in specs if self.refusal(spec) is None]
+        sizes = [self.gpus(spec) for spec in specs if self.refuse(spec) is None]
         if not any(sizes):
             return None
         return (sum(sizes) + confirm_boots * max(sizes)) * cost.of(1, workloads) / 3600
@@ -43,19 +44,11 @@ async def identity_for_plan(runtime: Runtime, config: SweepConfig) -> tuple[Runt
         return identity_of_table(config.runtime.version), note
 
 
-def outlook_of(config: SweepConfig, identity: RuntimeIdentity) -> Outlook:
+async def outlook_of(config: SweepConfig, identity: RuntimeIdentity) -> Outlook:
     """For sglang what its rules say, for the version that is installed or asked for."""
     if config.runtime.kind != "sglang":
         return Outlook()
-    from dsabench.runtimes.choose import launch_of
-    from dsabench.runtimes.sglang.accepts import from_table
+    from dsabench.runtimes.choose import make_refuse
     from dsabench.runtimes.sglang.gpus import gpus_of
-    from dsabench.runtimes.sglang.runtime import refusal_of
-    from dsabench.runtimes.sglang.versions import parse_version
 
-    launch = launch_of(config.runtime)
-    try:
-        accepted = from_table(parse_version(identity.version))
-    except InputError:  # a version that is not in the table: the boot will tell
-        return Outlook(gpus=gpus_of)
-    return Outlook(lambda spec: refusal_of(spec, accepted, launch), gpus_of)
+    return Outlook(await make_refuse(config.runtime, identity), gpus_of)

@@ -35,3 +35,15 @@ def show(
     from dsabench.cli.show_results import show_record
 
     show_record(results, record, as_json=json_)
+
+
+@app.command("plot")
+def plot(
+    what: Annotated[str, typer.Argument(help="A record (as for show), or a Parquet file of request samples.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="FILE.svg or FILE.png; both are written.")],
+    results: Results = Path("results"),
+) -> None:
+    """TTFT, gaps between tokens, requests in flight and throughput over the time of one load test."""
+    from dsabench.cli.plot_results import plot_samples
+
+    plot_samples(what, output, results)

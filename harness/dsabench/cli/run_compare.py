@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dsabench.cli.compare_published import compare_single_runs, is_single_run
 from dsabench.cli.show_results import load_records
 from dsabench.cli.show_sweep import verdict_table
 from dsabench.errors import InputError
@@ -20,6 +21,8 @@ from dsabench.reporting.comparison import DEFAULT_METRICS, Side, compare_sides
 
 def run_compare(names: tuple[str, str], metrics: list[str], *, across: bool, gate: bool, as_json: bool) -> int:
     """Print the verdicts; exit code 1 when a gate was asked for and something is worse."""
+    if any(map(is_single_run, names)):
+        return compare_single_runs(names, lambda name: _side(name).records, metrics, gate=gate, as_json=as_json)
     for metric in metrics:
         if metric not in METRICS:
             near = difflib.get_close_matches(metric, METRICS, n=1)

@@ -15,11 +15,12 @@ from rich.console import Console
 
 from dsabench.cli.outlook import identity_for_plan, outlook_of
 from dsabench.cli.progress import make_progress
-from dsabench.cli.show_plan import Planned, print_plan
+from dsabench.cli.show_plan import SweepPlan, print_plan
 from dsabench.cli.show_sweep import print_result, result_json
 from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
+from dsabench.model.refusal import Refuse
 from dsabench.model.runtime import Environment
 from dsabench.probes.environment import collect_environment
 from dsabench.reporting.sweep_plot import draw_sweep
@@ -31,6 +32,7 @@ from dsabench.search.forecast import Forecast, make_forecast
 from dsabench.search.ledger import Ledger
 from dsabench.search.loop import Result, Sweep, conclude, has_work
 from dsabench.search.objective import refuse_unprovable
+from dsabench.search.refused import require_legal_default
 from dsabench.search.space import require_some
 from dsabench.store.claim import claim
 from dsabench.store.journal import Journal
@@ -107,19 +109,20 @@ async def _run(request: Request, config: SweepConfig, journal: Journal, notes: C
     else:
         identity = await runtime.identity()
     environment = await collect_environment(identity)
+    outlook = await outlook_of(config, identity)
+    require_legal_default(config, outlook.refuse)
     ledger = Ledger(config, environment.fingerprint, journal.read().records)
     round_ = ledger.latest_round + (1 if request.again and ledger.records else 0)
     purse = Purse(config.budget, ledger, round_)
-    forecast = make_forecast(purse)
     if request.dry_run:
-        outlook = outlook_of(config, identity)
-        print_plan(Console(), ledger, Planned(purse, forecast, outlook), as_json=request.as_json)
+        plan = SweepPlan(ledger, purse, make_forecast(purse, outlook.refuse), outlook)
+        print_plan(Console(), plan, as_json=request.as_json)
         return 0
     with claim(journal.path.parent):
         # Another sweep may have written between the first reading and the claim.
         ledger = Ledger(config, environment.fingerprint, journal.read().records)
         purse = Purse(config.budget, ledger, round_)
-        result = await _measure(_Lab(config, runtime, environment, journal, ledger, purse), notes)
+        result = await _measure(_Lab(config, runtime, environment, journal, ledger, purse, outlook.refuse), notes)
     return _finish(request, config, journal, result)
 
 
@@ -131,12 +134,13 @@ class _Lab:
     journal: Journal
     ledger: Ledger
     purse: Purse
+    refuse: Refuse
 
 
 async def _measure(lab: _Lab, notes: Console) -> Result:
     if not has_work(lab.ledger, lab.purse):
         return conclude(lab.ledger, lab.purse, lab.purse.stops_search(), 0)
-    forecast: Forecast = make_forecast(lab.purse)
+    forecast: Forecast = make_forecast(lab.purse, lab.refuse)
     metric = lab.config.objective.metric
     say = lambda text: notes.print(text, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
     async with lease_cores(on_wait=say) as cores:
@@ -153,7 +157,7 @@ async def _measure(lab: _Lab, notes: Console) -> Result:
                 ready_timeout_s=lab.config.runtime.ready_timeout_s,
                 watch=progress.watch(),
             )
-            return await Sweep(bench, lab.ledger, lab.purse, progress.step).run()
+            return await Sweep(bench, lab.ledger, lab.purse, progress.step, lab.refuse).run()
 
 
 def _finish(request: Request, config: SweepConfig, journal: Journal, result: Result) -> int:

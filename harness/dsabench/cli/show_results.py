@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -13,8 +13,10 @@ from rich.text import Text
 
 from dsabench.cli.figures import show_figure
 from dsabench.errors import InputError
-from dsabench.model.outcome import Failed
+from dsabench.model.outcome import Failed, Measured, Scored
 from dsabench.model.record import Record
+from dsabench.reporting.repeats import repeats_of
+from dsabench.stats.repeats import Repeats
 from dsabench.store.journal import find_journals, read_journal
 
 
@@ -44,16 +46,17 @@ def list_records(place: Path, *, study: str | None, only_failed: bool, as_json: 
     if not rows:
         console.print("no records")
         return
-    for study_name, setting in dict.fromkeys((record.study, _setting(record)) for record in rows):
+    for study_name, setting in dict.fromkeys((record.study, setting_of(record)) for record in rows):
         console.print(Text(f"{study_name}: {setting}", style="bold", overflow="fold"))
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         for record in rows:
-            if (record.study, _setting(record)) == (study_name, setting):
+            if (record.study, setting_of(record)) == (study_name, setting):
                 table.add_row(*map(escape, _row(record)), style="red" if record.outcome.kind == "failed" else None)
         console.print(table)
 
 
-def _setting(record: Record) -> str:
+def setting_of(record: Record) -> str:
+    """Its knobs in one line."""
     return " ".join(f"{name}={value}" for name, value in record.trial.runtime.knobs.items()) or "no knobs"
 
 
@@ -116,14 +119,39 @@ def show_record(place: Path, wanted: str, *, as_json: bool) -> None:
             console.print("\nlast lines of the log:", style="bold")
             console.print(outcome.log_tail, markup=False, highlight=False, soft_wrap=True)
         return
-    metrics = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("metric", "value", "n"):
-        metrics.add_column(column, justify="left" if column == "metric" else "right")
-    for name, metric in outcome.metrics.items():
-        metrics.add_row(name, f"{metric.value:,.2f}", str(metric.n))
-    console.print(metrics)
+    repeats = repeats_of(record, [other for _, other in load_records(place)])
+    console.print(_metrics_table(outcome, repeats))
+    if repeats:
+        console.print("mean and interval are over boots, of every record of this trial in this environment")
     for warning in outcome.warnings:
         console.print(f"warning: {warning}", markup=False, style="yellow")
+
+
+def _metrics_table(outcome: Measured | Scored, repeats: Mapping[str, Repeats]) -> Table:
+    """Value and n of this record; beside them the mean over boots where there are several."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    bounded = any(metric.ci_low is not None for metric in outcome.metrics.values())
+    heads = [
+        "metric",
+        "value",
+        "n",
+        *(["95 %"] if bounded else []),
+        *(["boots", "mean", "95 % of the mean"] if repeats else []),
+    ]
+    for column in heads:
+        table.add_column(column, justify="left" if column == "metric" else "right", no_wrap=True)
+    for name, metric in outcome.metrics.items():
+        cells = [escape(name), show_figure(metric.value), str(metric.n)]
+        if bounded:
+            cells.append(_interval(metric.ci_low, metric.ci_high))
+        if repeats and (one := repeats.get(name)) is not None:
+            cells += [str(one.boots), show_figure(one.mean), _interval(*(one.interval or (None, None)))]
+        table.add_row(*cells)
+    return table
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{show_figure(low)} to {show_figure(high)}"
 
 
 def _facts(path: Path, record: Record) -> list[tuple[str, str]]:

@@ -79,6 +79,8 @@ def check(name: str | Path) -> tuple[ConfigError, ...]:
         return (error,)
     except InputError as error:
         return (ConfigError(printable(str(error)).removeprefix(f"{name}: "), file=printable(str(name))),)
+    if path.parent.name == "published":
+        return tuple(parse_sections(source, "published")[1])
     if path.parent.name == "sweeps" or (source.data and source.data.keys() <= SweepFile.model_fields.keys()):
         return tuple(_sweep_mistakes(source))
     return _read_launch(source)[1] if _is_launch(source) else _read_config(path)[1]

@@ -176,11 +176,33 @@ def workload_mistakes(source: Source, workloads: tuple[Workload, ...]) -> Mistak
             line = source.place(("workloads", first[workload.name], "name")).line
             yield source.error(f"{workload.name!r} names the workload in line {line} already", path)
         first.setdefault(workload.name, index)
-        if workload.dataset == "random" and workload.dataset_path is None:
-            message = "missing key 'dataset_path': dataset random cuts its text from that file (ShareGPT's JSON)"
-            yield source.error(message, ("workloads", index))
-        if workload.dataset_path is not None and not _is_file(workload.dataset_path):
-            yield source.error("no such file", ("workloads", index, "dataset_path"))
+        yield from _dataset_mistakes(source, workload, ("workloads", index))
+
+
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "random": ("input_len", "output_len", "dataset_path"),
+    "random-ids": ("input_len", "output_len"),
+    "custom": ("dataset_path",),
+    "openai": ("dataset_path",),
+    "generated-shared-prefix": ("shared_prefix",),
+}
+
+
+def _dataset_mistakes(source: Source, workload: Workload, path: KeyPath) -> Mistakes:
+    """Keys that the dataset or the arrivals need, and a file that is there; addresses are tried when they are used."""
+    for key in _NEEDS.get(workload.dataset, ()):
+        if getattr(workload, key) is None:
+            text = workload.dataset == "random" and key == "dataset_path"
+            reason = "cuts its text from that file (ShareGPT's JSON)" if text else "needs it"
+            yield source.error(f"missing key {key!r}: dataset {workload.dataset} {reason}", path)
+    place = workload.dataset_path
+    if place is not None and not place.startswith(("http://", "https://")) and not _is_file(place):
+        yield source.error("no such file", (*path, "dataset_path"))
+    for arrivals, key in (("gamma", "burstiness"), ("ramp", "ramp_to")):
+        if (workload.arrivals == arrivals) != (getattr(workload, key) is not None):
+            yield source.error(f"arrivals: {arrivals} and {key} go together", path)
+    if workload.arrivals == "ramp" and workload.request_rate is None:
+        yield source.error("arrivals: ramp starts at request_rate, which is missing", path)
 
 
 def _is_file(name: str) -> bool:

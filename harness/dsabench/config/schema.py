@@ -12,11 +12,17 @@ from dsabench.config.document import ConfigFile, LaunchFile, SweepFile
 from dsabench.config.plain import KeyPath
 from dsabench.config.specs import DRIVEN, LAUNCHED
 from dsabench.model.metrics import METRICS
+from dsabench.model.published import PublishedRun
 
-Form = Literal["config", "sweep", "launch"]
+Form = Literal["config", "sweep", "launch", "published"]
 Schema = dict[str, Any]
 
-FORMS: dict[Form, type[BaseModel]] = {"config": ConfigFile, "sweep": SweepFile, "launch": LaunchFile}
+FORMS: dict[Form, type[BaseModel]] = {
+    "config": ConfigFile,
+    "sweep": SweepFile,
+    "launch": LaunchFile,
+    "published": PublishedRun,
+}
 
 
 @cache

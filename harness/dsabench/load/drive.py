@@ -1,66 +1,150 @@
-"""Lets requests go when they are due. Open loop: by the clock; closed loop: whenever a slot is free."""
+"""Runs a plan: one worker in a thread of this process, or several in processes of their own."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+import errno
+import gc
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from time import perf_counter
+from datetime import UTC, datetime, timedelta
+from time import perf_counter_ns
 
-from dsabench.load.transport import Exchange
+import numpy as np
 
-Post = Callable[[int], Awaitable[Exchange]]
-"""Send the request with this index, and come back when its answer ended."""
+from dsabench.errors import TrialFault
+from dsabench.load.client.address import Address
+from dsabench.load.client.log import Progress
+from dsabench.load.client.processes import Job, run_processes
+from dsabench.load.client.pulse import Vitals
+from dsabench.load.client.share import Schedule, Share, own_tickets
+from dsabench.load.client.spool import unnamed_file
+from dsabench.load.client.worker import Done, Stopper, run_worker
+from dsabench.load.client.workers import wanted_workers
+from dsabench.load.health import ClientHealth, health_of
+from dsabench.load.plan import Plan
+from dsabench.load.recording import Recording, Reel, merged
+
+_TOLD_EVERY_S = 0.1
+
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """One request sent. Times are of `perf_counter`."""
+class Driven:
+    """A plan that ran to its end. Close the recording when it has been read."""
 
-    index: int
-    scheduled_s: float
-    """Open loop: when the arrivals put it. Closed loop: when its slot became free."""
-    late_s: float
-    """What the client itself was late by; waiting for a slot is not in it."""
-    exchange: Exchange
+    recording: Recording
+    vitals: tuple[Vitals, ...]
+    """One per worker."""
+
+    def health(self) -> ClientHealth:
+        """What the client says of itself."""
+        recording = self.recording
+        request_s = float(np.median(recording.done_s - recording.sent_s)) if len(recording) else 0.0
+        reads = [reel.read_count() for reel in recording.reels]
+        return health_of(self.vitals, reads, recording.late_s, request_s)
 
 
-async def open_loop(post: Post, due_s: Sequence[float], limit: int | None) -> list[Delivery]:
-    """Send request i at `due_s[i]` (perf_counter, ascending), with at most `limit` in flight.
+async def drive(plan: Plan, *, on_progress: OnProgress = lambda _done, _all: None) -> Driven:
+    """Send all of a plan's requests and keep what comes back.
 
-    One that finds no slot waits, first come first served; its scheduled time stays.
+    Connections are open before the clock starts. `on_progress` is told (ended, all) about ten times a second and at the
+    end. Cancellation closes every connection and ends every worker before it returns.
+
+    Raises:
+        TrialFault: kind `disk_full`: the answers could not be kept; kind `internal`: a worker died.
+        InputError: the URL or a header cannot be sent.
+
     """
-    slots: AbstractAsyncContextManager[object] = nullcontext() if limit is None else asyncio.Semaphore(limit)
+    schedule, address = Schedule.of(plan), Address.of(plan.url)
+    head = address.head(plan.headers)
+    requests = [b"%s%d\r\n\r\n%s" % (head, len(body), body) for body in plan.bodies]
+    workers = wanted_workers(plan, schedule)
+    _raise_open_files(schedule.most_open // workers + 64)
+    reels = tuple(Reel(unnamed_file(), unnamed_file()) for _ in range(workers))
+    try:
+        if workers == 1:
+            share = Share(
+                address, plan.timeouts, schedule, requests,
+                schedule.slots, schedule.open_at_start, own_tickets(len(schedule.sessions), 0, 1),
+            )  # fmt: skip
+            start_ns, dones = await _run_here(share, reels[0], len(requests), on_progress)
+        else:
+            start_ns, dones = await run_processes(
+                Job(address, plan.timeouts, schedule, requests), [reel.files for reel in reels], on_progress
+            )
+    except OSError as error:
+        _close(reels)
+        raise _fault_of(error) from error
+    except BaseException:
+        _close(reels)
+        raise
+    started_at = datetime.now(UTC) - timedelta(microseconds=(perf_counter_ns() - start_ns) / 1e3)
+    recording = merged([done.log for done in dones], reels, start_ns=start_ns, started_at=started_at)
+    return Driven(recording, tuple(done.vitals for done in dones))
 
-    async def deliver(index: int) -> Delivery:
-        woke_late_s = perf_counter() - due_s[index]
-        async with slots:
-            free_s = perf_counter()
-            exchange = await post(index)
-        return Delivery(index, due_s[index], max(woke_late_s, 0.0) + exchange.sent_s - free_s, exchange)
 
-    async with asyncio.TaskGroup() as group:
-        tasks = []
-        for index, at_s in enumerate(due_s):
-            if (wait_s := at_s - perf_counter()) > 0:
-                await asyncio.sleep(wait_s)
-            tasks.append(group.create_task(deliver(index)))
-    return [task.result() for task in tasks]
+async def _run_here(share: Share, reel: Reel, count: int, on_progress: OnProgress) -> tuple[int, list[Done]]:
+    """In a thread: a process of its own would cost its start and gain nothing while this thread only waits."""
+    progress, stopper, started = Progress(), Stopper(), [0]
+
+    async def ready() -> int:
+        started[0] = perf_counter_ns()
+        return started[0]
+
+    def run() -> Done:
+        with _no_full_collections():
+            return run_worker(share, reel.files, ready, progress, stopper)
+
+    working = asyncio.get_running_loop().run_in_executor(None, run)
+    try:
+        told = -1
+        while not working.done():
+            if progress.ended != told and started[0]:
+                told = progress.ended
+                if told < count:
+                    on_progress(told, count)
+            await asyncio.wait({working}, timeout=_TOLD_EVERY_S)
+        done = working.result()
+    except asyncio.CancelledError:
+        stopper.stop()
+        with suppress(asyncio.CancelledError, OSError):
+            await working
+        raise
+    on_progress(count, count)
+    return started[0], [done]
 
 
-async def closed_loop(post: Post, count: int, slots: int) -> list[Delivery]:
-    """Keep `slots` requests in flight until `count` are sent."""
-    indices = iter(range(count))
-    deliveries: list[Delivery] = []
+def _fault_of(error: OSError) -> TrialFault:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        advice = "free space in TMPDIR, or set it to a folder with more"
+        return TrialFault("disk_full", f"the answers cannot be kept on disk: {error.strerror}; {advice}", stage="load")
+    return TrialFault("internal", f"the load generator cannot run: {error}", stage="load")
 
-    async def keep_busy(indices: Iterator[int]) -> None:
-        for index in indices:
-            free_s = perf_counter()
-            exchange = await post(index)
-            deliveries.append(Delivery(index, free_s, exchange.sent_s - free_s, exchange))
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(slots, count)):
-            group.create_task(keep_busy(indices))
-    return sorted(deliveries, key=lambda delivery: delivery.index)
+@contextmanager
+def _no_full_collections() -> Iterator[None]:
+    """Keep what exists now out of the garbage collector, whose full passes over it would show up as lag."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _raise_open_files(wanted: int) -> None:
+    """Raise the soft limit of open files as far as the hard one allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted + 256:
+        target = wanted + 256 if hard == resource.RLIM_INFINITY else min(wanted + 256, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, target), hard))
+
+
+def _close(reels: tuple[Reel, ...]) -> None:
+    for reel in reels:
+        reel.data.close()
+        reel.index.close()

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from statistics import median
-from time import perf_counter
-
-import numpy as np
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from dsabench.errors import TrialFault
-from dsabench.load.arrivals import arrivals_for
-from dsabench.load.datasets import draw_prompts
-from dsabench.load.drive import Delivery, Post, closed_loop, open_loop
-from dsabench.load.health import ClientHealth, watching
-from dsabench.load.parse import parse_reply
+from dsabench.load.answers import replies, sample_of
+from dsabench.load.arrivals.pacing import pacing_for
+from dsabench.load.datasets.prompts import draw_prompts
+from dsabench.load.drive import drive
+from dsabench.load.health import ClientHealth
+from dsabench.load.plan import ClosedLoop, Pacing, Plan, Timeouts
+from dsabench.load.recording import Recording
 from dsabench.load.target import Target
-from dsabench.load.transport import Exchange, Transport
-from dsabench.model.outcome import FaultKind, Stage
 from dsabench.model.sample import Prompt, RequestSample
-from dsabench.model.workload import Workload
+
+if TYPE_CHECKING:  # a load test from the command line has no workload, and pydantic costs 100 ms
+    from dsabench.model.outcome import FaultKind, Stage
+    from dsabench.model.workload import Workload
 
 FAILED_SHARE_MAX = 0.1
 """Beyond one failed request in ten the others are no sample of the load that was asked: the fastest survive."""
@@ -67,18 +64,15 @@ async def send_all(target: Target, workload: Workload, prompts: Sequence[Prompt]
         TrialFault: stage warmup: one of them failed.
 
     """
-    async with Transport(target.url, workload.request_timeout_s) as transport:
-        start_s = perf_counter()
-        deliveries = await closed_loop(
-            _poster(transport, target, prompts), len(prompts), workload.max_concurrency or len(prompts)
-        )
-        took_s = perf_counter() - start_s
-    _check(_samples(prompts, deliveries, start_s), stage="warmup", failed_share_max=0.0)
+    pacing = ClosedLoop(workload.max_concurrency or len(prompts))
+    recording = (await drive(_plan(target, workload, prompts, pacing, workers=1))).recording
+    took_s = float(recording.done_s.max() - recording.scheduled_s[0])
+    _check(await asyncio.to_thread(_samples, target, prompts, recording), stage="warmup", failed_share_max=0.0)
     return took_s
 
 
 async def generate(target: Target, workload: Workload, *, on_progress: Callable[[int, int], None]) -> Run:
-    """Send the workload and keep what came back. `on_progress` is told (ended, all) after each request.
+    """Send the workload and keep what came back. `on_progress` is told (ended, all) a few times a second.
 
     Cancellation closes every connection.
 
@@ -87,81 +81,34 @@ async def generate(target: Target, workload: Workload, *, on_progress: Callable[
         InputError: see `draw_prompts`.
 
     """
-    prompts = (await asyncio.to_thread(draw_prompts, target, workload)).measured
-    arrivals_s = arrivals_for(workload).times_s(len(prompts), np.random.default_rng([workload.seed, 1]))
-    async with Transport(target.url, workload.request_timeout_s) as transport:
-        post = _told(_poster(transport, target, prompts), len(prompts), on_progress)
-        with _no_full_collections():
-            async with watching() as watch:
-                started_at, start_s = datetime.now(UTC), perf_counter()
-                deliveries = await _drive(post, workload, (start_s + arrivals_s).tolist())
-    samples = await asyncio.to_thread(_samples, prompts, deliveries, start_s)
+    drawn = await asyncio.to_thread(draw_prompts, target, workload)
+    prompts = drawn.measured
+    driven = await drive(_plan(target, workload, prompts, pacing_for(workload, drawn)), on_progress=on_progress)
+    recording = driven.recording
+    health = driven.health()
+    samples = await asyncio.to_thread(_samples, target, prompts, recording)
     _check(samples, stage="load", failed_share_max=FAILED_SHARE_MAX)
-    duration_s = max(sample.done_s for sample in samples) - samples[0].scheduled_s
-    request_s = median(sample.done_s - sample.sent_s for sample in samples)
-    health = watch.health([delivery.late_s for delivery in deliveries], request_s)
-    return Run(samples, started_at, duration_s, health)
+    duration_s = float(recording.done_s.max() - recording.scheduled_s[0])
+    return Run(samples, recording.started_at, duration_s, health)
 
 
-def _poster(transport: Transport, target: Target, prompts: Sequence[Prompt]) -> Post:
-    bodies = [target.body(prompt) for prompt in prompts]  # before the clock starts
-
-    async def post(index: int) -> Exchange:
-        return await transport.post(bodies[index])
-
-    return post
-
-
-def _told(post: Post, count: int, on_progress: Callable[[int, int], None]) -> Post:
-    ended = itertools.count(1)
-
-    async def post_and_tell(index: int) -> Exchange:
-        exchange = await post(index)
-        on_progress(next(ended), count)
-        return exchange
-
-    return post_and_tell
+def _plan(
+    target: Target, workload: Workload, prompts: Sequence[Prompt], pacing: Pacing, workers: int | None = None
+) -> Plan:
+    bodies = [target.body(prompt) for prompt in prompts]
+    timeouts = Timeouts(connect_s=workload.request_timeout_s, total_s=workload.request_timeout_s)
+    return Plan(target.url, bodies, pacing, timeouts=timeouts, workers=workers)
 
 
-async def _drive(post: Post, workload: Workload, due_s: Sequence[float]) -> list[Delivery]:
-    if workload.request_rate is None and workload.max_concurrency is not None:
-        return await closed_loop(post, workload.num_prompts, workload.max_concurrency)
-    return await open_loop(post, due_s, workload.max_concurrency)
-
-
-@contextmanager
-def _no_full_collections() -> Iterator[None]:
-    """Keep what exists now out of the garbage collector, whose full passes over it would show up as lag."""
-    gc.collect()
-    gc.freeze()
+def _samples(target: Target, prompts: Sequence[Prompt], recording: Recording) -> tuple[RequestSample, ...]:
+    """Read the answers, and let the recording go."""
     try:
-        yield
+        return tuple(
+            sample_of(index, prompts[index], reply, recording)
+            for index, reply in enumerate(replies(recording, target.endpoint))
+        )
     finally:
-        gc.unfreeze()
-
-
-def _samples(prompts: Sequence[Prompt], deliveries: Sequence[Delivery], start_s: float) -> tuple[RequestSample, ...]:
-    return tuple(_sample(prompts[delivery.index], delivery, start_s) for delivery in deliveries)
-
-
-def _sample(prompt: Prompt, delivery: Delivery, start_s: float) -> RequestSample:
-    exchange = delivery.exchange
-    reply = parse_reply(exchange.reads, start_s)
-    # The server's own words say more than the broken connection that followed them.
-    told = reply.error is not None and reply.error.startswith(("server:", "abort:"))
-    return RequestSample(
-        index=delivery.index,
-        scheduled_s=delivery.scheduled_s - start_s,
-        sent_s=exchange.sent_s - start_s,
-        done_s=exchange.done_s - start_s,
-        input_len=prompt.input_len,
-        output_len_asked=prompt.output_len,
-        frames=reply.frames,
-        input_tokens=reply.input_tokens,
-        cached_tokens=reply.cached_tokens,
-        accept_length=reply.accept_length,
-        error=reply.error if told or exchange.error is None else exchange.error,
-    )
+        recording.close()
 
 
 def _check(samples: Sequence[RequestSample], *, stage: Stage, failed_share_max: float) -> None:

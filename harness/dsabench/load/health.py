@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter, process_time
 
 import numpy as np
+import numpy.typing as npt
 
-_TICK_S = 0.01
+from dsabench.load.client.pulse import Vitals
 
 CPU_SHARE_MAX = 0.95
 """Of one core, over a run of at least `CPU_WINDOW_S`: the event loop had no idle time left, so frames queued."""
@@ -22,18 +20,23 @@ SEND_LAG_P90_MS_MAX = 50.0
 SEND_LAG_SHARE_MAX = 0.1
 """A tenth of the requests left later than this after they could, and later than this share of a request's time: a
 burst of a thousand requests takes longer to write, and that is nothing beside answers of seconds."""
+GC_SHARE_MAX = 0.1
+"""Of the run: the collector stood still the loop for longer than any preemption does."""
+BACKLOG_MS_MAX = 50.0
+"""Mean time that bytes lay in a socket before they were read and stamped."""
+BACKLOG_SAMPLES_MIN = 100
 LAG_P99_MS_WARN = 20.0
 """From here on a p99 of the client's own lag is worth a warning beside the numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientHealth:
-    """The load generator about itself, over the measured window."""
+    """The load generator about itself, over the measured window. Of several workers each figure is the worst one's."""
 
     cpu_s: float
-    """CPU of this process while the clock ran; parsing comes after it."""
+    """CPU of all workers' processes while the clock ran; parsing comes after it."""
     cpu_share: float
-    """`cpu_s` as a share of one core."""
+    """The event loop's, as a share of one core."""
     lag_p50_ms: float
     lag_p99_ms: float
     lag_max_ms: float
@@ -41,69 +44,69 @@ class ClientHealth:
     send_lag_max_ms: float
     saturated: str | None = None
     """Why the numbers cannot be trusted and what to change; None when they can."""
+    gc_max_ms: float = 0.0
+    """Longest pause of the garbage collector."""
+    backlog_ms: float | None = None
+    """Mean time that bytes lay in a socket before they were read. By Little's law the share of looks that found bytes
+    waiting × the mean time between a connection's reads; None without looks."""
+    workers: int = 1
 
 
-class Watch:
-    """Samples the event loop's lag on a fixed grid. Filled while `watching()` is open."""
+def health_of(
+    vitals: Sequence[Vitals], reads: Sequence[int], late_s: npt.NDArray[np.float64], request_s: float
+) -> ClientHealth:
+    """Sum up all workers, together with how late each request left and what a request typically takes.
 
-    def __init__(self) -> None:
-        self._lags_s: list[float] = []
-        self._started_s, self._cpu_started_s = perf_counter(), process_time()
-        self._wall_s = self._cpu_s = 0.0
-
-    async def run(self) -> None:
-        """Tick until cancelled. A pause counts for every tick it swallowed, not once."""
-        due_s = perf_counter() + _TICK_S
-        while True:
-            await asyncio.sleep(due_s - perf_counter())
-            now_s = perf_counter()
-            while due_s <= now_s:
-                self._lags_s.append(now_s - due_s)
-                due_s += _TICK_S
-
-    def stop(self) -> None:
-        """End the window."""
-        self._wall_s, self._cpu_s = perf_counter() - self._started_s, process_time() - self._cpu_started_s
-
-    def health(self, late_s: Sequence[float], request_s: float) -> ClientHealth:
-        """Sum up, together with how late each request left and what a request typically takes."""
-        p50, p90, p99, worst = np.percentile(self._lags_s or [0.0], [50, 90, 99, 100]) * 1e3
-        send_p90, send_worst = np.percentile(late_s or [0.0], [90, 100]) * 1e3
-        share = self._cpu_s / self._wall_s
-        return ClientHealth(
-            self._cpu_s,
-            share,
-            float(p50),
-            float(p99),
-            float(worst),
-            float(send_worst),
-            _saturation(
-                share if self._wall_s >= CPU_WINDOW_S else 0.0,
-                float(p90),
-                float(send_p90) if send_p90 > SEND_LAG_SHARE_MAX * request_s * 1e3 else 0.0,
-            ),
-        )
+    `reads` are each worker's reads.
+    """
+    send_p90, send_worst = np.percentile(late_s if len(late_s) else [0.0], [90, 100]) * 1e3
+    late_ms = float(send_p90) if send_p90 > SEND_LAG_SHARE_MAX * request_s * 1e3 else 0.0
+    lags = np.array([np.percentile(own.lags_s or [0.0], [50, 90, 99, 100]) * 1e3 for own in vitals])
+    shares = [own.loop_cpu_s / own.wall_s for own in vitals]
+    backlogs = [ms for own, count in zip(vitals, reads, strict=True) if (ms := _backlog_ms(own, count)) is not None]
+    reasons = [
+        _saturation(own, share, float(lag[1]), ms)
+        for own, share, lag, ms in zip(vitals, shares, lags, map(_backlog_ms, vitals, reads), strict=True)
+    ]
+    reasons.append(_late(late_ms))
+    p50, _, p99, worst = lags.max(axis=0)
+    return ClientHealth(
+        cpu_s=sum(own.cpu_s for own in vitals),
+        cpu_share=max(shares),
+        lag_p50_ms=float(p50),
+        lag_p99_ms=float(p99),
+        lag_max_ms=float(worst),
+        send_lag_max_ms=float(send_worst),
+        saturated=next((reason for reason in reasons if reason is not None), None),
+        gc_max_ms=max(own.gc_max_s for own in vitals) * 1e3,
+        backlog_ms=max(backlogs, default=None),
+        workers=len(vitals),
+    )
 
 
-@asynccontextmanager
-async def watching() -> AsyncIterator[Watch]:
-    """Measure this process and its event loop for as long as the context is open."""
-    watch = Watch()
-    ticking = asyncio.create_task(watch.run())
-    try:
-        yield watch
-    finally:
-        watch.stop()
-        ticking.cancel()
-        await asyncio.wait([ticking])
+def _backlog_ms(own: Vitals, reads: int) -> float | None:
+    if own.backlog_samples < BACKLOG_SAMPLES_MIN or not reads:
+        return None
+    between_reads_s = own.wall_s * own.busy_connections / reads
+    return own.backlog_hits / own.backlog_samples * between_reads_s * 1e3
 
 
-def _saturation(cpu_share: float, lag_p90_ms: float, send_lag_p90_ms: float) -> str | None:
-    advice = "lower max_concurrency or request_rate, or give the client a core of its own"
-    if cpu_share > CPU_SHARE_MAX:
-        return f"the load generator used {cpu_share:.0%} of a core; {advice}"
+_ADVICE = "lower max_concurrency or request_rate, or give the client a core of its own"
+
+
+def _saturation(own: Vitals, cpu_share: float, lag_p90_ms: float, backlog_ms: float | None) -> str | None:
+    if cpu_share > CPU_SHARE_MAX and own.wall_s >= CPU_WINDOW_S:
+        return f"the load generator used {cpu_share:.0%} of a core; {_ADVICE}"
     if lag_p90_ms > LAG_P90_MS_MAX:
-        return f"a tenth of its event loop's wake-ups were over {lag_p90_ms:.0f} ms late; {advice}"
+        return f"a tenth of its event loop's wake-ups were over {lag_p90_ms:.0f} ms late; {_ADVICE}"
+    if backlog_ms is not None and backlog_ms > BACKLOG_MS_MAX:
+        return f"bytes lay {backlog_ms:.0f} ms in its sockets before they were read; {_ADVICE}"
+    if own.gc_s > GC_SHARE_MAX * own.wall_s and own.wall_s >= CPU_WINDOW_S:
+        return f"its garbage collector ran {own.gc_s / own.wall_s:.0%} of the time; run it in a process of its own"
+    return None
+
+
+def _late(send_lag_p90_ms: float) -> str | None:
     if send_lag_p90_ms > SEND_LAG_P90_MS_MAX:
-        return f"a tenth of the requests left over {send_lag_p90_ms:.0f} ms late; {advice}"
+        return f"a tenth of the requests left over {send_lag_p90_ms:.0f} ms late; {_ADVICE}"
     return None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from dsabench.model.sample import RequestSample
+import numpy as np
+
+from dsabench.model.sample import Frames, RequestSample, Times
 
 
-def latencies_ms(samples: Sequence[RequestSample]) -> dict[str, list[float]]:
+def latencies_ms(samples: Sequence[RequestSample]) -> dict[str, Times]:
     """Name → values of all requests given, which must have ended well; milliseconds.
 
     - ttft: first token − sent. e2e: last byte − sent, where `[DONE]` is the last.
@@ -16,24 +18,27 @@ def latencies_ms(samples: Sequence[RequestSample]) -> dict[str, list[float]]:
     - …_from_schedule: counted from when the request was due, so that waiting for the server to take it counts.
     - queue_wait: sent − scheduled.
     """
-    values: dict[str, list[float]] = {name: [] for name in NAMES}
-    for sample in samples:
-        first_s, tokens = sample.frames[0].at_s, sample.output_tokens
-        values["ttft_ms"].append((first_s - sample.sent_s) * 1e3)
-        values["e2e_ms"].append((sample.done_s - sample.sent_s) * 1e3)
-        values["ttft_from_schedule_ms"].append((first_s - sample.scheduled_s) * 1e3)
-        values["e2e_from_schedule_ms"].append((sample.done_s - sample.scheduled_s) * 1e3)
-        values["queue_wait_ms"].append((sample.sent_s - sample.scheduled_s) * 1e3)
-        values["itl_ms"].extend(_gaps_ms(sample))
-        if tokens > 1:
-            values["tpot_ms"].append((sample.done_s - first_s) * 1e3 / (tokens - 1))
-    return values
+    scheduled_s = np.array([sample.scheduled_s for sample in samples], np.float64)
+    sent_s = np.array([sample.sent_s for sample in samples], np.float64)
+    first_s = np.array([sample.frames.at_s[0] for sample in samples], np.float64)
+    done_s = np.array([sample.done_s for sample in samples], np.float64)
+    tokens = np.array([sample.output_tokens for sample in samples], np.int64)
+    several = tokens > 1
+    return {
+        "ttft_ms": (first_s - sent_s) * 1e3,
+        "tpot_ms": (done_s - first_s)[several] * 1e3 / (tokens[several] - 1),
+        "itl_ms": np.concatenate([gaps_s(sample.frames) for sample in samples] or [np.empty(0)]) * 1e3,
+        "e2e_ms": (done_s - sent_s) * 1e3,
+        "ttft_from_schedule_ms": (first_s - scheduled_s) * 1e3,
+        "e2e_from_schedule_ms": (done_s - scheduled_s) * 1e3,
+        "queue_wait_ms": (sent_s - scheduled_s) * 1e3,
+    }
 
 
 NAMES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "ttft_from_schedule_ms", "e2e_from_schedule_ms", "queue_wait_ms")
 
 
-def _gaps_ms(sample: RequestSample) -> Iterator[float]:
-    for before, frame in zip(sample.frames, sample.frames[1:], strict=False):
-        gap_ms = (frame.at_s - before.at_s) * 1e3 / frame.tokens
-        yield from (gap_ms for _ in range(frame.tokens))
+def gaps_s(frames: Frames) -> Times:
+    """Gaps between consecutive tokens, seconds; as many as there are tokens after the first frame."""
+    later = frames.tokens[1:]
+    return np.repeat(np.diff(frames.at_s) / later, later)

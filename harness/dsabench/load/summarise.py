@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dsabench.errors import TrialFault
+from dsabench.load.cautions import cautions
+from dsabench.load.figures import accept_lengths, distribution, steady_figures
 from dsabench.load.generate import Run
-from dsabench.load.health import LAG_P99_MS_WARN
+from dsabench.load.goodput import goodput
 from dsabench.load.latencies import latencies_ms
+from dsabench.load.server_view import ServerView
+from dsabench.load.steady import Unsteady, steady_window
 from dsabench.model.outcome import Measured, Metric
 from dsabench.model.sample import RequestSample
 from dsabench.model.workload import Workload
-from dsabench.stats.percentiles import needed, percentile
-
-QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
-CACHED_SHARE_WARN = 0.01
-"""Share of the prompt tokens that a prefix cache may answer before it is said beside the numbers."""
 
 
-def summarise(run: Run, workload: Workload) -> Measured:
+def summarise(run: Run, workload: Workload, server: ServerView | None = None) -> Measured:
     """Metrics and warnings; where the samples lie is set by who stores them.
 
+    `server` is what it said of itself before and after the run, where it was asked.
+
     Raises:
-        TrialFault: the client was saturated, so the numbers would describe it and not the server.
+        TrialFault: the client was saturated, so the numbers would describe it and not the server; or another server
+            process answered at the end than at the start.
 
     """
     if run.client.saturated is not None:
         raise TrialFault("client_saturated", f"client saturated: {run.client.saturated}", stage="summarise")
+    if server is not None and (sign := server.restarted) is not None:
+        raise TrialFault(
+            "server_restarted", f"the server restarted during the run: {sign}", stage="load", transient=True
+        )
     completed = [sample for sample in run.samples if sample.error is None]
     latencies = latencies_ms(completed)
-    metrics = _totals(run, completed) | _server_side(completed) | _client(run)
+    window = steady_window(run.samples, workload)
+    metrics = _totals(run, completed) | _server_side(completed, server) | _client(run)
     for name, values in latencies.items():
-        metrics |= _distribution(name, values)
-    warnings = (*_request_warnings(run.samples, completed), *_refusals(latencies), *_client_warnings(run, workload))
-    return Measured(metrics=metrics, warnings=warnings)
+        metrics |= distribution(name, values)
+    if workload.slo is not None:
+        metrics |= goodput(run.samples, workload.slo, run.duration_s)
+    if not isinstance(window, Unsteady):
+        metrics |= steady_figures(run.samples, window)
+    return Measured(metrics=metrics, warnings=tuple(cautions(run, workload, latencies, metrics, window)))
 
 
 def _totals(run: Run, completed: Sequence[RequestSample]) -> dict[str, Metric]:
@@ -57,24 +66,15 @@ def _totals(run: Run, completed: Sequence[RequestSample]) -> dict[str, Metric]:
     return {name: Metric(value=value, n=n) for name, value in values.items()} | failed
 
 
-def _distribution(name: str, values: Sequence[float]) -> dict[str, Metric]:
-    if not values:
-        return {}
-    n = len(values)
-    figures = {"mean": sum(values) / n, "min": min(values), "max": max(values)}
-    figures |= {label: p for label, q in QUANTILES.items() if (p := percentile(values, q)) is not None}
-    return {f"{name}.{label}": Metric(value=value, n=n) for label, value in figures.items()}
-
-
-def _server_side(completed: Sequence[RequestSample]) -> dict[str, Metric]:
+def _server_side(completed: Sequence[RequestSample], server: ServerView | None) -> dict[str, Metric]:
     """What only the server knows; absent where it does not tell."""
-    metrics = {}
+    metrics = accept_lengths(completed)
     cached = [sample.cached_tokens for sample in completed if sample.cached_tokens is not None]
     if cached:
         metrics["cached_tokens"] = Metric(value=sum(cached), n=len(cached))
-    accepted = [sample.accept_length for sample in completed if sample.accept_length is not None]
-    if accepted:
-        metrics["accept_length.mean"] = Metric(value=sum(accepted) / len(accepted), n=len(accepted))
+    if not metrics.keys() & {"accept_length.mean"} and server is not None:
+        lifetime = server.lifetime_accept_length
+        metrics |= {} if lifetime is None else {"accept_length.lifetime": lifetime}
     return metrics
 
 
@@ -86,37 +86,3 @@ def _client(run: Run) -> dict[str, Metric]:
         "client.send_lag_ms.max": client.send_lag_max_ms,
     }
     return {name: Metric(value=value, n=n) for name, value in values.items()}
-
-
-def _request_warnings(samples: Sequence[RequestSample], completed: Sequence[RequestSample]) -> Iterator[str]:
-    errors = Counter(sample.error for sample in samples if sample.error is not None)
-    if errors:
-        [(commonest, _)] = errors.most_common(1)
-        yield f"{errors.total()} of {len(samples)} requests failed, most with {commonest}"
-    short = sum(sample.output_tokens < sample.output_len_asked for sample in completed)
-    if short:
-        yield f"{short} of {len(completed)} answers have fewer tokens than were asked for"
-    other = sum(sample.input_tokens not in {None, sample.input_len} for sample in completed)
-    if other:
-        yield f"the server counts other prompt lengths than were sent in {other} of {len(completed)} requests"
-    cached = sum(sample.cached_tokens or 0 for sample in completed)
-    share = cached / (sum(sample.input_len for sample in completed) or 1)
-    if share > CACHED_SHARE_WARN:
-        yield f"the prefix cache answered {share:.0%} of the prompt tokens: prefill is faster than the workload asks"
-
-
-def _refusals(latencies: dict[str, list[float]]) -> Iterator[str]:
-    """One line per quantile that some latency has too few observations for."""
-    for label, q in QUANTILES.items():
-        refused = [f"{name} ({len(values)})" for name, values in latencies.items() if 0 < len(values) < needed(q)]
-        if refused:
-            yield f"no {label} from fewer than {needed(q)} observations: {', '.join(refused)}"
-
-
-def _client_warnings(run: Run, workload: Workload) -> Iterator[str]:
-    if run.client.lag_p99_ms > LAG_P99_MS_WARN:
-        yield f"the load generator was up to {run.client.lag_p99_ms:.0f} ms late (p99 of its event loop's lag)"
-    if workload.request_rate is not None and workload.max_concurrency is not None:
-        waited = sum(sample.sent_s - sample.scheduled_s > run.client.send_lag_max_ms / 1e3 for sample in run.samples)
-        if waited:
-            yield f"max_concurrency held back {waited} of {len(run.samples)} requests: the open loop was not open"

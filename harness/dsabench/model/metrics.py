@@ -45,6 +45,11 @@ _PLAIN = (
     MetricInfo(
         "accept_length.mean", "tokens", "maximize", "tokens per decode step and request, mean over the requests"
     ),
+    MetricInfo("accept_length.weighted", "tokens", "maximize", "all tokens over all decode steps of the requests"),
+    MetricInfo("goodput_req_s", "req/s", "maximize", "completed requests per second that met every limit of the SLO"),
+    MetricInfo(
+        "slo_attainment", "share", "maximize", "requests that met every limit of the SLO, of all that were sent"
+    ),
     MetricInfo("duration_s", "s", "minimize", "first scheduled request to last received byte"),
 )
 
@@ -58,14 +63,31 @@ _PER_REQUEST = (
     MetricInfo("queue_wait_ms", "ms", "minimize", "scheduled time to sending: the wait in the client"),
 )
 
+_STEADY_PLAIN = ("output_throughput_tok_s", "request_throughput_req_s", "accept_length.mean", "accept_length.weighted")
+_STEADY_LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
+
+
+def _with_statistics(family: MetricInfo) -> list[MetricInfo]:
+    return [
+        MetricInfo(f"{family.name}.{statistic}", family.unit, family.direction, f"{family.meaning}: {words}")
+        for statistic, words in STATISTICS.items()
+    ]
+
+
+def _in_steady_state(metric: MetricInfo) -> MetricInfo:
+    return MetricInfo(f"steady.{metric.name}", metric.unit, metric.direction, f"{metric.meaning}, in steady state")
+
+
+_WHOLE_RUN = (*_PLAIN, *(metric for family in _PER_REQUEST for metric in _with_statistics(family)))
+
 METRICS: dict[str, MetricInfo] = {
     metric.name: metric
     for metric in (
-        *_PLAIN,
+        *_WHOLE_RUN,
         *(
-            MetricInfo(f"{family.name}.{statistic}", family.unit, family.direction, f"{family.meaning}: {words}")
-            for family in _PER_REQUEST
-            for statistic, words in STATISTICS.items()
+            _in_steady_state(metric)
+            for metric in _WHOLE_RUN
+            if metric.name in _STEADY_PLAIN or metric.name.partition(".")[0] in _STEADY_LATENCIES
         ),
     )
 }

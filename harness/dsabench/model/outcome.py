@@ -8,7 +8,8 @@ from pydantic import Field
 
 from dsabench.model.value import FrozenMap, Value
 
-Stage = Literal["boot", "warmup", "load", "summarise", "store", "stop"]
+Stage = Literal["plan", "boot", "warmup", "load", "summarise", "store", "stop"]
+"""`plan`: the setting was refused before a boot was spent on it."""
 
 FaultKind = Literal[
     "boot_timeout",
@@ -31,6 +32,7 @@ FaultKind = Literal[
     "request_errors",
     "request_timeout",
     "client_saturated",
+    "server_restarted",
     "disk_full",
     "not_gone",
     "internal",

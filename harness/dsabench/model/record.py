@@ -34,7 +34,7 @@ class Record(Value):
     occasion: int = Field(ge=0)
     """Counts repeats of the trial in this environment: confirmations, `--again`, the retry after a transient fault."""
     boot: str
-    """uuid of the server process measured; the unit of replication."""
+    """uuid of the server process measured; the unit of replication. Of a refused setting it names no process."""
     study: str
     round: int = Field(0, ge=0)
     """`--again` starts the next round; a plain run completes the latest one."""
@@ -55,6 +55,11 @@ class Record(Value):
         if self.id != self.trial.id:
             raise ValueError("id is not the trial's")
         return self
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the rules forbade the setting, so that no boot was spent."""
+        return self.outcome.kind == "failed" and self.outcome.stage == "plan"
 
     @property
     def key(self) -> Key:

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Times = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int32]
+CountSource = Literal["frames", "total", "deltas"]
+"""How a request's tokens were counted: the server said so with each frame; it told the total at the end, which is
+spread over the frames; it told nothing, and each frame with text counts as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One request to send: token ids or text, and how many tokens to generate."""
+    """One request to send: token ids, text or chat messages, and how many tokens to generate."""
 
     input_len: int
     output_len: int
     input_ids: tuple[int, ...] | None = None
     text: str | None = None
+    messages: tuple[Mapping[str, object], ...] | None = None
+    """A conversation in OpenAI's form."""
+    extra: Mapping[str, object] | None = None
+    """Fields of the request's body that the dataset sets (tools, temperature, …)."""
+    due_s: float | None = None
+    """When a trace sends it, seconds after the first; None leaves it to the arrivals."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One SSE event with at least one new token.
 
     `at_s` is when its bytes arrived, `tokens` how many tokens it brought (MTP brings several at once).
@@ -24,6 +40,50 @@ class Frame:
 
     at_s: float
     tokens: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frames:
+    """The frames of one answer in order, in two columns of equal length that nobody writes to.
+
+    A run has hundreds of thousands of frames: as columns they cost no object each, and formulas take them whole.
+    """
+
+    at_s: Times
+    tokens: Counts
+
+    def __post_init__(self) -> None:
+        if self.at_s.shape != self.tokens.shape or self.at_s.ndim != 1:
+            raise ValueError(f"{self.at_s.shape} times, {self.tokens.shape} token counts")
+        self.at_s.flags.writeable = self.tokens.flags.writeable = False
+
+    @classmethod
+    def of(cls, frames: Iterable[tuple[float, int]]) -> Frames:
+        """Columns of (time, tokens) pairs."""
+        pairs = list(frames)
+        return cls(
+            np.array([at_s for at_s, _ in pairs], np.float64), np.array([tokens for _, tokens in pairs], np.int32)
+        )
+
+    def __len__(self) -> int:
+        return len(self.at_s)
+
+    def __iter__(self) -> Iterator[Frame]:
+        return map(Frame, self.at_s.tolist(), self.tokens.tolist())
+
+    def __getitem__(self, place: int) -> Frame:
+        return Frame(float(self.at_s[place]), int(self.tokens[place]))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Frames):
+            return NotImplemented
+        return np.array_equal(self.at_s, other.at_s) and np.array_equal(self.tokens, other.tokens)
+
+    def __hash__(self) -> int:
+        return hash((self.at_s.tobytes(), self.tokens.tobytes()))
+
+
+NO_FRAMES = Frames(np.empty(0, np.float64), np.empty(0, np.int32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +100,18 @@ class RequestSample:
     done_s: float
     input_len: int
     output_len_asked: int
-    frames: tuple[Frame, ...] = field(default=())
+    frames: Frames = field(default=NO_FRAMES)
     input_tokens: int | None = None
     cached_tokens: int | None = None
     accept_length: float | None = None
     error: str | None = None
+    dp_rank: int | None = None
+    """Data-parallel rank that served it; None where the server does not say."""
+    finish_reason: str | None = None
+    """`length`, `stop`, `abort`, `tool_calls`, …; None where the answer did not come to its end."""
+    count_source: CountSource = "frames"
 
     @property
     def output_tokens(self) -> int:
         """Tokens received."""
-        return sum(frame.tokens for frame in self.frames)
+        return int(self.frames.tokens.sum())

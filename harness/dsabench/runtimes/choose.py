@@ -6,13 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dsabench.config.specs import LaunchSpec, RuntimeConfig
-from dsabench.errors import InputError
-from dsabench.model.runtime import RuntimeKind
+from dsabench.model.refusal import Refuse, refuse_nothing
+from dsabench.model.runtime import RuntimeIdentity, RuntimeKind
 from dsabench.runtimes.external import External
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Runtime
 from dsabench.runtimes.reference import Reference
-from dsabench.runtimes.sglang.runtime import Sglang
+from dsabench.runtimes.sglang.accepts import from_table
+from dsabench.runtimes.sglang.refuse import refuse_by
+from dsabench.runtimes.sglang.runtime import TABLE, Sglang
+from dsabench.runtimes.sglang.versions import parse_version
 
 RUNTIMES: dict[RuntimeKind, Callable[[Launch], Runtime]] = {
     "reference": Reference,
@@ -22,15 +25,25 @@ RUNTIMES: dict[RuntimeKind, Callable[[Launch], Runtime]] = {
 
 
 def make_runtime(config: RuntimeConfig) -> Runtime:
-    """The runtime of that kind, started (or found) as the config says.
+    """The runtime of that kind, started (or found) as the config says."""
+    return RUNTIMES[config.kind](launch_of(config))
+
+
+async def make_refuse(config: RuntimeConfig, identity: RuntimeIdentity) -> Refuse:
+    """What the runtime's rules say to a spec before a boot is spent on it.
+
+    The installed version is asked what it takes; one that is only planned for is looked up in the table.
 
     Raises:
-        InputError: there is none of that kind.
+        InputError: neither is to be had.
 
     """
-    if config.kind not in RUNTIMES:
-        raise InputError(f"runtime.kind: {config.kind} is not available (available: {', '.join(RUNTIMES)})")
-    return RUNTIMES[config.kind](launch_of(config))
+    if config.kind != "sglang":
+        return refuse_nothing
+    launch = launch_of(config)
+    if identity.wheel_hash == TABLE:
+        return refuse_by(from_table(parse_version(identity.version)), launch)
+    return refuse_by(await Sglang(launch).accepted(), launch)
 
 
 def launch_of(config: RuntimeConfig) -> Launch:

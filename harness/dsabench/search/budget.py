@@ -64,10 +64,11 @@ class Purse:
         return time.monotonic() - self.started_s
 
     def trials_left(self) -> int | None:
-        """Search trials still allowed; None without a limit."""
+        """Search trials still allowed; None without a limit. What the rules refused was no trial."""
         if self.budget.max_trials is None:
             return None
-        trials = {record.id: record.trial for record in self.ledger.records}.values()
+        measured = (record for record in self.ledger.records if not record.is_refusal)
+        trials = {record.id: record.trial for record in measured}.values()
         # A transient fault that waits for its retry is not settled, and must not use up the last trial.
         settled = sum(bool(self.ledger.settled(trial, "search", self.round)) for trial in trials)
         return max(0, self.budget.max_trials - settled)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from dsabench.model.refusal import Refuse, refuse_nothing
 from dsabench.search.budget import Costs, Purse, costs
+from dsabench.search.refused import Survey, survey
 from dsabench.search.space import base_assignment, count
 
 
@@ -14,7 +16,8 @@ class Forecast:
 
     purse: Purse
     settings: int
-    """Settings that the search may try, the default included."""
+    """Settings that the search may boot, the default included and what the rules refuse left out."""
+    refused: Survey = field(default_factory=Survey)
 
     def search_boots(self) -> int:
         """Boots of the search under the budget, if nothing fails."""
@@ -59,8 +62,12 @@ class Forecast:
         return cost.of(boots, boots * len(self.purse.ledger.config.workloads))
 
 
-def make_forecast(purse: Purse) -> Forecast:
-    """Count the space once; counting stops at a million."""
-    space, base = purse.ledger.config.space, purse.ledger.config.default.knobs
+def make_forecast(purse: Purse, refuse: Refuse = refuse_nothing) -> Forecast:
+    """Count the space once; counting stops at a million. What a part of the rules' answers says is taken for all."""
+    config = purse.ledger.config
+    space, base = config.space, config.default.knobs
     outside = base_assignment(space, base) is None
-    return Forecast(purse, count(space, base) + outside)
+    refused = survey(config, refuse)
+    points = count(space, base)
+    forbidden = refused.refused if refused.is_whole else round(points * refused.refused / max(refused.asked, 1))
+    return Forecast(purse, points - forbidden + outside, refused)

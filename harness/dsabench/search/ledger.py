@@ -83,8 +83,8 @@ class Ledger:
         return [workload for workload in self.config.workloads if len(settled[workload.name]) < boots]
 
     def boots(self, round_: int) -> int:
-        """Boots that this round has used, failed ones included."""
-        return len({record.boot for record in self.records if record.round == round_})
+        """Boots that this round has used, failed ones included. A refused setting used none."""
+        return len({record.boot for record in self.records if record.round == round_ and not record.is_refusal})
 
 
 def _settle(records: Sequence[Record]) -> Iterable[Record]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dsabench.model.record import Record
+from dsabench.model.refusal import Refuse, refuse_nothing
 from dsabench.model.verdict import Verdict
 from dsabench.search.budget import Purse
 from dsabench.search.judge import judge
@@ -20,7 +21,7 @@ from dsabench.search.plan import (
     next_search_step,
 )
 from dsabench.search.proposers import Proposer, make_proposer
-from dsabench.trial import Bench, run_boot
+from dsabench.trial import Bench, refuse_boot, run_boot
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class Sweep:
     ledger: Ledger
     purse: Purse
     on_step: Callable[[Step], None] = field(default=lambda _: None)
+    refuse: Refuse = refuse_nothing
+    """The runtime's rules, asked before each boot."""
 
     async def run(self) -> Result:
         """Search, confirm, judge; every step is on disk before the next begins."""
@@ -75,7 +78,10 @@ class Sweep:
 
     async def _take(self, step: Step) -> None:
         self.on_step(step)
-        for record in await run_boot(self.bench, step.errands(self.ledger, self.purse.round)):
+        errands = step.errands(self.ledger, self.purse.round)
+        refusal = self.refuse(step.spec)
+        records = await run_boot(self.bench, errands) if refusal is None else refuse_boot(self.bench, errands, refusal)
+        for record in records:
             self.ledger.add(record)
 
 

@@ -14,6 +14,8 @@ from dsabench.model.study import Bound, Objective
 from dsabench.model.workload import Workload
 from dsabench.stats.percentiles import needed
 
+_OF_SLO = ("goodput_req_s", "slo_attainment")
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -55,7 +57,7 @@ def score(objective: Objective, records: Mapping[str, Sequence[Record]]) -> Scor
 
 
 def refuse_unprovable(objective: Objective, workloads: Sequence[Workload]) -> None:
-    """Refuse a tail percentile that the workloads' requests are too few for: no setting could ever meet it.
+    """Refuse what the workloads can never show: a tail percentile of too few requests, goodput without an SLO.
 
     Gaps between tokens (ITL) are many per request, so their percentiles are not judged beforehand.
 
@@ -64,8 +66,10 @@ def refuse_unprovable(objective: Objective, workloads: Sequence[Workload]) -> No
 
     """
     for name in (objective.metric, *(bound.metric for bound in objective.constraints)):
-        family, _, statistic = name.partition(".")
-        if family == "itl_ms" or not re.fullmatch(r"p\d\d", statistic):
+        if name in _OF_SLO and (lacking := [workload.name for workload in workloads if workload.slo is None]):
+            raise InputError(f"{name} needs an slo in every workload; {lacking[0]} has none")
+        family, _, statistic = name.rpartition(".")
+        if family.endswith("itl_ms") or not re.fullmatch(r"p\d\d", statistic):
             continue
         least = needed(int(statistic[1:]) / 100)
         for workload in workloads:

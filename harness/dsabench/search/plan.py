@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dsabench.config.specs import SweepConfig
 from dsabench.model.record import Phase
+from dsabench.model.refusal import Refusal, Refuse, refuse_nothing
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.trial import Trial
 from dsabench.model.workload import Workload
@@ -144,13 +146,24 @@ def _asked(ledger: Ledger, strategy: Proposer, round_: int) -> RuntimeSpec | Non
     return None if assignment is None else ledger.config.spec(assignment)
 
 
-def foresee(ledger: Ledger, round_: int, boots: int) -> list[tuple[str, RuntimeSpec]]:
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """A setting that the search will come to, and what the rules say to it."""
+
+    label: str
+    spec: RuntimeSpec
+    refusal: Refusal | None = None
+
+
+def foresee(ledger: Ledger, round_: int, boots: int, refuse: Refuse = refuse_nothing) -> list[Foreseen]:
     """The settings of the search as far as they are certain: measured ones, and what a proposer that does not learn
-    will ask for. A learning proposer's next settings depend on results still to come.
+    will ask for. A learning proposer's next settings depend on results still to come. Refused ones take no boot.
     """
     config = ledger.config
     ahead = listed(config)
-    specs = [config.default, *(one.spec for one in candidates(ledger, round_)), *ahead]
+    specs = (config.default, *(one.spec for one in candidates(ledger, round_)), *ahead)
+    found = {spec.id: spec for spec in specs}
+    refusals = {spec.id: refuse(spec) for spec in found.values()}
     if config.proposer.kind != "tpe":
         strategy = make_proposer(config)
         known = history(ledger, round_)
@@ -158,11 +171,15 @@ def foresee(ledger: Ledger, round_: int, boots: int) -> list[tuple[str, RuntimeS
             known = [default]
         seen_ahead = (_observe(ledger, spec, None) for spec in ahead if ledger.missing(spec, "search", round_))
         known = [*known, *(one for one in seen_ahead if one is not None)]
-        while len(dict.fromkeys(spec.id for spec in specs)) < boots:
-            assignment = strategy.ask(known)
-            if assignment is None:
-                break
-            specs.append(config.spec(assignment))
+        while _bootable(refusals) < boots and (assignment := strategy.ask(known)) is not None:
+            spec = config.spec(assignment)
+            found[spec.id], refusals[spec.id] = spec, refuse(spec)
             known = [*known, Observation(assignment, None)]
-    unique = {spec.id: spec for spec in specs}
-    return [(describe(ledger, spec), spec) for spec in list(unique.values())[:boots]]
+    shown = [Foreseen(describe(ledger, spec), spec, refusals[spec.id]) for spec in found.values()]
+    while _bootable({one.spec.id: one.refusal for one in shown}) > boots:
+        shown.pop()
+    return shown
+
+
+def _bootable(refusals: Mapping[str, Refusal | None]) -> int:
+    return sum(refusal is None for refusal in refusals.values())

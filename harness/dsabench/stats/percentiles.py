@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 CONFIDENCE = 0.99
 TAIL = 0.95
@@ -29,7 +30,7 @@ def needed(q: float) -> int:
     return math.ceil(math.log(1.0 - CONFIDENCE) / math.log(q))
 
 
-def percentile(values: Sequence[float], q: float) -> float | None:
+def percentile(values: Sequence[float] | npt.NDArray[np.float64], q: float) -> float | None:
     """Linear interpolation between order statistics (numpy's default); None from fewer than `needed(q)` values."""
     if len(values) < needed(q):
         return None

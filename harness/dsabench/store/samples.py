@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dsabench.errors import StoreError
-from dsabench.model.sample import Frame, RequestSample
+from dsabench.errors import InputError, StoreError
+from dsabench.model.sample import Frames, RequestSample
 from dsabench.store.journal import sync_folder
 
 
@@ -38,14 +38,17 @@ def write_samples(folder: Path, name: str, samples: Sequence[RequestSample]) -> 
             ("input_tokens", pa.int32()),
             ("cached_tokens", pa.int32()),
             ("accept_length", pa.float64()),
+            ("dp_rank", pa.int32()),
+            ("finish_reason", pa.string()),
+            ("count_source", pa.string()),
             ("error", pa.string()),
             ("frame_at_s", pa.list_(pa.float64())),
             ("frame_tokens", pa.list_(pa.int32())),
         ]
     )
     columns = {name: [getattr(sample, name) for sample in samples] for name in schema.names[:-2]}
-    columns["frame_at_s"] = [[frame.at_s for frame in sample.frames] for sample in samples]
-    columns["frame_tokens"] = [[frame.tokens for frame in sample.frames] for sample in samples]
+    columns["frame_at_s"] = [sample.frames.at_s for sample in samples]
+    columns["frame_tokens"] = [sample.frames.tokens for sample in samples]
     final = folder / name
     temporary = final.with_suffix(".tmp")
     try:
@@ -63,11 +66,24 @@ def write_samples(folder: Path, name: str, samples: Sequence[RequestSample]) -> 
 
 
 def read_samples(file: Path) -> tuple[RequestSample, ...]:
-    """The samples as they were measured."""
+    """The samples as they were measured. Columns that an older version did not write keep their defaults.
+
+    Raises:
+        InputError: not there, or no Parquet file of samples.
+
+    """
+    import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     samples = []
-    for row in pq.read_table(file).to_pylist():
-        frames = zip(row.pop("frame_at_s"), row.pop("frame_tokens"), strict=True)
-        samples.append(RequestSample(**row, frames=tuple(Frame(at_s, tokens) for at_s, tokens in frames)))
+    try:
+        for row in pq.read_table(file).to_pylist():
+            frames = zip(row.pop("frame_at_s"), row.pop("frame_tokens"), strict=True)
+            samples.append(RequestSample(**row, frames=Frames.of(frames)))
+    except FileNotFoundError as error:
+        raise InputError(f"{file}: no such file") from error
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{file}: not a Parquet file of request samples") from error
     return tuple(samples)

@@ -31,10 +31,8 @@ def test_a_whole_config_can_be_launched_whatever_it_measures(write: Write) -> No
 
 
 def test_a_sweep_drives_it(write: Write) -> None:
-    assert (
-        load_sweep(write(MINIMAL.replace("kind: reference, model: tiny", "kind: sglang, model: m"))).runtime.model
-        == "m"
-    )
+    config = load_sweep(write(MINIMAL.replace("kind: reference, model: tiny", "kind: sglang, model: m")))
+    assert config.default.kind == "sglang"
 
 
 def test_an_absent_topology_leaves_the_id_of_a_spec_alone() -> None:

@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from dsabench.errors import InputError
-from dsabench.load.datasets import Lengths, RandomIds, ShareGpt, draw_lengths, draw_prompts
+from dsabench.load.datasets.lengths import draw_lengths
+from dsabench.load.datasets.prompts import draw_prompts
+from dsabench.load.datasets.protocol import Lengths
+from dsabench.load.datasets.random_ids import RandomIds
+from dsabench.load.datasets.sharegpt import ShareGpt
 from dsabench.load.target import Target
 from dsabench.model.workload import Workload
 
@@ -92,3 +96,27 @@ def test_a_split_character_becomes_spaces(tmp_path: Path) -> None:
     path.write_text(json.dumps([{"conversations": [{"value": "a🙂b"}, {"value": "y"}]}]))
     [prompt] = ShareGpt(path).draw([Lengths(9, 1)], np.random.default_rng(1))
     assert prompt.text == "a🙂ba  "
+
+
+def test_a_turn_continues_the_one_before_and_sessions_share_nothing() -> None:
+    drawn = draw_prompts(target(), workload(num_prompts=12, sessions={"turns": 3}, warmup_requests=1))
+    assert drawn.turns == ((0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11))
+    assert [prompt.input_len for prompt in drawn.measured[:3]] == [32, 32 + 8 + 32, 2 * (32 + 8) + 32]
+    for first, second in ((0, 1), (1, 2), (4, 5)):
+        before, after = drawn.measured[first].input_ids or (), drawn.measured[second].input_ids or ()
+        assert after[: len(before)] == before
+    heads = {(prompt.input_ids or ())[0] for prompt in (*drawn.measured[::3], *drawn.warm_up)}
+    assert len(heads) == 5
+    assert drawn.due_s.tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_prompts": 7, "sessions": {"turns": 3}}, "7 prompts are no sessions of 3 turns"),
+        ({"sessions": {"turns": 2}, "draw": "exact"}, "sessions are drawn from dataset random-ids"),
+    ],
+)
+def test_sessions_that_cannot_be_drawn_are_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        draw_prompts(target(), workload(**changes))

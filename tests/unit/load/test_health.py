@@ -1,52 +1,60 @@
 from __future__ import annotations
 
-import asyncio
-import time
+from array import array
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from dsabench.load.health import watching
+from dsabench.load.client.pulse import Vitals
+from dsabench.load.health import ClientHealth, health_of
+
+CALM = Vitals(
+    wall_s=2.0, cpu_s=0.3, loop_cpu_s=0.2, lags_s=array("d", [0.0002] * 200), gc_pauses=1, gc_s=0.001, gc_max_s=0.001,
+    backlog_samples=800, backlog_hits=8, busy_connections=100.0,
+)  # fmt: skip
 
 
-async def test_an_idle_loop_is_on_time() -> None:
-    async with watching() as watch:
-        await asyncio.sleep(0.3)
-    health = watch.health([0.0001] * 5, 1.0)
-    assert health.lag_p50_ms < 10.0
-    assert health.saturated is None
-    assert health.cpu_share < 0.5
-    assert health.send_lag_max_ms == pytest.approx(0.1)
+def health(*vitals: Vitals, late_s: tuple[float, ...] = (0.0001,) * 5, request_s: float = 1.0) -> ClientHealth:
+    return health_of(vitals, [10_000] * len(vitals), np.array(late_s), request_s)
 
 
-async def test_a_pause_counts_for_every_tick_it_swallowed() -> None:
-    """0.4 s of standstill in 0.8 s: half of the ticks were late, though the timer saw it once."""
-    async with watching() as watch:
-        await asyncio.sleep(0.2)
-        time.sleep(0.4)  # noqa: ASYNC251
-        await asyncio.sleep(0.2)
-    health = watch.health([], 1.0)
-    assert health.lag_max_ms > 350.0
-    assert health.lag_p50_ms == pytest.approx(0.0, abs=60.0)
-    assert health.saturated is not None
-    assert "event loop" in health.saturated
+def test_an_idle_loop_is_on_time() -> None:
+    calm = health(CALM)
+    assert calm.saturated is None
+    assert calm.cpu_share == pytest.approx(0.1)
+    assert calm.lag_p50_ms == pytest.approx(0.2)
+    assert calm.send_lag_max_ms == pytest.approx(0.1)
+    assert calm.gc_max_ms == pytest.approx(1.0)
+    # 1 % of the looks found bytes; each connection is read every 20 ms
+    assert calm.backlog_ms == pytest.approx(0.2)
 
 
-async def test_a_client_without_idle_time_is_saturated() -> None:
-    async with watching() as watch:
-        end = time.process_time() + 1.0
-        while time.process_time() < end:
-            await asyncio.sleep(0)
-    watch._wall_s = watch._cpu_s / 0.991  # other processes of this machine may have taken their part
-    saturated = watch.health([], 1.0).saturated
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"loop_cpu_s": 1.98}, "99% of a core"),
+        ({"lags_s": array("d", [0.0] * 160 + [0.2] * 40)}, "wake-ups were over 200 ms late"),
+        ({"backlog_hits": 800, "busy_connections": 1000.0}, "bytes lay 200 ms in its sockets"),
+        ({"gc_s": 0.5}, "garbage collector ran 25% of the time"),
+    ],
+)
+def test_one_bad_worker_among_good_ones_is_saturation(changes: dict[str, object], reason: str) -> None:
+    saturated = health(CALM, replace(CALM, **changes), CALM).saturated  # type: ignore[arg-type]
     assert saturated is not None
-    assert "99% of a core" in saturated
-    assert "lower max_concurrency" in saturated
+    assert reason in saturated
+    assert health(CALM, CALM).saturated is None
 
 
-async def test_requests_that_leave_late_are_saturation() -> None:
-    async with watching() as watch:
-        await asyncio.sleep(0.02)
-    saturated = watch.health([0.001] * 8 + [0.2] * 4, 0.5).saturated
+def test_requests_that_leave_late_are_saturation() -> None:
+    late_s = (0.001,) * 8 + (0.2,) * 4
+    saturated = health(CALM, late_s=late_s, request_s=0.5).saturated
     assert saturated is not None
     assert "requests left over 200 ms late" in saturated
-    assert watch.health([0.001] * 8 + [0.2] * 4, 5.0).saturated is None
+    assert "lower max_concurrency" in saturated
+    assert health(CALM, late_s=late_s, request_s=5.0).saturated is None
+
+
+def test_cpu_adds_up_over_workers_and_the_rest_is_the_worst() -> None:
+    both = health(CALM, replace(CALM, cpu_s=0.5, loop_cpu_s=0.4))
+    assert (both.cpu_s, both.cpu_share, both.workers) == (pytest.approx(0.8), pytest.approx(0.2), 2)

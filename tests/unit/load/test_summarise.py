@@ -11,7 +11,7 @@ from dsabench.load.generate import Run
 from dsabench.load.health import ClientHealth
 from dsabench.load.summarise import summarise
 from dsabench.model.outcome import Measured
-from dsabench.model.sample import Frame, RequestSample
+from dsabench.model.sample import NO_FRAMES, Frames, RequestSample
 from dsabench.model.workload import Workload
 
 WORKLOAD = Workload(name="w", dataset="random-ids", input_len=10, output_len=4, num_prompts=2)
@@ -20,7 +20,7 @@ CALM = ClientHealth(0.5, 0.1, 0.2, 1.0, 2.0, 0.3)
 
 def sample(index: int = 0, sent_s: float = 0.0, **changes: Any) -> RequestSample:
     """Frames of 2, 1 and 3 tokens after 100, 150 and 300 ms; [DONE] after 310 ms."""
-    frames = tuple(Frame(sent_s + after_s, tokens) for after_s, tokens in ((0.1, 2), (0.15, 1), (0.3, 3)))
+    frames = Frames.of((sent_s + after_s, tokens) for after_s, tokens in ((0.1, 2), (0.15, 1), (0.3, 3)))
     fields = {
         "index": index, "scheduled_s": sent_s - 0.05, "sent_s": sent_s, "done_s": sent_s + 0.31,
         "input_len": 10, "output_len_asked": 6, "frames": frames,
@@ -57,7 +57,7 @@ def test_totals() -> None:
 
 
 def test_one_token_gives_no_tpot_and_no_gap() -> None:
-    names = set(measure(sample(frames=(Frame(0.1, 1),))).metrics)
+    names = set(measure(sample(frames=Frames.of([(0.1, 1)]))).metrics)
     assert not {name for name in names if name.startswith(("tpot_ms", "itl_ms"))}
 
 
@@ -69,7 +69,7 @@ def test_what_the_server_does_not_tell_is_absent() -> None:
 
 
 def test_without_a_completed_request_there_is_no_latency() -> None:
-    metrics = measure(sample(error="timeout: x", frames=())).metrics
+    metrics = measure(sample(error="timeout: x", frames=NO_FRAMES)).metrics
     assert metrics["completed"].value == 0
     assert not [name for name in metrics if "_ms." in name and not name.startswith("client")]
 
@@ -88,7 +88,7 @@ def test_percentiles_need_their_numbers(count: int, given: str) -> None:
 
 
 def test_warns_of_what_would_mislead() -> None:
-    short = sample(frames=(Frame(0.1, 1),), cached_tokens=5, input_tokens=11)
+    short = sample(frames=Frames.of([(0.1, 1)]), cached_tokens=5, input_tokens=11)
     lines = measure(short, client=ClientHealth(0.5, 0.1, 1.0, 35.0, 80.0, 0.3)).warnings
     assert "1 of 1 answers have fewer tokens than were asked for" in lines
     assert "the server counts other prompt lengths than were sent in 1 of 1 requests" in lines

@@ -59,9 +59,7 @@ def test_the_default_comes_first_then_every_setting_once(config) -> None:
     assert steps[0].label == "default"
     assert len(steps) == len({step.spec.id for step in steps}) == 4
     assert all(len(step.workloads) == 2 for step in steps)
-    assert [label for label, _ in foresee(Ledger(config, ENVIRONMENT.fingerprint, ()), 0, 4)] == [
-        s.label for s in steps
-    ]
+    assert [one.label for one in foresee(Ledger(config, ENVIRONMENT.fingerprint, ()), 0, 4)] == [s.label for s in steps]
 
 
 def test_an_interrupted_setting_is_finished_before_another_begins(config) -> None:

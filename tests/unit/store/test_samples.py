@@ -5,12 +5,28 @@ from pathlib import Path
 import pytest
 
 from dsabench.errors import StoreError
-from dsabench.model.sample import Frame, RequestSample
+from dsabench.model.sample import NO_FRAMES, Frames, RequestSample
 from dsabench.store.samples import read_samples, samples_name, write_samples
 
+OLD = Path(__file__).parents[3] / "results" / "reference-cpu" / "samples"
 SAMPLES = (
-    RequestSample(0, 0.0, 0.001, 1.5, 64, 3, (Frame(0.5, 1), Frame(1.5, 2)), 64, 0, 1.5, None),
-    RequestSample(1, 0.1, 0.1, 0.2, 64, 3, (), None, None, None, "http: 503 busy"),
+    RequestSample(
+        0,
+        0.0,
+        0.001,
+        1.5,
+        64,
+        3,
+        Frames.of([(0.5, 1), (1.5, 2)]),
+        64,
+        0,
+        1.5,
+        None,
+        dp_rank=3,
+        finish_reason="length",
+        count_source="total",
+    ),
+    RequestSample(1, 0.1, 0.1, 0.2, 64, 3, NO_FRAMES, None, None, None, "http: 503 busy"),
 )
 
 
@@ -19,6 +35,14 @@ def test_round_trip_keeps_absence(tmp_path: Path) -> None:
     write_samples(tmp_path, name, SAMPLES)
     assert read_samples(tmp_path / name) == SAMPLES
     assert [path.name for path in (tmp_path / "samples").iterdir()] == [Path(name).name]
+
+
+def test_samples_of_an_older_version_are_read() -> None:
+    """The committed evidence was written before data-parallel rank and finish reason were kept."""
+    samples = read_samples(next(OLD.glob("*.parquet")))
+    assert samples
+    assert all(one.dp_rank is None and one.finish_reason is None for one in samples)
+    assert all(one.count_source == "frames" and one.output_tokens == one.output_len_asked for one in samples)
 
 
 def test_a_folder_that_cannot_be_written_is_a_store_error(tmp_path: Path) -> None:

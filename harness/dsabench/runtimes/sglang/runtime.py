@@ -26,6 +26,9 @@ from dsabench.runtimes.sglang.settle import settle
 from dsabench.runtimes.sglang.topology import plan, role_specs
 from dsabench.runtimes.sglang.versions import OLDEST, parse_version
 
+TABLE = "table"
+"""In place of a wheel's hash: nothing is installed, a plan is made for a version of the table."""
+
 _JSON = TypeAdapter(dict[str, JsonValue])
 
 
@@ -86,7 +89,7 @@ def identity_of_table(version: str) -> RuntimeIdentity:
 
     """
     accepted = from_table(parse_version(version))
-    return RuntimeIdentity(kind="sglang", version=str(accepted.version), wheel_hash="table")
+    return RuntimeIdentity(kind="sglang", version=str(accepted.version), wheel_hash=TABLE)
 
 
 def refusal_of(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> str | None:

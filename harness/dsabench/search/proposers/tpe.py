@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,8 @@ ATTEMPTS = 24
 class Tpe:
     """Values that went with good results become likelier; axes are modelled jointly, conditional ones by group.
 
-    A failed setting counts as worse than every measured one, an infeasible one by how far it is from feasible.
+    A failed setting, or one that the rules refused, counts as infeasible and worse than every measured one; a measured
+    one outside the constraints by how far it is from feasible.
     """
 
     space: SearchSpace
@@ -36,7 +38,7 @@ class Tpe:
     seed: int = 0
     direction: Literal["maximize", "minimize"] = "maximize"
     startup: int = 8
-    """Settings drawn uniformly before the estimator is asked."""
+    """Settings measured, of those drawn uniformly, before the estimator is asked."""
 
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
         """Drawn with the seed and the length of the history."""
@@ -44,7 +46,8 @@ class Tpe:
         rng = generator(self.seed, len(history))
         axes = [replace(one, assignment=canonical(self.space, self.base, one.assignment)) for one in history]
         told = [observation for observation in axes if is_legal(self.space, self.base, observation.assignment)]
-        if len(told) >= self.startup and self.space.axes:
+        measured = sum(observation.value is not None for observation in told)
+        if measured >= self.startup and self.space.axes:
             with _quiet():
                 study = self._study(told, rng.randrange(1 << 32))
                 for _ in range(ATTEMPTS):
@@ -74,7 +77,7 @@ class Tpe:
             value=observation.value,
             params={name: _to_optuna(axes[name], value) for name, value in observation.assignment.items()},
             distributions={name: _distribution(axes[name]) for name in observation.assignment},
-            constraints={"violation": observation.violation},
+            constraints={"violation": math.inf if failed else observation.violation},
         )
 
     def _suggest(self, trial: Trial) -> Assignment:

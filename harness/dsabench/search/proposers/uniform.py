@@ -55,14 +55,14 @@ def draw_unseen(
         unseen = [assignment for assignment in listed if key_of(assignment) not in known]
         return rng.choice(unseen) if unseen else None
     for _ in range(DRAWS):
-        drawn = _draw(space, base, rng)
+        drawn = draw(space, base, rng)
         if drawn is not None and key_of(drawn) not in known:
             return drawn
     # So much is forbidden or known that drawing does not hit the rest: take the first in order.
     return next((assignment for assignment in legal(space, base) if key_of(assignment) not in known), None)
 
 
-def _draw(space: SearchSpace, base: Assignment, rng: random.Random) -> Assignment | None:
+def draw(space: SearchSpace, base: Assignment, rng: random.Random) -> Assignment | None:
     """One draw by rejection. None: rejected.
 
     Values are drawn down the axes, which makes an assignment with few active axes too likely: by the product of the

@@ -56,7 +56,8 @@ def _wrong_architecture(s: Setting) -> bool:
         ("fa3" in chosen and major != 9)
         or ("trtllm" in chosen and major < 10)
         or (bool(_FLASHMLA & chosen) and major not in {9, 10})
-        or "aiter" in chosen
+        or s.kernels.decode == "aiter"
+        or (s.kernels.prefill == "aiter" and s.version > V9)
     )
 
 
@@ -72,12 +73,6 @@ def _wrong_dtype(s: Setting) -> bool:
 def _cuda_kernel_on_rocm(s: Setting) -> bool:
     allowed = _ROCM | ({"triton"} if s.version >= V20 else set())
     return s.uses_dsa and s.rocm and not set(s.kernels.pair) <= allowed
-
-
-def _unimplemented(s: Setting) -> bool:
-    if not s.uses_dsa or _not_a_choice(s):
-        return False
-    return s.kernels.decode == "flashmla_auto" or (s.version == V9 and s.kernels.prefill == "aiter")
 
 
 def _reaches_flashmla_sparse(s: Setting) -> bool:
@@ -213,9 +208,9 @@ RULES = (
     Rule(
         id="BE19",
         severity="error",
-        condition="a kernel the phase does not implement: flashmla_auto for decode, aiter for prefill in 0.5.9",
-        knobs=("prefill_backend", "decode_backend"),
-        when=_unimplemented,
+        condition="flashmla_auto for decode, which does not implement it",
+        knobs=("decode_backend",),
+        when=lambda s: s.uses_dsa and s.kernels.decode == "flashmla_auto",
         words=(
             Words(V9, "AssertionError", "Unsupported self.nsa_decode_impl = ‹the kernel›"),
             Words(V13, "AssertionError", "Unsupported self.dsa_decode_impl = ‹the kernel›"),
@@ -223,8 +218,20 @@ RULES = (
         ),
         fix="leave the backend out",
         change=_defaults_for,
-        source="0.5.9=srt/layers/attention/nsa_backend.py:1480; 0.5.12=srt/layers/attention/nsa_backend.py:1534; "
-        "0.5.16=srt/layers/attention/dsa_backend.py:2120; 0.5.23=srt/layers/attention/dsa_backend.py:2534",
+        source="0.5.9=srt/layers/attention/nsa_backend.py:1621; 0.5.12=srt/layers/attention/nsa_backend.py:1693; "
+        "0.5.16=srt/layers/attention/dsa_backend.py:2279; 0.5.23=srt/layers/attention/dsa_backend.py:2534",
+    ),
+    Rule(
+        id="BE24",
+        severity="error",
+        until=V9,
+        condition="aiter for prefill, which 0.5.9 does not implement",
+        knobs=("prefill_backend",),
+        when=lambda s: s.uses_dsa and s.kernels.prefill == "aiter",
+        words=says("ValueError", "Unsupported nsa_impl = ‹the kernel›"),
+        fix="leave the backend out",
+        change=_defaults_for,
+        source="0.5.9=srt/layers/attention/nsa_backend.py:1480",
     ),
     Rule(
         id="BE20",

@@ -120,6 +120,6 @@ RULES = (
             "‹eval› is scored by sgl-eval; call sglang.test.sgl_eval_utils.run_sgl_eval instead of run_eval.",
         ),
         fix="score it here, or with sgl-eval",
-        source="0.5.23=test/run_eval.py:113",
+        source="0.5.23=test/run_eval.py:132",
     ),
 )

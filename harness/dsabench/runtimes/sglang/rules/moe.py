@@ -228,7 +228,7 @@ RULES = (
         ),
         fix="leave quantization out",
         change=without("quantization"),
-        source="0.5.9=srt/configs/model_config.py:1; 0.5.16=srt/configs/model_config.py:1445",
+        source="0.5.9=srt/configs/model_config.py:944; 0.5.16=srt/configs/model_config.py:1445",
     ),
     Rule(
         id="TB01",

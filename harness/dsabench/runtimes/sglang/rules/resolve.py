@@ -29,7 +29,7 @@ SPANNING = frozenset(
 )
 """Exchanges that set ep_size to tp_size (0.5.23 srt/arg_groups/overrides.py:1578)."""
 
-_WEIGHTS_GIB = {"v3.2-exp": 625, "v3.2": 625, "v3.2-speciale": 625, "v3.2-nvfp4": 330, "v3.2-mxfp4": 330, "glm-5": 690}
+WEIGHTS_GIB = {"v3.2-exp": 625, "v3.2": 625, "v3.2-speciale": 625, "v3.2-nvfp4": 330, "v3.2-mxfp4": 330, "glm-5": 690}
 """Parameters (671 or 744 billion) × the bytes of the checkpoint's format, draft layer and scales left out."""
 
 _QUANTIZATION = {"fp8": "fp8", "nvfp4": "modelopt_fp4", "mxfp4": "quark"}
@@ -104,7 +104,7 @@ def _facts(path: str, knobs: Knobs) -> Facts:
         index_topk_freq=whole("index_topk_freq", 1) or 1,
         index_topk_pattern=pattern if isinstance(pattern, str) else None,
         weights=known.weights if known else None,
-        weights_gib=_WEIGHTS_GIB.get(known.name) if known and not resized else None,
+        weights_gib=WEIGHTS_GIB.get(known.name) if known and not resized else None,
         overrides=overrides,
     )
 

@@ -248,7 +248,7 @@ RULES = (
         fix="mixed_chunk: false",
         change=without("mixed_chunk"),
         source="0.5.9=srt/server_args.py:2394; 0.5.12=srt/server_args.py:3778; "
-        "0.5.16=srt/arg_groups/speculative_hook.py:525; 0.5.23=srt/arg_groups/speculative_hook.py:1368",
+        "0.5.16=srt/arg_groups/speculative_hook.py:525; 0.5.23=srt/arg_groups/speculative_hook.py:1115",
     ),
     Rule(
         id="SP13",

@@ -1,0 +1,50 @@
+"""The commands, read by typer; `bench` is read by argparse and only listed here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dsabench import __version__
+from dsabench.cli import compare, config, doctor, launch, results, slices, sweep
+
+app = typer.Typer(
+    help="Benchmark and autotune SGLang serving of DeepSeek-Sparse-Attention models.",
+    epilog="Exit codes: 0 done, 1 a gate failed, 2 wrong input, 3 the runtime failed, 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("sweep")(sweep.sweep)
+
+
+@app.command("bench", add_help_option=False, context_settings={"ignore_unknown_options": True})
+def bench(words: Annotated[list[str] | None, typer.Argument(metavar="[FLAGS]...")] = None) -> None:
+    """One load test against a URL, with the flags, block and JSON line of sglang's bench_serving."""
+    from dsabench.cli.bench import bench as run
+
+    raise typer.Exit(run(words or []))
+
+
+app.command("launch")(launch.launch)
+app.command("slice")(slices.slice_model)
+app.command("compare")(compare.compare)
+app.command("doctor")(doctor.doctor)
+app.add_typer(results.app, name="results")
+app.add_typer(config.app, name="config")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"dsabench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Benchmark and autotune SGLang serving of DeepSeek-Sparse-Attention models."""

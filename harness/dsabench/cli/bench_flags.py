@@ -1,0 +1,292 @@
+"""The flags of `dsabench bench`: those of sglang's bench_serving 0.5.23 under their own names, and a few of ours."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from dsabench.errors import InputError
+
+BACKENDS = (
+    "sglang",
+    "sglang-native",
+    "sglang-oai",
+    "sglang-oai-chat",
+    "vllm",
+    "vllm-chat",
+    "lmdeploy",
+    "lmdeploy-chat",
+)
+DATASETS = ("sharegpt", "custom", "openai", "random", "random-ids", "generated-shared-prefix", "mooncake")
+SLO_NAMES = ("ttft", "tpot", "e2el")
+_OTHER_BACKENDS = ("sglang-embedding", "vllm-embedding", "trt", "gserver", "truss")
+_OTHER_DATASETS = ("agentic-trace", "mmmu", "image", "longbench_v2", "speed-bench")
+_REFUSED = {
+    "no LoRA adapters": ("--lora-name", "--lora-request-distribution", "--lora-zipf-alpha"),
+    "no images": (
+        "--image-count", "--image-resolution", "--random-image-count", "--image-format", "--image-content",
+    ),
+    "not one of its datasets": (
+        "--dataset-offset", "--agentic-max-turns", "--speed-bench-category", "--speed-bench-output-len",
+    ),
+    "profile such workers one by one with --base-url": (
+        "--pd-separated", "--profile-prefill-url", "--profile-decode-url",
+    ),
+    "latencies need a stream": ("--disable-stream",),
+    "it is this program that takes its place": ("--rust-client", "--rust-worker-threads"),
+    "HTTP only": ("--protocol",),
+    "all requests have the same headers": ("--gsp-send-routing-key",),
+    "per-request samples are in --output-details": ("--print-requests",),
+    "the record has the peaks": ("--plot-throughput",),
+}  # fmt: skip
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message.replace("argument ", "", 1))
+
+
+class _Refuse(argparse.Action):
+    """A flag that bench_serving has and this program does not, named with the reason."""
+
+    def __call__(self, _parser: object, _namespace: object, _values: object, flag: str | None = None) -> NoReturn:
+        raise InputError(f"{flag}: not supported by dsabench bench: {self.metavar}")
+
+
+def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; `--help` prints and exits 0.
+
+    Raises:
+        InputError: an unknown or unsupported flag, or a value that is not allowed; one line with the nearest match.
+
+    """
+    parser = _parser()
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        flags = [flag for action in parser._actions for flag in action.option_strings]  # noqa: SLF001 (no public list)
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], flags, n=1)
+        raise InputError(f"{unknown[0]}: no such flag" + (f"; did you mean {near[0]}?" if near else " (see --help)"))
+    _check(known)
+    return known
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="dsabench bench",
+        description="Load one server and report what sglang's bench_serving reports: same flags, block and JSON line.",
+        epilog="Exit codes: 0 done, 2 wrong input, 3 the server or the client failed, 130 interrupted.",
+    )
+    _add_server(parser)
+    _add_datasets(parser)
+    _add_shared_prefix(parser)
+    _add_load(parser)
+    _add_requests(parser)
+    _add_output(parser)
+    _add_profile(parser)
+    for reason, flags in _REFUSED.items():
+        for flag in flags:
+            parser.add_argument(flag, action=_Refuse, nargs="*", metavar=reason, help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("server").add_argument
+    add("--backend", type=_one_of(BACKENDS, _OTHER_BACKENDS), default="sglang", help=", ".join(BACKENDS))
+    add("--base-url", help="address of the server; else http://HOST:PORT")
+    add("--host", default="127.0.0.1", help="default 127.0.0.1 (bench_serving's is 0.0.0.0)")
+    add("--port", type=int, help="default 30000, vllm 8000, lmdeploy 23333")
+    add("--ready-check-timeout-sec", type=int, default=60, help="wait so long for /v1/models; 0 does not ask")
+    add("--model", help="name of the model; else the first of /v1/models")
+    add("--served-model-name", help="name that requests carry; else --model")
+    add("--tokenizer", help="folder with tokenizer.json, or `bytes` (reference runtime); else what the server names")
+    add("--vocab-size", type=_whole(1), help="ids below it are valid; with --tokenize-prompt no tokenizer is needed")
+    add("--header", nargs="+", metavar="KEY=VALUE", help="HTTP headers")
+    add("--disable-retokenize", action="store_true", help="report retokenized totals as 0")
+
+
+def _add_datasets(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("dataset").add_argument
+    add("--dataset-name", type=_one_of(DATASETS, _OTHER_DATASETS), default="sharegpt", help=", ".join(DATASETS))
+    add("--dataset-path", default="", help="file or http(s) address")
+    add("--dataset-sha256", help="refuse the file if it has another checksum")
+    add("--draw", choices=("exact", "own"), default="exact",
+        help="exact: what bench_serving draws for the seed; own: random ids that share no prefix")  # fmt: skip
+    add("--num-prompts", type=_whole(1), default=1000)
+    add("--sharegpt-output-len", type=_whole(4), help="output length of sharegpt, custom, openai")
+    add("--sharegpt-context-len", type=_whole(1), help="leave longer conversations out")
+    add("--random-input-len", type=_whole(1), default=1024)
+    add("--random-output-len", type=_whole(1), default=1024)
+    add("--random-range-ratio", type=_ratio, default=0.0, help="lengths are uniform on [ratio x length, length]")
+    add("--tokenize-prompt", action="store_true", help="send token ids")
+    add("--apply-chat-template", action="store_true")
+    add("--prompt-suffix", default="")
+    add("--mooncake-slowdown-factor", type=_positive, default=1.0)
+    add("--mooncake-num-rounds", type=_whole(1), default=1)
+    add("--mooncake-workload", choices=("mooncake", "conversation", "synthetic", "toolagent"), default="conversation")
+    add("--use-trace-timestamps", action="store_true", help="name the rate `trace` (mooncake follows its trace anyway)")
+
+
+def _add_shared_prefix(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("generated-shared-prefix").add_argument
+    add("--gsp-num-groups", type=_whole(1), default=64)
+    add("--gsp-prompts-per-group", type=_whole(1), default=16)
+    add("--gsp-system-prompt-len", type=_whole(1), default=2048)
+    add("--gsp-question-len", type=_whole(1), default=128)
+    add("--gsp-output-len", type=_whole(1), default=256)
+    add("--gsp-range-ratio", type=_ratio, default=1.0)
+    add("--gsp-fast-prepare", action="store_true", help="do not count the prompts' tokens")
+    add("--gsp-num-turns", type=_whole(1), default=1, help="only 1")
+    add("--gsp-ordered", action="store_true", help="do not shuffle")
+    add("--gsp-group-distribution", choices=("uniform", "zipf"), default="uniform")
+    add("--gsp-zipf-alpha", type=_positive)
+
+
+def _add_load(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("load").add_argument
+    add("--request-rate", type=_rate, default=math.inf, help="requests per second; inf sends all at once")
+    add("--arrivals", choices=("poisson", "constant"), default="poisson", help="spacing at a finite rate")
+    add("--burstiness", type=_positive, default=1.0, help="shape of gamma distances; 1 is Poisson, below it burstier")
+    add("--max-concurrency", type=_whole(1), help="requests in flight at most")
+    add("--warmup-requests", type=_whole(0), default=1)
+    add("--flush-cache", action="store_true", help="empty the server's prefix cache after the warm-up")
+    add("--flush-cache-timeout", type=_positive, default=60.0, help="seconds the server may wait to be idle")
+    add("--seed", type=_whole(0, 2**32 - 1), default=42)
+    add("--workers", type=_whole(1), help="client processes; else as many as the load needs")
+    add("--request-timeout-s", type=_positive, default=6 * 60 * 60.0)
+
+
+def _add_requests(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("requests").add_argument
+    add("--temperature", type=float, default=0.0)
+    add("--top-p", type=float, default=1.0)
+    add("--disable-ignore-eos", action="store_true")
+    add("--extra-request-body", type=_json_object, default={}, metavar="JSON")
+    add("--return-logprob", action="store_true")
+    add("--top-logprobs-num", type=_whole(0), default=0)
+    add("--token-ids-logprob", type=int, nargs="+")
+    add("--logprob-start-len", type=int, default=-1)
+    add("--return-routed-experts", action="store_true")
+    add("--fake-prefill", action="store_true", help="decode-only benchmark of a server with a fake transfer backend")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("output").add_argument
+    add("--output-file", help="append the JSON line here; else a name from backend, date and dataset")
+    add("--output-details", action="store_true", help="columns per request in the JSON line")
+    add("--goodput", nargs="+", type=_slo, metavar="KEY:VALUE", help="SLOs in ms: ttft, tpot, e2el")
+    add("--cache-report", action="store_true", help="how much the server's prefix cache answered")
+    add("--tag", help="written to the JSON line")
+    add("--disable-tqdm", action="store_true", help="no progress")
+    add("--json", action="store_true", help="print the JSON line instead of the block")
+    add("--plot", metavar="FILE", help="draw latencies, requests in flight and throughput over time: SVG and PNG")
+
+
+def _add_profile(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("profiler of the server").add_argument
+    add("--profile", action="store_true", help="start it before the run and stop it after")
+    add(
+        "--profile-activities", nargs="+", default=["CPU", "GPU"], choices=("CPU", "GPU", "CUDA_PROFILER", "XPU", "MEM")
+    )
+    add("--profile-start-step", type=int)
+    add("--profile-steps", type=int)
+    add("--profile-num-steps", type=int)
+    add("--profile-by-stage", action="store_true")
+    add("--profile-stages", nargs="+")
+    add("--profile-output-dir")
+    add("--profile-prefix")
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Combinations that mean nothing; each as bench_serving refuses it, or where it would mislead."""
+    if args.tokenize_prompt and args.backend != "sglang":
+        raise InputError("--tokenize-prompt: only with --backend sglang")
+    if args.tokenize_prompt and args.dataset_name in ("sharegpt", "custom"):
+        raise InputError(f"--tokenize-prompt: dataset {args.dataset_name} is text")
+    if args.gsp_num_turns > 1:
+        raise InputError("--gsp-num-turns: not supported by dsabench bench beyond 1")
+    if (args.gsp_group_distribution == "zipf") != (args.gsp_zipf_alpha is not None):
+        raise InputError("--gsp-zipf-alpha goes with --gsp-group-distribution zipf, and zipf needs it")
+    if args.dataset_name == "mooncake" and args.backend != "sglang":
+        raise InputError("--dataset-name mooncake: only with --backend sglang")
+    if args.dataset_name == "openai" and not args.backend.endswith("-chat"):
+        raise InputError("--dataset-name openai: only with a chat backend, e.g. --backend sglang-oai-chat")
+    if args.draw == "own" and not (args.dataset_name == "random-ids" and args.tokenize_prompt):
+        raise InputError("--draw own: only for --dataset-name random-ids with --tokenize-prompt")
+    if args.arrivals == "constant" and args.burstiness != 1.0:
+        raise InputError("--burstiness: not with --arrivals constant")
+
+
+def _one_of(allowed: Sequence[str], others: Sequence[str]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text in allowed:
+            return text
+        if text in others:
+            raise argparse.ArgumentTypeError(f"{text} is not supported by dsabench bench; it has {', '.join(allowed)}")
+        near = difflib.get_close_matches(text, allowed, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(allowed)}"
+        raise argparse.ArgumentTypeError(f"no such choice {text!r}{hint}")
+
+    return read
+
+
+def _whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if value < least or (most is not None and value > most):
+            bound = f"at least {least}" + (f" and at most {most}" if most is not None else "")
+            raise argparse.ArgumentTypeError(f"{value} is not {bound}")
+        return value
+
+    return read
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+
+
+def _positive(text: str) -> float:
+    value = _number(text)
+    if not math.isfinite(value) or value <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number above 0")
+    return value
+
+
+def _rate(text: str) -> float:
+    value = _number(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def _ratio(text: str) -> float:
+    value = _number(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
+def _slo(text: str) -> tuple[str, float]:
+    name, _, value = text.partition(":")
+    if name not in SLO_NAMES:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected KEY:VALUE with KEY in {', '.join(SLO_NAMES)}")
+    return name, _positive(value)
+
+
+def _json_object(text: str) -> dict[str, object]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("expected a JSON object")
+    return value

@@ -1,0 +1,78 @@
+"""The one place where `dsabench bench` meets what drives requests: a plan in, samples out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from dsabench.load.answers import replies, sample_of
+from dsabench.load.arrivals.protocol import Times
+from dsabench.load.drive import drive
+from dsabench.load.plan import ClosedLoop, OpenLoop, Plan, Timeouts
+from dsabench.load.readers.reply import Spoken
+from dsabench.load.target import EndpointName
+from dsabench.model.sample import Prompt, RequestSample
+
+Tell = Callable[[int, int], None]
+
+
+class Load(NamedTuple):
+    """What is sent, where and when."""
+
+    url: str
+    endpoint: EndpointName
+    headers: Mapping[str, str]
+    bodies: Sequence[bytes]
+    due_s: Times | None
+    """Seconds after the start; None keeps `max_concurrency` slots busy."""
+    max_concurrency: int | None
+    timeout_s: float
+    workers: int | None
+    keep_text: bool
+
+    @property
+    def plan(self) -> Plan:
+        """All at once is a closed loop with a slot for each, as far as there are slots."""
+        timeouts = Timeouts(total_s=self.timeout_s)
+        if self.due_s is None or not self.due_s.any():
+            pacing: ClosedLoop | OpenLoop = ClosedLoop(self.max_concurrency or len(self.bodies))
+        else:
+            pacing = OpenLoop(self.due_s.tolist(), self.max_concurrency)
+        return Plan(self.url, self.bodies, pacing, self.headers, timeouts, self.workers)
+
+
+class Seen(NamedTuple):
+    """What came back."""
+
+    samples: Sequence[RequestSample]
+    spoken: Sequence[Spoken | None]
+    duration_s: float
+    """From the start to the last byte."""
+    saturated: str | None
+
+    @property
+    def frames(self) -> int:
+        """Frames with new tokens."""
+        return sum(len(sample.frames) for sample in self.samples)
+
+
+def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None) -> Seen:
+    """Send everything, and read what came back afterwards.
+
+    Raises:
+        TrialFault, InputError: see `drive`.
+
+    """
+    driven = asyncio.run(drive(load.plan, on_progress=tell or _silent))
+    recording = driven.recording
+    try:
+        saturated = driven.health().saturated
+        answers = list(replies(recording, load.endpoint, keep_text=load.keep_text))
+        samples = [sample_of(index, prompts[index], reply, recording) for index, reply in enumerate(answers)]
+        return Seen(samples, [reply.spoken for reply in answers], float(recording.done_s.max()), saturated)
+    finally:
+        recording.close()
+
+
+def _silent(_ended: int, _all: int) -> None: ...

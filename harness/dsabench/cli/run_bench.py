@@ -1,0 +1,215 @@
+"""One load test as bench_serving runs it: draw, warm up, flush, measure, print, append."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from dsabench.cli.bench_choices import order_for, output_path, selection_for, server_for, tokenizer_for, wish_for
+from dsabench.cli.bench_load import Load, Seen, measure
+from dsabench.cli.bench_progress import progress_for
+from dsabench.errors import TrialFault
+from dsabench.load.arrivals.exact import Departures, draw_departures
+from dsabench.load.bench_serving.block import result_lines
+from dsabench.load.bench_serving.bodies import Wish, body_of
+from dsabench.load.bench_serving.cpu import cpu_s
+from dsabench.load.bench_serving.measure import report_run
+from dsabench.load.bench_serving.record import ClientCost, append_record, record_of
+from dsabench.load.bench_serving.report import Report
+from dsabench.load.bench_serving.server import BenchServer
+from dsabench.load.datasets.exact.dice import Dice
+from dsabench.load.datasets.exact.draw import draw_exact
+from dsabench.load.datasets.selection import Selection
+from dsabench.load.request_cautions import request_cautions
+from dsabench.load.server_view import ServerView
+from dsabench.load.tokenizers import IdsOnly, Tokenizer
+from dsabench.model.sample import Prompt
+
+_WARM_UP_TOKENS_MAX = 32
+
+
+class _Draw(NamedTuple):
+    """Everything that is decided before the first request."""
+
+    prompts: Sequence[Prompt]
+    warm_up: Prompt
+    departures: Departures
+
+
+def run_bench(args: Namespace, startup_cpu_s: float) -> int:
+    """Run it; exit code 3 when the client was saturated, after the line is written."""
+    server = server_for(args)
+    if args.ready_check_timeout_sec > 0:
+        server.wait_until_ready(args.ready_check_timeout_sec)
+    model = args.model or server.first_model()
+    tokenizer = tokenizer_for(args, server, model)
+    selection, wish = selection_for(args), wish_for(args, model)
+    draw = _draw(args, selection, tokenizer)
+    load = _load(args, server, wish, draw, keep_text=_needs_text(args, tokenizer))
+    _warm_up(args, server, wish, load, draw.warm_up)
+    info = server.find("/server_info")
+    if args.profile:
+        server.profile("start", _profile_settings(args))
+    with progress_for(args, len(draw.prompts)) as tell:
+        seen = measure(load, draw.prompts, tell)
+    if args.profile and args.profile_steps is None and args.profile_num_steps is None:
+        server.profile("stop", {})
+    report = _report(args, server, tokenizer, seen, max(seen.duration_s, draw.departures.end_s))
+    code = _publish(args, report, seen, startup_cpu_s, _restart(info, report.server_info))
+    if args.plot:
+        from dsabench.cli.bench_plot import draw_bench
+
+        draw_bench(args, report.samples)
+    return code
+
+
+def _restart(before: object, after: object) -> str | None:
+    """What shows that another server process answered at the end; None where nothing does, or nothing is told."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return None
+    return ServerView(before, after).restarted
+
+
+def _draw(args: Namespace, selection: Selection, tokenizer: Tokenizer) -> _Draw:
+    """In bench_serving's order: prompts first, then the gaps, of the same generators."""
+    dice = Dice.of(args.seed)
+    prompts = _own_ids(args, tokenizer) if args.draw == "own" else draw_exact(selection, tokenizer, dice)
+    warm_up = prompts[0]
+    if args.dataset_name == "mooncake":
+        from dsabench.load.arrivals.exact import follow_trace
+        from dsabench.load.datasets.exact.mooncake import warm_up_prompt
+
+        return _Draw(prompts, warm_up_prompt(selection, tokenizer), follow_trace(prompts))
+    if args.arrivals == "constant":
+        from dsabench.load.arrivals.exact import space_evenly
+
+        return _Draw(prompts, warm_up, space_evenly(len(prompts), args.request_rate))
+    rate = args.request_rate
+    return _Draw(prompts, warm_up, draw_departures(len(prompts), rate, dice.legacy, burstiness=args.burstiness))
+
+
+def _own_ids(args: Namespace, tokenizer: Tokenizer) -> list[Prompt]:
+    """Random ids of which no two prompts share the first, so that a prefix cache has nothing to answer with."""
+    import numpy as np
+
+    from dsabench.load.datasets.protocol import Lengths
+    from dsabench.load.datasets.random_ids import RandomIds
+
+    rng = np.random.default_rng([args.seed, 0])
+    lengths = [
+        rng.integers(max(int(longest * args.random_range_ratio), 1), longest + 1, size=args.num_prompts).tolist()
+        for longest in (args.random_input_len, args.random_output_len)
+    ]
+    return list(RandomIds(tokenizer.vocab_size).draw(list(map(Lengths, *lengths)), rng))
+
+
+def _needs_text(args: Namespace, tokenizer: Tokenizer) -> bool:
+    return bool(_counts(args, tokenizer) or args.output_details or args.cache_report or args.backend not in _NATIVE)
+
+
+_NATIVE = ("sglang", "sglang-native")
+
+
+def _counts(args: Namespace, tokenizer: Tokenizer) -> bool:
+    """Whether the text that comes back is tokenized again."""
+    return not (args.disable_retokenize or isinstance(tokenizer, IdsOnly))
+
+
+def _load(args: Namespace, server: BenchServer, wish: Wish, draw: _Draw, *, keep_text: bool) -> Load:
+    from dsabench.load.target import PATHS
+
+    return Load(
+        url=server.base_url + PATHS[wish.endpoint],
+        endpoint=wish.endpoint,
+        headers=server.headers,
+        bodies=[body_of(wish, prompt) for prompt in draw.prompts],
+        due_s=draw.departures.due_s,
+        max_concurrency=args.max_concurrency,
+        timeout_s=args.request_timeout_s,
+        workers=args.workers,
+        keep_text=keep_text,
+    )
+
+
+def _warm_up(args: Namespace, server: BenchServer, wish: Wish, load: Load, first: Prompt) -> None:
+    """The first prompt with at most 32 tokens, as often as asked, at the run's concurrency; then flush.
+
+    Raises:
+        TrialFault: all of them failed.
+
+    """
+    if args.warmup_requests:
+        prompt = replace(first, output_len=min(first.output_len, _WARM_UP_TOKENS_MAX), extra=None)
+        prompts = [prompt] * args.warmup_requests
+        seen = measure(load._replace(bodies=[body_of(wish, prompt)] * len(prompts), due_s=None), prompts, None)
+        _refuse_total_failure(seen, "warm-up")
+    if args.flush_cache:
+        server.flush(args.backend, args.flush_cache_timeout)
+
+
+def _refuse_total_failure(seen: Seen, what: str) -> None:
+    errors = Counter(sample.error for sample in seen.samples if sample.error is not None)
+    if errors.total() == len(seen.samples):
+        [(commonest, _)] = errors.most_common(1)
+        raise TrialFault("request_errors", f"all {len(seen.samples)} {what} requests failed, most with {commonest}",
+                         stage="warmup" if what == "warm-up" else "load")  # fmt: skip
+
+
+def _report(args: Namespace, server: BenchServer, tokenizer: Tokenizer, seen: Seen, duration_s: float) -> Report:
+    _refuse_total_failure(seen, "measured")
+    return report_run(
+        order_for(args),
+        seen.samples,
+        seen.spoken,
+        duration_s,
+        count=tokenizer.count if _counts(args, tokenizer) else None,
+        goodput_slos_ms=dict(args.goodput) if args.goodput else None,
+        cache_report=args.cache_report,
+        server_info=server.find("/server_info"),
+    )
+
+
+def _profile_settings(args: Namespace) -> dict[str, object]:
+    steps = 5 if args.profile_by_stage and args.profile_num_steps is None else args.profile_num_steps
+    settings = {
+        "activities": args.profile_activities,
+        "num_steps": steps,
+        "profile_by_stage": args.profile_by_stage,
+        "profile_stages": args.profile_stages,
+        "output_dir": args.profile_output_dir,
+        "profile_prefix": args.profile_prefix,
+    }
+    later = {"start_step": args.profile_start_step, "num_steps": args.profile_steps}
+    return settings | {name: str(value) for name, value in later.items() if value is not None}
+
+
+def _publish(args: Namespace, report: Report, seen: Seen, startup_cpu_s: float, restart: str | None) -> int:
+    """Print, warn, and append the line last, so that its `cpu_s` holds everything before it.
+
+    Returns 3 where the numbers are void: the client was saturated, or the server restarted.
+    """
+    record = record_of(report, details=args.output_details)
+    if not args.json:
+        print("\n".join(result_lines(report)))
+    for warning in _warnings(report, seen, restart):
+        print(f"warning: {warning}", file=sys.stderr)
+    path = output_path(args)
+    client = ClientCost(cpu_s(), startup_cpu_s, seen.frames, seen.saturated is not None, seen.saturated)
+    append_record(path, record, client)
+    if args.json:
+        print(json.dumps({**record, "client": client._asdict()}))
+    return 0 if seen.saturated is None and restart is None else 3
+
+
+def _warnings(report: Report, seen: Seen, restart: str | None) -> list[str]:
+    found = list(request_cautions(report.samples, report.order.dataset_name))
+    if restart is not None:
+        found.append(f"the server restarted during the run, so these numbers are of no one server: {restart}")
+    if seen.saturated is not None:
+        found.append(f"client saturated, so these numbers describe the client: {seen.saturated}")
+    return found

@@ -1,0 +1,39 @@
+"""The findings of `doctor`, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from dsabench.doctor.finding import Finding
+
+_STYLE = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """One line each, the command that mends it below."""
+    console = Console()
+    width = max(len(finding.check) for finding in findings)
+    for finding in findings:
+        line = Text(f"{finding.verdict:<8}", style=_STYLE[finding.verdict])
+        line.append(f"{finding.check:<{width}}  {finding.line}", style="default")
+        console.print(line, soft_wrap=True)
+        if finding.fix is not None:
+            console.print(Text(f"{'':<8}{'':<{width}}  → {finding.fix}", style="dim"), soft_wrap=True)
+    counts = _counts(findings)
+    console.print(f"{len(findings)} checks: {counts['problem']} problems, {counts['warning']} warnings")
+
+
+def findings_json(findings: Sequence[Finding]) -> str:
+    """`{findings: [{check, verdict, line, fix}], problems, warnings}`."""
+    counts = _counts(findings)
+    listed = [finding.model_dump() for finding in findings]
+    return json.dumps({"findings": listed, "problems": counts["problem"], "warnings": counts["warning"]})
+
+
+def _counts(findings: Sequence[Finding]) -> Counter[str]:
+    return Counter(finding.verdict for finding in findings)

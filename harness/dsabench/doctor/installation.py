@@ -1,0 +1,110 @@
+"""The sglang of an interpreter: is it there, do its kernels and torch fit it and the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import shlex
+import subprocess
+import sys
+from importlib import resources
+from typing import Any
+
+from dsabench.doctor.finding import Finding, ok, problem, warning
+from dsabench.errors import InputError
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.sglang.accepts import known_versions
+from dsabench.runtimes.sglang.command import enclose
+from dsabench.runtimes.sglang.versions import OLDEST, parse_version
+
+_MARKER = "dsabench-versions:"
+_TIMEOUT_S = 120.0
+
+DRIVERS = {"13": "580", "12": "525"}
+"""Major version of CUDA → the oldest driver branch that serves it."""
+
+
+def look_at_reference() -> Finding:
+    """Whether the embedded runtime has its torch."""
+    if importlib.util.find_spec("torch") is not None:
+        return ok("reference runtime", "torch is installed beside dsabench")
+    fix = f"{shlex.quote(sys.executable)} -m pip install 'dsabench[local]'"
+    return warning("reference runtime", "torch is not installed beside dsabench, so it cannot run", fix)
+
+
+async def look_at_sglang(launch: Launch, driver_cuda: str | None) -> list[Finding]:
+    """Versions of sglang, its kernels and torch.
+
+    Raises:
+        InputError: the interpreter that was named cannot be run.
+
+    """
+    words, env = enclose((launch.interpreter, "-c", _code()), {}, launch)
+    pip = shlex.join([*words[: words.index("-c")], "-m", "pip", "install"]) if "-c" in words else "pip install"
+    facts = await asyncio.to_thread(_ask, words, env)
+    if facts["sglang"] is None:
+        line = f"the interpreter has none (Python {facts['python']})"
+        return [problem("sglang", line, f"{pip} sglang=={known_versions()[-1]}")]
+    return [
+        _version(facts["sglang"], facts["python"], pip),
+        *(_pin(name, versions, pip) for name, versions in facts["pins"].items()),
+        *_cuda(facts["torch_cuda"], driver_cuda),
+    ]
+
+
+def _code() -> str:
+    return resources.files(__package__).joinpath("ask_versions.py").read_text(encoding="utf-8")
+
+
+def _ask(words: tuple[str, ...], env: dict[str, str]) -> dict[str, Any]:
+    try:
+        done = subprocess.run(
+            words,
+            env={**os.environ, **env, "PYTHONSAFEPATH": "1"},
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except OSError as error:
+        raise InputError(f"cannot run {words[0]}: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise InputError(f"{words[0]} gave no answer within {_TIMEOUT_S:.0f} s") from error
+    line = next((line for line in reversed(done.stdout.splitlines()) if line.startswith(_MARKER)), None)
+    if line is None:
+        said = next((text for text in reversed(done.stderr.splitlines()) if text.strip()), f"exit {done.returncode}")
+        raise InputError(f"{words[0]} could not say what it has: {said.strip()}")
+    facts: dict[str, Any] = json.loads(line.removeprefix(_MARKER))
+    return facts
+
+
+def _version(sglang: str, python: str, pip: str) -> Finding:
+    version, line = parse_version(sglang), f"{sglang} on Python {python}"
+    if version < OLDEST:
+        return problem("sglang", f"{line}; versions before {OLDEST} are not described", f"{pip} -U sglang")
+    if version not in known_versions():
+        near = max((known for known in known_versions() if known < version), default=OLDEST)
+        return warning("sglang", f"{line}; this version was not read, the rules of {near} are taken for it")
+    return ok("sglang", line)
+
+
+def _pin(name: str, versions: dict[str, str | None], pip: str) -> Finding:
+    wanted, installed = versions["wanted"], versions["installed"]
+    if installed is not None and installed.partition("+")[0] == wanted:
+        return ok(name, installed)
+    line = f"{installed or 'not installed'}; this sglang asks for {wanted}"
+    return problem(name, line, f"{pip} {name}=={wanted}")
+
+
+def _cuda(torch_cuda: str | None, driver_cuda: str | None) -> list[Finding]:
+    """Torch's CUDA must not be of a newer major version than the driver serves; minor ones are compatible."""
+    if torch_cuda is None or driver_cuda is None:
+        return []
+    major = torch_cuda.partition(".")[0]
+    if int(major) <= int(driver_cuda.partition(".")[0]):
+        return [ok("cuda", f"torch is built for {torch_cuda}, the driver serves up to {driver_cuda}")]
+    line = f"torch is built for CUDA {torch_cuda}, the driver serves only up to {driver_cuda}"
+    branch = DRIVERS.get(major)
+    return [problem("cuda", line, f"sudo apt-get install cuda-drivers-{branch}" if branch else None)]

@@ -1,0 +1,164 @@
+"""The machine: GPUs, driver, limits of the shell, shared memory, disk, ports."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsabench.doctor.finding import Finding, ok, problem, warning
+from dsabench.errors import TrialFault
+from dsabench.model.runtime import Hardware
+from dsabench.runtimes.ports import PortLease, is_free
+
+OPEN_FILES = 65_536
+"""What sglang asks for itself; each request in flight takes a socket on both sides."""
+OPEN_FILES_LEAST = 2_048
+SHARED_MEMORY_GIB = 1.0
+"""NCCL and the scheduler's queues live there; a container has 64 MiB unless it is told otherwise."""
+SPARE_GIB = 2.0
+"""For records, logs and kernels compiled at the first boot."""
+
+_GIB = 2**30
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the place that is measured, not a place to write)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Soft and hard limits of this process; None is unlimited."""
+
+    open_files: tuple[int | None, int | None]
+    locked_bytes: tuple[int | None, int | None]
+
+
+def read_limits() -> Limits:
+    """What the shell that started us gave."""
+    return Limits(_limit(resource.RLIMIT_NOFILE), _limit(resource.RLIMIT_MEMLOCK))
+
+
+def _limit(which: int) -> tuple[int | None, int | None]:
+    soft, hard = resource.getrlimit(which)
+    unlimited = resource.RLIM_INFINITY
+    return (None if soft == unlimited else soft, None if hard == unlimited else hard)
+
+
+def look_at_gpus(hardware: Hardware, *, needed: bool) -> list[Finding]:
+    """GPUs and driver. Without any, a runtime that needs one has a problem."""
+    if not hardware.gpus:
+        line = "nvidia-smi names no GPU that this process may use"
+        if os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
+            return [problem("gpu", f"{line}: CUDA_VISIBLE_DEVICES hides them", "unset CUDA_VISIBLE_DEVICES")]
+        if needed:
+            return [problem("gpu", line, "nvidia-smi -L   # in a container: docker run --gpus all …")]
+        return [warning("gpu", f"{line}; the reference runtime needs none", "nvidia-smi -L")]
+    names = {gpu.name for gpu in hardware.gpus}
+    gib = min(gpu.memory_mib for gpu in hardware.gpus) / 1024
+    listed = f"{len(hardware.gpus)} × {', '.join(sorted(names))}, {gib:.0f} GiB each"
+    same = "export CUDA_VISIBLE_DEVICES=0   # the numbers of those of one kind: nvidia-smi -L"
+    found = [ok("gpu", listed) if len(names) == 1 else warning("gpu", f"different kinds: {listed}", same)]
+    return [*found, ok("driver", f"{hardware.driver}, serves CUDA up to {hardware.cuda or 'unknown'}")]
+
+
+def look_at_device(place: Path, command: str) -> Finding:
+    """Accelerators that nvidia-smi does not know: whether their driver is there."""
+    if place.exists():
+        return ok("gpu", f"{place} is there, so the driver is; {command.partition(' ')[0]} shows more")
+    return problem("gpu", f"{place} is missing: no driver, or hidden from this process", command)
+
+
+def look_at_limits(limits: Limits) -> list[Finding]:
+    """Open files and locked memory."""
+    return [_open_files(*limits.open_files), _locked(*limits.locked_bytes)]
+
+
+def _open_files(soft: int | None, hard: int | None) -> Finding:
+    if soft is None or soft >= OPEN_FILES:
+        return ok("open files", f"{'unlimited' if soft is None else soft} (ulimit -n)")
+    line = f"{soft} (ulimit -n); a load of many requests in flight takes up to {OPEN_FILES}"
+    if hard is None or hard >= OPEN_FILES:
+        fix = f"ulimit -n {OPEN_FILES}"
+    else:
+        fix = f"echo '* - nofile {OPEN_FILES}' | sudo tee /etc/security/limits.d/90-nofile.conf   # then log in again"
+    return problem("open files", line, fix) if soft < OPEN_FILES_LEAST else warning("open files", line, fix)
+
+
+def _locked(soft: int | None, hard: int | None) -> Finding:
+    if soft is None:
+        return ok("locked memory", "unlimited (ulimit -l)")
+    line = f"{soft // 1024} KiB (ulimit -l); KV transfer over InfiniBand locks its buffers"
+    if hard is None:
+        return warning("locked memory", line, "ulimit -l unlimited")
+    container = "docker run --ulimit memlock=-1 …"
+    fix = f"echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/90-memlock.conf   # in a container: {container}"
+    return warning("locked memory", line, fix)
+
+
+def look_at_shared_memory(gpus: int, place: Path = _SHARED_MEMORY) -> Finding:
+    """Size of /dev/shm. Several GPUs talk through it."""
+    try:
+        gib = shutil.disk_usage(place).total / _GIB
+    except OSError as error:
+        return problem("shared memory", f"{place}: {error.strerror}", f"sudo mount -t tmpfs -o size=32g tmpfs {place}")
+    if gib >= SHARED_MEMORY_GIB:
+        return ok("shared memory", f"{gib:.1f} GiB ({place})")
+    line = f"{gib * 1024:.0f} MiB ({place}); NCCL and the scheduler put their queues there"
+    fix = f"sudo mount -o remount,size=32g {place}   # in a container: docker run --shm-size 32g …"
+    return problem("shared memory", line, fix) if gpus > 1 else warning("shared memory", line, fix)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A model that has to be on this machine's disk."""
+
+    model: str
+    """A folder, or the name of a repository."""
+    gib: float | None
+    """At least so much; None where the model is not known."""
+
+    def cache(self) -> Path:
+        """The hub's cache, as its client finds it."""
+        home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+        return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
+
+    def is_here(self) -> bool:
+        """Whether the folder, or a snapshot in the cache, is there."""
+        snapshots = self.cache() / f"models--{self.model.replace('/', '--')}" / "snapshots"
+        return Path(self.model).is_dir() or any(snapshots.glob("*/config.json"))
+
+
+def look_at_disk(results: Path, weights: Weights | None) -> list[Finding]:
+    """Space for records, and for the model where it is not here yet."""
+    found = [_space("disk", results, SPARE_GIB, "records and logs")]
+    if weights is None:
+        return found
+    if weights.is_here():
+        return [*found, ok("model", f"{weights.model} is on this machine")]
+    if weights.gib is None:
+        fix = f"ls {weights.model}/config.json"
+        return [*found, warning("model", f"{weights.model} is neither a folder here nor a known model", fix)]
+    return [*found, _space("model", weights.cache(), weights.gib, f"{weights.model}, which is not here yet")]
+
+
+def _space(check: str, place: Path, needed_gib: float, what: str) -> Finding:
+    there = next(folder for folder in (place.absolute(), *place.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(there).free / _GIB
+    line = f"{free:.0f} GiB free at {there}; {what}: {needed_gib:.0f} GiB"
+    if free >= needed_gib:
+        return ok(check, line)
+    fix = f"export HF_HOME=/a/larger/disk   # or make room: du -xh -d1 {there} | sort -h | tail"
+    return problem(check, line, fix if check == "model" else f"du -xh -d1 {there} | sort -h | tail")
+
+
+async def look_at_ports(wanted: int | None) -> Finding:
+    """Whether a server can listen: on the port that a config names, else on one that dsabench picks."""
+    if wanted is not None:
+        if is_free(wanted):
+            return ok("ports", f"{wanted} is free")
+        return problem("ports", f"{wanted} is taken", f"ss -ltnp 'sport = :{wanted}'")
+    try:
+        async with PortLease() as lease:
+            return ok("ports", f"free ones are there ({lease.port})")
+    except TrialFault as fault:
+        return problem("ports", fault.message, "ss -ltn | wc -l")

@@ -1,0 +1,85 @@
+"""From the samples of a run to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from dsabench.load.bench_serving.answers import answers_in_columns
+from dsabench.load.bench_serving.cache import report_cache
+from dsabench.load.bench_serving.figures import compute_figures, compute_goodput, split_by_text
+from dsabench.load.bench_serving.report import Order, Report
+from dsabench.load.readers.reply import Spoken
+from dsabench.load.target import EndpointName
+from dsabench.model.sample import RequestSample
+
+CountTokens = Callable[[str], int]
+"""Tokens of a text, without special ones."""
+
+ENDPOINTS: Mapping[str, EndpointName] = {
+    "sglang": "generate",
+    "sglang-native": "generate",
+    "sglang-oai": "completions",
+    "sglang-oai-chat": "chat",
+    "vllm": "completions",
+    "vllm-chat": "chat",
+    "lmdeploy": "completions",
+    "lmdeploy-chat": "chat",
+}
+"""bench_serving's backends, less those for embeddings and for servers of other formats."""
+_SPLIT_BY_TEXT = frozenset({"sglang-oai", "sglang-oai-chat"})
+
+
+def report_run(
+    order: Order,
+    samples: Sequence[RequestSample],
+    spoken: Sequence[Spoken | None],
+    duration_s: float,
+    *,
+    count: CountTokens | None,
+    goodput_slos_ms: Mapping[str, float] | None = None,
+    cache_report: bool = False,
+    server_info: object = None,
+) -> Report:
+    """Everything that is computed after a run.
+
+    Without `count` (no tokenizer) the retokenised totals are 0, as in sglang's Rust client.
+    """
+    answers = answers_in_columns(samples, spoken, ENDPOINTS[order.backend])
+    accept_length = accept_length_of(server_info) if "sglang" in order.backend else None
+    gaps_s = None
+    if count is not None and accept_length and order.backend in _SPLIT_BY_TEXT:
+        ended = [words for sample, words in zip(samples, spoken, strict=True) if sample.error is None]
+        gaps_s = split_by_text(answers, [count(piece.text) for words in ended if words for piece in words.pieces[1:]])
+    texts = [words.text if words else "" for words in spoken]
+    retokenized = [0 if count is None or not text else count(text) for text in texts]
+    figures = compute_figures(
+        answers,
+        duration_s,
+        input_lens=np.fromiter((sample.input_len for sample in samples), np.int64, len(samples)),
+        retokenized=np.array(retokenized, np.int64),
+        gaps_s=gaps_s,
+    )
+    return Report(
+        order=order,
+        duration_s=duration_s,
+        samples=samples,
+        spoken=spoken,
+        answers=answers,
+        figures=figures,
+        goodput=compute_goodput(answers, goodput_slos_ms, duration_s) if goodput_slos_ms else None,
+        cache=report_cache(samples, spoken) if cache_report else None,
+        accept_length=accept_length,
+        server_info=server_info,
+    )
+
+
+def accept_length_of(server_info: object) -> float | None:
+    """`avg_spec_accept_length` of the first (behind a router: the first decode server's) scheduler."""
+    match server_info:
+        case {"decode": [first, *_]}:
+            return accept_length_of(first)
+        case {"internal_states": [{"avg_spec_accept_length": int() | float() as accepted}, *_]}:
+            return float(accepted)
+    return None

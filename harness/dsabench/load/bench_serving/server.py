@@ -1,0 +1,148 @@
+"""The calls around a run: is the server there, what does it serve, empty its cache, start and stop its profiler."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
+
+import orjson
+
+from dsabench.errors import InputError, TrialFault
+
+_THERE = (200, 404, 405)
+
+
+class Answer(NamedTuple):
+    """Status and body."""
+
+    status: int
+    body: bytes
+
+    @property
+    def data(self) -> Any:
+        """The body as JSON, None where it is none."""
+        try:
+            return orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return None
+
+
+class BenchServer(NamedTuple):
+    """One address. Blocking calls: nothing else runs before and after the load, and aiohttp would double the start."""
+
+    base_url: str
+    headers: Mapping[str, str] = MappingProxyType({})
+    """Sent with every request; may hold a key, so it is never shown."""
+
+    def ask(self, method: str, path: str, body: Mapping[str, object] | None = None, timeout_s: float = 30.0) -> Answer:
+        """Send one request.
+
+        Raises:
+            OSError, http.client.HTTPException: no answer.
+
+        """
+        parts = urlsplit(self.base_url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+        headers = {**self.headers, **({} if body is None else {"Content-Type": "application/json"})}
+        try:
+            content = None if body is None else orjson.dumps(body)
+            connection.request(method, parts.path.rstrip("/") + path, body=content, headers=headers)
+            response = connection.getresponse()
+            return Answer(response.status, response.read())
+        finally:
+            connection.close()
+
+    def find(self, path: str, timeout_s: float = 30.0) -> Any:
+        """GET JSON; None where the server does not have it."""
+        try:
+            answer = self.ask("GET", path, timeout_s=timeout_s)
+        except (OSError, http.client.HTTPException):
+            return None
+        return answer.data if answer.status == 200 else None
+
+    def wait_until_ready(self, timeout_s: float) -> None:
+        """Poll /v1/models once a second; a server without that path is there too.
+
+        Raises:
+            TrialFault: no 200 in time.
+
+        """
+        end_s = time.perf_counter() + timeout_s
+        while True:
+            try:
+                status = self.ask("GET", "/v1/models", timeout_s=5).status
+                problem = f"status {status}"
+            except (OSError, http.client.HTTPException) as error:
+                status, problem = 0, str(error) or type(error).__name__
+            if status in _THERE:
+                return
+            if time.perf_counter() + 1.0 > end_s:
+                message = f"{self.base_url}/v1/models: {problem} (waited {timeout_s:g} s)"
+                raise TrialFault("unreachable", message, stage="boot")
+            time.sleep(1.0)
+
+    def first_model(self) -> str:
+        """The first name in /v1/models.
+
+        Raises:
+            InputError: the server names none.
+
+        """
+        match self.find("/v1/models"):
+            case {"data": [{"id": str(name)}, *_]}:
+                return name
+        raise InputError(f"--model: {self.base_url}/v1/models names none; give it")
+
+    def tokenizer_name(self) -> str | None:
+        """Where the server has its tokenizer from; `bytes` for the reference runtime."""
+        match self.find("/server_info"):
+            case {"reference": _}:
+                return "bytes"
+        match self.find("/model_info"):
+            case {"tokenizer_path": str(path)} | {"model_path": str(path)} if path:
+                return path
+        return None
+
+    def flush(self, backend: str, timeout_s: float) -> None:
+        """Empty the prefix cache.
+
+        Raises:
+            TrialFault: the server refuses.
+
+        """
+        path = "/flush_cache" + (f"?timeout={quote(str(timeout_s))}" if backend.startswith("sglang") else "")
+        path = "/reset_prefix_cache" if backend.startswith("vllm") else path
+        self._post(path, None, timeout_s + 30.0)
+
+    def profile(self, action: str, settings: Mapping[str, object]) -> None:
+        """`start` or `stop` the server's profiler.
+
+        Raises:
+            TrialFault: the server refuses.
+
+        """
+        self._post(f"/{action}_profile", settings, 600.0)
+
+    def _post(self, path: str, body: Mapping[str, object] | None, timeout_s: float) -> None:
+        try:
+            answer = self.ask("POST", path, body, timeout_s)
+        except (OSError, http.client.HTTPException) as error:
+            raise TrialFault("unreachable", f"{self.base_url}{path}: {error}", stage="warmup") from error
+        if answer.status != 200:
+            text = " ".join(answer.body.decode("utf-8", "replace").split())[:200]
+            raise TrialFault("request_errors", f"{self.base_url}{path}: status {answer.status}: {text}", stage="warmup")
+
+
+def auth_headers() -> dict[str, str]:
+    """From OPENAI_API_KEY, else API_KEY, as bench_serving reads them."""
+    if key := os.environ.get("OPENAI_API_KEY"):
+        return {"Authorization": f"Bearer {key}"}
+    if key := os.environ.get("API_KEY"):
+        return {"Authorization": key}
+    return {}

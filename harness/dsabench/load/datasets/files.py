@@ -1,0 +1,99 @@
+"""Dataset files by path or address. What was downloaded once is kept, and a change of it is noticed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from dsabench.errors import InputError
+
+KNOWN_SHA256 = {
+    "https://huggingface.co/datasets/anon8231489123/ShareGPT_Vicuna_unfiltered/resolve/main/"
+    "ShareGPT_V3_unfiltered_cleaned_split.json": "35f0e213ce091ed9b9af2a1f0755e9d39f9ccec34ab281cd4ca60d70f6479ba4",
+}
+"""Address → checksum, where it is published."""
+_TIMEOUT_S = 60.0
+_PIECE_BYTES = 1 << 20
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/dsabench/datasets`, else below ~/.cache."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "dsabench" / "datasets"
+
+
+def find_file(place: str, sha256: str | None = None) -> Path:
+    """The file at a path, or the kept copy of an address, which is downloaded the first time.
+
+    The checksum must be `sha256`, else the published one, else that of the first download (kept beside the copy).
+
+    Raises:
+        InputError: no such file, no download, or another checksum; one line.
+
+    """
+    if urlsplit(place).scheme not in ("http", "https"):
+        path = Path(place).expanduser()
+        if not path.is_file():
+            raise InputError(f"dataset {place}: no such file")
+        if sha256 is not None:
+            _check(place, _sha256_of(path), sha256)
+        return path
+    name = hashlib.sha256(place.encode()).hexdigest()[:16]
+    folder = cache_folder() / name
+    path, note = folder / (Path(urlsplit(place).path).name or "data"), folder / "sha256"
+    expected = sha256 or KNOWN_SHA256.get(place)
+    if not path.is_file():
+        _download(place, path, expected or (note.read_text().strip() if note.is_file() else None))
+        note.write_text(_sha256_of(path) + "\n")
+        return path
+    _check(
+        f"{place} (kept at {path}; delete it to download again)", _sha256_of(path), expected or note.read_text().strip()
+    )
+    return path
+
+
+def _download(address: str, path: Path, expected: str | None) -> None:
+    """Into a file of its own first: what is cut off or wrong never takes the copy's name."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part,
+            urllib.request.urlopen(address, timeout=_TIMEOUT_S) as response,  # noqa: S310 - http(s) only, see find_file
+        ):
+            try:
+                promised = response.headers.get("Content-Length")
+                while piece := response.read(_PIECE_BYTES):
+                    part.write(piece)
+                part.flush()
+                size = part.tell()
+                if promised is not None and size != int(promised):
+                    raise InputError(f"dataset {address}: cut off after {size} of {promised} bytes")
+                if expected is not None:
+                    _check(address, _sha256_of(Path(part.name)), expected)
+                Path(part.name).replace(path)
+            finally:
+                Path(part.name).unlink(missing_ok=True)
+    except (urllib.error.URLError, OSError) as error:
+        raise InputError(f"dataset {address}: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP status {error.code}"
+    inner = error.reason if isinstance(error, urllib.error.URLError) else error
+    return " ".join(str(inner).split()) or type(error).__name__
+
+
+def _check(place: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise InputError(f"dataset {place}: its checksum is {found[:16]}…, expected {expected[:16]}…: the file changed")
+
+
+def _sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,72 @@
+"""What is sent when: the values that describe one run of the load generator before its clock starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedLoop:
+    """Keep `slots` requests in flight until all are sent. A request is due when its slot becomes free."""
+
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoop:
+    """Send request i at `due_s[i]` (seconds after the start, ascending), with at most `limit` in flight.
+
+    One that finds no slot waits, first come first served; its scheduled time stays.
+    """
+
+    due_s: Sequence[float]
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Conversations: the turns of one session go one after another, sessions beside each other.
+
+    Session i begins at `due_s[i]` (ascending), with at most `limit` sessions open at a time; no `due_s` begins each as
+    soon as a slot is free. Request j waits `think_s[j]` after the answer to the turn before it ended, which is also its
+    scheduled time. A turn that failed does not end its session.
+    """
+
+    turns: Sequence[Sequence[int]]
+    """Of each session the indices of its requests, in order; every index in exactly one session."""
+    think_s: Sequence[float]
+    """Per request; of a first turn it is not looked at."""
+    due_s: Sequence[float] | None = None
+    limit: int | None = None
+
+
+Pacing = ClosedLoop | OpenLoop | Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long each phase of a request may take, seconds. None waits for ever."""
+
+    connect_s: float | None = 30.0
+    first_byte_s: float | None = None
+    """From sending to the first byte of the answer."""
+    stall_s: float | None = None
+    """Between two reads of an answer."""
+    total_s: float | None = None
+    """From sending to the end of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that `drive` needs."""
+
+    url: str
+    bodies: Sequence[bytes]
+    """JSON, one per request."""
+    pacing: Pacing
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Beyond those that every request has. May hold keys, so they are shown nowhere."""
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    workers: int | None = None
+    """Processes that share the load; None: as many as the load needs and the cores allow."""

@@ -1,0 +1,107 @@
+"""sglang's native /generate. Tokens are counted by `completion_tokens`, never by text growth.
+
+Every frame tells the whole answer so far; with the server's `--incremental-streaming-output` its text is only what is
+new, while the counts stay cumulative. Behind a PD router the frames are the decode server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dsabench.load.readers.reply import Piece, Reply, Spoken
+from dsabench.load.readers.stream import Stream, as_float, as_int, message_of, shown
+from dsabench.load.sse import Read
+from dsabench.model.sample import Frames
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+
+class _Meta(NamedTuple):
+    """The fields of the last frame's `meta_info`; of a request, all others are of no interest here."""
+
+    values: dict[str, Any]
+
+    @property
+    def reason(self) -> JsonValue:
+        return self.values.get("finish_reason")
+
+    @property
+    def finish_reason(self) -> str | None:
+        kind = self.reason.get("type") if isinstance(self.reason, dict) else self.reason
+        return kind if isinstance(kind, str) else None
+
+    @property
+    def aborted(self) -> str | None:
+        return message_of(self.reason) if self.finish_reason == "abort" else None
+
+
+@dataclass(slots=True)
+class _Text:
+    """The answer's text as it grows."""
+
+    text: str = ""
+    pieces: list[Piece] = field(default_factory=list)
+    beside_text: int | None = None
+
+    def grow(self, at_s: float, frame: dict[str, Any], tokens: int) -> None:
+        text, ids = frame.get("text"), frame.get("output_ids")
+        if not isinstance(text, str) or not text:
+            return
+        self.beside_text = tokens
+        if text.startswith(self.text) and not (isinstance(ids, list) and len(ids) < tokens):
+            new, self.text = text[len(self.text) :], text
+        elif isinstance(ids, list) and len(ids) < tokens:
+            new, self.text = text, self.text + text
+        else:  # the end of a text may change while half a character waits for its other half
+            new, self.text = text[_shared(text, self.text) :], text
+        if new:
+            self.pieces.append(Piece(at_s, new))
+
+
+def read_generate(reads: Iterable[Read], start_s: float, *, keep_text: bool = False) -> Reply:
+    """Frames with times relative to `start_s`. A frame that brings no new token gives none.
+
+    What came before an error is kept.
+    """
+    stream = Stream(reads, start_s)
+    pairs: list[tuple[float, int]] = []
+    tokens, meta, text = 0, _Meta({}), _Text()
+    for at_s, frame in stream:
+        info = frame.get("meta_info") if isinstance(frame, dict) else None
+        count = as_int(info.get("completion_tokens")) if isinstance(info, dict) else None
+        if not isinstance(frame, dict) or not isinstance(info, dict) or count is None:
+            stream.refuse(f"a frame without meta_info.completion_tokens: {shown(frame)}")
+            break
+        meta = _Meta(info)
+        if count > tokens:
+            pairs.append((at_s, count - tokens))
+            tokens = count
+        if keep_text:
+            text.grow(at_s, frame, count)
+    values = meta.values
+    return Reply(
+        frames=Frames.of(pairs),
+        input_tokens=as_int(values.get("prompt_tokens")),
+        cached_tokens=as_int(values.get("cached_tokens")),
+        accept_length=as_float(values.get("spec_accept_length")),
+        dp_rank=as_int(values.get("dp_rank")),
+        finish_reason=meta.finish_reason,
+        error=stream.verdict(tokens, finished=meta.reason is not None, aborted=meta.aborted),
+        spoken=_spoken(text, tokens, values.get("cached_tokens_details")) if keep_text else None,
+    )
+
+
+def _spoken(text: _Text, tokens: int, details: object) -> Spoken:
+    kept = details if isinstance(details, dict) else None
+    return Spoken(text.text, tuple(text.pieces), tokens or None, text.beside_text, kept)
+
+
+def _shared(left: str, right: str) -> int:
+    """Length of the beginning that both have."""
+    for place, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return place
+    return min(len(left), len(right))

@@ -1,0 +1,139 @@
+"""What /v1/completions and /v1/chat/completions have in common: events of choices with deltas, and usage.
+
+Tokens, best source first (`Reply.count_source` says which it was):
+
+- `frames`: every event with text carries `usage.completion_tokens` (`continuous_usage_stats`): counted as /generate is.
+- `total`: usage came once, at the end (`include_usage`): the total is the server's, its spread over the events is not.
+  With k events for n tokens each gets n/k, rounded so that the sum is n; where n < k, the events that came closest
+  behind another give theirs up (a step that ends the reasoning sends two events for one token).
+- `deltas`: no usage: one token per event with text, which is too few wherever a step brings several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dsabench.load.readers.reply import Piece, Reply, Spoken
+from dsabench.load.readers.stream import Stream, as_float, as_int, shown
+from dsabench.load.sse import Read
+from dsabench.model.sample import CountSource, Frames
+
+Pairs = list[tuple[float, int]]
+TextOf = Callable[[dict[str, Any]], str]
+"""Everything a choice says in this event, whatever the field; "" for a choice that says nothing."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What the events said so far."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    grown: Pairs = field(default_factory=list)
+    """(time, new tokens) wherever `usage.completion_tokens` grew."""
+    tokens: int | None = None
+    beside_text: int | None = None
+    untold: int = 0
+    """Events with text but without usage."""
+    finish_reason: str | None = None
+    usage: dict[str, Any] = field(default_factory=dict)
+    extension: dict[str, Any] = field(default_factory=dict)
+    """sglang's `sglext`: what OpenAI's format has no place for."""
+
+    def take(self, at_s: float, frame: dict[str, Any], text: str) -> None:
+        usage = frame.get("usage")
+        count = as_int(usage.get("completion_tokens")) if isinstance(usage, dict) else None
+        if isinstance(usage, dict):
+            self.usage |= usage
+        if isinstance(extension := frame.get("sglext"), dict):
+            self.extension |= extension
+        if count is not None:
+            if count > (self.tokens or 0):
+                self.grown.append((at_s, count - (self.tokens or 0)))
+            self.tokens = max(count, self.tokens or 0)
+        if text:
+            self.pieces.append(Piece(at_s, text))
+            self.beside_text = count if count is not None else self.beside_text
+            self.untold += count is None
+
+
+def read_openai(reads: Iterable[Read], start_s: float, text_of: TextOf, *, keep_text: bool) -> Reply:
+    """Frames with times relative to `start_s`; what came before an error is kept."""
+    stream, heard = Stream(reads, start_s), _Heard()
+    for at_s, frame in stream:
+        choices = frame.get("choices", []) if isinstance(frame, dict) else None
+        if not isinstance(frame, dict) or not isinstance(choices, list) or not frame.keys() & {"choices", "usage"}:
+            stream.refuse(f"a frame without choices: {shown(frame)}")
+            break
+        said = [choice for choice in choices if isinstance(choice, dict)]
+        heard.take(at_s, frame, "".join(map(text_of, said)))
+        for choice in said:
+            if isinstance(reason := choice.get("finish_reason"), str):
+                heard.finish_reason = reason
+    pairs, source = _counted(heard)
+    tokens = sum(count for _, count in pairs)
+    aborted = "the server gave the request up" if heard.finish_reason == "abort" else None
+    error = stream.verdict(tokens, finished=heard.finish_reason is not None, aborted=aborted)
+    if error is not None and error.startswith("empty:") and heard.tokens:
+        error = f"empty: usage counts {heard.tokens} tokens, but no event had any text, so none has a time"
+    return Reply(
+        frames=Frames.of(pairs),
+        input_tokens=as_int(heard.usage.get("prompt_tokens")),
+        cached_tokens=_cached(heard),
+        accept_length=_accept_length(heard.extension),
+        finish_reason=heard.finish_reason,
+        count_source=source,
+        error=error,
+        spoken=_spoken(heard) if keep_text else None,
+    )
+
+
+def _counted(heard: _Heard) -> tuple[Pairs, CountSource]:
+    at_s = [piece.at_s for piece in heard.pieces]
+    if heard.tokens and heard.untold == 0 and (heard.pieces or len(heard.grown) > 1):
+        return heard.grown, "frames"
+    if heard.tokens:
+        return spread(at_s, heard.tokens), "total"
+    return [(at, 1) for at in at_s], "deltas"
+
+
+def spread(at_s: Sequence[float], tokens: int) -> Pairs:
+    """`tokens` over events at these times; see the module's text."""
+    if not at_s:
+        return []
+    if tokens >= len(at_s):
+        counts = np.diff(np.arange(len(at_s) + 1) * tokens // len(at_s))
+        return list(zip(at_s, counts.tolist(), strict=True))
+    distances = np.diff(np.asarray(at_s), prepend=-np.inf)
+    kept = np.sort(np.argsort(-distances, kind="stable")[:tokens])
+    return [(at_s[place], 1) for place in kept.tolist()]
+
+
+def _cached(heard: _Heard) -> int | None:
+    details = heard.usage.get("prompt_tokens_details")
+    if isinstance(details, dict) and (cached := as_int(details.get("cached_tokens"))) is not None:
+        return cached
+    places = heard.extension.get("cached_tokens_details")
+    if not isinstance(places, dict):
+        return None
+    return sum(as_int(places.get(place)) or 0 for place in ("device", "host", "storage"))
+
+
+def _accept_length(extension: dict[str, Any]) -> float | None:
+    """`sglext.spec_tokens_details`, which a request gets with `return_spec_tokens_details`; 0 means no drafts."""
+    details = extension.get("spec_tokens_details")
+    return (as_float(details.get("spec_accept_length")) or None) if isinstance(details, dict) else None
+
+
+def _spoken(heard: _Heard) -> Spoken:
+    details = heard.extension.get("cached_tokens_details")
+    return Spoken(
+        text="".join(piece.text for piece in heard.pieces),
+        pieces=tuple(heard.pieces),
+        reported_tokens=heard.tokens,
+        reported_beside_text=heard.beside_text,
+        cached_tokens_details=details if isinstance(details, dict) else None,
+    )

@@ -1,0 +1,98 @@
+"""The JSON frames of one recorded stream, and how it ended: what all endpoints have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import orjson
+
+from dsabench.load.sse import DONE, Read, events
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+_MESSAGE_CHARS = 200
+
+
+class Stream:
+    """Iterate once over (time since `start_s`, frame); afterwards `done` and `error` say how it ended."""
+
+    def __init__(self, reads: Iterable[Read], start_s: float) -> None:
+        self._reads, self._start_s = reads, start_s
+        self._whole = True
+        self.done = False
+        """`[DONE]` came."""
+        self.error: str | None = None
+        """The stream told of a failure, or was no such stream."""
+
+    def __iter__(self) -> Iterator[tuple[float, JsonValue]]:
+        for at_s, data, whole in events(self._reads):
+            self._whole = whole
+            if data == DONE:
+                self.done = True
+                return
+            if not data:  # an event without data keeps the connection alive
+                continue
+            try:
+                frame: JsonValue = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                self.refuse(f"{shortened(data.decode('utf-8', 'replace'))!r} is not JSON")
+                return
+            if (problem := _problem(frame)) is not None:
+                self.error = f"server: {problem}"
+                return
+            yield at_s - self._start_s, frame
+            if self.error is not None:
+                return
+
+    def refuse(self, why: str) -> None:
+        """Reject the current frame and all that follow. One that the connection's end cut short is merely cut."""
+        if self._whole:
+            self.error = f"garbage: {why}"
+
+    def verdict(self, tokens: int, *, finished: bool, aborted: str | None) -> str | None:
+        """The reply's error: what the stream told comes first, then how it ended, then what it lacks."""
+        if self.error is not None:
+            return self.error
+        if aborted is not None:
+            return f"abort: {aborted}"
+        if not self.done and not finished:
+            return f"cut: the stream ended after {tokens} tokens"
+        return "empty: the answer has no token" if tokens == 0 else None
+
+
+def message_of(problem: JsonValue) -> str:
+    """One line of an error object, or of whatever stands in its place."""
+    text = problem.get("message") if isinstance(problem, dict) else problem
+    return shortened(text if isinstance(text, str) else orjson.dumps(problem).decode())
+
+
+def shortened(text: str) -> str:
+    """One line of at most 200 characters; what could steer a terminal is replaced."""
+    line = " ".join(text.split())[:_MESSAGE_CHARS]
+    return line if line.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in line)
+
+
+def shown(frame: JsonValue) -> str:
+    """The start of a frame, for a message."""
+    return shortened(orjson.dumps(frame).decode())
+
+
+def as_int(value: object) -> int | None:
+    """A count, or None for anything else; true and false are no counts."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def as_float(value: object) -> float | None:
+    """A number, or None for anything else."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _problem(frame: JsonValue) -> str | None:
+    match frame:
+        case {"error": problem} if problem is not None:
+            return message_of(problem)
+        case {"object": "error"}:
+            return message_of(frame)
+    return None

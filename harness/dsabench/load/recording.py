@@ -1,0 +1,206 @@
+"""What came back, on disk as it came, and how to get at it after the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dsabench.load.client.log import RequestLog
+from dsabench.load.recognise import Recogniser
+from dsabench.load.response import Response, decode
+
+Seconds = npt.NDArray[np.float64]
+
+INDEX = np.dtype([("at_ns", "<i8"), ("length", "<u4"), ("request", "<u4")])
+"""One read; 16 bytes. What `Spool` writes as two int64 is this on a little-endian machine."""
+_BLOCK_READS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Reel:
+    """One worker's files."""
+
+    data: IO[bytes]
+    index: IO[bytes]
+
+    @property
+    def files(self) -> tuple[int, int]:
+        """Descriptors of data and index."""
+        return self.data.fileno(), self.index.fileno()
+
+    def read_count(self) -> int:
+        """Reads in it."""
+        return os.fstat(self.index.fileno()).st_size // INDEX.itemsize
+
+    def blocks(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Parts of the index in order of arrival, each with the place of its first byte in the data."""
+        offset, at = 0, 0
+        while raw := os.pread(self.index.fileno(), _BLOCK_READS * INDEX.itemsize, at):
+            block = np.frombuffer(raw, INDEX)
+            yield offset, block
+            offset += int(block["length"].sum(dtype=np.int64))
+            at += len(raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Every read of the run, those of one request together and in order; columns of equal length.
+
+    24 bytes a read in memory; `close` of the recording lets them go.
+    """
+
+    at_s: Seconds
+    offset: npt.NDArray[np.int64]
+    length: npt.NDArray[np.int32]
+    reel: npt.NDArray[np.int16]
+    """Per request."""
+    counts: npt.NDArray[np.int32] | None
+    """What `Recogniser` found in each read, where it was asked."""
+    starts: npt.NDArray[np.int64]
+    """Place of each request's first read, and one more: the end of the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A run's requests in columns, in the order of their indices. Times are seconds after the start.
+
+    Errors are strings that start with their class:
+
+    - `connect: …` no connection
+    - `http 503: …` another status than 200, with the start of the body
+    - `reset: …` the connection broke before the headers
+    - `cut: …` the connection broke in the body
+    - `timeout: …` a phase took longer than allowed
+    - `protocol: …` the answer is no valid HTTP
+    """
+
+    started_at: datetime
+    """Wall clock at 0.0."""
+    start_ns: int
+    """`perf_counter_ns` at 0.0."""
+    scheduled_s: Seconds
+    """Open loop: when the arrivals put it. Closed loop: when its slot became free."""
+    sent_s: Seconds
+    """Just before its first bytes left; of one never written, when it was tried."""
+    done_s: Seconds
+    """When its last bytes came, or when it failed."""
+    late_s: Seconds
+    """What the client itself was late by; waiting for a slot is not in it."""
+    status: npt.NDArray[np.int32]
+    """0 where no headers came."""
+    errors: Mapping[int, str]
+    reels: Sequence[Reel]
+    _reads: list[Reads] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.sent_s)
+
+    def sorted_reads(self, *, recognise: bool = False) -> Reads:
+        """All reads by request; made on the first call, and again when `counts` are wanted and not there."""
+        if not self._reads or (recognise and self._reads[0].counts is None):
+            self._reads[:] = [_sorted(self.reels, len(self), self.start_ns, Recogniser() if recognise else None)]
+        return self._reads[0]
+
+    def raw(self, index: int) -> list[tuple[float, bytes]]:
+        """One request's reads as they came off the wire: (seconds after the start, bytes)."""
+        reads = self.sorted_reads()
+        first, end = int(reads.starts[index]), int(reads.starts[index + 1])
+        return self.raw_of(index, range(first, end))
+
+    def raw_of(self, index: int, places: Sequence[int]) -> list[tuple[float, bytes]]:
+        """Some of one request's reads, by their places in `sorted_reads`."""
+        reads = self.sorted_reads()
+        fd = self.reels[int(reads.reel[index])].data.fileno()
+        return [(float(reads.at_s[p]), os.pread(fd, int(reads.length[p]), int(reads.offset[p]))) for p in places]
+
+    def response(self, index: int) -> Response:
+        """One request's answer, taken out of HTTP's framing."""
+        return decode(self.raw(index))
+
+    def reads(self, index: int) -> tuple[tuple[float, bytes], ...]:
+        """Body of one answer as it came: (seconds after the start, bytes), without chunk heads and compression."""
+        return self.response(index).body
+
+    def error(self, index: int) -> str | None:
+        """Why a request failed; None if it did not, as far as HTTP goes."""
+        broken = self.errors.get(index)
+        status = int(self.status[index])
+        if status not in {0, 200} and (broken is None or broken.startswith("cut")):
+            text = b"".join(data for _, data in self.reads(index)).decode("utf-8", "replace")
+            return f"http {status}: {' '.join(text[:4000].split())[:200]}"
+        return broken
+
+    def close(self) -> None:
+        """Give the disk and the memory back."""
+        self._reads.clear()
+        for reel in self.reels:
+            reel.data.close()
+            reel.index.close()
+
+
+def merged(logs: Sequence[RequestLog], reels: Sequence[Reel], *, start_ns: int, started_at: datetime) -> Recording:
+    """One recording of all workers' logs; each request was sent by one of them."""
+
+    def column(name: str) -> npt.NDArray[np.int64]:
+        parts = [np.frombuffer(getattr(log, name), np.int64) for log in logs]
+        longest: npt.NDArray[np.int64] = np.maximum.reduce(parts)
+        return longest
+
+    status = np.maximum.reduce([np.frombuffer(log.status, np.int32) for log in logs])
+    errors = {index: error for log in logs for index, error in log.errors.items()}
+    return Recording(
+        started_at=started_at,
+        start_ns=start_ns,
+        scheduled_s=(column("scheduled_ns") - start_ns) / 1e9,
+        sent_s=(column("sent_ns") - start_ns) / 1e9,
+        done_s=(column("done_ns") - start_ns) / 1e9,
+        late_s=column("late_ns") / 1e9,
+        status=status,
+        errors=errors,
+        reels=tuple(reels),
+    )
+
+
+def _sorted(reels: Sequence[Reel], count: int, start_ns: int, recogniser: Recogniser | None) -> Reads:
+    """Counting sort by request, a block of the index at a time, so that memory holds the result and one block."""
+    counts, reel_of = np.zeros(count + 1, np.int64), np.zeros(count, np.int16)
+    for number, reel in enumerate(reels):
+        for _, block in reel.blocks():
+            here = np.bincount(block["request"], minlength=count)
+            counts[1:] += here
+            reel_of[here > 0] = number
+    starts = np.cumsum(counts)
+    total = int(starts[-1])
+    counted = None if recogniser is None else np.empty(total, np.int32)
+    reads = Reads(np.empty(total), np.empty(total, np.int64), np.empty(total, np.int32), reel_of, counted, starts)
+    free = starts[:-1].copy()
+    for reel in reels:
+        for offset, block in reel.blocks():
+            length = block["length"].astype(np.int64)
+            places = _places(block["request"], free)
+            reads.at_s[places] = (block["at_ns"] - start_ns) / 1e9
+            reads.offset[places] = offset + np.cumsum(length) - length
+            reads.length[places] = length
+            if recogniser is not None and counted is not None:
+                counted[places] = recogniser.counts(reel.data.fileno(), offset, block["length"])
+    return reads
+
+
+def _places(requests: npt.NDArray[np.uint32], free: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where each read of a block goes; `free` moves on."""
+    small = requests.astype(np.uint16) if len(free) <= 1 << 16 else requests
+    order = np.argsort(small, kind="stable")  # a radix sort for 16 bits
+    ordered = requests[order]
+    first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    sizes = np.diff(np.append(first, len(ordered)))
+    rank = np.arange(len(ordered)) - np.repeat(first, sizes)
+    places = np.empty(len(ordered), np.int64)
+    places[order] = free[ordered] + rank
+    free[ordered[first]] += sizes
+    return places

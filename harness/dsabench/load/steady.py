@@ -1,0 +1,117 @@
+"""The steady state of a run: after ramp-up, before drain, at the concurrency that was asked for.
+
+- **Start**: the first request ended well (until then the number in flight only grows), and, in a closed loop, as many
+  requests as were asked for had been in flight at once.
+- **End**: the last request was sent; from then on the number in flight only falls.
+
+Requests belong to the window that was open when they were sent; tokens and gaps to the window in which they arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dsabench.model.sample import RequestSample, Times
+from dsabench.model.workload import Workload
+
+Flags = npt.NDArray[np.bool_]
+
+REQUESTS_MIN = 10
+"""Fewest completed requests sent inside the window; as many as a median takes."""
+FULL_SHARE_MIN = 0.9
+"""A closed loop must hold at least this share of the asked concurrency, on average over the window."""
+GROWTH_MAX = 1.5
+"""How much more may be in flight in one half of the window than in the other. Beyond it, and by more than two
+requests, the queue was filling or emptying all along: an overload or a ramp, but no steady state."""
+
+
+class Window(NamedTuple):
+    """Seconds on the measurement's clock."""
+
+    start_s: float
+    end_s: float
+
+    @property
+    def duration_s(self) -> float:
+        """Its length."""
+        return self.end_s - self.start_s
+
+    def holds(self, at_s: Times) -> Flags:
+        """Which of these moments lie inside: start excluded, end included."""
+        return (at_s > self.start_s) & (at_s <= self.end_s)
+
+
+class Unsteady(NamedTuple):
+    """There is no such window."""
+
+    reason: str
+
+
+def steady_window(samples: Sequence[RequestSample], workload: Workload) -> Window | Unsteady:
+    """The window, or why there is none. Failed requests were in flight too; those inside it do not count as requests."""
+    if len(samples) < REQUESTS_MIN:
+        return Unsteady(f"{len(samples)} requests are too few; it takes {REQUESTS_MIN} inside the window")
+    if workload.request_rate is not None and workload.arrivals == "ramp":
+        return Unsteady("a ramp changes its rate all along")
+    sent_s, done_s = (
+        np.array(column, np.float64)
+        for column in ([sample.sent_s for sample in samples], [sample.done_s for sample in samples])
+    )
+    completed = np.array([sample.error is None for sample in samples])
+    if not completed.any():
+        return Unsteady("no request ended well")
+    start_s = float(done_s[completed].min())
+    slots = workload.max_concurrency if _is_closed(workload) else None
+    if slots is not None:
+        full_s = _reaches(sent_s, done_s, slots)
+        if full_s is None:
+            return Unsteady(f"there were never {slots} requests in flight")
+        start_s = max(start_s, full_s)
+    window = Window(start_s, float(sent_s.max()))
+    if window.duration_s <= 0.0:
+        return Unsteady("the last request was sent before the first one ended: ramp-up went over into drain")
+    return _unsteady(window, sent_s, done_s, completed, slots) or window
+
+
+def in_flight(window: Window, sent_s: Times, done_s: Times) -> float:
+    """Requests in flight, averaged over the window."""
+    inside_s = np.minimum(done_s, window.end_s) - np.maximum(sent_s, window.start_s)
+    return float(np.maximum(inside_s, 0.0).sum() / window.duration_s)
+
+
+def _unsteady(window: Window, sent_s: Times, done_s: Times, completed: Flags, slots: int | None) -> Unsteady | None:
+    inside = window.holds(sent_s) & completed
+    if (n := int(inside.sum())) < REQUESTS_MIN:
+        return Unsteady(f"{n} requests were sent between ramp-up and drain; it takes {REQUESTS_MIN}")
+    typical_s = float(np.median((done_s - sent_s)[inside]))
+    if window.duration_s < typical_s:
+        return Unsteady(f"it would last {window.duration_s:.3g} s, and a request takes {typical_s:.3g} s")
+    held = in_flight(window, sent_s, done_s)
+    if slots is not None and held < FULL_SHARE_MIN * slots:
+        return Unsteady(f"only {held:.3g} of {slots} requests were in flight, averaged over the window")
+    middle_s = (window.start_s + window.end_s) / 2
+    halves = [in_flight(Window(*ends), sent_s, done_s) for ends in ((window[0], middle_s), (middle_s, window[1]))]
+    few, many = sorted(halves)
+    if many > GROWTH_MAX * few and many - few > 2:
+        return Unsteady(
+            f"the requests in flight went from {halves[0]:.3g} to {halves[1]:.3g}, averaged over its halves"
+        )
+    return None
+
+
+def _is_closed(workload: Workload) -> bool:
+    """Whether a request is sent as soon as another ends; a trace brings its own times."""
+    return workload.request_rate is None and workload.dataset != "mooncake"
+
+
+def _reaches(sent_s: Times, done_s: Times, slots: int) -> float | None:
+    """When that many requests were first in flight at once."""
+    at_s = np.concatenate([sent_s, done_s])
+    step = np.concatenate([np.ones(len(sent_s), np.int64), -np.ones(len(done_s), np.int64)])
+    order = np.lexsort((step, at_s))  # at the same moment one ends before the next begins
+    reached = np.flatnonzero(np.cumsum(step[order]) >= slots)
+    return float(at_s[order][reached[0]]) if len(reached) else None

@@ -1,0 +1,27 @@
+"""Why a setting is not worth a boot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dsabench.model.runtime import RuntimeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A rule that says the runtime would not run this setting, or would compute garbage."""
+
+    rule: str
+    """Its id, as in docs/sglang-rules.md."""
+    line: str
+    """One line that begins with the id: the settings, the runtime's own words, the nearest setting that works."""
+
+
+Refuse = Callable[[RuntimeSpec], Refusal | None]
+"""Asked of every setting before it is booted; None where nothing forbids it."""
+
+
+def refuse_nothing(_spec: RuntimeSpec) -> Refusal | None:
+    """For runtimes without rules."""
+    return None

@@ -1,0 +1,22 @@
+"""Asks the rules of one version about specs that are not launched yet."""
+
+from __future__ import annotations
+
+from dsabench.model.refusal import Refusal, Refuse
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.sglang.accepts import Accepted
+from dsabench.runtimes.sglang.runtime import refusal_of
+
+
+def refuse_by(accepted: Accepted, launch: Launch) -> Refuse:
+    """What a boot of a spec would be refused for.
+
+    Asking raises InputError where the launch itself is wrong (sites, image), whatever the spec.
+    """
+
+    def refuse(spec: RuntimeSpec) -> Refusal | None:
+        line = refusal_of(spec, accepted, launch)
+        return None if line is None else Refusal(line.partition(":")[0], line)
+
+    return refuse

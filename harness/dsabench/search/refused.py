@@ -1,0 +1,64 @@
+"""Points of the space that the runtime's rules forbid: how many there are, and a default that is one of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from dsabench.config.specs import SweepConfig
+from dsabench.errors import InputError
+from dsabench.model.refusal import Refuse, refuse_nothing
+from dsabench.model.space import Assignment
+from dsabench.search.proposers.uniform import ENUMERABLE, draw, generator
+from dsabench.search.space import legal
+
+LISTED = 2_000
+"""Spaces up to this size are asked about point by point; of larger ones so many points are drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What the rules say to the points of a space."""
+
+    asked: int = 0
+    """Points that the rules were asked about."""
+    refused: int = 0
+    by_rule: Mapping[str, int] = field(default_factory=dict)
+    """Rule id → points that it refuses first, the commonest rule first."""
+    is_whole: bool = True
+    """Whether `asked` are all points; else they are drawn, so that only their share says something."""
+
+
+def survey(config: SweepConfig, refuse: Refuse) -> Survey:
+    """Ask the rules about the points of the space. Runtimes without rules are not asked."""
+    if refuse is refuse_nothing:
+        return Survey()
+    points = list(islice(legal(config.space, config.runtime.base), LISTED + 1))
+    is_whole = len(points) <= LISTED
+    if not is_whole:
+        points = list(islice(_drawn(config), LISTED))
+    verdicts = [refuse(config.spec(point)) for point in points]
+    rules = Counter(verdict.rule for verdict in verdicts if verdict is not None)
+    return Survey(len(points), rules.total(), dict(rules.most_common()), is_whole)
+
+
+def _drawn(config: SweepConfig) -> Iterator[Assignment]:
+    rng = generator(config.proposer.seed)
+    for _ in range(ENUMERABLE):
+        point = draw(config.space, config.runtime.base, rng)
+        if point is not None:
+            yield point
+
+
+def require_legal_default(config: SweepConfig, refuse: Refuse) -> None:
+    """Refuse a sweep whose default cannot run: every comparison is with the default.
+
+    Raises:
+        InputError: names the rule.
+
+    """
+    refusal = refuse(config.default)
+    if refusal is not None:
+        raise InputError(f"runtime.base: {refusal.line}")

@@ -1,0 +1,64 @@
+"""What the runtime's own code said to the cases, as `wheels/run_rules.py` wrote it down.
+
+`executed.json` has, per rule and version, an outcome:
+
+- `agrees`: the runtime's own code was run on the case and said what the rule says (`said`, per case);
+- `silent`: it was run and said nothing, as the rule states; what it then does instead was read in its sources;
+- `differs`: it said something else;
+- `not executed`: `why` says why not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dsabench.runtimes.sglang.rules import Rule
+from sglang_rule_cases import CASES, Case
+
+GOLDEN = Path(__file__).parent / "golden" / "sglang_rules"
+EXECUTED = GOLDEN / "executed.json"
+TEXTS = GOLDEN / "texts.json"
+
+UNSEEN = frozenset({"SL03", "SL04", "BE20", "SL02", "SL08", "SL09"})
+"""Errors of kernels: the runtime resolves the settings without a word, and that is all that can be seen here."""
+
+_HOLES = re.compile(r"\\\{[^}]*\\\}|‹[^›]*›")
+
+
+def label_of(case: Case) -> str:
+    """The rule's id, with the case's number where the rule has several."""
+    siblings = [other for other in CASES if other.rule == case.rule]
+    return case.rule if len(siblings) == 1 else f"{case.rule}/{siblings.index(case) + 1}"
+
+
+def same_text(template: str, text: str) -> bool:
+    """Whether the runtime's text is the rule's, `{…}` and `‹…›` standing for anything."""
+    pattern = _HOLES.sub(".+?", re.escape(" ".join(template.split()))).replace("‹", "").replace("›", "")
+    return re.fullmatch(pattern, " ".join(text.split()), re.DOTALL) is not None
+
+
+def why_not_executed(rule: Rule) -> str:
+    """Why nothing of the runtime can be run for this rule without a GPU."""
+    if rule.id in UNSEEN:
+        return "an error of a kernel, which takes a GPU"
+    if all(words.kind == "document" for words in rule.words):
+        return "a note of the documents; the code says nothing"
+    return rule.unreachable or "no case in this version"
+
+
+@cache
+def executed() -> dict[str, Any]:
+    """The committed record."""
+    read: dict[str, Any] = json.loads(EXECUTED.read_text(encoding="utf-8"))
+    return read
+
+
+@cache
+def texts() -> dict[str, dict[str, str]]:
+    """Rule → version → where its words stand in the runtime's sources (`wheels/rule_texts.py`)."""
+    read: dict[str, dict[str, str]] = json.loads(TEXTS.read_text(encoding="utf-8"))
+    return read

@@ -1,0 +1,231 @@
+"""`dsabench bench` against a real server on a real socket."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsabench.cli.bench_flags import parse_flags
+from dsabench.cli.main import run
+from dsabench.errors import InputError
+from unit.cli.bench_server import BenchServerThread
+
+HERE = Path(__file__)
+DATA = HERE.parents[2] / "golden" / "bench_serving" / "data"
+KEYS = json.loads((DATA.parent / "keys.json").read_text())
+CONTRACT = (
+    "bench --backend sglang --base-url {url} --model m --dataset-name random-ids --tokenize-prompt --vocab-size 1000"
+    " --random-input-len 32 --random-output-len 64 --random-range-ratio 1.0 --num-prompts {n} --max-concurrency 4"
+    " --output-file {file}"
+)
+SHORT = "bench --dataset-name random-ids --tokenize-prompt --vocab-size 100 --random-input-len 8 --random-output-len 9"
+CHAT = f"bench --backend sglang-oai-chat --dataset-name custom --dataset-path {DATA / 'custom.jsonl'} --num-prompts 5"
+HEAVY = {"pydantic", "typer", "rich", "optuna", "torch", "matplotlib", "scipy", "pandas", "pyarrow", "yaml"}
+
+
+def bench(server: BenchServerThread, words: str, file: Path) -> dict[str, Any]:
+    assert run([*words.split(), "--base-url", server.url, "--output-file", str(file)]) == 0
+    record: dict[str, Any] = json.loads(file.read_text().splitlines()[-1])
+    return record
+
+
+def test_the_contract_line(tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    with BenchServerThread() as server:
+        words = CONTRACT.format(url=server.url, n=12, file=file).split()
+        code = (
+            "import sys\nfrom dsabench.cli.main import run\n"
+            f"code = run({words!r})\nprint('LOADED', sorted({HEAVY!r} & set(sys.modules)))\nsys.exit(code)"
+        )
+        for _ in range(2):
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+    assert "LOADED []" in done.stdout
+    first, second = file.read_text().splitlines()
+    assert '"request_rate": Infinity' in first
+    record = json.loads(second)
+    assert list(record)[: len(KEYS["record"])] == KEYS["record"]
+    assert (record["completed"], record["total_input_tokens"], record["total_output_tokens"]) == (12, 384, 768)
+    assert record["accept_length"] == 2.5
+    assert record["client"]["frames"] == 12 * 48
+    assert record["client"]["saturated"] is False
+    assert 0 < record["client"]["startup_cpu_s"] < record["client"]["cpu_s"] < 5
+
+
+def test_the_block_has_bench_servings_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with BenchServerThread() as server:
+        bench(server, f"{SHORT} --num-prompts 6 --goodput ttft:500 e2el:1000 --cache-report", tmp_path / "o")
+    out = capsys.readouterr().out
+    assert re.sub(r"\d+(\.\d+)? *(?=%?\n)", "N", out).splitlines() == KEYS["block"]
+    assert "Backend:                                 sglang    \n" in out
+    assert "Cache hit rate:                          " in out
+
+
+def test_requests_are_bench_servings(tmp_path: Path) -> None:
+    with BenchServerThread() as server:
+        words = f"{SHORT} --random-output-len 40 --num-prompts 5 --warmup-requests 2 --flush-cache --profile"
+        words += " --max-concurrency 1"
+        bench(server, words + ' --random-range-ratio 1 --seed 3 --extra-request-body {"x":1}', tmp_path / "o")
+        warm_up = server.bodies[0]["input_ids"]
+        first = next(body for body in server.bodies[2:] if body["input_ids"] == warm_up)  # they arrive in any order
+        assert first == {
+            "input_ids": first["input_ids"],
+            "sampling_params": {"temperature": 0.0, "max_new_tokens": 40, "ignore_eos": True},
+            "stream": True,
+            "lora_path": None,
+            "return_logprob": False,
+            "return_routed_experts": False,
+            "logprob_start_len": -1,
+            "x": 1,
+        }
+        assert [body["sampling_params"]["max_new_tokens"] for body in server.bodies[:2]] == [32, 32]
+        assert [body["input_ids"] for body in server.bodies[:2]] == [first["input_ids"]] * 2
+        order = [path for path in server.paths if path not in {"/generate", "/v1/models"}]
+        assert order == ["/flush_cache", "/server_info", "/start_profile", "/stop_profile", "/server_info"]
+        assert server.paths.index("/flush_cache") == 4  # after /v1/models, twice, and the warm-up
+
+
+def test_details_of_a_native_run(tmp_path: Path) -> None:
+    with BenchServerThread() as server:
+        record = bench(server, f"{SHORT} --num-prompts 4 --random-range-ratio 1 --output-details", tmp_path / "o")
+    assert set(KEYS["details"]) - record.keys() == {"cached_tokens", "cached_tokens_details"}
+    assert record["output_lens"] == [9] * 4
+    assert [len(itls) for itls in record["itls"]] == [8] * 4
+    assert record["itls"][0][0] == record["itls"][0][1]  # a frame of two tokens
+    assert record["generated_texts"] == ["ab " * 9] * 4
+    assert record["errors"] == [""] * 4
+
+
+def test_chat_counts_what_is_told_and_what_was_cached(tmp_path: Path) -> None:
+    with BenchServerThread() as server:
+        words = f"{CHAT} --tokenizer bytes --sharegpt-output-len 6 --cache-report --output-details"
+        record = bench(server, words, tmp_path / "o")
+        body = server.bodies[-1]
+    assert record["input_lens"] == [7] * 5
+    assert record["output_lens"] == [6] * 5
+    assert record["total_output_tokens_retokenized"] == 5 * 18
+    assert record["cache_report"]["total_cached_tokens"] == 20
+    assert record["cached_tokens_details"] == [{"device": 3, "host": 1}] * 5
+    assert len(record["itls"][0]) == 5
+    means = [record["mean_itl_ms"], sum(map(sum, record["itls"])) / 25 * 1000]
+    assert means[0] == pytest.approx(means[1] / 3)  # accept length 2.5: gaps are split by the 3 tokens of their text
+    assert body.keys() == {
+        *("model", "messages", "max_completion_tokens", "stream", "temperature", "ignore_eos"),
+        "return_cached_tokens_details",
+    }
+    assert body["model"] == "the-model"
+
+
+def test_failures_are_counted_and_all_of_them_end_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.jsonl"
+    with BenchServerThread(refused=frozenset({2, 3})) as server:  # 0 is the warm-up
+        record = bench(server, f"{SHORT} --num-prompts 6 --output-details", file)
+    assert (record["completed"], record["failed"]) == (4, 2)
+    assert sum(error.startswith("http 503: ") for error in record["errors"]) == 2
+    assert "2 of 6 requests failed, most with http 503" in capsys.readouterr().err
+    with BenchServerThread(everything_refused=True) as server:
+        words = [*SHORT.split(), "--num-prompts", "3", "--base-url", server.url, "--output-file", str(file)]
+        assert run(words) == 3
+    assert "all 1 warm-up requests failed" in capsys.readouterr().err
+    assert len(file.read_text().splitlines()) == 1
+
+
+def test_json_prints_the_line_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with BenchServerThread() as server:
+        bench(server, f"{SHORT} --num-prompts 3 --json --tag t", tmp_path / "o")
+    out, err = capsys.readouterr()
+    assert json.loads(out) == json.loads((tmp_path / "o").read_text())
+    assert json.loads(out)["tag"] == "t"
+    assert "/3 requests" not in err
+
+
+def test_prompts_of_our_own_share_no_head(tmp_path: Path) -> None:
+    with BenchServerThread() as server:
+        record = bench(server, f"{SHORT} --num-prompts 30 --draw own --warmup-requests 0", tmp_path / "o")
+        heads = {body["input_ids"][0] for body in server.bodies}
+    assert (record["completed"], len(heads)) == (30, 30)
+
+
+def test_keys_are_sent_and_never_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-7")
+    with BenchServerThread() as server:
+        bench(server, f"{SHORT} --num-prompts 3 --output-details --header X-Team=secret-8", tmp_path / "o")
+        assert {(sent["Authorization"], sent["X-Team"]) for sent in server.headers} == {("Bearer secret-7", "secret-8")}
+    shown = "".join(capsys.readouterr()) + (tmp_path / "o").read_text()
+    assert "secret" not in shown
+
+
+def test_a_finite_rate_waits_for_the_last_gap(tmp_path: Path) -> None:
+    with BenchServerThread(gap_s=0.0) as server:
+        record = bench(server, f"{SHORT} --num-prompts 4 --request-rate 20 --seed 1", tmp_path / "o")
+    assert record["request_rate"] == 20.0
+    from dsabench.load.arrivals.exact import draw_departures
+    from dsabench.load.datasets.exact.dice import Dice
+
+    dice = Dice.of(1)
+    for longest in (8, 9):
+        dice.lengths(longest, 0.0, 4)
+    dice.legacy.randint(0, 100, size=4)
+    assert record["duration"] == pytest.approx(draw_departures(4, 20.0, dice.legacy).end_s, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--num-promts 3", "--num-promts: no such flag; did you mean --num-prompts?"),
+        ("--lora-name a", "--lora-name: not supported by dsabench bench: no LoRA adapters"),
+        ("--rust-client", "--rust-client: not supported"),
+        ("--backend trt", "--backend: trt is not supported by dsabench bench; it has sglang,"),
+        ("--backend sglnag", "did you mean sglang?"),
+        ("--dataset-name mmmu", "--dataset-name: mmmu is not supported"),
+        ("--num-prompts many", "--num-prompts: 'many' is no whole number"),
+        ("--request-rate -1", "--request-rate: -1 is not above 0"),
+        ("--goodput foo:1", "expected KEY:VALUE with KEY in ttft, tpot, e2el"),
+        ("--goodput ttft:inf", "inf is not a finite number above 0"),
+        ("--random-range-ratio 2", "2 is not between 0 and 1"),
+        ("--extra-request-body [1]", "expected a JSON object"),
+        ("--tokenize-prompt --backend vllm", "--tokenize-prompt: only with --backend sglang"),
+        ("--gsp-num-turns 2", "--gsp-num-turns: not supported"),
+        ("--gsp-zipf-alpha 2", "--gsp-zipf-alpha goes with"),
+        ("--seed 4294967296", "at most 4294967295"),
+        ("--num-prompts", "--num-prompts: expected one argument"),
+    ],
+)
+def test_wrong_flags_are_one_line(words: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
+        parse_flags(words.split())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("flag", KEYS["flags"])
+def test_flags_of_bench_serving_are_known_or_refused_by_name(flag: str) -> None:
+    said = ""
+    try:
+        parse_flags([flag])
+    except InputError as error:
+        said = str(error)
+    assert f"{flag}: no such flag" not in said
+
+
+def test_abbreviations_work_as_there() -> None:
+    args = parse_flags(["--num-prompt", "3", "--random-input", "5", "--random-output", "6"])
+    assert (args.num_prompts, args.random_input_len, args.random_output_len) == (3, 5, 6)
+
+
+def test_a_missing_server_or_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "--port", "1", "--ready-check-timeout-sec", "1"]) == 3
+    assert "Connection refused" in capsys.readouterr().err
+    with BenchServerThread() as server:
+        words = ["bench", "--base-url", server.url, "--tokenizer", "bytes", "--dataset-path", str(tmp_path / "none")]
+        assert run(words) == 2
+    err = capsys.readouterr().err
+    assert err.endswith("none: no such file\n")
+    assert err.count("\n") == 1

@@ -1,0 +1,61 @@
+"""`dsabench sweep --dry-run` of a study of sglang, where no sglang is installed: a real process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from unit.reference.serving import environment
+
+STUDY = """
+name: study
+runtime:
+  kind: sglang
+  model: deepseek-ai/DeepSeek-V3.2
+  version: 0.5.16
+  hardware: h200
+  launch: {python: /no/such/python}
+  base: {tp_size: 8, kv_cache_dtype: fp8_e4m3, prefill_backend: flashmla_kv, decode_backend: flashmla_kv}
+workloads:
+  - {name: one, dataset: random-ids, input_len: 48, output_len: 4, num_prompts: 12, max_concurrency: 2}
+sweeps:
+  - axes: {decode_backend: [flashmla_kv, AUTO], chunked_prefill_size: [8192, 16384]}
+objective: {metric: output_throughput_tok_s, direction: maximize}
+budget: {confirm_boots: 2}
+"""
+
+
+def plan(text: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    (folder / "study.yaml").write_text(text)
+    command = [sys.executable, "-m", "dsabench", "sweep", "study.yaml", "--dry-run", *words]
+    env = environment(COLUMNS="120")
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env, timeout=60, check=False)
+
+
+def test_the_plan_counts_what_the_rules_refuse_and_the_gpu_hours_of_the_rest(tmp_path) -> None:
+    done = plan(STUDY.replace("AUTO", "flashmla_auto"), tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["refused"] == {"points": 2, "asked": 4, "all_asked": True, "by_rule": {"BE19": 2}}
+    assert said["boots"] == 3 + 4
+    assert said["gpu_hours"] > 0
+    assert not (tmp_path / "results").exists()
+
+
+def test_for_people_too(tmp_path) -> None:
+    done = plan(STUDY.replace("AUTO", "flashmla_auto"), tmp_path)
+    assert "2 of 4 points are refused by the rules, without a boot: BE19 2" in done.stdout
+    assert "GPU-hours" in done.stdout
+
+
+def test_an_illegal_default_ends_in_one_line_that_names_the_rule(tmp_path) -> None:
+    illegal = STUDY.replace("AUTO", "flashmla_auto").replace(
+        "decode_backend: flashmla_kv}", "decode_backend: flashmla_auto}"
+    )
+    done = plan(illegal, tmp_path)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: runtime.base: BE19: ")
+    assert "Traceback" not in done.stderr

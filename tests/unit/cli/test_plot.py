@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsabench.cli.main import run
+
+EVIDENCE = Path(__file__).parents[3] / "results" / "reference-cpu"
+
+
+def test_a_record_or_its_file_becomes_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["results", "plot", "087e0d47f8", "-o", str(tmp_path / "a.svg"), "--results", str(EVIDENCE)]) == 0
+    file = next((EVIDENCE / "samples").glob("087e0d47f8*.parquet"))
+    assert run(["results", "plot", str(file), "-o", str(tmp_path / "b")]) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / name) for name in ("a.svg", "a.png", "b.svg", "b.png")]
+    assert all((tmp_path / name).stat().st_size > 1000 for name in ("a.svg", "a.png", "b.svg", "b.png"))
+
+
+def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken.parquet"
+    broken.write_text("PAR1 no")
+    said = {
+        "none.parquet": "none.parquet: no such file",
+        str(broken): "not a Parquet file of request samples",
+        "feedface": "no such record",
+    }
+    for what, words in said.items():
+        assert run(["results", "plot", what, "-o", str(tmp_path / "a.svg"), "--results", str(EVIDENCE)]) == 2
+        assert words in capsys.readouterr().err

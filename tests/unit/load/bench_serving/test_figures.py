@@ -1,0 +1,120 @@
+"""Ours against what bench_serving 0.5.23 makes of the same recorded bytes (tests/wheels/make_bench_figures.py)."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dsabench.load.bench_serving.answers import answers_in_columns
+from dsabench.load.bench_serving.figures import compute_figures
+from dsabench.load.bench_serving.measure import ENDPOINTS, report_run
+from dsabench.load.bench_serving.record import record_of
+from dsabench.load.bench_serving.report import Order, Report
+from dsabench.load.readers import READERS, Spoken
+from dsabench.load.tokenizers import load_tokenizer
+from dsabench.model.sample import Frames, RequestSample
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "bench_serving"
+FIGURES = json.loads((GOLDEN / "figures.json").read_text())
+SLOS = {"ttft": 60.0, "tpot": 20.0, "e2el": 400.0}
+pytest.importorskip("tokenizers")
+
+
+def read(index: int, reply: dict[str, Any]) -> tuple[RequestSample, Spoken]:
+    reads = [(at_s, text.encode("latin-1")) for at_s, text in reply["reads"]]
+    answer = READERS[reply["endpoint"]](reads, 0.0, keep_text=True)
+    sample = RequestSample(
+        index=index,
+        scheduled_s=reply["sent_s"],
+        sent_s=reply["sent_s"],
+        done_s=reads[-1][0] if reads else reply["sent_s"],
+        input_len=reply["prompt_len"],
+        output_len_asked=reply["output_len"],
+        frames=answer.frames,
+        input_tokens=answer.input_tokens,
+        cached_tokens=answer.cached_tokens,
+        error=f"http {reply['status']}: busy" if "status" in reply else answer.error,
+    )
+    return sample, answer.spoken or Spoken()
+
+
+def report_for(golden: dict[str, Any]) -> Report:
+    endpoint = ENDPOINTS[golden["backend"]]
+    replies = [one for one in json.loads((GOLDEN / "recording.json").read_text()) if one["endpoint"] == endpoint]
+    samples, spoken = zip(*map(read, range(len(replies)), replies), strict=True)
+    return report_run(
+        Order(golden["backend"], "random-ids", float("inf"), 3),
+        samples,
+        spoken,
+        1.75,
+        count=load_tokenizer(str(GOLDEN / "data" / "tokenizer")).count,
+        goodput_slos_ms=SLOS,
+        cache_report=True,
+        server_info={"internal_states": [{"avg_spec_accept_length": golden["accept_length"]}]},
+    )
+
+
+@pytest.fixture(params=FIGURES, ids=lambda golden: f"{golden['backend']}-{golden['accept_length']}")
+def golden(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return request.param
+
+
+def test_the_record_agrees_to_a_millionth(golden: dict[str, Any]) -> None:
+    record = record_of(report_for(golden), details=True)
+    names = {"total_input": "total_input_tokens", "total_output": "total_output_tokens"}
+    names |= {"total_input_text": "total_input_text_tokens", "total_input_vision": "total_input_vision_tokens"}
+    names["total_output_retokenized"] = "total_output_tokens_retokenized"
+    theirs = golden["metrics"]
+    unwritten = {name for name in theirs if "throughput_retokenized" in name}
+    for name in theirs.keys() - unwritten:
+        assert record[names.get(name, name)] == pytest.approx(theirs[name], rel=1e-9, abs=1e-9), name
+    assert record["accept_length"] == golden["accept_length"]
+
+
+def test_the_details_agree(golden: dict[str, Any]) -> None:
+    record = record_of(report_for(golden), details=True)
+    for name in ("input_lens", "output_lens", "generated_texts"):
+        assert record[name] == golden[name], name
+    assert record["ttfts"] == pytest.approx(golden["ttfts"], abs=1e-9)
+    assert [bool(error) for error in record["errors"]] == [not ok for ok in golden["ok"]]
+    for mine, theirs in zip(record["itls"], golden["itls"], strict=True):
+        assert mine == pytest.approx(theirs, abs=1e-9)
+
+
+def test_goodput_agrees(golden: dict[str, Any]) -> None:
+    goodput = report_for(golden).goodput
+    assert goodput is not None
+    assert goodput._asdict() == golden["goodput"]
+
+
+def test_the_recording_holds_what_is_hard() -> None:
+    native = next(golden for golden in FIGURES if golden["backend"] == "sglang")
+    assert any(len(set(itls)) < len(itls) for itls in native["itls"])  # frames of several tokens
+    assert any(len(itls) < length - 1 for itls, length in zip(native["itls"], native["output_lens"], strict=True))
+    assert {golden["ok"].count(False) for golden in FIGURES} == {1}
+    assert len({golden["metrics"]["mean_itl_ms"] for golden in FIGURES if golden["backend"] == "sglang-oai"}) == 2
+
+
+def test_columns_cost_little_for_600_000_frames() -> None:
+    rng = np.random.default_rng(1)
+    samples = []
+    for index in range(9_375):
+        at_s = index / 100 + np.cumsum(rng.exponential(0.02, 64))
+        samples.append(
+            RequestSample(index, 0.0, index / 100, float(at_s[-1]), 32, 64, Frames(at_s, np.ones(64, np.int32)))
+        )
+    lens = np.full(len(samples), 32, np.int64)
+    times = []
+    for _ in range(3):
+        began_s = time.process_time()
+        answers = answers_in_columns(samples, [None] * len(samples), "generate")
+        figures = compute_figures(answers, 100.0, input_lens=lens, retokenized=lens)
+        times.append(time.process_time() - began_s)
+    assert figures.total_output == 600_000
+    assert min(times) < 0.25  # 0.1 s on an idle machine
+    print(times)

@@ -1,0 +1,114 @@
+"""The rules say what the runtime's own code said when `tests/wheels/run_rules.py` ran it on their cases."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsabench.runtimes.sglang.rules import RULES, check, check_flags
+from dsabench.runtimes.sglang.versions import parse_version
+from sglang_rule_cases import BY_ID, CASES, Case
+from sglang_rule_golden import UNSEEN, executed, label_of, same_text, texts
+from write_rules_page import PAGE, known_from, never_executed, page
+
+VERSIONS = ("0.5.9", "0.5.10", "0.5.12", "0.5.16", "0.5.23")
+ROWS = executed()["rules"]
+SPOKEN = ("ValueError", "AssertionError", "RuntimeError", "NotImplementedError", "TypeError", "log")
+
+
+def _cases() -> list[tuple[Case, str]]:
+    read = [parse_version(text) for text in VERSIONS]
+    return [(case, str(version)) for case in CASES for version in case.versions() if version in read]
+
+
+def test_the_versions_are_those_that_must_be_shown() -> None:
+    assert tuple(sorted(executed()["versions"], key=lambda text: int(text.split(".")[2]))) == VERSIONS
+
+
+def test_every_rule_has_a_row_in_every_version_in_which_it_holds() -> None:
+    held = {rule.id: {text for text in VERSIONS if rule.holds_in(parse_version(text))} for rule in RULES}
+    assert {rule: set(rows) for rule, rows in ROWS.items()} == held, "run tests/wheels/run_rules.py"
+
+
+def test_no_rule_differs_from_the_runtime() -> None:
+    outcomes = {row["outcome"] for rows in ROWS.values() for row in rows.values()}
+    assert outcomes == {"agrees", "silent", "not executed"}
+
+
+@pytest.mark.parametrize(("case", "version"), _cases(), ids=lambda value: getattr(value, "rule", value))
+def test_the_message_is_the_runtimes(case: Case, version: str) -> None:
+    """What the rule now says of its case is what the runtime said of it, values included."""
+    found = next(f for f in check(case.broken, parse_version(version), case.device) if f.rule == case.rule)
+    row = ROWS[case.rule][version]
+    said = row.get("said", {}).get(label_of(case))
+    if found.kind in SPOKEN and case.rule not in UNSEEN:
+        assert row["outcome"] == "agrees"
+        assert said is not None or found.kind == "log"
+        text = said if found.kind == "log" else said.removeprefix(f"{found.kind}: ").removeprefix(f"{found.kind}:")
+        assert found.kind == "log" or said.startswith(found.kind)
+        assert same_text(found.says, text), f"{found.says!r} is not {text!r}"
+    elif found.kind == "argparse":
+        assert said.startswith("argparse")
+    else:
+        assert said is None
+        assert row["outcome"] == ("not executed" if found.kind == "document" or case.rule in UNSEEN else "silent")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rules_about_flags_were_put_to_the_parser(version: str) -> None:
+    of_flags = [rule for rule in RULES if rule.flags and rule.when is None and rule.holds_in(parse_version(version))]
+    for rule in of_flags:
+        assert ROWS[rule.id][version]["outcome"] == "agrees", rule.id
+        word = rule.flags[0].replace("*", "prefill-backend")
+        assert rule.id in {found.rule for found in check_flags([word], parse_version(version))}
+
+
+def test_what_only_a_hand_can_write_says_what_the_runtime_said() -> None:
+    """Rules that no spec reaches, but a command line does."""
+    by_hand = [rule for rule in RULES if rule.when is None and any("said" in row for row in ROWS[rule.id].values())]
+    assert {"DP01", "DP02", "HS06", "PD02"} <= {rule.id for rule in by_hand}
+    for rule in by_hand:
+        for version, row in ROWS[rule.id].items():
+            words, said = rule.words_in(parse_version(version)), row["said"][rule.id]
+            if words.kind in SPOKEN and words.kind != "log":
+                assert same_text(f"{words.kind}: {words.text}", said), (rule.id, version)
+
+
+def test_what_was_never_executed_says_why() -> None:
+    for rule in never_executed():
+        whys = {row["why"] for row in ROWS[rule.id].values()}
+        assert all(whys), rule.id
+        assert rule.when is None or rule.id in UNSEEN or known_from(rule).startswith(("documents", "sources")), rule.id
+
+
+def test_neighbours_are_legal_for_the_runtime_too() -> None:
+    """The nearest legal setting of every rule was put to the runtime: it did not meet the same refusal."""
+    verdicts = {
+        (label, version): word for label, row in executed()["neighbours"].items() for version, word in row.items()
+    }
+    assert len(verdicts) == len(_cases())
+    assert "refused" not in verdicts.values()
+
+
+def test_texts_stand_in_the_sources() -> None:
+    """Quotes were found in the runtime's sources in every one of the versions; what is no quote is listed."""
+    elsewhere = {"SL09", "SP10", "FL05"}
+    for rule in RULES:
+        for version in VERSIONS:
+            words = rule.words_in(parse_version(version))
+            if (
+                rule.holds_in(parse_version(version))
+                and words.kind in SPOKEN
+                and words.text
+                and rule.id not in elsewhere
+            ):
+                assert version in texts().get(rule.id, {}), (rule.id, version)
+
+
+def test_the_page_is_what_the_script_writes() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run tests/write_rules_page.py"
+
+
+def test_every_rule_stands_on_the_page_once() -> None:
+    body = PAGE.read_text(encoding="utf-8").split("## Never executed")[0]
+    for rule in BY_ID:
+        assert body.count(f"| `{rule}` |") == 1, rule

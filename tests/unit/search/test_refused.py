@@ -1,0 +1,213 @@
+"""The rules are asked before a boot is spent."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from dsabench.cli.outlook import Outlook
+from dsabench.cli.show_plan import SweepPlan, print_plan
+from dsabench.config.specs import RuntimeConfig, SweepConfig
+from dsabench.errors import InputError
+from dsabench.model.outcome import Failed
+from dsabench.model.refusal import Refuse
+from dsabench.model.space import Axis, SearchSpace
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.reference import Reference
+from dsabench.runtimes.sglang.accepts import from_table
+from dsabench.runtimes.sglang.refuse import refuse_by
+from dsabench.runtimes.sglang.versions import parse_version
+from dsabench.search.budget import Purse
+from dsabench.search.forecast import make_forecast
+from dsabench.search.ledger import Ledger
+from dsabench.search.loop import Sweep
+from dsabench.search.plan import candidates, foresee, history
+from dsabench.search.proposers import Observation, make_proposer
+from dsabench.search.refused import require_legal_default, survey
+from dsabench.store.journal import Journal
+from dsabench.trial import Bench
+from factories import ENVIRONMENT, make_record
+from studies import STUDY, load_study
+
+BASE = {
+    "tp_size": 8,
+    "kv_cache_dtype": "fp8_e4m3",
+    "prefill_backend": "flashmla_kv",
+    "decode_backend": "flashmla_kv",
+}
+
+FORBIDDEN = {"tp_size": 8, "kv_cache_dtype": "fp8_e5m2"}
+
+
+@pytest.fixture
+def refuse() -> Refuse:
+    return refuse_by(from_table(parse_version("0.5.16")), Launch())
+
+
+@pytest.fixture
+def config(tmp_path) -> SweepConfig:
+    """Half of its four points have `flashmla_auto` for decode, which BE19 forbids."""
+    axes = (
+        Axis(name="decode_backend", values=("flashmla_kv", "flashmla_auto")),
+        Axis(name="chunked_prefill_size", values=(8192, 16384)),
+    )
+    return sglang_study(tmp_path, axes)
+
+
+def sglang_study(folder: Path, axes: tuple[Axis, ...], **base: bool | str | float) -> SweepConfig:
+    runtime = RuntimeConfig(
+        kind="sglang", model="deepseek-ai/DeepSeek-V3.2", version="0.5.16", hardware="h200", base={**BASE, **base}
+    )
+    study = load_study(folder)
+    changes = {"runtime": runtime, "space": SearchSpace(axes=axes), "workloads": study.workloads[:1]}
+    return study.model_copy(update=changes)
+
+
+def bench(folder: Path) -> Bench:
+    return Bench("study", Reference(Launch()), ENVIRONMENT, Journal(folder / "results"), folder / "results")
+
+
+def test_the_survey_counts_by_rule(config, refuse) -> None:
+    found = survey(config, refuse)
+    assert (found.asked, found.refused, dict(found.by_rule), found.is_whole) == (4, 2, {"BE19": 2}, True)
+
+
+def test_a_default_that_the_rules_forbid_is_the_users_mistake(tmp_path, refuse) -> None:
+    config = sglang_study(tmp_path, (), decode_backend="flashmla_auto")
+    with pytest.raises(InputError, match=r"^runtime\.base: BE19: .*Unsupported"):
+        require_legal_default(config, refuse)
+
+
+def test_the_first_error_is_the_refusal(tmp_path, refuse) -> None:
+    refusal = refuse(sglang_study(tmp_path, (), kv_cache_dtype="fp8_e5m2").default)
+    assert refusal is not None
+    assert refusal.rule == "KV01"
+    assert refusal.line.startswith("KV01: ")
+
+
+async def test_a_forbidden_point_is_recorded_without_a_boot_and_not_proposed_again(config, refuse, tmp_path) -> None:
+    measured = [
+        make_record(spec=config.spec({"chunked_prefill_size": size}), workload=config.workloads[0], value=value)
+        for size, value in ((8192, 90.0), (16384, 110.0))
+    ]
+    legal = make_record(spec=config.default, workload=config.workloads[0])
+    spelled = [
+        make_record(spec=config.spec({**BASE, "chunked_prefill_size": size}), workload=config.workloads[0])
+        for size in (8192, 16384)
+    ]
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, [*measured, legal, *spelled])
+    budget = config.budget.model_copy(update={"confirm_boots": 0, "max_trials": None, "max_boots": None})
+    config = config.model_copy(update={"budget": budget})
+    ledger.config = config
+    purse = Purse(budget, ledger, 0)
+    boots = ledger.boots(0)
+    result = await Sweep(bench(tmp_path), ledger, purse, refuse=refuse).run()
+
+    refused = [record for record in Journal(tmp_path / "results").read().records if record.is_refusal]
+    assert len(refused) == result.measured_now == 2
+    for record in refused:
+        assert isinstance(record.outcome, Failed)
+        assert (record.outcome.stage, record.outcome.fault) == ("plan", "illegal_config")
+        assert record.outcome.message.startswith("BE19: ")
+        assert record.trial.runtime.knobs["decode_backend"] == "flashmla_auto"
+    assert ledger.boots(0) == boots
+    assert make_proposer(config).ask(history(ledger, 0)) is None
+    assert [one.score.why_not for one in candidates(ledger, 0) if one.score.value is None] == [
+        "one: plan: illegal_config"
+    ] * 2
+
+
+def test_refused_points_take_neither_trials_nor_boots_of_the_budget(config, refuse) -> None:
+    outcome = Failed(stage="plan", fault="illegal_config", message="BE19: …")
+    spec = config.spec({"decode_backend": "flashmla_auto", "chunked_prefill_size": 8192})
+    record = make_record(spec=spec, workload=config.workloads[0], outcome=outcome)
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, [record])
+    purse = Purse(config.budget.model_copy(update={"max_trials": 2}), ledger, 0)
+    assert purse.trials_left() == 2
+    assert ledger.boots(0) == 0
+
+
+def test_the_plan_says_what_is_refused(config, refuse) -> None:
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    purse = Purse(config.budget, ledger, 0)
+    forecast = make_forecast(purse, refuse)
+    assert forecast.settings == 3  # the default has no chunk size, so it is none of the four points
+    ahead = foresee(ledger, 0, forecast.search_boots(), refuse)
+    assert sum(one.refusal is None for one in ahead) == 3
+    assert {one.refusal.rule for one in ahead if one.refusal} == {"BE19"}
+
+    plan = SweepPlan(ledger, purse, forecast, Outlook(refuse))
+    console = Console(file=StringIO(), width=100)
+    print_plan(console, plan, as_json=False)
+    text = console.file.getvalue()
+    assert "2 of 4 points are refused by the rules, without a boot: BE19 2" in text
+    assert "refused  decode_backend=flashmla_auto" in text
+
+
+def test_the_plan_as_json_says_it_too(config, refuse, capsys) -> None:
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    purse = Purse(config.budget, ledger, 0)
+    print_plan(Console(), SweepPlan(ledger, purse, make_forecast(purse, refuse), Outlook(refuse)), as_json=True)
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["refused"] == {"points": 2, "asked": 4, "all_asked": True, "by_rule": {"BE19": 2}}
+    said = [setting["refused"] for setting in plan["settings"] if setting["refused"]]
+    assert said
+    assert all(line.startswith("BE19: ") for line in said)
+
+
+def test_a_space_too_large_to_list_is_drawn_from(tmp_path, refuse) -> None:
+    axes = (
+        Axis(name="decode_backend", values=("flashmla_kv", "flashmla_auto")),
+        Axis(name="max_running_requests", values=tuple(range(1, 2001))),
+    )
+    found = survey(sglang_study(tmp_path, axes), refuse)
+    assert not found.is_whole
+    assert found.asked == 2000
+    assert 0.45 < found.refused / found.asked < 0.55
+
+
+def test_the_estimator_learns_to_stay_away_from_what_is_refused(tmp_path) -> None:
+    """One kernel of two is refused wherever it was tried: it is asked for less often than the other."""
+    axes = (
+        Axis(name="decode_backend", values=("flashmla_kv", "flashmla_auto")),
+        Axis(name="chunked_prefill_size", values=tuple(range(1024, 65 * 1024, 1024))),
+    )
+    config = sglang_study(tmp_path, axes)
+    config = config.model_copy(update={"proposer": config.proposer.model_copy(update={"kind": "tpe"})})
+    known = [
+        Observation({"decode_backend": kernel, "chunked_prefill_size": size * 1024}, value)
+        for size in range(1, 13)
+        for kernel, value in (("flashmla_kv", 100.0 + size), ("flashmla_auto", None))
+    ]
+    asked = []
+    for _ in range(12):
+        proposal = make_proposer(config).ask(known)
+        assert proposal is not None
+        asked.append(proposal["decode_backend"])
+        known.append(Observation(proposal, 100.0 if asked[-1] == "flashmla_kv" else None))
+    assert asked.count("flashmla_auto") <= 3
+
+
+async def test_a_real_sweep_boots_what_is_legal_alone(tmp_path, refuse) -> None:
+    text = STUDY.replace(
+        "  - {name: two, dataset: random-ids, input_len: 96, output_len: 4, num_prompts: 12, max_concurrency: 4}\n", ""
+    )
+    text = text.replace("prefill_backend: [flashmla_kv, flashmla_sparse], ", "").replace(
+        "confirm_boots: 2", "confirm_boots: 0"
+    )
+    config = load_study(tmp_path, text)
+
+    def small_chunks(spec):
+        """What rules say of another runtime's page size, put to this one's chunk size."""
+        pages = spec.model_copy(update={"kind": "sglang", "model": "v3.2", "hardware": "h200", "knobs": FORBIDDEN})
+        return refuse(pages) if spec.knobs["chunked_prefill_size"] == 128 else None
+
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    result = await Sweep(bench(tmp_path), ledger, Purse(config.budget, ledger, 0), refuse=small_chunks).run()
+    outcomes = {record.trial.runtime.knobs["chunked_prefill_size"]: record.outcome.kind for record in result.records}
+    assert outcomes == {256: "measured", 128: "failed"}
+    assert ledger.boots(0) == 1

@@ -1,0 +1,100 @@
+"""Trials against a server that somebody else restarts in the middle: real sockets, the real runner."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from dsabench.model.outcome import Failed, Measured
+from dsabench.model.record import Record
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.trial import Trial
+from dsabench.runtimes.external import External
+from dsabench.runtimes.launch import Launch
+from dsabench.store.journal import Journal
+from dsabench.store.samples import read_samples
+from dsabench.trial import Bench, Errand, run_boot
+from factories import ENVIRONMENT, make_workload
+from paced_server import Pace, frames
+
+PACE = Pace(meta={"spec_accept_length": 2.0, "dp_rank": 1})
+
+
+class Restarting:
+    """Speaks enough of sglang to be measured. Requests numbered `breaking` break, and behind the last a new process is."""
+
+    def __init__(self, breaking: range) -> None:
+        self.breaking, self.generated = breaking, 0
+        self.open: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.open.add(task)
+        try:
+            await self.answer(reader, writer)
+        finally:
+            writer.close()
+            self.open.discard(task)
+
+    async def close(self) -> None:
+        for task in self.open:
+            task.cancel()
+        await asyncio.gather(*self.open, return_exceptions=True)
+        await asyncio.sleep(0)  # transports close in the turn after
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
+                body = await reader.readexactly(int(lengths[0].split(b":")[1]) if lengths else 0)
+                if b"/generate" not in head.split(b"\r\n")[0]:
+                    text = json.dumps(self.info()).encode()
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
+                    continue
+                self.generated += 1
+                if self.generated in self.breaking:
+                    writer.transport.abort()
+                    return
+                answer = b"".join(frames(PACE, json.loads(body))) + b"data: [DONE]\n\n"
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer))
+
+    def info(self) -> dict[str, object]:
+        is_new = self.breaking and self.generated >= self.breaking.stop - 1
+        return {"version": "0.5.23", "random_seed": 2 if is_new else 1, "reference": {"vocab_size": 256}}
+
+
+async def measure(folder: Path, breaking: range) -> Record:
+    served = Restarting(breaking)
+    async with await asyncio.start_server(served.serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        results = folder / "results"
+        bench = Bench("study", External(Launch(base_url=url)), ENVIRONMENT, Journal(results), results)
+        workload = make_workload(num_prompts=30, max_concurrency=2)
+        trial = Trial(runtime=RuntimeSpec(kind="external", model="m", base_url=url), workload=workload)
+        [record] = await run_boot(bench, [Errand(trial, 0, "search")])
+        await served.close()
+        return record
+
+
+async def test_what_the_server_tells_is_measured_and_kept(tmp_path: Path) -> None:
+    record = await measure(tmp_path, range(0))
+    assert isinstance(record.outcome, Measured)
+    assert record.outcome.metrics["accept_length.dp_rank_1"].n == 30
+    assert record.outcome.samples is not None
+    samples = read_samples(next(tmp_path.rglob("*.parquet")))
+    assert {(sample.dp_rank, sample.finish_reason) for sample in samples} == {(1, "length")}
+
+
+@pytest.mark.parametrize("breaking", [range(9, 10), range(5, 20)])
+async def test_a_restart_is_named_whether_few_or_many_requests_broke(tmp_path: Path, breaking: range) -> None:
+    """One broken request in thirty would pass as a failure; behind it answers a server that was not warmed up."""
+    outcome = (await measure(tmp_path, breaking)).outcome
+    assert isinstance(outcome, Failed)
+    assert (outcome.fault, outcome.transient) == ("server_restarted", True)
+    assert "random_seed is another than before the run" in outcome.message

@@ -1,0 +1,187 @@
+"""The questions that `run_rules.py` puts before the runtime: every case and its neighbour, flags, and the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dsabench.model.knobs import KnobValue
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.runtimes.sglang.accepts import from_table
+from dsabench.runtimes.sglang.hardware import Accelerator
+from dsabench.runtimes.sglang.models import MODELS
+from dsabench.runtimes.sglang.render import render
+from dsabench.runtimes.sglang.rules import Finding, Rule, check, check_flags
+from dsabench.runtimes.sglang.rules.resolve import resolve
+from dsabench.runtimes.sglang.rules.setting import Setting
+from dsabench.runtimes.sglang.versions import Version
+from sglang_rule_cases import BY_ID, CASES, DEVICES, changed, topology
+from sglang_rule_golden import label_of
+
+Aim = Literal["broken", "legal", "default"]
+
+RAW: dict[str, list[str]] = {
+    "FL03": ["--enable-hisparse"],
+    "FL04": ["--{prefix}-prefill-backend", "no-such-kernel"],
+    "FL07": ["--collect-tokens-histogram"],
+}
+"""Words that are never rendered, to be put before the parser itself."""
+
+BY_HAND: dict[str, list[str]] = {
+    "FL01": ["--nsa-prefill-backend", "flashmla_sparse"],
+    "FL02": ["--dsa-prefill-backend", "flashmla_sparse"],
+    "FL05": ["--tp-size", "8", "--dp-size", "8", "--enable-dp-attention"],
+    "FL06": ["--tp-size", "8", "--disaggregation-mode", "prefill", "--disaggregation-decode-tp", "8"],
+    "DP01": ["--tp-size", "8", "--attn-dp-size", "-1"],
+    "DP02": ["--tp-size", "8", "--dp-size", "2", "--attn-dp-size", "2"],
+    "HS06": ["--tp-size", "8", "--enable-hisparse", "--disable-radix-cache", "--hisparse-config", "{top_k: 2048}"],
+    "PD02": ["--tp-size", "8", "--disaggregation-mode", "decode", "--disaggregation-decode-tp", "8"],
+}
+"""Command lines that somebody wrote by hand, for rules about what no knob renders."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One spec or command line put before one version."""
+
+    rule: str
+    label: str
+    """The rule, with the number of the case where the rule has several."""
+    aim: Aim
+    version: Version
+    device: Accelerator
+    spec: RuntimeSpec
+    words: tuple[str, ...]
+    env: Mapping[str, str]
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether the words were not rendered from the spec."""
+        return self.rule in BY_HAND
+
+    @property
+    def setting(self) -> Setting:
+        """What we think the runtime resolves."""
+        assert self.spec.topology is not None
+        return resolve(self.spec, self.spec.topology.roles[0], self.version, self.device)
+
+    def finding(self) -> Finding:
+        """What the rule says of it."""
+        rule = BY_ID[self.rule]
+        if self.by_hand and not rule.flags:
+            return _bare(rule, self.version)
+        found = check_flags(self.words, self.version) if self.by_hand else check(self.spec, self.version, self.device)
+        return next(each for each in found if each.rule == self.rule)
+
+
+def _bare(rule: Rule, version: Version) -> Finding:
+    """The rule's words alone, for what only a command line written by hand can break."""
+    words = rule.words_in(version)
+    return Finding(
+        rule=rule.id,
+        severity=rule.severity,
+        role="server",
+        message=rule.condition,
+        kind=words.kind,
+        says=words.text,
+        fix=rule.fix,
+        change={},
+    )
+
+
+def questions(versions: Iterable[Version]) -> Iterator[Question]:
+    """Every case in every version, its neighbour, and the defaults."""
+    for version in versions:
+        for case in CASES:
+            if version not in case.versions():
+                continue
+            label = label_of(case)
+            yield _question((case.rule, label), "broken", version, case.device, case.broken)
+            change: Mapping[str, KnobValue | None] | None = case.legal
+            if change is None:
+                findings = check(case.broken, version, case.device)
+                change = next(found.change for found in findings if found.rule == case.rule)
+            legal = case.spec(changed(case.knobs, change), legal=True)
+            yield _question((case.rule, label), "legal", version, case.legal_device, legal)
+        for rule in BY_HAND:
+            if BY_ID[rule].holds_in(version):
+                bare = RuntimeSpec(kind="sglang", model="v3.2", topology=topology("server", 1, {}))
+                yield _question((rule, rule), "broken", version, DEVICES["h200"], bare)
+        for device in DEVICES.values():
+            for dtype in ("auto", "bfloat16", "fp8_e4m3"):
+                knobs = {"tp_size": 8, "kv_cache_dtype": dtype}
+                if device.platform != "npu":
+                    spec = RuntimeSpec(kind="sglang", model="v3.2", topology=topology("server", 1, knobs))
+                    name = f"{device.name} {dtype}"
+                    yield _question((name, name), "default", version, device, spec)
+
+
+def _question(name: tuple[str, str], aim: Aim, version: Version, device: Accelerator, spec: RuntimeSpec) -> Question:
+    rule, label = name
+    assert spec.topology is not None
+    role = spec.topology.roles[0]
+    rendered = render({**spec.knobs, **role.knobs}, {**spec.env, **role.env}, from_table(version))
+    words = list(rendered.words)
+    if rule in BY_HAND:
+        words = list(BY_HAND[rule])
+    if aim == "broken" and rule in RAW:
+        words = [word.format(prefix="nsa" if version < (0, 5, 13) else "dsa") for word in RAW[rule]]
+    if role.role != "server":
+        words += ["--disaggregation-mode", role.role]
+    if role.nodes > 1:
+        words += ["--nnodes", str(role.nodes), "--node-rank", "0", "--dist-init-addr", "127.0.0.1:20000"]
+    return Question(rule, label, aim, version, device, spec, tuple(words), rendered.env)
+
+
+def config_of(name: str, version: Version) -> dict[str, Any]:
+    """A config.json of that model, as the version wants to read it."""
+    model = MODELS[name]
+    native = version >= (0, 5, 12) and not model.is_glm
+    architecture = model.architecture if native or model.is_glm else "DeepseekV3ForCausalLM"
+    quantization: dict[str, Any] = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic"}
+    quantization["weight_block_size"] = [128, 128]
+    if model.weights == "nvfp4":
+        quantization = {"quant_method": "modelopt_fp4", "quant_algo": "NVFP4", "kv_cache_scheme": None, "ignore": []}
+    if model.weights == "mxfp4":
+        quantization = {"quant_method": "quark"}
+    return {
+        "architectures": [architecture],
+        "model_type": "deepseek_v32" if native else "deepseek_v3",
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.heads,
+        "n_routed_experts": model.experts,
+        "index_topk": model.index_topk,
+        "index_head_dim": model.index_head_dim,
+        "index_n_heads": model.index_heads,
+        "kv_lora_rank": model.kv_lora_rank,
+        "num_nextn_predict_layers": model.nextn_layers,
+        "quantization_config": quantization,
+        **_WIDTHS,
+    }
+
+
+_WIDTHS: dict[str, Any] = {
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "first_k_dense_replace": 3,
+    "num_experts_per_tok": 8,
+    "n_group": 8,
+    "topk_group": 4,
+    "n_shared_experts": 1,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+    "rope_theta": 10000,
+    "max_position_embeddings": 163840,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "torch_dtype": "bfloat16",
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "rope_scaling": None,
+}

@@ -1,0 +1,123 @@
+"""Writes docs/sglang-rules.md from the rules and from what was executed.
+
+    PYTHONPATH=harness:kernels:tests python tests/write_rules_page.py
+
+A test holds the page against the rules, so that neither changes without the other.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from dsabench.runtimes.sglang.rules import FAMILIES, RULES, Rule
+from sglang_rule_golden import executed, texts
+
+PAGE = Path(__file__).parent.parent / "docs" / "sglang-rules.md"
+
+_HEAD = """# The rules for SGLang
+
+Combinations of settings that SGLang refuses, replaces without a word, or runs untested, in the versions 0.5.9 to 0.5.23.
+`dsabench launch` and `dsabench sweep` ask them before anything is started. Written by `tests/write_rules_page.py`.
+
+- **error**: it does not run, or computes garbage. `launch` ends with exit code 2; a sweep records the point as refused.
+- **overwritten**: it runs with something else than asked, mostly without a word.
+- **advisory**: it runs as asked, outside what its authors tested, or at a price worth knowing.
+
+`…` stands for a value. The last column says how the rule is known:
+
+- **executed**: that version's own code was run on the rule's case, on a machine without a GPU, and said these words.
+  A check in the middle of code that needs a GPU was taken out as it stands and run with the values that it reads.
+- **executed, silent**: it was run and says nothing, as the rule states; what it does instead stands in its sources.
+- **text**: the words were found in that version's sources; its check was not run.
+- **sources**: read in the sources; nothing is quoted, or the words were not looked up.
+- **documents**: a note of the runtime's guides; the code says nothing.
+
+`tests/wheels/run_rules.py` executes ({versions}), `tests/wheels/rule_texts.py` looks texts up; both write
+`tests/golden/sglang_rules/`, which the test suite holds against the rules.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    versions = ", ".join(executed()["versions"])
+    counts = [sum(rule.severity == word for rule in RULES) for word in ("error", "overwritten", "advisory")]
+    parts = [_HEAD.format(versions=versions)]
+    parts.append(f"{len(RULES)} rules: {counts[0]} errors, {counts[1]} overwritten, {counts[2]} advisory.\n")
+    for family, rules in FAMILIES.items():
+        parts.append(f"## {family}\n")
+        parts.append("| id | versions | severity | what | the runtime says | nearest legal setting | known from |")
+        parts.append("|---|---|---|---|---|---|---|")
+        parts += [_row(rule) for rule in rules]
+        parts.append("")
+    parts.append(_never_executed())
+    return "\n".join(parts)
+
+
+def _row(rule: Rule) -> str:
+    cells = (
+        f"`{rule.id}`",
+        _range(rule),
+        rule.severity,
+        _cell(rule.condition),
+        _said(rule),
+        _cell(rule.fix),
+        known_from(rule),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _range(rule: Rule) -> str:
+    return f"{rule.since} to {rule.until}" if rule.until else f"{rule.since} on"
+
+
+def _said(rule: Rule) -> str:
+    words = rule.words[-1]
+    if words.kind in {"silent", "document"}:
+        return f"nothing: {_cell(words.text)}"
+    kind = "log" if words.kind == "log" else words.kind
+    return f"{kind}: {_cell(words.text)}" if words.text else f"{kind}, without a message"
+
+
+def _cell(text: str) -> str:
+    """One line of a table: holes as `…`, nothing that Markdown reads."""
+    flat = " ".join(re.sub(r"\{[^}]*\}|‹[^›]*›", "…", text).split())
+    return re.sub(r"([|<>*_\[\]`])", r"\\\1", flat)
+
+
+def known_from(rule: Rule) -> str:
+    """How the rule was verified, and in which versions."""
+    rows = executed()["rules"][rule.id]
+    agreed = [version for version, row in rows.items() if row["outcome"] == "agrees"]
+    silent = [version for version, row in rows.items() if row["outcome"] == "silent"]
+    read = [version for version in texts().get(rule.id, {}) if version not in agreed]
+    known = []
+    for word, versions in (("executed", agreed), ("executed, silent", silent), ("text", read)):
+        if versions:
+            known.append(f"{word}: {_versions(versions)}")
+    if known:
+        return "; ".join(known)
+    return "documents" if "documents:" in rule.source else "sources"
+
+
+def _versions(versions: list[str]) -> str:
+    return ", ".join(sorted(versions, key=lambda version: [int(part) for part in version.split(".")]))
+
+
+def _never_executed() -> str:
+    lines = ["## Never executed\n", "Rules of which no version's own check was run, and why.\n"]
+    lines += ["| id | why | known from |", "|---|---|---|"]
+    for rule in never_executed():
+        why = next((row["why"] for row in executed()["rules"][rule.id].values()), "not in the versions executed")
+        lines.append(f"| `{rule.id}` | {_cell(why)} | {known_from(rule)} |")
+    return "\n".join(lines) + "\n"
+
+
+def never_executed() -> list[Rule]:
+    """Rules whose check was run in no version."""
+    rows = executed()["rules"]
+    return [rule for rule in RULES if all(row["outcome"] == "not executed" for row in rows[rule.id].values())]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
