@@ -34,7 +34,7 @@ def config(tmp_path: Path) -> Path:
     for workload in study["workloads"]:
         workload |= {"input_len": 32, "output_len": 4, "num_prompts": 12, "max_concurrency": 2}
     study["first"] = study["first"][:3]
-    study["budget"] = {"max_trials": 8, "max_boots": 8, "confirm_boots": 2}
+    study["budget"] = {"max_trials": 6, "max_boots": 7, "confirm_boots": 2}
     file = tmp_path / "study.yaml"
     file.write_text(yaml.safe_dump(study))
     return file
@@ -42,7 +42,7 @@ def config(tmp_path: Path) -> Path:
 
 def test_a_study_of_a_slice(tmp_path: Path, config: Path) -> None:
     plan = json.loads(dsabench(tmp_path, "sweep", config, "--dry-run", "--json").stdout)
-    assert [bool(setting["refused"]) for setting in plan["settings"]] == [False, True, False, False]
+    assert [bool(setting["refused"]) for setting in plan["settings"]][:4] == [False, True, False, False]
     assert plan["gpu_hours"] > 0
 
     done = dsabench(tmp_path, "sweep", config, "--results", tmp_path / "out", "--json")
@@ -53,7 +53,7 @@ def test_a_study_of_a_slice(tmp_path: Path, config: Path) -> None:
 
     records = read_journal(tmp_path / "out" / "journal.jsonl").records
     faults = {(r.outcome.fault, r.outcome.stage) for r in records if r.outcome.kind == "failed"}
-    assert faults == {("illegal_config", "boot"), ("kv_pool_out_of_memory", "boot")}
+    assert faults == {("illegal_config", "plan"), ("kv_pool_out_of_memory", "boot")}
     assert {r.outcome.message[:4] for r in records if r.outcome.kind == "failed"} == {"SL04", "Runt"}
     measured = [r for r in records if r.outcome.kind == "measured"]
     assert {r.labels for r in measured} == {("random weights",), ("random weights", "simulated")}

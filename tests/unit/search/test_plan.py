@@ -188,7 +188,7 @@ FIRST = "first: [{chunked_prefill_size: 128}, {prefill_backend: flashmla_sparse}
 def test_listed_settings_come_first_and_in_their_order(tmp_path) -> None:
     config = load_study(tmp_path, STUDY.replace("budget: {max_trials: 6", FIRST + "budget: {max_trials: 8"))
     ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
-    ahead = [label for label, _ in foresee(ledger, 0, 4)]
+    ahead = [one.label for one in foresee(ledger, 0, 4)]
     steps = search_all(ledger, [100.0, 90.0, 95.0, 80.0, 70.0])
     assert ahead == [step.label for step in steps]
     assert ahead[:3] == ["default", "chunked_prefill_size=128", "prefill_backend=flashmla_sparse"]
