@@ -57,6 +57,8 @@ class ConfigFile(Value):
     """Load points; each setting is measured under all of them in one boot."""
     sweeps: tuple[SweepEntry, ...] = ()
     """Names of sweeps/NAME.yaml, paths, or inline spaces; together they make one joint space."""
+    first: tuple[KnobSettings, ...] = ()
+    """Settings to measure before the proposer is asked, in this order; axes not named keep the base's value."""
     proposer: ProposerSpec = ProposerSpec()
     """What chooses the next setting."""
     objective: Objective

@@ -12,6 +12,7 @@ from dsabench.config.mistakes import parse_sections
 from dsabench.config.plain import printable
 from dsabench.config.rules import (
     budget_mistakes,
+    first_mistakes,
     foreign_axes,
     gate_mistakes,
     launch_mistakes,
@@ -114,6 +115,8 @@ def _read_config(path: Path) -> tuple[SweepConfig | None, tuple[ConfigError, ...
             found += rule(source, sections[key])
     space, wrong = _joint_space(source, path, sections)
     found += wrong
+    if space is not None and sections.get("first"):
+        found += first_mistakes(source, sections["first"], space, sections["runtime"].base)
     if found or space is None:
         return None, tuple(_in_order(found, source.file))
     del sections["sweeps"]

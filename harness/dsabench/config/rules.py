@@ -25,6 +25,7 @@ from dsabench.config.yaml_source import Source
 from dsabench.errors import ConfigError, InputError
 from dsabench.model.metrics import METRICS
 from dsabench.model.secrets import looks_secret
+from dsabench.model.space import Assignment, SearchSpace
 from dsabench.model.study import Budget, Gate, Objective
 from dsabench.model.workload import Workload
 
@@ -245,6 +246,21 @@ def budget_mistakes(source: Source, budget: Budget) -> Mistakes:
     if budget.max_boots is not None and budget.max_boots <= kept:
         message = f"{budget.max_boots} leaves no boot for the search: 2 × confirm_boots = {kept} are kept for the confirmation"
         yield source.error(message, ("budget", "max_boots"))
+
+
+def first_mistakes(source: Source, first: Sequence[Assignment], space: SearchSpace, base: Assignment) -> Mistakes:
+    """Settings to begin with must lie in the space."""
+    axes = {axis.name: axis.values for axis in space.axes}
+    for index, setting in enumerate(first):
+        for knob, value in setting.items():
+            if knob not in axes:
+                yield source.error(unknown_word("axis", knob, axes), ("first", index, knob))
+            elif value not in axes[knob]:
+                taken = ", ".join(map(str, axes[knob]))
+                yield source.error(f"{value} is not searched (the axis has {taken})", ("first", index, knob))
+        chosen = {**base, **setting}
+        if any(rule.items() <= chosen.items() for rule in space.forbid):
+            yield source.error("is forbidden by the sweeps", ("first", index))
 
 
 def gate_mistakes(source: Source, gate: Gate) -> Mistakes:

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, PositiveFloat
 
 from dsabench.config.knob_types import KnobSettings
+from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeKind, RuntimeSpec
 from dsabench.model.secrets import BEHAVIOUR_PREFIX, looks_secret
 from dsabench.model.space import Assignment, SearchSpace
@@ -147,6 +148,8 @@ class SweepConfig(Value):
     workloads: tuple[Workload, ...]
     space: SearchSpace
     """The joint space of all sweeps of the config."""
+    first: tuple[FrozenMap[KnobValue], ...] = ()
+    """Measured before the proposer is asked; axes not named keep the base's value."""
     proposer: ProposerSpec
     objective: Objective
     budget: Budget

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -29,12 +30,15 @@ class Costs:
 
 
 def costs(ledger: Ledger) -> Costs:
-    """Means over the study's own records; assumptions where there are none yet."""
+    """Medians of boots and means of trials over the study's own records; assumptions where there are none yet.
+
+    The first boot on a machine may compile kernels for minutes, which no later one does.
+    """
     records = ledger.records
     boots = {record.boot: record.boot_s for record in records if record.boot_s is not None}
     durations = [record.duration_s for record in records if not isinstance(record.outcome, Failed)]
     return Costs(
-        boot_s=_mean(boots.values()) or _ASSUMED_BOOT_S[ledger.config.runtime.kind],
+        boot_s=(statistics.median(boots.values()) if boots else None) or _ASSUMED_BOOT_S[ledger.config.runtime.kind],
         trial_s=_mean(durations) or _ASSUMED_TRIAL_S,
         measured=bool(durations),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dsabench.config.specs import SweepConfig
 from dsabench.model.record import Phase
 from dsabench.model.refusal import Refusal, Refuse, refuse_nothing
 from dsabench.model.runtime import RuntimeSpec
@@ -13,7 +14,7 @@ from dsabench.model.workload import Workload
 from dsabench.search.ledger import Ledger
 from dsabench.search.objective import Score, better, score
 from dsabench.search.proposers import Observation, Proposer, make_proposer
-from dsabench.search.space import canonical, is_legal
+from dsabench.search.space import canonical, completed, is_legal
 from dsabench.trial import Errand
 
 
@@ -53,11 +54,11 @@ def candidates(ledger: Ledger, round_: int) -> list[Candidate]:
 
 
 def next_search_step(ledger: Ledger, strategy: Proposer, round_: int, trials_left: int | None) -> Step | None:
-    """The default first, then what was begun, then what the proposer asks for; None when nothing is left."""
+    """The default first, then what was begun, then what the config lists, then what the proposer asks for."""
     config = ledger.config
     spec: RuntimeSpec | None = config.default
     if not ledger.missing(config.default, "search", round_):
-        spec = _begun(ledger, round_) or _asked(ledger, strategy, round_)
+        spec = _begun(ledger, round_) or _listed(ledger, round_) or _asked(ledger, strategy, round_)
     if spec is None or trials_left == 0:
         return None
     missing = ledger.missing(spec, "search", round_)[:trials_left]
@@ -130,6 +131,16 @@ def _begun(ledger: Ledger, round_: int) -> RuntimeSpec | None:
     return None
 
 
+def listed(config: SweepConfig) -> list[RuntimeSpec]:
+    """The settings that the config wants first."""
+    base = config.default.knobs
+    return [config.spec(completed(config.space, base, setting)) for setting in config.first]
+
+
+def _listed(ledger: Ledger, round_: int) -> RuntimeSpec | None:
+    return next((spec for spec in listed(ledger.config) if ledger.missing(spec, "search", round_)), None)
+
+
 def _asked(ledger: Ledger, strategy: Proposer, round_: int) -> RuntimeSpec | None:
     assignment = strategy.ask(history(ledger, round_))
     return None if assignment is None else ledger.config.spec(assignment)
@@ -149,21 +160,25 @@ def foresee(ledger: Ledger, round_: int, boots: int, refuse: Refuse = refuse_not
     will ask for. A learning proposer's next settings depend on results still to come. Refused ones take no boot.
     """
     config = ledger.config
-    found = {spec.id: spec for spec in (config.default, *(one.spec for one in candidates(ledger, round_)))}
+    ahead = listed(config)
+    specs = (config.default, *(one.spec for one in candidates(ledger, round_)), *ahead)
+    found = {spec.id: spec for spec in specs}
     refusals = {spec.id: refuse(spec) for spec in found.values()}
     if config.proposer.kind != "tpe":
         strategy = make_proposer(config)
         known = history(ledger, round_)
         if not known and (default := _observe(ledger, config.default, None)) is not None:
             known = [default]
+        seen_ahead = (_observe(ledger, spec, None) for spec in ahead if ledger.missing(spec, "search", round_))
+        known = [*known, *(one for one in seen_ahead if one is not None)]
         while _bootable(refusals) < boots and (assignment := strategy.ask(known)) is not None:
             spec = config.spec(assignment)
             found[spec.id], refusals[spec.id] = spec, refuse(spec)
             known = [*known, Observation(assignment, None)]
-    listed = [Foreseen(describe(ledger, spec), spec, refusals[spec.id]) for spec in found.values()]
-    while _bootable({one.spec.id: one.refusal for one in listed}) > boots:
-        listed.pop()
-    return listed
+    shown = [Foreseen(describe(ledger, spec), spec, refusals[spec.id]) for spec in found.values()]
+    while _bootable({one.spec.id: one.refusal for one in shown}) > boots:
+        shown.pop()
+    return shown
 
 
 def _bootable(refusals: Mapping[str, Refusal | None]) -> int:

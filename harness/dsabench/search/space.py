@@ -114,6 +114,16 @@ def canonical(space: SearchSpace, base: Assignment, settings: Assignment) -> Ass
     return MappingProxyType(chosen)
 
 
+def completed(space: SearchSpace, base: Assignment, partial: Assignment) -> Assignment:
+    """An assignment from some of its values: other active axes keep the base's, or take their first where it has none."""
+    effective, chosen = {**base, **partial}, dict[str, KnobValue]()
+    for axis in ordered_axes(space):
+        if is_active(space, axis.name, effective):
+            value = effective.get(axis.name, axis.values[0])
+            chosen[axis.name] = effective[axis.name] = value
+    return MappingProxyType(chosen)
+
+
 def base_assignment(space: SearchSpace, base: Assignment) -> Assignment | None:
     """The base's own setting as an assignment; None where it lies outside the space."""
     chosen = canonical(space, base, base)

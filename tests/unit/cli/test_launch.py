@@ -2,14 +2,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import urllib.request
+import uuid
 from pathlib import Path
 from textwrap import dedent
 
+import psutil
 import pytest
 
 from dsabench.cli.main import run
+from sglang_server import install_server
 from unit.runtimes.sglang.stand_in import install_stand_in
 
 PLAIN = """\
@@ -176,7 +182,7 @@ def test_a_single_server_runs_in_the_foreground_as_the_installed_version_wants_i
     assert "asks for sglang 0.5.12, installed is 0.5.16" in done.stderr
 
 
-def test_several_processes_end_together(tmp_path: Path) -> None:
+def test_of_several_processes_the_one_that_ends_is_named(tmp_path: Path) -> None:
     site = install_stand_in(tmp_path / "site", "0.5.16")
     text = f"""\
     name: two
@@ -188,4 +194,48 @@ def test_several_processes_end_together(tmp_path: Path) -> None:
     """
     done = dsabench("launch", write(tmp_path, text), cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert done.returncode == 3
-    assert "exited with code 7" in done.stderr
+    assert re.search(r"error: boot: exited: server(-0-node1)?: exited with code 7", done.stderr)
+
+
+PD = """
+name: pd
+runtime:
+  kind: sglang
+  model: deepseek-ai/DeepSeek-V3.2
+  hardware: h200
+  base: {{tp_size: 8}}
+  launch: {{python: {python}, env: {{PYTHONPATH: {site}}}}}
+  topology: {{roles: [{{role: prefill}}, {{role: decode}}], router: {{policy: round_robin}}}}
+"""
+
+
+def test_several_processes_run_in_the_foreground_until_told_to_stop(tmp_path: Path) -> None:
+    """Real processes: prefill, decode and router answer, and a Ctrl-C leaves none of them."""
+    site = install_server(tmp_path / "site")
+    file = write(tmp_path, PD.format(python=sys.executable, site=site))
+    family = uuid.uuid4().hex
+    env = {
+        **os.environ,
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "TMPDIR": str(tmp_path),
+        "DSABENCH_TEST_FAMILY": family,
+    }
+    command = [sys.executable, "-m", "dsabench", "launch", file]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "ready after" in err
+    left = [p for p in psutil.process_iter() if _belongs(p, family)]
+    assert left == []
+
+
+def _belongs(process: psutil.Process, family: str) -> bool:
+    try:
+        return process.environ().get("DSABENCH_TEST_FAMILY") == family
+    except psutil.Error:
+        return False

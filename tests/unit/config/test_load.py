@@ -278,3 +278,22 @@ def test_no_message_repeats_a_secret(write: Write) -> None:
     path.write_text(path.read_text().replace("[hunter2]", "hunter2"))
     assert {error.line for error in check(path)} == {5, 6, 7}
     assert "hunter2" not in "".join(mistakes(path))
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ("[{dtype: float32}]", "first[0].dtype: unknown axis 'dtype'"),
+        (
+            "[{prefill_backend: flashmla_auto}]",
+            "flashmla_auto is not searched (the axis has flashmla_kv, flashmla_sparse)",
+        ),
+        ("[{prefill_backend: flashmla_sparse}]", "first[0]: is forbidden by the sweeps"),
+    ],
+)
+def test_settings_to_begin_with_lie_in_the_space(write, first: str, said: str) -> None:
+    axes = "axes: {prefill_backend: [flashmla_kv, flashmla_sparse], kv_cache_dtype: [fp8_e4m3]}"
+    sweeps = f"sweeps: [{{{axes}, forbid: [{{prefill_backend: flashmla_sparse}}]}}]\n"
+    text = MINIMAL.replace("model: tiny", "model: tiny, base: {kv_cache_dtype: fp8_e4m3, prefill_backend: flashmla_kv}")
+    (error,) = check(write(text + sweeps + f"first: {first}\n"))
+    assert said in str(error)

@@ -316,3 +316,28 @@ async def test_first_failure_is_kept_when_the_stop_fails_too(
         await use()
     assert "not_gone" in caught.value.__notes__[0]
     await asyncio.to_thread(process._keeper.wait)
+
+
+GRACEFUL = """
+inner = child("import signal, time; signal.signal(signal.SIGTERM, lambda *_: (print('child told', flush=True), exit(0))); time.sleep(1000)")
+time.sleep(0.3)
+def end(*_):
+    print("program told", flush=True)
+    time.sleep(0.3)
+    inner.kill()
+    inner.wait()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+hang()
+"""
+
+
+@pytest.mark.parametrize("term_all", [True, False])
+async def test_who_is_told_to_stop(workshop: Workshop, *, term_all: bool) -> None:
+    command = workshop.command(GRACEFUL, term_all=term_all)
+    async with Process(command):
+        workshop.wait(lambda: "ready" in command.log.read_text())
+    log = command.log.read_text()
+    assert "program told" in log
+    assert ("child told" in log) is term_all

@@ -180,3 +180,23 @@ def test_a_fault_that_waits_for_its_retry_does_not_use_up_the_budget(config) -> 
     assert again.spec == step.spec
     take(ledger, again)
     assert purse.trials_left() == 0
+
+
+FIRST = "first: [{chunked_prefill_size: 128}, {prefill_backend: flashmla_sparse}]\n"
+
+
+def test_listed_settings_come_first_and_in_their_order(tmp_path) -> None:
+    config = load_study(tmp_path, STUDY.replace("budget: {max_trials: 6", FIRST + "budget: {max_trials: 8"))
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ahead = [one.label for one in foresee(ledger, 0, 4)]
+    steps = search_all(ledger, [100.0, 90.0, 95.0, 80.0, 70.0])
+    assert ahead == [step.label for step in steps]
+    assert ahead[:3] == ["default", "chunked_prefill_size=128", "prefill_backend=flashmla_sparse"]
+    assert len(set(ahead)) == 4
+
+
+def test_a_listed_setting_is_measured_once(tmp_path) -> None:
+    config = load_study(tmp_path, STUDY.replace("budget: ", "first: [{chunked_prefill_size: 256}]\nbudget: "))
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    steps = search_all(ledger, [100.0] * 6)
+    assert len({step.label for step in steps}) == len(steps) == 4

@@ -123,10 +123,8 @@ async def _first_death(parts: Sequence[Part], stage: Stage) -> None:
         try:
             await part.process.died(stage)
         except TrialFault as fault:
-            refined = part.refined(fault)
-            if len(parts) > 1:
-                refined.message = f"{part.name}: {refined.message}"
-            raise refined from fault
+            told = part.refined(fault)
+            raise (_named(told, part.name) if len(parts) > 1 else told) from fault
 
     tasks = [asyncio.ensure_future(watch(part)) for part in parts]
     try:
@@ -136,6 +134,12 @@ async def _first_death(parts: Sequence[Part], stage: Stage) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _named(fault: TrialFault, name: str) -> TrialFault:
+    return TrialFault(
+        fault.kind, f"{name}: {fault.message}", stage=fault.stage, log_tail=fault.log_tail, transient=fault.transient
+    )
 
 
 @asynccontextmanager

@@ -1,0 +1,75 @@
+"""`dsabench sweep configs/h200-slice.yaml` from end to end, against a server that has all of sglang but the model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dsabench.store.journal import read_journal
+from sglang_server import install_server
+
+ROOT = Path(__file__).parents[2]
+
+
+def dsabench(home: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "XDG_CACHE_HOME": str(home / "cache"), "PYTHONPATH": f"{ROOT / 'harness'}:{ROOT / 'kernels'}"}
+    command = [sys.executable, "-m", "dsabench", *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """The shipped study with an interpreter of its own, and a load that fits a test."""
+    study = yaml.safe_load((ROOT / "configs" / "h200-slice.yaml").read_text())
+    study["runtime"]["launch"] = {
+        "python": sys.executable,
+        "env": {"PYTHONPATH": str(install_server(tmp_path / "site"))},
+    }
+    for workload in study["workloads"]:
+        workload |= {"input_len": 32, "output_len": 4, "num_prompts": 12, "max_concurrency": 2}
+    study["first"] = study["first"][:3]
+    study["budget"] = {"max_trials": 6, "max_boots": 7, "confirm_boots": 2}
+    file = tmp_path / "study.yaml"
+    file.write_text(yaml.safe_dump(study))
+    return file
+
+
+def test_a_study_of_a_slice(tmp_path: Path, config: Path) -> None:
+    plan = json.loads(dsabench(tmp_path, "sweep", config, "--dry-run", "--json").stdout)
+    assert [bool(setting["refused"]) for setting in plan["settings"]][:4] == [False, True, False, False]
+    assert plan["gpu_hours"] > 0
+
+    done = dsabench(tmp_path, "sweep", config, "--results", tmp_path / "out", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["trials"], result["failed"]) == (16, 4)
+    assert {verdict["n_candidate"] for verdict in result["verdicts"]} == {2}
+
+    records = read_journal(tmp_path / "out" / "journal.jsonl").records
+    faults = {(r.outcome.fault, r.outcome.stage) for r in records if r.outcome.kind == "failed"}
+    assert faults == {("illegal_config", "plan"), ("kv_pool_out_of_memory", "boot")}
+    assert {r.outcome.message[:4] for r in records if r.outcome.kind == "failed"} == {"SL04", "Runt"}
+    measured = [r for r in records if r.outcome.kind == "measured"]
+    assert {r.labels for r in measured} == {("random weights",), ("random weights", "simulated")}
+    assert all(r.outcome.metrics["rehearsal.passes"].value >= 2 for r in measured)
+    assert all((tmp_path / "out" / (r.outcome.samples or "")).is_file() for r in measured)
+    assert measured[0].environment.runtime.version == "0.5.16"
+    assert measured[0].resolved["dsabench"]["log"]["kv_tokens"] == 400000  # type: ignore[call-overload, index]
+
+
+def test_a_plan_needs_no_sglang(tmp_path: Path) -> None:
+    """An interpreter without it: the version that the config names is looked up in the table."""
+    study = yaml.safe_load((ROOT / "configs" / "h20-2node.yaml").read_text())
+    study["runtime"]["launch"] = {"python": sys.executable}
+    file = tmp_path / "study.yaml"
+    file.write_text(yaml.safe_dump(study))
+    done = dsabench(tmp_path, "sweep", file, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "planned for sglang 0.5.23 by its table of flags" in done.stderr
+    assert "GPU-hours" in done.stdout

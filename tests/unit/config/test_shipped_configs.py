@@ -1,0 +1,65 @@
+"""Every config that ships loads, and every setting that its sweep could try is legal for the version it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dsabench.config.load import check, load_sweep
+from dsabench.runtimes.choose import launch_of
+from dsabench.runtimes.sglang.accepts import from_table
+from dsabench.runtimes.sglang.gpus import gpus_of
+from dsabench.runtimes.sglang.runtime import refusal_of
+from dsabench.runtimes.sglang.versions import parse_version
+from dsabench.search.plan import listed
+from dsabench.search.space import count, legal
+
+ROOT = Path(__file__).parents[3]
+CONFIGS = sorted(file.stem for file in (ROOT / "configs").glob("*.yaml"))
+GPUS = {"h200-slice": 1, "h200-x2-slice": 2, "h200-x4-slice": 4, "h20-2node": 16, "h800-2node": 16}
+SGLANG = [name for name in CONFIGS if name != "local"]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_it_loads(name: str) -> None:
+    assert check(str(ROOT / "configs" / f"{name}.yaml")) == ()
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda file: file.stem)
+def test_each_sweep_stands_by_itself(file: Path) -> None:
+    assert check(str(file)) == ()
+
+
+@pytest.mark.parametrize("name", SGLANG)
+def test_all_that_it_may_try_is_legal(name: str) -> None:
+    config = load_sweep(ROOT / "configs" / f"{name}.yaml")
+    accepted, launch = from_table(parse_version(config.runtime.version or "")), launch_of(config.runtime)
+    base = config.default.knobs
+    assert count(config.space, base) <= 5000
+    refused = [
+        (dict(assignment), reason)
+        for assignment in legal(config.space, base)
+        if (reason := refusal_of(config.spec(assignment), accepted, launch)) is not None
+    ]
+    if name == "h200-slice":  # the one that is there to be refused
+        ((assignment, reason),) = refused
+        assert (assignment["kv_cache_dtype"], assignment["prefill_backend"]) == ("bfloat16", "flashmla_kv")
+        assert reason.startswith("SL04")
+    else:
+        assert refused == []
+    assert gpus_of(config.default) == GPUS.get(name, 8)
+
+
+def test_what_a_config_lists_first_is_in_its_space() -> None:
+    for name in SGLANG:
+        config = load_sweep(ROOT / "configs" / f"{name}.yaml")
+        possible = {config.spec(assignment).id for assignment in legal(config.space, config.default.knobs)}
+        assert {spec.id for spec in listed(config)} <= possible
+        assert len(listed(config)) == len(config.first)
+
+
+def test_the_slice_fails_once_for_want_of_memory_and_otherwise_has_the_same() -> None:
+    config = load_sweep(ROOT / "configs" / "h200-slice.yaml")
+    small = [a for a in legal(config.space, config.default.knobs) if a["mem_fraction_static"] != 0.8]
+    assert len(small) == 1

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from dsabench.errors import TrialFault
+from dsabench.load.datasets.prompts import draw_prompts, draw_rehearsal
+from dsabench.load.rehearse import Rehearsal, rehearse
+from dsabench.load.target import Target
+from dsabench.model.workload import Workload
+
+WORKLOAD = Workload(
+    name="w", dataset="random-ids", input_len=8, output_len=2, num_prompts=12, max_concurrency=3, seed=5
+)
+
+
+@asynccontextmanager
+async def compiling_server(first_s: float, seen: list[list[int]], status: int = 200) -> AsyncIterator[Target]:
+    """Answers at once, but for the first request of each prompt length."""
+    lengths: set[int] = set()
+
+    async def generate(request: web.Request) -> web.Response:
+        asked = await request.json()
+        seen.append(asked["input_ids"])
+        if len(asked["input_ids"]) not in lengths:
+            lengths.add(len(asked["input_ids"]))
+            await asyncio.sleep(first_s)
+        meta = '{"output_ids": [1], "meta_info": {"completion_tokens": 2, "finish_reason": {"type": "length"}}}'
+        return web.Response(text=f"data: {meta}\n\ndata: [DONE]\n\n", status=status)
+
+    app = web.Application()
+    app.router.add_post("/generate", generate)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    try:
+        yield Target(base_url=f"http://127.0.0.1:{port}", model="m", vocab_size=1000)
+    finally:
+        await runner.cleanup()
+
+
+async def test_it_goes_on_until_the_time_settles() -> None:
+    seen: list[list[int]] = []
+    flushed: list[float] = []
+
+    async def flush() -> None:
+        flushed.append(time.monotonic())
+
+    async with compiling_server(0.5, seen) as target:
+        done = await rehearse(target, WORKLOAD, flush)
+    assert done.settled
+    assert done.warning is None
+    assert done.passes_s[0] > 0.5 > 10 * done.passes_s[-1]
+    assert len(flushed) == len(done.passes_s) == 3
+    assert len(seen) == 3 * 6  # twice the concurrency, each time
+    assert len({tuple(prompt) for prompt in seen}) == len(seen)
+
+
+async def test_it_is_bounded_and_says_what_it_saw() -> None:
+    async def flush() -> None:
+        return None
+
+    async with compiling_server(0.2, []) as target:
+        done = await rehearse(target, WORKLOAD, flush, most_passes=1)
+    assert not done.settled
+    assert "had not settled after 1 passes" in (done.warning or "")
+
+
+async def test_a_failure_is_one_of_the_warm_up() -> None:
+    async def flush() -> None:
+        return None
+
+    async with compiling_server(0.0, [], status=500) as target:
+        with pytest.raises(TrialFault) as caught:
+            await rehearse(target, WORKLOAD, flush)
+    assert caught.value.stage == "warmup"
+
+
+async def test_without_warm_up_there_is_none() -> None:
+    async def flush() -> None:
+        raise AssertionError
+
+    nobody = Target(base_url="http://127.0.0.1:1", model="m", vocab_size=10)
+    assert await rehearse(nobody, WORKLOAD.model_copy(update={"warmup_requests": 0}), flush) == Rehearsal()
+
+
+@pytest.mark.parametrize(
+    ("passes_s", "settled"),
+    [
+        ((), False),
+        ((9.0,), False),
+        ((9.0, 2.0), False),
+        ((9.0, 2.0, 2.05), True),
+        ((2.0, 2.2), False),
+        ((0.01, 0.04), True),
+    ],
+)
+def test_settled_means_as_fast_as_before(passes_s: tuple[float, ...], *, settled: bool) -> None:
+    assert Rehearsal(passes_s).settled is settled
+
+
+def test_passes_have_the_measured_lengths_and_other_content() -> None:
+    target = Target(base_url="http://x", model="m", vocab_size=1000)
+    mixed = WORKLOAD.model_copy(update={"range_ratio": 0.25, "input_len": 64, "warmup_requests": 0})
+    measured = draw_prompts(target, mixed).measured
+    first, second = (draw_rehearsal(target, mixed, 12, number) for number in (0, 1))
+    for rehearsed in (first, second):
+        assert [(p.input_len, p.output_len) for p in rehearsed] == [(p.input_len, p.output_len) for p in measured]
+        assert {p.input_ids for p in rehearsed}.isdisjoint({p.input_ids for p in measured})
+    assert {p.input_ids for p in first}.isdisjoint({p.input_ids for p in second})
+
+
+async def test_prompts_of_mixed_length_are_all_rehearsed() -> None:
+    """Each length may be a shape of its own: half of them compiled inside a measurement once, for 18 s each."""
+    seen: list[list[int]] = []
+
+    async def flush() -> None:
+        return None
+
+    mixed = WORKLOAD.model_copy(update={"range_ratio": 0.5})
+    async with compiling_server(0.0, seen) as target:
+        await rehearse(target, mixed, flush, most_passes=1)
+    assert len(seen) == mixed.num_prompts
