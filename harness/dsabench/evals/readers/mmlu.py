@@ -55,13 +55,16 @@ def count_tokens(text: str) -> int:
     """
     if len(text.encode()) <= _CERTAIN_BYTES:
         return 0
-    import requests  # noqa: PLC0415  (tiktoken's own way to its vocabulary)
-    import tiktoken  # noqa: PLC0415
-
     try:
+        import tiktoken  # noqa: PLC0415  (of the extra `evals`)
+
         return len(tiktoken.encoding_for_model("gpt-3.5-turbo").encode(text))
-    except (requests.RequestException, OSError) as error:
-        raise InputError(f"mmlu: long examples are cut by tiktoken, whose vocabulary cannot be fetched: {error}") from error
+    except ImportError as error:
+        raise InputError("mmlu: long examples are cut by tiktoken: pip install 'dsabench[evals]'") from error
+    except OSError as error:  # requests' errors are among them
+        raise InputError(
+            f"mmlu: long examples are cut by tiktoken, whose vocabulary cannot be fetched: {error}"
+        ) from error
 
 
 def _shown(row: Sequence[str]) -> str:
