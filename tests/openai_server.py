@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from aiohttp import web
@@ -45,6 +45,8 @@ class OpenAiServer:
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=1 << 26)
         app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/get_model_info", self._info)
+        app.router.add_post("/generate", self._answer)
         app.router.add_post("/v1/completions", self._answer)
         app.router.add_post("/v1/chat/completions", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -69,6 +71,9 @@ class OpenAiServer:
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
 
+    async def _info(self, _: web.Request) -> web.Response:
+        return web.json_response({"model_path": self.model})
+
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.asked.append(body)
@@ -76,7 +81,8 @@ class OpenAiServer:
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            turn = self.script(prompt_of(body))
+            prefill_only = body.get("sampling_params", {}).get("max_new_tokens") == 0
+            turn = Turn() if prefill_only else self.script(prompt_of(body))
             await asyncio.sleep(turn.delay_s)
             return await self._send(request, body, turn)
         finally:
@@ -86,7 +92,10 @@ class OpenAiServer:
         chat = "messages" in body
         if turn.status != 200:
             return web.json_response({"error": {"message": "scripted"}}, status=turn.status)
+        turn = replace(turn, text=_until_stop(turn.text, body))
         count = len(turn.text.split())
+        if "text" in body:
+            return web.json_response({"text": turn.text, "meta_info": {"completion_tokens": count, "prompt_tokens": 7}})
         usage = {"prompt_tokens": 7, "completion_tokens": count, "total_tokens": 7 + count}
         message = {"role": "assistant", "content": turn.text, "reasoning_content": turn.reasoning}
         if not (self.streams and body.get("stream")):
@@ -118,7 +127,14 @@ class OpenAiServer:
 
 def prompt_of(body: dict[str, Any]) -> str:
     """The text that was asked."""
-    return body["messages"][-1]["content"] if "messages" in body else body["prompt"]
+    return body["messages"][-1]["content"] if "messages" in body else body.get("prompt", body.get("text"))
+
+
+def _until_stop(text: str, body: dict[str, Any]) -> str:
+    """The text before the first stop string, as servers cut it."""
+    stops = body.get("stop") or body.get("sampling_params", {}).get("stop") or []
+    found = [at for stop in ([stops] if isinstance(stops, str) else stops) if (at := text.find(stop)) >= 0]
+    return text[: min(found)] if found else text
 
 
 async def _serve(delay_s: float, text: str, port: int) -> None:
