@@ -44,14 +44,14 @@ class Beside:
 def beside_published(
     spec: EvalSpec, task: EvalTask, model: str, metrics: Mapping[str, Metric], *, other_data: bool
 ) -> tuple[Beside, ...]:
-    """Every published score of a metric that this run has; those of the same model first."""
+    """Every published score of a metric that this run has; the runs most like ours first, those of unknown settings last."""
     found = [
         Beside(entry, metric, theirs, metrics[metric], _differences(entry, task, model, other_data=other_data))
         for entry in spec.published
         for metric, theirs in entry.scores.items()
         if metric in metrics
     ]
-    return tuple(sorted(found, key=lambda one: len(one.differs)))
+    return tuple(sorted(found, key=lambda one: (not one.published.settings, len(one.differs))))
 
 
 def nearest_published(found: Sequence[Beside]) -> list[Beside]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
@@ -37,20 +37,23 @@ def mean_score(scores: Scores, *, confidence: float = 0.95, seed: int = 0) -> Me
     With one repeat the interval is Wilson's (1927), which stays inside [0, 1] and has a width at 0 and 1 too; with
     several it is the bootstrap's over whole questions, or Wilson's where every question gave the same.
     """
-    means = [float(np.mean(of_question)) for of_question in scores]
-    mean = mean_of_questions(means, confidence=confidence, seed=seed)
+    means = [math.fsum(of_question) / len(of_question) for of_question in scores]
     if any(len(of_question) > 1 for of_question in scores):
-        return mean
-    return replace(mean, interval=wilson(mean.value, mean.questions, confidence))
+        return mean_of_questions(means, confidence=confidence, seed=seed)
+    value, error = _mean_and_error(means)
+    return MeanScore(value, error, wilson(value, len(means), confidence), len(means))
 
 
 def mean_of_questions(values: Sequence[float], *, confidence: float = 0.95, seed: int = 0) -> MeanScore:
     """Mean of one value in [0, 1] for each question; interval of the bootstrap over questions, or Wilson's (see above)."""
+    value, error = _mean_and_error(values)
+    drawn = bootstrap(values, _mean, seed=seed, confidence=confidence) if error else None
+    return MeanScore(value, error, drawn or wilson(value, len(values), confidence), len(values))
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     data = np.array(values, dtype=np.float64)
-    value, count = float(np.mean(data)), data.size
-    error = float(np.std(data, ddof=1)) / math.sqrt(count) if count > 1 else None
-    drawn = bootstrap(values, _mean, seed=seed, confidence=confidence) if np.ptp(data) > 0.0 else None
-    return MeanScore(value, error, drawn or wilson(value, count, confidence), count)
+    return float(np.mean(data)), float(np.std(data, ddof=1)) / math.sqrt(data.size) if data.size > 1 else None
 
 
 def wilson(share: float, count: int, confidence: float = 0.95) -> Interval:
