@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import typer
+import uvloop
 from rich.console import Console
 
 from dsabench.cli.eval_progress import make_eval_progress
@@ -74,7 +75,8 @@ def run_eval(request: Request) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     try:
-        return asyncio.run(_run(request, spec))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_run(request, spec))
     except TrialFault as fault:
         raise TrialFault(
             fault.kind, f"{fault.message}; finished samples are kept: the same command goes on", stage=fault.stage

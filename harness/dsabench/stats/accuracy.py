@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from dsabench.stats.bootstrap import Interval, bootstrap
+from dsabench.stats.proportion import wilson
 
 Scores = Sequence[Sequence[float]]
 """For each question, the scores of its repeats."""
@@ -41,14 +41,14 @@ def mean_score(scores: Scores, *, confidence: float = 0.95, seed: int = 0) -> Me
     if any(len(of_question) > 1 for of_question in scores):
         return mean_of_questions(means, confidence=confidence, seed=seed)
     value, error = _mean_and_error(means)
-    return MeanScore(value, error, wilson(value, len(means), confidence), len(means))
+    return MeanScore(value, error, _wilson(value, len(means), confidence), len(means))
 
 
 def mean_of_questions(values: Sequence[float], *, confidence: float = 0.95, seed: int = 0) -> MeanScore:
     """Mean of one value in [0, 1] for each question; interval of the bootstrap over questions, or Wilson's (see above)."""
     value, error = _mean_and_error(values)
     drawn = bootstrap(values, _mean, seed=seed, confidence=confidence) if error else None
-    return MeanScore(value, error, drawn or wilson(value, len(values), confidence), len(values))
+    return MeanScore(value, error, drawn or _wilson(value, len(values), confidence), len(values))
 
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
@@ -56,13 +56,10 @@ def _mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     return float(np.mean(data)), float(np.std(data, ddof=1)) / math.sqrt(data.size) if data.size > 1 else None
 
 
-def wilson(share: float, count: int, confidence: float = 0.95) -> Interval:
-    """Wilson's score interval of a share of `count` independent trials."""
-    z = float(stats.norm.isf((1.0 - confidence) / 2))
-    weight = z * z / count
-    middle = (share + weight / 2) / (1.0 + weight)
-    half = z / (1.0 + weight) * math.sqrt(share * (1.0 - share) / count + weight / (4 * count))
-    return Interval(max(0.0, middle - half), min(1.0, middle + half))
+def _wilson(share: float, count: int, confidence: float) -> Interval:
+    interval = wilson(share * count, count, confidence)
+    assert interval is not None  # of no question there is no mean either
+    return interval
 
 
 def pass_at_k(scores: Sequence[float], k: int) -> float:

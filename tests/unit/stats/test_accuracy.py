@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dsabench.stats.accuracy import majority, mean_score, pass_at_k, spread_of_runs, wilson
+from dsabench.stats.accuracy import majority, mean_score, pass_at_k, spread_of_runs
 
 
 def test_error_is_of_the_questions_and_not_of_the_answers() -> None:
@@ -22,15 +22,6 @@ def test_one_question_has_no_error_and_everything_right_still_has_a_width() -> N
     assert all_right.standard_error == 0.0
     assert all_right.interval.low == pytest.approx(0.8389, abs=1e-4)
     assert all_right.interval.high == 1.0
-
-
-@pytest.mark.parametrize(
-    ("right", "count", "low", "high"), [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611)]
-)
-def test_wilson_gives_newcombes_published_intervals(right, count, low, high) -> None:
-    # Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I
-    interval = wilson(right / count, count)
-    assert interval == pytest.approx((low, high), abs=1e-4)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9])
