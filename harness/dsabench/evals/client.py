@@ -1,24 +1,20 @@
-"""One question to an OpenAI-compatible server, read as it streams.
+"""Who is asked, and what one question to an OpenAI-compatible server comes to.
 
 The answer is put together as it comes and its frames are dropped: 512 answers of 128,000 tokens would be 20 GB as bytes.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-import aiohttp
 import orjson
 
-from dsabench.load.sse import DONE, SseReader
+from dsabench.load.sse import DONE, SseEvent, SseReader
 from dsabench.model.secrets import hide_keys
 
-_IDLE_CONNECTION_S = 2.0
 _PASSING_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 
 
@@ -63,108 +59,89 @@ class Failure:
     """No connection, or it broke: the server may be gone."""
 
 
-@asynccontextmanager
-async def open_session(target: Target) -> AsyncIterator[aiohttp.ClientSession]:
-    """Connections for as many requests as are in flight."""
-    headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Content-Type": "application/json"}
-    if target.api_key:
-        headers["Authorization"] = f"Bearer {target.api_key}"
-    # A burst of a thousand requests is sent a tenth faster without the race of addresses and without cookies.
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S, happy_eyeballs_delay=None)
-    timeout = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(
-        connector=connector, timeout=timeout, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
-    ) as session:
-        yield session
-
-
-async def ask(session: aiohttp.ClientSession, url: str, body: bytes, timeout_s: float) -> Reply | Failure:
-    """Send one request and read its answer. Never raises but for cancellation."""
-    sent_s = perf_counter()
-    try:
-        async with asyncio.timeout(timeout_s), session.post(url, data=body) as response:
-            if response.status != 200:
-                text = await response.text(errors="replace")
-                return Failure(f"http {response.status}: {_short(text)}", response.status in _PASSING_STATUS)
-            return await _read(response, sent_s)
-    except TimeoutError:
-        return Failure(f"timeout: not finished after {timeout_s:g} s", passing=True)
-    except (aiohttp.ClientError, OSError) as error:
-        return Failure(f"connection: {_short(str(error) or type(error).__name__)}", passing=True, unreachable=True)
+def broken(message: str) -> Failure:
+    """The failure of a connection."""
+    return Failure(f"connection: {_short(message)}", passing=True, unreachable=True)
 
 
 @dataclass(slots=True)
-class _Answer:
-    """An answer as it grows."""
+class Answer:
+    """One answer as it grows. Feed it the body, then `finish` it."""
 
-    text: list[str] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
-    finish_reason: str | None = None
-    usage: Mapping[str, Any] = field(default_factory=dict)
-    first_s: float | None = None
-    error: str | None = None
+    sent_s: float
+    status: int = 0
+    streams: bool = False
+    _raw: list[bytes] = field(default_factory=list)
+    _reader: SseReader = field(default_factory=SseReader)
+    _text: list[str] = field(default_factory=list)
+    _reasoning: list[str] = field(default_factory=list)
+    _finish_reason: str | None = None
+    _usage: Mapping[str, Any] = field(default_factory=dict)
+    _first_s: float | None = None
+    _done: bool = False
+    _error: str | None = None
 
-    def take(self, message: object) -> None:
-        """One frame of a stream, or the whole answer of a server that does not stream."""
-        if not isinstance(message, dict):
-            self.error = "not a JSON object"
-            return
-        if message.get("error"):
-            self.error = _short(str(message["error"]))
-        if isinstance(message.get("usage"), dict):
-            self.usage = message["usage"]
-        for choice in message.get("choices") or ():
-            part = choice.get("delta") or choice.get("message") or choice
-            text, reasoning = part.get("content", part.get("text")), part.get("reasoning_content")
-            if text:
-                self.text.append(text)
-            if reasoning:
-                self.reasoning.append(reasoning)
-            if (text or reasoning) and self.first_s is None:
-                self.first_s = perf_counter()
-            self.finish_reason = choice.get("finish_reason") or self.finish_reason
-
-
-async def _read(response: aiohttp.ClientResponse, sent_s: float) -> Reply | Failure:
-    answer, ended = _Answer(), False
-    try:
-        if response.content_type == "text/event-stream":
-            ended = await _read_stream(response, answer)
+    def feed(self, body: bytes) -> None:
+        """A piece of the body, cut anywhere."""
+        if self.streams and self.status == 200:
+            self._take_events(self._reader.feed(0.0, body))
         else:
-            answer.take(orjson.loads(await response.read()))
-            ended = True
-    except (ValueError, AttributeError, TypeError) as error:
-        return Failure(f"bad response: {_short(str(error))}", passing=True)
-    if answer.error is not None:
-        return Failure(f"server: {answer.error}", passing=True)
-    if not ended and answer.finish_reason is None:
-        return Failure("connection: the answer ended before its end was told", passing=True, unreachable=True)
-    done_s = perf_counter()
-    return Reply(
-        text="".join(answer.text),
-        reasoning="".join(answer.reasoning) or None,
-        finish_reason=answer.finish_reason,
-        usage=answer.usage,
-        latency_s=done_s - sent_s,
-        first_token_s=None if answer.first_s is None else answer.first_s - sent_s,
-    )
+            self._raw.append(body)
 
+    def finish(self) -> Reply | Failure:
+        """What it came to."""
+        if self.status != 200:
+            text = b"".join(self._raw).decode(errors="replace")
+            return Failure(f"http {self.status}: {_short(text)}", self.status in _PASSING_STATUS)
+        if self.streams:
+            self._take_events(event for event in self._reader.close() if event.whole or event.data == DONE)
+        else:
+            self._take(b"".join(self._raw))
+            self._done = True
+        if self._error is not None:
+            return Failure(self._error, passing=True)
+        if not self._done and self._finish_reason is None:
+            return broken("the answer ended before its end was told")
+        return Reply(
+            text="".join(self._text),
+            reasoning="".join(self._reasoning) or None,
+            finish_reason=self._finish_reason,
+            usage=self._usage,
+            latency_s=perf_counter() - self.sent_s,
+            first_token_s=None if self._first_s is None else self._first_s - self.sent_s,
+        )
 
-async def _read_stream(response: aiohttp.ClientResponse, answer: _Answer) -> bool:
-    """Whether `[DONE]` came."""
-    reader, ended = SseReader(), False
-    async for chunk in response.content.iter_any():
-        for event in reader.feed(0.0, chunk):
+    def _take_events(self, events: Iterable[SseEvent]) -> None:
+        for event in events:
             if event.data == DONE:
-                ended = True
+                self._done = True
             else:
-                answer.take(orjson.loads(event.data))
-    for event in reader.close():
-        if event.data == DONE:
-            ended = True
-        elif event.whole:
-            answer.take(orjson.loads(event.data))
-    return ended
+                self._take(event.data)
+
+    def _take(self, data: bytes) -> None:
+        """One frame of a stream, or the whole answer of a server that does not stream."""
+        try:
+            message = orjson.loads(data)
+            if message.get("error"):
+                self._error = f"server: {_short(str(message['error']))}"
+            if isinstance(message.get("usage"), dict):
+                self._usage = message["usage"]
+            for choice in message.get("choices") or ():
+                self._take_choice(choice)
+        except (ValueError, AttributeError, TypeError) as error:
+            self._error = f"bad response: {_short(str(error))}"
+
+    def _take_choice(self, choice: Mapping[str, Any]) -> None:
+        part = choice.get("delta") or choice.get("message") or choice
+        text, reasoning = part.get("content", part.get("text")), part.get("reasoning_content")
+        for piece, pieces in ((text, self._text), (reasoning, self._reasoning)):
+            if piece:
+                if not isinstance(piece, str):
+                    raise TypeError(f"text is no text: {piece!r:.60}")
+                pieces.append(piece)
+        if (text or reasoning) and self._first_s is None:
+            self._first_s = perf_counter()
+        self._finish_reason = choice.get("finish_reason") or self._finish_reason
 
 
 def _short(text: str) -> str:

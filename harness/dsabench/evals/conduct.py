@@ -11,7 +11,8 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from dsabench.errors import TrialFault
-from dsabench.evals.client import Failure, Target, ask, open_session
+from dsabench.evals.client import Failure, Target
+from dsabench.evals.connections import open_connections
 from dsabench.evals.plan import Plan
 from dsabench.evals.request import WARM_UP, body_of, path_of
 from dsabench.evals.run import Effort, Pace, run
@@ -104,9 +105,8 @@ async def conduct(
 async def _warm_up(plan: Plan, target: Target) -> None:
     """One request that is no question, so that the first question does not pay for what is compiled on first use."""
     task = plan.task.model_copy(update={"max_tokens": min(_WARM_UP_TOKENS, plan.task.max_tokens), "thinking": None})
-    async with open_session(target) as session:
-        url = target.base_url + path_of(task)
-        reply = await ask(session, url, body_of(task, target.model, WARM_UP), _WARM_UP_TIMEOUT_S)
+    async with open_connections(target, path_of(task)) as connections:
+        reply = await connections.ask(body_of(task, target.model, WARM_UP), _WARM_UP_TIMEOUT_S)
     # Any other failure is left to the questions, which are retried and counted.
     if isinstance(reply, Failure) and reply.unreachable:
         raise TrialFault("unreachable", f"{target.base_url}: {reply.message}", stage="warmup", transient=True)

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from urllib.parse import urlsplit
 
-import aiohttp
-
 from dsabench.errors import TrialFault
-from dsabench.evals.client import Failure, Reply, Target, ask, open_session
+from dsabench.evals.client import Failure, Reply, Target
+from dsabench.evals.connections import Connections, open_connections
 from dsabench.evals.plan import Plan
 from dsabench.evals.question import Question
 from dsabench.evals.request import body_of, path_of
@@ -78,8 +77,8 @@ async def run(plan: Plan, target: Target, log: SampleLog, effort: Effort) -> Pac
     """
     _allow_sockets(effort.concurrency)
     with _grading(plan) as grade, _old_objects_frozen():
-        async with open_session(target) as session:
-            runner = _Runner(plan, target, log, effort, session, grade)
+        async with open_connections(target, path_of(plan.task)) as connections:
+            runner = _Runner(plan, target, log, effort, connections, grade)
             await runner.run()
     return runner.pace()
 
@@ -130,7 +129,7 @@ class _Runner:
     target: Target
     log: SampleLog
     effort: Effort
-    session: aiohttp.ClientSession
+    connections: Connections
     grade: Grading
     retries: int = 0
     score_sum: float = 0.0
@@ -199,9 +198,8 @@ class _Runner:
 
     async def _insist(self, body: bytes) -> tuple[Reply | Failure, int]:
         """Ask until there is an answer, the fault stays, or the retries are used up."""
-        url = self.target.base_url + path_of(self.plan.task)
         for attempt in range(self.effort.retries + 1):
-            reply = await ask(self.session, url, body, self.effort.timeout_s)
+            reply = await self.connections.ask(body, self.effort.timeout_s)
             if isinstance(reply, Reply) or not reply.passing or attempt == self.effort.retries:
                 break
             self.retries += 1
