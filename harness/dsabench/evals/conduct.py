@@ -72,7 +72,7 @@ async def conduct(
 
     """
     folder = setting.journal.path.parent / "samples"
-    key = plan.key(target.base_url, target.model)
+    key = plan.key(setting.runtime, target.model)
     started_at, started_s = datetime.now(UTC), time.perf_counter()
     with open_log(folder / f"{plan.task.name}-{key[:12]}.partial.jsonl") as log:
         if log.resumed:

@@ -12,6 +12,7 @@ from dsabench.evals.fetch import sha256_of
 from dsabench.evals.question import Question
 from dsabench.evals.readers import READERS
 from dsabench.model.evals import EvalSpec, EvalTask, ThinkingMode
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.value import canonical_json, digest
 
 
@@ -47,9 +48,12 @@ class Plan:
         """Every question, then every question again: a run cut short has whole passes."""
         return ((question, repeat) for repeat in range(self.task.repeat) for question in self.questions)
 
-    def key(self, base_url: str, model: str) -> str:
-        """Names what an unfinished run asked, and whom: only the same goes on with its samples."""
-        return digest(f"{canonical_json(self.task)}\n{base_url}\n{model}")
+    def key(self, runtime: RuntimeSpec, model: str) -> str:
+        """Names what an unfinished run asked, and whom: only the same goes on with its samples.
+
+        A server that somebody else started is its URL; one that a config boots is its settings, for its port changes.
+        """
+        return digest(f"{canonical_json(self.task)}\n{runtime.id}\n{model}")
 
 
 def make_plan(spec: EvalSpec, wishes: Wishes, model: str, data: Path | None) -> Plan:
