@@ -32,6 +32,12 @@ def evaluate(
     parallel: Annotated[int | None, typer.Option(min=1, help="Requests in flight, at most.")] = None,
     timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one request.")] = None,
     retries: Annotated[int, typer.Option(min=0, help="Further attempts of a request, with growing pauses.")] = 5,
+    driver: Annotated[
+        Literal["nemo-skills", "sgl-eval"] | None, typer.Option(help="Let this harness ask and grade, as a program.")
+    ] = None,
+    driver_program: Annotated[
+        Path | None, typer.Option(help="Its program. [default: ns or sgl-eval on the PATH]")
+    ] = None,
     results: Annotated[Path, typer.Option(help="Where journal and samples lie.")] = Path("results/local-evals"),
     html: Annotated[bool, typer.Option("--html/--no-html", help="Write a page of the samples beside them.")] = True,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object on stdout; progress on stderr.")] = False,
@@ -65,6 +71,8 @@ def evaluate(
         parallel=parallel,
         timeout_s=timeout,
         retries=retries,
+        driver=driver,
+        driver_program=driver_program,
         results=results,
         html=html,
         as_json=json_,

@@ -24,8 +24,11 @@ from dsabench.config.load_eval import load_eval
 from dsabench.errors import InputError, TrialFault
 from dsabench.evals.client import Target
 from dsabench.evals.conduct import Finished, Setting, conduct
+from dsabench.evals.drivers import DRIVERS
+from dsabench.evals.drivers.drive import drive
+from dsabench.evals.drivers.program import Commission, DriverName, find_program
 from dsabench.evals.fetch import differs_from_known, find_data
-from dsabench.evals.plan import Plan, Wishes, make_plan
+from dsabench.evals.plan import Plan, Wishes, make_plan, with_wishes
 from dsabench.evals.published import beside_published
 from dsabench.evals.run import Effort
 from dsabench.evals.scorers import SLOW
@@ -55,6 +58,8 @@ class Request:
     parallel: int | None
     timeout_s: float | None
     retries: int
+    driver: DriverName | None
+    driver_program: Path | None
     results: Path
     html: bool
     as_json: bool
@@ -70,7 +75,7 @@ def run_eval(request: Request) -> int:
     if request.config is not None and request.base_url is not None:
         raise InputError("--config and --base-url name two servers: give one")
     spec = load_eval(request.name)
-    if spec.scorer in SLOW:
+    if spec.scorer in SLOW and request.driver is None:
         require_math_verify()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGINT))
@@ -89,6 +94,8 @@ def run_eval(request: Request) -> int:
 async def _run(request: Request, spec: EvalSpec) -> int:
     # A server that is not there is told before a long download begins, and a missing file before a long boot.
     attached = None if request.config is not None else await _attach(request, spec)
+    if request.driver is not None:
+        return await _drive(request, spec, request.driver, attached)
     data = await find_data(spec, request.data)
     async with _boot(request) if attached is None else nullcontext(attached) as (target, setting):
         plan = make_plan(spec, request.wishes, target.model, data)
@@ -97,6 +104,19 @@ async def _run(request: Request, spec: EvalSpec) -> int:
             request.note(f"note: {request.data} is not the file that the published scores are of (another sha256)")
         finished = await _ask(request, plan, target, setting)
     return _show(request, plan, target, finished, other_data=other_data)
+
+
+async def _drive(request: Request, spec: EvalSpec, driver: DriverName, attached: tuple[Target, Setting] | None) -> int:
+    program = find_program(driver, request.driver_program)
+    async with _boot(request) if attached is None else nullcontext(attached) as (target, setting):
+        wished = with_wishes(spec, request.wishes, target.model)
+        folder = (request.results / "drivers" / f"{spec.name}-{uuid.uuid4().hex[:12]}").absolute()
+        data = None if request.data is None else request.data.absolute()
+        commission = Commission(wished, target, program, folder, data)
+        errands = DRIVERS[driver](commission)
+        request.note(f"{driver} runs; its log: {folder / 'driver.log'}")
+        plan, finished = await drive(driver, commission, errands, setting)
+    return _show(request, plan, target, finished, other_data=data is not None)
 
 
 def _show(request: Request, plan: Plan, target: Target, finished: Finished, *, other_data: bool) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -73,19 +72,28 @@ async def conduct(
     """
     folder = setting.journal.path.parent / "samples"
     key = plan.key(setting.runtime, target.model)
-    started_at, started_s = datetime.now(UTC), time.perf_counter()
+    started_at = datetime.now(UTC)
     with open_log(folder / f"{plan.task.name}-{key[:12]}.partial.jsonl") as log:
         if log.resumed:
             on_resume(log.resumed)
         await _warm_up(plan, target)
         pace = await run(plan, target, log, effort)
         counted = tally(log.samples, [question.id for question in plan.questions])
-        trial = EvalTrial(runtime=setting.runtime, workload=plan.task)
-        occasion = _next_occasion(setting, trial.id)
+        occasion = _next_occasion(setting, EvalTrial(runtime=setting.runtime, workload=plan.task).id)
         path = _file_samples(log, counted, folder / f"{plan.task.name}-{key[:12]}-{occasion}.jsonl")
-    record = Record(
+    record = record_of(plan, setting, counted, pace, samples=path, started_at=started_at)
+    setting.journal.append(record)
+    return Finished(record, counted, pace, log.resumed, path)
+
+
+def record_of(
+    plan: Plan, setting: Setting, counted: Tally, pace: Pace, *, samples: Path, started_at: datetime
+) -> Record:
+    """The record of a run that asked everything."""
+    trial = EvalTrial(runtime=setting.runtime, workload=plan.task)
+    return Record(
         id=trial.id,
-        occasion=occasion,
+        occasion=_next_occasion(setting, trial.id),
         boot=setting.boot,
         study=setting.study,
         round=setting.round,
@@ -93,13 +101,11 @@ async def conduct(
         trial=trial,
         environment=setting.environment,
         started_at=started_at,
-        duration_s=time.perf_counter() - started_s,
+        duration_s=(datetime.now(UTC) - started_at).total_seconds(),
         boot_s=setting.boot_s,
         resolved=dict(setting.resolved),
-        outcome=_outcome(counted, pace, path),
+        outcome=_outcome(counted, pace, samples),
     )
-    setting.journal.append(record)
-    return Finished(record, counted, pace, log.resumed, path)
 
 
 async def _warm_up(plan: Plan, target: Target) -> None:

@@ -63,7 +63,7 @@ def make_plan(spec: EvalSpec, wishes: Wishes, model: str, data: Path | None) -> 
         InputError: the data is bad, or a wish does not fit the eval.
 
     """
-    spec = _with_wishes(spec, wishes, model)
+    spec = with_wishes(spec, wishes, model)
     questions = READERS[spec.reader](spec, data)
     if len({question.id for question in questions}) < len(questions):
         raise InputError(f"{data}: two questions have the same id")
@@ -87,7 +87,13 @@ def make_plan(spec: EvalSpec, wishes: Wishes, model: str, data: Path | None) -> 
     return Plan(spec, questions, task)
 
 
-def _with_wishes(spec: EvalSpec, wishes: Wishes, model: str) -> EvalSpec:
+def with_wishes(spec: EvalSpec, wishes: Wishes, model: str) -> EvalSpec:
+    """The eval with its settings settled: command line over model over file.
+
+    Raises:
+        InputError: a wish does not fit the eval.
+
+    """
     if wishes.num_shots is not None and spec.reader not in ("gsm8k", "mmlu"):
         raise InputError(f"{spec.name}: --num-shots: its prompt has no examples")
     if wishes.num_subjects is not None and spec.reader != "mmlu":

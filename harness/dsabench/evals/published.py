@@ -45,6 +45,8 @@ def beside_published(
     spec: EvalSpec, task: EvalTask, model: str, metrics: Mapping[str, Metric], *, other_data: bool
 ) -> tuple[Beside, ...]:
     """Every published score of a metric that this run has; the runs most like ours first, those of unknown settings last."""
+    if task.harness_id != spec.harness_id:  # a driver's own prompts or parser: no published score is of them
+        return ()
     found = [
         Beside(entry, metric, theirs, metrics[metric], _differences(entry, task, model, other_data=other_data))
         for entry in spec.published

@@ -43,5 +43,5 @@ class EvalSample(Value):
     first_token_s: float | None = None
     attempts: int = 1
     error: str | None = None
-    finished_at_s: float
+    finished_at_s: float | None = None
     """Unix time."""

@@ -89,6 +89,9 @@ _FORMS: dict[str, Callable[[EvalTask, Tally, Metrics], Iterator[str]]] = {
     "sglang-run-eval-gpqa": _run_eval,
     "sglang-run-eval-aime25": _run_eval,
     "nemo-skills-aime25": _nemo_skills,
+    "sgl-eval-aime25": _nemo_skills,
+    "sgl-eval-gpqa": _nemo_skills,
+    "nemo-skills-gpqa": _nemo_skills,
     "sglang-bench-mmlu": _subjects,
     "dsabench-needle-1": _grid,
 }

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,19 +14,8 @@ from dsabench.errors import InputError
 from dsabench.evals.plan import Wishes, make_plan
 from dsabench.store.journal import read_journal
 from eval_cases import write_gpqa, write_gsm8k
+from eval_process import dsabench, start
 from openai_server import OpenAiServer, Turn
-
-
-async def dsabench(*words: str, home: Path, wait: bool = True) -> tuple[int, str, str] | asyncio.subprocess.Process:
-    env = {**os.environ, "XDG_CACHE_HOME": str(home / "cache"), "OPENAI_API_KEY": "sk-secret-of-this-test"}
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "dsabench", "eval", *words, cwd=home, env=env,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    if not wait:
-        return child
-    out, err = await child.communicate()
-    return child.returncode, out.decode(), err.decode()
 
 
 def script_of(data: Path, **more):
@@ -89,7 +75,7 @@ async def test_a_killed_run_goes_on_without_asking_twice_and_a_finished_one_begi
             "4",
             "--json",
         )
-        child = await dsabench(*words, home=tmp_path, wait=False)
+        child = await start(*words, home=tmp_path)
         while len(server.prompts) < 60:
             await asyncio.sleep(0.01)
         child.send_signal(signal.SIGKILL)
