@@ -80,4 +80,4 @@ def _side(name: str, eval_: str, records: list[tuple[Path, Record]]) -> Side:
             runs.append(f"{record.id}:{record.environment.fingerprint}:{record.occasion}:{record.boot}")
     if not samples:
         raise InputError(f"{name}: {eval_}: no samples were kept, so nothing can be paired")
-    return Side(name, eval_, tuple(samples), tuple(runs))
+    return Side(name, records[0][1].trial.workload.name, tuple(samples), tuple(runs))
