@@ -8,6 +8,7 @@ import typer
 
 from dsabench import __version__
 from dsabench.cli import compare, config, doctor, launch, results, slices, sweep
+from dsabench.cli import eval as eval_
 
 app = typer.Typer(
     help="Benchmark and autotune SGLang serving of DeepSeek-Sparse-Attention models.",
@@ -29,6 +30,7 @@ def bench(words: Annotated[list[str] | None, typer.Argument(metavar="[FLAGS]..."
 
 app.command("launch")(launch.launch)
 app.command("slice")(slices.slice_model)
+app.command("eval")(eval_.evaluate)
 app.command("compare")(compare.compare)
 app.command("doctor")(doctor.doctor)
 app.add_typer(results.app, name="results")

@@ -20,6 +20,10 @@ def compare(
     across: Annotated[
         bool, typer.Option("--across-environments", help="Compare although machine or runtime differ.")
     ] = False,
+    margin: Annotated[
+        float | None,
+        typer.Option(min=0.0001, max=1.0, help="Evals: loss of accuracy that does not matter; 0.01 is a point."),
+    ] = None,
     gate: Annotated[bool, typer.Option("--gate", help="Exit 1 when any verdict is worse.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="A JSON list of verdicts.")] = False,
 ) -> None:
@@ -28,7 +32,13 @@ def compare(
     The boot is the unit: ten thousand requests of one boot are one observation. A published run, or a line of
     bench_serving's JSONL, is one run without spread: it is shown side by side, with every setting that differs, and
     gets no verdict.
+
+    With --margin, or two files of an eval's samples, evals are compared question by question: not less accurate by more
+    than the margin, yes, no or inconclusive.
     """
+    from dsabench.cli.compare_evals import are_samples, run_compare_evals
     from dsabench.cli.run_compare import run_compare
 
+    if margin is not None or are_samples((base, candidate)):
+        raise typer.Exit(run_compare_evals((base, candidate), margin, gate=gate, as_json=json_))
     raise typer.Exit(run_compare((base, candidate), metric or [], across=across, gate=gate, as_json=json_))

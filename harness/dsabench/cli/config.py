@@ -18,13 +18,17 @@ class Form(StrEnum):
     sweep = "sweep"
     launch = "launch"
     published = "published"
+    eval = "eval"
 
 
 @app.command()
 def schema(
     form: Annotated[
         Form,
-        typer.Option("--of", help="configs/*.yaml, sweeps/*.yaml, configs/recipes/*.yaml or sweeps/published/*.yaml"),
+        typer.Option(
+            "--of",
+            help="configs/*.yaml, sweeps/*.yaml, configs/recipes/*.yaml, sweeps/published/*.yaml or evals/*.yaml",
+        ),
     ] = Form.config,
 ) -> None:
     """Print the JSON Schema of the YAML files, with which editors complete and check them."""

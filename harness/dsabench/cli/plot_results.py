@@ -27,6 +27,8 @@ def plot_samples(what: str, output: Path, results: Path) -> None:
             raise InputError(f"{what}: it failed ({record.outcome.fault}), so there is nothing to draw")
         if record.outcome.samples is None:
             raise InputError(f"{what}: its record has no samples")
+        if record.trial.kind == "eval":
+            raise InputError(f"{what}: an eval has no timeline; its samples are in {record.outcome.samples}")
         workload = record.trial.workload
         samples = read_samples(journal.parent / record.outcome.samples)
         title = f"{record.study}, {workload.name}: {setting_of(record)}"

@@ -13,6 +13,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
+from dsabench.cli.gate import pass_gate, prepare_gate_of
 from dsabench.cli.outlook import identity_for_plan, outlook_of
 from dsabench.cli.progress import make_progress
 from dsabench.cli.show_plan import SweepPlan, print_plan
@@ -138,7 +139,8 @@ class _Lab:
 
 
 async def _measure(lab: _Lab, notes: Console) -> Result:
-    if not has_work(lab.ledger, lab.purse):
+    # A gate may be left to run, or its verdict to be read back, where nothing else is.
+    if lab.config.gate is None and not has_work(lab.ledger, lab.purse):
         return conclude(lab.ledger, lab.purse, lab.purse.stops_search(), 0)
     forecast: Forecast = make_forecast(lab.purse, lab.refuse)
     metric = lab.config.objective.metric
@@ -157,7 +159,9 @@ async def _measure(lab: _Lab, notes: Console) -> Result:
                 ready_timeout_s=lab.config.runtime.ready_timeout_s,
                 watch=progress.watch(),
             )
-            return await Sweep(bench, lab.ledger, lab.purse, progress.step, lab.refuse).run()
+            gate = await prepare_gate_of(lab.config, bench, lab.purse.round)
+            result = await Sweep(bench, lab.ledger, lab.purse, progress.step, lab.refuse).run()
+            return result if gate is None else await pass_gate(gate, lab.config, result)
 
 
 def _finish(request: Request, config: SweepConfig, journal: Journal, result: Result) -> int:
@@ -168,6 +172,8 @@ def _finish(request: Request, config: SweepConfig, journal: Journal, result: Res
         print_result(Console(), config, journal.path, result, plot)
     if result.measured_now == 0 and not request.as_json:
         print(_nothing_done(request, result))
+    if result.is_refused:
+        return 1
     return 0 if any(record.outcome.kind != "failed" for record in result.records) else 3
 
 

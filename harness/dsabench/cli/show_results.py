@@ -69,6 +69,9 @@ def summary(record: Record) -> str:
     outcome = record.outcome
     if isinstance(outcome, Failed):
         return f"failed in {outcome.stage}: {outcome.fault}"
+    if isinstance(outcome, Scored):
+        score, error = outcome.metrics["score"], outcome.metrics.get("score_standard_error")
+        return f"score {score.value:.4f}" + (f" ± {error.value:.4f}" if error else "") + f", {score.n} questions"
     named = (("output_throughput_tok_s", "{} tok/s out"), ("ttft_ms.p50", "TTFT {} ms"), ("itl_ms.p50", "ITL {} ms"))
     return ", ".join(
         words.format(show_figure(outcome.metrics[name].value)) for name, words in named if name in outcome.metrics

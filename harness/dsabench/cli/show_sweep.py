@@ -40,6 +40,7 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
                 console.print(escape(f"{verdict.workload}: {verdict.reason}"), highlight=False)
     elif result.best is None:
         console.print(_no_challenger(config, result))
+    _print_gate(console, result)
     for warning, count in _warnings(result.records).most_common():
         console.print(f"warning ({count} trials): {warning}", markup=False, highlight=False, style="yellow")
     if result.stopped:
@@ -51,6 +52,14 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
     for name, path in (("journal", journal), ("plot", plot)):
         if path is not None:
             console.print(f"{name}: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_gate(console: Console, result: Result) -> None:
+    if result.gate is None:
+        return
+    words, style = ("refused by the gate", "bold red") if result.is_refused else ("passed the gate", "green")
+    text = f"{words}, {result.gate.workload}: {result.gate.reason}"
+    console.print(text, style=style, markup=False, highlight=False)
 
 
 def result_json(config: SweepConfig, journal: Path, result: Result, plot: Path | None) -> str:
@@ -68,6 +77,7 @@ def result_json(config: SweepConfig, journal: Path, result: Result, plot: Path |
         "best": None if result.best is None else _candidate_json(result.best),
         "candidates": [_candidate_json(candidate) for candidate in result.candidates],
         "verdicts": [verdict.model_dump() for verdict in result.verdicts],
+        "gate": None if result.gate is None else result.gate.model_dump(),
     }
     return json.dumps(data)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dsabench import rooms
 from dsabench.config.document import LaunchFile, SweepFile
+from dsabench.config.load_eval import eval_mistakes
 from dsabench.config.mistakes import parse_sections
 from dsabench.config.plain import printable
 from dsabench.config.rules import (
@@ -81,6 +82,8 @@ def check(name: str | Path) -> tuple[ConfigError, ...]:
         return (ConfigError(printable(str(error)).removeprefix(f"{name}: "), file=printable(str(name))),)
     if path.parent.name == "published":
         return tuple(parse_sections(source, "published")[1])
+    if path.parent.name == "evals":
+        return eval_mistakes(source)
     if path.parent.name == "sweeps" or (source.data and source.data.keys() <= SweepFile.model_fields.keys()):
         return tuple(_sweep_mistakes(source))
     return _read_launch(source)[1] if _is_launch(source) else _read_config(path)[1]

@@ -11,10 +11,11 @@ from pydantic import BaseModel
 from dsabench.config.document import ConfigFile, LaunchFile, SweepFile
 from dsabench.config.plain import KeyPath
 from dsabench.config.specs import DRIVEN, LAUNCHED
+from dsabench.model.evals import EvalSpec
 from dsabench.model.metrics import METRICS
 from dsabench.model.published import PublishedRun
 
-Form = Literal["config", "sweep", "launch", "published"]
+Form = Literal["config", "sweep", "launch", "published", "eval"]
 Schema = dict[str, Any]
 
 FORMS: dict[Form, type[BaseModel]] = {
@@ -22,6 +23,7 @@ FORMS: dict[Form, type[BaseModel]] = {
     "sweep": SweepFile,
     "launch": LaunchFile,
     "published": PublishedRun,
+    "eval": EvalSpec,
 }
 
 

@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
 from dsabench.model.outcome import Outcome
 from dsabench.model.runtime import Environment
-from dsabench.model.trial import Trial
+from dsabench.model.trial import AnyTrial
 from dsabench.model.value import FrozenMap, Value
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -39,7 +39,7 @@ class Record(Value):
     round: int = Field(0, ge=0)
     """`--again` starts the next round; a plain run completes the latest one."""
     phase: Phase = "search"
-    trial: Trial
+    trial: AnyTrial
     environment: Environment
     started_at: AwareDatetime
     duration_s: float

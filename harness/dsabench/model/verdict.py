@@ -10,20 +10,24 @@ VerdictWord = Literal["better", "worse", "no difference", "inconclusive"]
 
 
 class Verdict(Value):
-    """Candidate against base in one metric of one workload. Effects are relative: 0.05 is 5 % more than the base."""
+    """Candidate against base in one metric of one workload. Effects are relative: 0.05 is 5 % more than the base.
+
+    Those of an eval's score are in `points`, shares of 1: 0.05 is five points more.
+    """
 
     metric: str
     workload: str
     trial: str | None = None
     """The trial's id where both sides measured the same one; None where the sides differ in their settings."""
     verdict: VerdictWord
+    unit: Literal["relative", "points"] = "relative"
     effect: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
     mde: float | None = None
     """Smallest relative effect that this many boots with this spread show with 80 % power at the 5 % level."""
     n_base: int
-    """Boots of the base."""
+    """Boots of the base; of an eval, questions."""
     n_candidate: int
     reason: str
     """One line: why this verdict, and what would decide an inconclusive one."""

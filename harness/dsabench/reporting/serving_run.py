@@ -133,6 +133,7 @@ def recorded_run(name: str, records: Sequence[Record]) -> ServingRun:
 
 
 def _of_record(record: Record) -> dict[str, Setting]:
+    assert record.trial.kind == "serve"  # only they are measured
     workload, gpus = record.trial.workload, record.environment.hardware.gpus
     drawn = workload.dataset in ("random", "random-ids")
     settings = {

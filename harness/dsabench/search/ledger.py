@@ -9,7 +9,7 @@ from dsabench.model.outcome import Failed
 from dsabench.model.record import Phase, Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.space import Assignment
-from dsabench.model.trial import Trial
+from dsabench.model.trial import AnyTrial, Trial
 from dsabench.model.workload import Workload
 
 _FIRST_ROUND = 0
@@ -55,7 +55,7 @@ class Ledger:
         """One more than the highest recorded."""
         return max((record.occasion for record in self._all.get(trial.id, ())), default=-1) + 1
 
-    def settled(self, trial: Trial, phase: Phase, round_: int) -> tuple[Record, ...]:
+    def settled(self, trial: AnyTrial, phase: Phase, round_: int) -> tuple[Record, ...]:
         """The records that count, one for each boot asked for: a transient fault is settled by its one retry only."""
         of_phase = [r for r in self._all.get(trial.id, ()) if r.phase == phase and r.round == round_]
         return tuple(_settle(sorted(of_phase, key=lambda r: r.occasion)))

@@ -36,6 +36,13 @@ class Result:
     verdicts: tuple[Verdict, ...]
     stopped: str | None
     """Why the search ended before its space was exhausted."""
+    gate: Verdict | None = None
+    """Accuracy of the best setting against the default's; anything but a pass takes the recommendation away."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the gate did not let the best setting pass."""
+        return self.gate is not None and self.gate.verdict in ("worse", "inconclusive")
 
 
 @dataclass(frozen=True, slots=True)

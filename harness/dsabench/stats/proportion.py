@@ -9,7 +9,7 @@ from scipy import stats
 from dsabench.stats.bootstrap import Interval
 
 
-def wilson(hits: int, n: int, confidence: float = 0.95) -> Interval | None:
+def wilson(hits: float, n: int, confidence: float = 0.95) -> Interval | None:
     """Wilson's score interval (1927) of hits/n; None of nothing.
 
     It stays inside [0, 1] and has a width at 0 and n hits, where the textbook interval has none.

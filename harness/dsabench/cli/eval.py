@@ -1,0 +1,80 @@
+"""`dsabench eval NAME`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Thinking = Literal["deepseek-v3", "qwen3", "qwen-3", "glm-45", "kimi-k2", "off"]
+"""How the chat template is told to think; the names of sglang's run_eval."""
+
+
+def evaluate(
+    name: Annotated[
+        str, typer.Argument(help="gsm8k, gsm8k-20shot, gsm8k-clean, gpqa, aime25, mmlu, needle, or a file.")
+    ],
+    base_url: Annotated[
+        str | None, typer.Option(help="An OpenAI-compatible server. [default: http://127.0.0.1:30000]")
+    ] = None,
+    config: Annotated[str | None, typer.Option(help="Boot this config's runtime instead, and ask it.")] = None,
+    model: Annotated[str | None, typer.Option(help="[default: the first at /v1/models]")] = None,
+    data: Annotated[Path | None, typer.Option(help="The data file. [default: fetched once, then cached]")] = None,
+    num_examples: Annotated[int | None, typer.Option(min=1, help="Questions, at most.")] = None,
+    num_shots: Annotated[int | None, typer.Option(min=0, help="Examples before each question.")] = None,
+    num_subjects: Annotated[int | None, typer.Option(min=1, help="mmlu: subjects, at most.")] = None,
+    repeat: Annotated[int | None, typer.Option(min=1, help="Passes over the questions.")] = None,
+    thinking_mode: Annotated[Thinking | None, typer.Option(help="Keyword for the chat template.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
+    temperature: Annotated[float | None, typer.Option(min=0.0)] = None,
+    top_p: Annotated[float | None, typer.Option(min=0.0, max=1.0)] = None,
+    parallel: Annotated[int | None, typer.Option(min=1, help="Requests in flight, at most.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one request.")] = None,
+    retries: Annotated[int, typer.Option(min=0, help="Further attempts of a request, with growing pauses.")] = 5,
+    driver: Annotated[
+        Literal["nemo-skills", "sgl-eval"] | None, typer.Option(help="Let this harness ask and grade, as a program.")
+    ] = None,
+    driver_program: Annotated[
+        Path | None, typer.Option(help="Its program. [default: ns or sgl-eval on the PATH]")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Where journal and samples lie.")] = Path("results/local-evals"),
+    html: Annotated[bool, typer.Option("--html/--no-html", help="Write a page of the samples beside them.")] = True,
+    json_: Annotated[bool, typer.Option("--json", help="One JSON object on stdout; progress on stderr.")] = False,
+) -> None:
+    """Ask a server an eval's questions and grade the answers.
+
+    Every answer is on disk as it finishes. The same command goes on where an unfinished run stopped; after a finished
+    one it begins anew.
+    """
+    from dsabench.cli.run_eval import Request, run_eval
+    from dsabench.evals.plan import Wishes
+
+    wishes = Wishes(
+        num_examples=num_examples,
+        num_shots=num_shots,
+        num_subjects=num_subjects,
+        repeat=repeat,
+        thinking=None if thinking_mode == "off" else thinking_mode,
+        no_thinking=thinking_mode == "off",
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+    )
+    request = Request(
+        name=name,
+        base_url=base_url,
+        config=config,
+        model=model,
+        data=data,
+        wishes=wishes,
+        parallel=parallel,
+        timeout_s=timeout,
+        retries=retries,
+        driver=driver,
+        driver_program=driver_program,
+        results=results,
+        html=html,
+        as_json=json_,
+    )
+    raise typer.Exit(run_eval(request))

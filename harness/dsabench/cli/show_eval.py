@@ -1,0 +1,80 @@
+"""The result of an eval on the terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import JsonValue
+from rich.console import Console
+
+from dsabench.evals.client import Target
+from dsabench.evals.conduct import Finished
+from dsabench.evals.plan import Plan
+from dsabench.evals.published import Beside, nearest_published
+from dsabench.model.outcome import Metric, Scored
+from dsabench.reporting.eval_lines import result_lines
+from dsabench.stats.accuracy import mean_score
+
+
+def result_object(plan: Plan, target: Target, finished: Finished, beside: Sequence[Beside]) -> dict[str, JsonValue]:
+    """The JSON object of `--json`. Scores are shares of 1, unrounded; what was not measured is null."""
+    counted, outcome, task = finished.tally, finished.record.outcome, plan.task
+    mean = mean_score(counted.scores)
+    metrics = outcome.metrics if isinstance(outcome, Scored) else {}
+    return {
+        "eval": task.name,
+        "harness_id": task.harness_id,
+        "model": target.model,
+        "base_url": target.base_url,
+        "score": mean.value,
+        "stderr": mean.standard_error,
+        "ci_low": mean.interval.low,
+        "ci_high": mean.interval.high,
+        "n": counted.total,
+        "n_questions": mean.questions,
+        "n_invalid": counted.no_answer,
+        "n_failed": counted.failed,
+        "n_truncated": counted.truncated,
+        "repeat": task.repeat,
+        "scores": list(counted.passes()),
+        "num_shots": task.num_shots,
+        "retries": finished.pace.retries,
+        "resumed": finished.resumed,
+        "latency_s": finished.pace.duration_s,
+        "output_throughput_tok_s": _value(metrics.get("output_throughput_tok_s")),
+        "metrics": {name: metric.value for name, metric in metrics.items()},
+        "published": [{"theirs": one.theirs, "metric": one.metric, "line": one.line()} for one in beside],
+        "warnings": list(outcome.warnings) if isinstance(outcome, Scored) else [],
+        "samples": str(finished.samples.absolute()),
+        "record": f"{finished.record.id}:{finished.record.occasion}",
+        "scored": finished.is_scored,
+    }
+
+
+def print_eval(console: Console, plan: Plan, finished: Finished, beside: Sequence[Beside], page: Path | None) -> None:
+    """The lines that users know, then what they leave out."""
+    outcome = finished.record.outcome
+    assert isinstance(outcome, Scored)
+    counted, metrics = finished.tally, outcome.metrics
+    lines = result_lines(plan.task, counted, metrics)
+    score, error = metrics["score"], metrics.get("score_standard_error")
+    lines.append("")
+    spread = "" if error is None else f" ± {error.value:.4f} (standard error by question)"
+    lines.append(f"score {score.value:.4f}{spread}, 95 % interval [{score.ci_low:.4f}, {score.ci_high:.4f}]")
+    lines.append(
+        f"{counted.total} answers to {len(counted.questions)} questions: {counted.no_answer} without an answer, "
+        f"{counted.truncated} cut, {counted.failed} failed, {finished.pace.retries} retries"
+    )
+    if finished.resumed:
+        lines.append(f"{finished.resumed} of them from an earlier run; latency and throughput are of the others")
+    lines += [one.line() for one in nearest_published(beside)]
+    lines.append(f"samples: {finished.samples}" + (f", page: {page}" if page else ""))
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for warning in outcome.warnings:
+        console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+
+
+def _value(metric: Metric | None) -> float | None:
+    return None if metric is None else metric.value

@@ -1,0 +1,129 @@
+"""Two runs of an eval against each other, paired by question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dsabench.errors import InputError
+from dsabench.evals.sample import EvalSample
+from dsabench.model.verdict import Verdict, VerdictWord
+from dsabench.stats.noninferiority import NonInferiority, mcnemar, non_inferiority, paired_bootstrap
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The samples of one setting; several runs of it are further repeats."""
+
+    name: str
+    eval: str
+    samples: tuple[EvalSample, ...]
+    runs: tuple[str, ...] = ()
+    """Records or files that the samples are of."""
+
+    @property
+    def harness_id(self) -> str:
+        """Of the first sample; a side holds one harness."""
+        return self.samples[0].harness_id
+
+
+def compare_evals(base: Side, candidate: Side, margin: float) -> Verdict:
+    """Verdict on the score: "no difference" or "better" is not less accurate by more than the margin, "worse" is.
+
+    Raises:
+        InputError: the sides are of different harnesses or questions.
+
+    """
+    if base.harness_id != candidate.harness_id:
+        raise InputError(
+            f"{base.name} is of harness {base.harness_id}, {candidate.name} of {candidate.harness_id}: prompt, parser or "
+            "metric differ, so their scores cannot be compared"
+        )
+    left, right = _by_question(base.samples), _by_question(candidate.samples)
+    shared = [question for question in left if question in right]
+    if not shared:
+        raise InputError(f"{base.name} and {candidate.name} have no question in common")
+    for question in shared:
+        if left[question][0].expected != right[question][0].expected:
+            raise InputError(f"{question}: the expected answers differ: the sides were asked from different data")
+    if base.runs and set(base.runs) == set(candidate.runs):
+        return _same(base, len(shared))
+    scores = [[[sample.score for sample in side[question]] for question in shared] for side in (left, right)]
+    result = non_inferiority(scores[0], scores[1], margin)
+    notes = _notes(left, right, shared)
+    if all(len(of_question) == 1 for side in scores for of_question in side):
+        p = mcnemar([one for (one,) in scores[0]], [one for (one,) in scores[1]])
+        notes.append(f"McNemar p = {p:.3g}")
+    elif (drawn := paired_bootstrap(*scores)) is not None:
+        notes.append(f"95 % bootstrap interval [{100 * drawn.low:+.2f}, {100 * drawn.high:+.2f}]")
+    return _verdict(base.eval, result, margin, len(shared), notes)
+
+
+def _verdict(eval_: str, result: NonInferiority, margin: float, count: int, notes: list[str]) -> Verdict:
+    return Verdict(
+        metric="score",
+        workload=eval_,
+        unit="points",
+        verdict=_word(result),
+        effect=result.difference,
+        ci_low=result.interval.low,
+        ci_high=result.interval.high,
+        mde=result.detectable,
+        n_base=count,
+        n_candidate=count,
+        reason="; ".join([_reason(result, margin, count), *notes]),
+    )
+
+
+def _word(result: NonInferiority) -> VerdictWord:
+    if result.answer == "yes":
+        return "better" if result.interval.low > 0.0 else "no difference"
+    return "worse" if result.answer == "no" else "inconclusive"
+
+
+def _reason(result: NonInferiority, margin: float, count: int) -> str:
+    low, high = (f"{100 * end:+.2f}" for end in result.interval)
+    found = f"{100 * result.difference:+.2f} points over {count} questions, 90 % interval [{low}, {high}]"
+    asked = f"not less accurate by more than {100 * margin:g} points"
+    if result.answer == "yes":
+        return f"yes, {asked}: {found}"
+    if result.answer == "no":
+        return f"no, less accurate: {found}, the loss exceeds {100 * margin:g} points and is no chance (p = {result.worse_p:.2g})"
+    if result.more_repeats is None:
+        return f"inconclusive whether {asked}: {found}; repeats alone will not settle it, it takes more questions"
+    return f"inconclusive whether {asked}: {found}; needs {result.more_repeats} more repeats a side"
+
+
+def _same(side: Side, count: int) -> Verdict:
+    return Verdict(
+        metric="score",
+        workload=side.eval,
+        unit="points",
+        verdict="no difference",
+        effect=0.0,
+        n_base=count,
+        n_candidate=count,
+        reason="yes: both sides are the same run",
+    )
+
+
+Questions = dict[str, list[EvalSample]]
+
+
+def _by_question(samples: Iterable[EvalSample]) -> Questions:
+    found: Questions = {}
+    for sample in samples:
+        found.setdefault(sample.question, []).append(sample)
+    return found
+
+
+def _notes(left: Questions, right: Questions, shared: list[str]) -> list[str]:
+    notes = []
+    if left_out := len(left) + len(right) - 2 * len(shared):
+        notes.append(f"{left_out} questions of one side only left out")
+    if any(left[question][0].prompt != right[question][0].prompt for question in shared):
+        notes.append("the prompts differ (other examples or settings)")
+    failed = sum(sample.standing == "failed" for side in (left, right) for q in shared for sample in side[q])
+    if failed:
+        notes.append(f"{failed} failed requests count as wrong")
+    return notes

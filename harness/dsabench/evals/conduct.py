@@ -1,0 +1,154 @@
+"""One eval from its plan to its record: resume or begin, warm up, ask, grade, write down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from dsabench.errors import TrialFault
+from dsabench.evals.client import Failure, Target
+from dsabench.evals.connections import open_connections
+from dsabench.evals.plan import Plan
+from dsabench.evals.request import WARM_UP, body_of, path_of
+from dsabench.evals.run import Effort, Pace, run
+from dsabench.evals.sample_log import SampleLog, open_log
+from dsabench.evals.summarise import FAILED_SHARE_MAX, Tally, summarise, tally
+from dsabench.model.outcome import Failed, Outcome
+from dsabench.model.record import Phase, Record
+from dsabench.model.runtime import Environment, RuntimeSpec
+from dsabench.model.trial import EvalTrial
+from dsabench.store.journal import Journal
+
+_WARM_UP_TIMEOUT_S = 600.0
+_WARM_UP_TOKENS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What answers, and where the record goes."""
+
+    runtime: RuntimeSpec
+    environment: Environment
+    journal: Journal
+    boot: str
+    study: str
+    phase: Phase = "search"
+    round: int = 0
+    boot_s: float | None = None
+    resolved: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An eval that asked everything."""
+
+    record: Record
+    tally: Tally
+    pace: Pace
+    resumed: int
+    """Samples that an earlier run left."""
+    samples: Path
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether enough requests succeeded for a score."""
+        return self.record.outcome.kind == "scored"
+
+
+async def conduct(
+    plan: Plan, target: Target, setting: Setting, effort: Effort, on_resume: Callable[[int], None]
+) -> Finished:
+    """Run or resume.
+
+    Raises:
+        TrialFault: the server is gone; what is finished is kept for the next run.
+        BusyError: another process runs the same.
+        StoreError: samples or record could not be written.
+
+    """
+    folder = setting.journal.path.parent / "samples"
+    key = plan.key(setting.runtime, target.model)
+    started_at = datetime.now(UTC)
+    with open_log(folder / f"{plan.task.name}-{key[:12]}.partial.jsonl") as log:
+        if log.resumed:
+            on_resume(log.resumed)
+        await _warm_up(plan, target)
+        pace = await run(plan, target, log, effort)
+        counted = tally(log.samples, [question.id for question in plan.questions])
+        occasion = _next_occasion(setting, EvalTrial(runtime=setting.runtime, workload=plan.task).id)
+        path = _file_samples(log, counted, folder / f"{plan.task.name}-{key[:12]}-{occasion}.jsonl")
+    record = record_of(plan, setting, counted, pace, samples=path, started_at=started_at)
+    setting.journal.append(record)
+    return Finished(record, counted, pace, log.resumed, path)
+
+
+def record_of(
+    plan: Plan, setting: Setting, counted: Tally, pace: Pace, *, samples: Path, started_at: datetime
+) -> Record:
+    """The record of a run that asked everything."""
+    trial = EvalTrial(runtime=setting.runtime, workload=plan.task)
+    return Record(
+        id=trial.id,
+        occasion=_next_occasion(setting, trial.id),
+        boot=setting.boot,
+        study=setting.study,
+        round=setting.round,
+        phase=setting.phase,
+        trial=trial,
+        environment=setting.environment,
+        started_at=started_at,
+        duration_s=(datetime.now(UTC) - started_at).total_seconds(),
+        boot_s=setting.boot_s,
+        resolved=dict(setting.resolved),
+        outcome=_outcome(counted, pace, samples),
+    )
+
+
+async def _warm_up(plan: Plan, target: Target) -> None:
+    """One request that is no question, so that the first question does not pay for what is compiled on first use."""
+    task = plan.task.model_copy(update={"max_tokens": min(_WARM_UP_TOKENS, plan.task.max_tokens), "thinking": None})
+    async with open_connections(target, path_of(task)) as connections:
+        reply = await connections.ask(body_of(task, target.model, WARM_UP), _WARM_UP_TIMEOUT_S)
+    # Any other failure is left to the questions, which are retried and counted.
+    if isinstance(reply, Failure) and reply.unreachable:
+        raise TrialFault("unreachable", f"{target.base_url}: {reply.message}", stage="warmup", transient=True)
+
+
+def _next_occasion(setting: Setting, trial_id: str) -> int:
+    fingerprint = setting.environment.fingerprint
+    same = [
+        record.occasion
+        for record in setting.journal.read().records
+        if record.id == trial_id and record.environment.fingerprint == fingerprint
+    ]
+    return max(same, default=-1) + 1
+
+
+def _file_samples(log: SampleLog, counted: Tally, final: Path) -> Path:
+    """The finished file; one with too many failed requests stays unfinished, so that they are asked again."""
+    if _too_many_failed(counted):
+        return log.path
+    log.finish(final)
+    return final
+
+
+def _too_many_failed(counted: Tally) -> bool:
+    return counted.failed > FAILED_SHARE_MAX * counted.total
+
+
+def _outcome(counted: Tally, pace: Pace, samples: Path) -> Outcome:
+    if _too_many_failed(counted):
+        errors = [s.error for of_question in counted.questions.values() for s in of_question if s.error is not None]
+        commonest = max(set(errors), key=errors.count)
+        return Failed(
+            stage="load",
+            fault="request_errors",
+            message=f"{counted.failed} of {counted.total} requests failed, mostly: {commonest}",
+            transient=True,
+        )
+    scored = summarise(counted, duration_s=pace.duration_s, tokens=pace.completion_tokens)
+    return scored.model_copy(update={"samples": f"samples/{samples.name}"})

@@ -1,0 +1,106 @@
+"""The data file of an eval: given, cached, or fetched once. Its checksum is known, or taken from the first fetch."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from pathlib import Path
+
+import aiohttp
+
+from dsabench.errors import InputError, StoreError
+from dsabench.model.evals import EvalSpec
+
+_CONNECT_TIMEOUT_S = 10.0
+_FETCH_TIMEOUT_S = 600.0
+_MAX_BYTES = 1 << 30
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/dsabench/evals`, or below `~/.cache`."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "dsabench" / "evals"
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's bytes; of a folder over the names and sums of its files."""
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*.csv") if file.is_file())
+        listed = "".join(f"{file.relative_to(path).as_posix()} {sha256_of(file)}\n" for file in files)
+        return hashlib.sha256(listed.encode()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+async def find_data(spec: EvalSpec, given: Path | None) -> Path | None:
+    """The file to read; None for generated questions.
+
+    Raises:
+        InputError: the given file is not there; or there is no cached one and it cannot be fetched; or a checksum differs.
+
+    """
+    source = spec.dataset
+    if given is not None:
+        if spec.reader == "needle":
+            raise InputError(f"{spec.name}: --data: its questions are generated")
+        if not given.exists():
+            raise InputError(f"--data {given}: no such file")
+        return given
+    if source.url is None or source.file is None:
+        return None
+    path = cache_folder() / source.file
+    if not path.is_file():
+        await _fetch(spec, source.url, path)
+    known = source.sha256 or _noted(path)
+    found = sha256_of(path)
+    if known is None:
+        _note(path).write_text(found)
+    elif found != known:
+        raise InputError(
+            f"{path}: sha256 is {found[:12]}…, not {known[:12]}… (truncated or changed): delete it, or give --data FILE"
+        )
+    return path
+
+
+def differs_from_known(spec: EvalSpec, given: Path) -> bool:
+    """Whether a file that the user gave is another one than the published scores are of."""
+    return spec.dataset.sha256 is not None and sha256_of(given) != spec.dataset.sha256
+
+
+def _note(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")
+
+
+def _noted(path: Path) -> str | None:
+    return _note(path).read_text().strip() if _note(path).is_file() else None
+
+
+async def _fetch(spec: EvalSpec, url: str, path: Path) -> None:
+    """Write the whole file or nothing."""
+    temporary = path.with_suffix(f".{os.getpid()}.part")
+    hint = f"give the file with --data FILE (licence {spec.dataset.licence})"
+    timeout = aiohttp.ClientTimeout(total=_FETCH_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session, session.get(url) as response:
+            if response.status != 200:
+                raise InputError(f"{spec.name}: {url}: HTTP {response.status}; {hint}")
+            with temporary.open("wb") as file:
+                async for chunk in response.content.iter_chunked(1 << 20):
+                    if file.tell() + len(chunk) > _MAX_BYTES:
+                        raise InputError(f"{spec.name}: {url}: more than 1 GiB; {hint}")
+                    await asyncio.to_thread(file.write, chunk)
+        found = sha256_of(temporary)
+        if spec.dataset.sha256 not in (None, found):
+            raise InputError(
+                f"{spec.name}: {url}: sha256 is {found[:12]}…, not {str(spec.dataset.sha256)[:12]}…; {hint}"
+            )
+        temporary.rename(path)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        reason = " ".join(str(error).split()) or "no answer in time"
+        raise InputError(f"{spec.name}: no data file, and {url} cannot be fetched ({reason}); {hint}") from error
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,74 @@
+"""A run beside published scores: what the interval says, and which settings differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dsabench.model.evals import EvalSpec, EvalTask, PublishedScore
+from dsabench.model.outcome import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """One published score and ours."""
+
+    published: PublishedScore
+    metric: str
+    theirs: float
+    ours: Metric
+    differs: tuple[str, ...]
+    """`NAME OURS, theirs THEIRS` for each setting that is another; a setting that was not published is not compared."""
+
+    @property
+    def word(self) -> str:
+        """Where the published score lies."""
+        if self.ours.ci_low is None or self.ours.ci_high is None:
+            return "no interval"
+        if self.theirs > self.ours.ci_high:
+            return "below the published"
+        return "above the published" if self.theirs < self.ours.ci_low else "agrees with the published"
+
+    def line(self) -> str:
+        """One line for people."""
+        interval = ""
+        if self.ours.ci_low is not None and self.ours.ci_high is not None:
+            interval = f" [{self.ours.ci_low:.3f}, {self.ours.ci_high:.3f}]"
+        settings = f"; differs: {'; '.join(self.differs)}" if self.differs else ""
+        return (
+            f"{self.metric} {self.ours.value:.3f}{interval} {self.word} {self.theirs:.3f} "
+            f"({self.published.model}, {self.published.source}){settings}"
+        )
+
+
+def beside_published(
+    spec: EvalSpec, task: EvalTask, model: str, metrics: Mapping[str, Metric], *, other_data: bool
+) -> tuple[Beside, ...]:
+    """Every published score of a metric that this run has; the runs most like ours first, those of unknown settings last."""
+    if task.harness_id != spec.harness_id:  # a driver's own prompts or parser: no published score is of them
+        return ()
+    found = [
+        Beside(entry, metric, theirs, metrics[metric], _differences(entry, task, model, other_data=other_data))
+        for entry in spec.published
+        for metric, theirs in entry.scores.items()
+        if metric in metrics
+    ]
+    return tuple(sorted(found, key=lambda one: (not one.published.settings, len(one.differs))))
+
+
+def nearest_published(found: Sequence[Beside]) -> list[Beside]:
+    """Those of the published run that differs least from ours, one for each metric."""
+    return [one for one in found if one.published is found[0].published]
+
+
+def _differences(entry: PublishedScore, task: EvalTask, model: str, *, other_data: bool) -> tuple[str, ...]:
+    differs = [] if _short(entry.model) == _short(model) else [f"model {model}, theirs {entry.model}"]
+    for name, theirs in entry.settings.items():
+        ours = getattr(task, name)
+        if ours != theirs:
+            differs.append(f"{name} {'none' if ours is None else ours}, theirs {theirs}")
+    return (*differs, *(("data file",) if other_data else ()))
+
+
+def _short(model: str) -> str:
+    return model.rstrip("/").rpartition("/")[2].lower()

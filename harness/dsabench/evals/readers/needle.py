@@ -1,0 +1,149 @@
+"""Retrieval from long text: one sentence holds the answer, others differ from it in one word.
+
+Sparse attention reads only the index_topk tokens that its indexer picks for a query. Plain needles are found by a weak
+indexer too, because nothing else in the text resembles the question. Here every distractor shares all but one word with
+the needle, so an indexer that ranks coarsely drops the needle, or the model reads a distractor's code.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from dsabench.evals.question import Question, fill
+from dsabench.model.evals import EvalSpec, NeedleGrid
+
+_WORDS = [
+    "river",
+    "stone",
+    "market",
+    "winter",
+    "letter",
+    "garden",
+    "window",
+    "engine",
+    "bridge",
+    "paper",
+    "road",
+    "field",
+    "harbour",
+    "music",
+    "clock",
+    "table",
+    "summer",
+    "teacher",
+    "village",
+    "mountain",
+    "copper",
+    "silver",
+    "basket",
+    "candle",
+    "forest",
+    "island",
+    "kitchen",
+    "ladder",
+    "meadow",
+    "needle",
+    "orchard",
+    "pocket",
+    "quarry",
+    "ribbon",
+    "saddle",
+    "tunnel",
+    "valley",
+    "wagon",
+    "yellow",
+    "anchor",
+    "barrel",
+    "canvas",
+    "dealer",
+    "effort",
+    "fabric",
+    "gravel",
+    "hammer",
+    "insect",
+    "jacket",
+    "kettle",
+    "lantern",
+    "mirror",
+    "nation",
+    "office",
+    "pencil",
+    "quiver",
+    "rocket",
+    "shadow",
+    "timber",
+    "uncle",
+    "vessel",
+    "weather",
+]
+_COLOURS = [
+    "amber",
+    "azure",
+    "beige",
+    "black",
+    "bronze",
+    "coral",
+    "crimson",
+    "cyan",
+    "emerald",
+    "gold",
+    "grey",
+    "indigo",
+    "ivory",
+    "jade",
+    "lilac",
+    "magenta",
+]
+_PLACES = [
+    "archive",
+    "cellar",
+    "depot",
+    "gallery",
+    "hangar",
+    "kiosk",
+    "library",
+    "mill",
+    "museum",
+    "observatory",
+    "pavilion",
+    "stable",
+    "studio",
+    "vault",
+]
+
+
+def make_needles(spec: EvalSpec, _data: Path | None, /) -> tuple[Question, ...]:
+    """`per_cell` questions for each length and depth; the same seed gives the same text."""
+    grid = spec.needle
+    assert grid is not None
+    cells = [(words, depth, i) for words in grid.words for depth in grid.depths for i in range(grid.per_cell)]
+    return tuple(_question(spec, grid, cell) for cell in cells[: spec.num_examples])
+
+
+def _question(spec: EvalSpec, grid: NeedleGrid, cell: tuple[int, float, int]) -> Question:
+    words, depth, number = cell
+    rng = random.Random(f"{grid.seed} {words} {depth} {number}")
+    colour, place = rng.choice(_COLOURS), rng.choice(_PLACES)
+    codes = rng.sample(range(1_000_000, 10_000_000), grid.distractors + 1)
+    sentences = _filler(rng, words)
+    near = [(c, place) for c in _COLOURS if c != colour] + [(colour, p) for p in _PLACES if p != place]
+    for code, (other_colour, other_place) in zip(codes[1:], rng.sample(near, grid.distractors), strict=True):
+        sentences.insert(rng.randrange(len(sentences) + 1), _needle(other_colour, other_place, code))
+    sentences.insert(round(depth * len(sentences)), _needle(colour, place, codes[0]))
+    values = {"text": " ".join(sentences), "colour": colour, "place": place}
+    name = f"{words}w-{depth:g}"
+    return Question(f"needle-{name}-{number}", fill(spec.prompt.template, values), str(codes[0]), name)
+
+
+def _needle(colour: str, place: str, code: int) -> str:
+    return f"The access code of the {colour} {place} is {code}."
+
+
+def _filler(rng: random.Random, words: int) -> list[str]:
+    sentences = []
+    while words > 0:
+        length = min(words, rng.randint(6, 14))
+        sentences.append(" ".join(rng.choices(_WORDS, k=length)).capitalize() + ".")
+        words -= length
+    return sentences

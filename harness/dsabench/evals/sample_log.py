@@ -1,0 +1,112 @@
+"""The samples file of one run: each sample is appended as it finishes, so that a killed run goes on where it stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from dsabench.errors import BusyError, InputError, StoreError
+from dsabench.evals.sample import EvalSample
+
+
+class SampleLog:
+    """The open samples file of an unfinished run. Made by `open_log`."""
+
+    def __init__(self, path: Path, descriptor: int, done: tuple[EvalSample, ...]) -> None:
+        self.path, self._descriptor = path, descriptor
+        self.samples = list(done)
+        """Every finished sample, those of earlier runs first."""
+        self.resumed = len(done)
+        """How many an earlier run left."""
+
+    def append(self, sample: EvalSample) -> None:
+        """Write one sample; a kill after this loses nothing.
+
+        Raises:
+            StoreError: disk full or read-only.
+
+        """
+        line = (sample.model_dump_json(exclude_none=False) + "\n").encode()
+        try:
+            written = os.write(self._descriptor, line)
+        except OSError as error:
+            raise StoreError(f"{self.path}: {error.strerror}: the sample was not written") from error
+        if written < len(line):
+            raise StoreError(f"{self.path}: disk full: the sample was not written")
+        self.samples.append(sample)
+
+    def finish(self, final: Path) -> None:
+        """Give the file the name of a finished run: nothing resumes it."""
+        os.fsync(self._descriptor)
+        self.path.rename(final)
+
+
+@contextmanager
+def open_log(path: Path) -> Iterator[SampleLog]:
+    """Open or resume; a torn last line and failed requests are asked again.
+
+    Raises:
+        BusyError: another process runs the same eval into the same file.
+        StoreError: the file cannot be written.
+
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BusyError(f"{path}: the same eval runs already: wait for it or name another --results") from None
+        kept, whole = _finished(path)
+        if not whole:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, b"".join(line + b"\n" for line, _ in kept))
+        yield SampleLog(path, descriptor, tuple(sample for _, sample in kept))
+    finally:
+        os.close(descriptor)
+
+
+def read_samples(path: Path) -> tuple[EvalSample, ...]:
+    """The samples of a finished run.
+
+    Raises:
+        InputError: it cannot be read, or a line is no sample.
+
+    """
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    samples = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            samples.append(EvalSample.model_validate_json(line))
+        except ValidationError as error:
+            raise InputError(f"{path}:{number}: not a sample of an eval") from error
+    if not samples:
+        raise InputError(f"{path}: holds no sample")
+    return tuple(samples)
+
+
+def _finished(path: Path) -> tuple[list[tuple[bytes, EvalSample]], bool]:
+    """The lines to keep, and whether the file holds nothing else."""
+    data = path.read_bytes()
+    lines = data.split(b"\n")
+    torn = bool(lines.pop())
+    kept = []
+    for line in lines:
+        try:
+            sample = EvalSample.model_validate_json(line)
+        except ValidationError:
+            continue
+        if sample.standing != "failed":
+            kept.append((line, sample))
+    return kept, not torn and len(kept) == len(lines)

@@ -1,0 +1,101 @@
+"""Who answers at a base URL, and which model."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import aiohttp
+from pydantic import JsonValue
+
+from dsabench.errors import InputError, TrialFault
+from dsabench.evals.client import Target
+from dsabench.model.runtime import RuntimeIdentity
+from dsabench.model.secrets import without_secrets
+from dsabench.model.value import digest
+from dsabench.runtimes.endpoint import Endpoint
+from dsabench.runtimes.external import External
+from dsabench.runtimes.launch import Launch
+
+DEFAULT_URL = "http://127.0.0.1:30000"
+KEY_VARIABLE = "OPENAI_API_KEY"
+_ANSWER_TIMEOUT_S = 30.0
+_INFO_PATHS = ("/server_info", "/get_server_info")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that somebody else started."""
+
+    target: Target
+    identity: RuntimeIdentity
+    info: Mapping[str, JsonValue]
+    """What it says of its settings; empty where it does not."""
+
+
+async def find_server(base_url: str, model: str | None) -> Served:
+    """Look at a server: the model is the first that it lists, where none is given.
+
+    Raises:
+        InputError: nothing answers there, or it lists no model; the line says what to do.
+
+    """
+    url = normal_url(base_url)
+    key = os.environ.get(KEY_VARIABLE) or None
+    listed = await _models(url, key)
+    if model is None and not listed:
+        raise InputError(f"{url}/v1/models lists no model: name it with --model")
+    target = Target(url, model or listed[0], key)
+    try:
+        info = await Endpoint(url).info("boot", _INFO_PATHS)
+        identity = await External(Launch(base_url=url)).identity()
+    except (InputError, TrialFault):
+        # No sglang: it is known by its models alone.
+        said = digest(json.dumps([url, *listed]))
+        return Served(target, RuntimeIdentity(kind="external", version="unknown", wheel_hash=f"models:{said}"), {})
+    return Served(target, identity, {name: without_secrets(value) for name, value in info.items()})
+
+
+def normal_url(base_url: str) -> str:
+    """Without `/v1` and slash at its end.
+
+    Raises:
+        InputError: no http address, or one with a password in it (it would stand in every record).
+
+    """
+    url = base_url.rstrip("/").removesuffix("/v1").rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(f"--base-url {base_url}: must look like {DEFAULT_URL}")
+    if parts.username or parts.password:
+        raise InputError(f"--base-url: no password in the address; put the key into {KEY_VARIABLE}")
+    return url
+
+
+async def _models(url: str, key: str | None) -> list[str]:
+    """Names at /v1/models; empty where there is no such path."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_TIMEOUT_S), headers=headers) as session,
+            session.get(f"{url}/v1/models") as response,
+        ):
+            status, text = response.status, await response.text(errors="replace")
+    except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        refused = isinstance(error, aiohttp.ClientConnectorError)
+        reason = "cannot connect" if refused else " ".join(str(error).split()) or "no answer in time"
+        raise InputError(
+            f"no server answers at {url} ({reason}): start one, or name another with --base-url"
+        ) from error
+    if status in (401, 403):
+        raise InputError(f"{url}/v1/models: HTTP {status}: set {KEY_VARIABLE}")
+    if status != 200:
+        return []
+    try:
+        entries = json.loads(text)["data"]
+        return [str(entry["id"]) for entry in entries]
+    except (ValueError, KeyError, TypeError):
+        return []

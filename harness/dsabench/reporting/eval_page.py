@@ -1,0 +1,104 @@
+"""A page of an eval's samples, to browse and filter. Everything in it is escaped: completions are not to be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+from dsabench.errors import StoreError
+from dsabench.evals.sample import EvalSample
+from dsabench.evals.summarise import Tally
+from dsabench.model.evals import EvalTask
+
+SAMPLES_MAX = 2000
+"""Wrong ones come first, so what is left out is right."""
+CHARS_MAX = 20_000
+"""Of one text; its beginning and its end are shown."""
+_ORDER = ("failed", "no answer", "wrong", "correct")
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""No script, no image, no request: markup that slipped through could do nothing."""
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 62rem; padding: 0 1rem; color: #1b1f24; }
+h1 { font-size: 1.3rem; } pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f5f6f8; padding: .6rem; }
+details { border: 1px solid #d5d9de; border-left-width: 6px; border-radius: 4px; margin: .4rem 0; padding: .3rem .7rem; }
+details.correct { border-left-color: #2c7a4b; } details.wrong { border-left-color: #b3261e; }
+details.no-answer { border-left-color: #9a6700; } details.failed { border-left-color: #57606a; }
+summary { cursor: pointer; } .facts { color: #57606a; } fieldset { border: 0; padding: 0; }
+input { margin-left: .8rem; } .pick { margin: .8rem 0; }
+.tag { border: 1px solid #9a6700; color: #9a6700; border-radius: 3px; padding: 0 .3rem; margin-left: .4rem; }
+"""
+# Filters without a script: an unticked box hides the samples of its class that stand behind it.
+_FILTERS = (("correct", "correct"), ("wrong", "wrong"), ("no-answer", "no answer"), ("failed", "failed"))
+
+
+def write_page(path: Path, task: EvalTask, counted: Tally) -> Path:
+    """Write the page; returns its path.
+
+    Raises:
+        StoreError: disk full or read-only.
+
+    """
+    try:
+        path.write_text("\n".join(_page(task, counted)), encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+    return path
+
+
+def _page(task: EvalTask, counted: Tally) -> Iterator[str]:
+    samples = sorted(
+        (sample for of_question in counted.questions.values() for sample in of_question),
+        key=lambda sample: _ORDER.index(sample.standing),
+    )
+    numbers = {name: sum(sample.standing == name for sample in samples) for name in _ORDER}
+    yield "<!doctype html><html lang=en><head><meta charset=utf-8>"
+    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+    hide = " ".join(f"#show-{name}:not(:checked) ~ main details.{name} {{ display: none; }}" for name, _ in _FILTERS)
+    only_cut = "#only-truncated:checked ~ main details:not(.truncated) { display: none; }"
+    yield f"<title>{escape(task.name)}: samples</title><style>{_STYLE}{hide} {only_cut}</style></head><body>"
+    yield f"<h1>{escape(task.name)} <small class=facts>{escape(task.harness_id)}</small></h1>"
+    yield (
+        f"<p>{counted.total} answers to {len(counted.questions)} questions, {task.repeat} each. "
+        f"temperature {task.temperature:g}, top_p {task.top_p:g}, max_tokens {task.max_tokens}, "
+        f"thinking {escape(task.thinking or 'off')}.</p>"
+    )
+    for name, label in _FILTERS:
+        yield (
+            f"<input type=checkbox id=show-{name} checked><label for=show-{name}> {label} ({numbers[label]})</label>"
+        )
+    yield f"<input type=checkbox id=only-truncated><label for=only-truncated> only cut ones ({counted.truncated})</label>"
+    yield "<main class=pick>"
+    for sample in samples[:SAMPLES_MAX]:
+        yield from _shown(sample)
+    if len(samples) > SAMPLES_MAX:
+        yield f"<p>{len(samples) - SAMPLES_MAX} further samples are in the JSONL beside this page.</p>"
+    yield "</main></body></html>"
+
+
+def _shown(sample: EvalSample) -> Iterator[str]:
+    classes = sample.standing.replace(" ", "-") + (" truncated" if sample.truncated else "")
+    answer = "–" if sample.answer is None else escape(_cut(sample.answer, 200))
+    cut = "<span class=tag>cut</span>" if sample.truncated else ""
+    yield f"<details class='{classes}'><summary>{escape(sample.id)}: {escape(sample.standing)}{cut} "
+    yield f"<span class=facts>answer {answer}, expected {escape(_cut(sample.expected, 200))}</span></summary>"
+    facts = [
+        f"{sample.completion_tokens} tokens" if sample.completion_tokens is not None else None,
+        f"{sample.latency_s:.1f} s" if sample.latency_s is not None else None,
+        f"finished by {sample.finish_reason}" if sample.finish_reason else None,
+        f"{sample.attempts} attempts" if sample.attempts > 1 else None,
+        sample.error,
+    ]
+    yield f"<p class=facts>{escape(', '.join(fact for fact in facts if fact))}</p>"
+    for title, text in (("prompt", sample.prompt), ("reasoning", sample.reasoning), ("completion", sample.completion)):
+        if text is not None:
+            yield f"<h4>{title}</h4><pre>{escape(_cut(text, CHARS_MAX))}</pre>"
+    yield "</details>"
+
+
+def _cut(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n… {len(text) - limit} characters left out …\n{text[-half:]}"

@@ -1,0 +1,120 @@
+"""Is a candidate less accurate than a base by more than a margin? Both answered the same questions.
+
+Differences are taken question by question, which removes that some questions are harder than others. Scores are shares
+of 1, so a margin of 0.01 is one point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import variance
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from dsabench.stats.accuracy import Scores
+from dsabench.stats.bootstrap import Interval, bootstrap
+from dsabench.stats.power import POWER
+
+Answer = Literal["yes", "no", "inconclusive"]
+ALPHA = 0.05
+REPEATS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class NonInferiority:
+    """The answer to "not less accurate by more than the margin?"."""
+
+    answer: Answer
+    difference: float
+    """Candidate less base."""
+    interval: Interval
+    """90 %: each of its ends is a one-sided test at the 5 % level."""
+    worse_p: float
+    """Two-sided p value of "no difference at all"."""
+    detectable: float
+    """Smallest true loss that as much data shows to be one, with 80 % power."""
+    more_repeats: int | None
+    """Further repeats a side that would settle an inconclusive answer, were there no true loss; None where none would."""
+
+
+def non_inferiority(base: Scores, candidate: Scores, margin: float) -> NonInferiority:
+    """Paired t interval of the questions' differences; both sides list the same questions in the same order.
+
+    Equal scores have no spread, yet twenty equal questions prove little: were the loss as large as the margin, single
+    questions would differ, and the differences would have a variance of at least margin / repeats − margin². Less than
+    that is never assumed (for one repeat without any difference this is close to Tango's score interval, 1998).
+
+    "no" takes both: the loss is larger than the margin, and it is no chance at the 5 % level.
+    """
+    differences = _means(candidate) - _means(base)
+    count, repeats = differences.size, min(_repeats(base), _repeats(candidate))
+    difference = float(np.mean(differences))
+    sampled = float(np.var(differences, ddof=1)) if count > 1 else 1.0
+    error = math.sqrt(max(sampled, _least_variance(margin, repeats)) / count)
+    df = max(count - 1, 1)
+    reach = float(stats.t.isf(ALPHA, df)) * error
+    interval = Interval(difference - reach, difference + reach)
+    p = float(2 * stats.t.sf(abs(difference) / error, df))
+    answer: Answer = "inconclusive"
+    if interval.low > -margin:
+        answer = "yes"
+    elif difference < -margin and p <= ALPHA:
+        answer = "no"
+    more = _more_repeats(base, candidate, sampled, margin) if answer == "inconclusive" else None
+    factor = float(stats.t.isf(ALPHA, df) + stats.t.isf(1 - POWER, df))
+    return NonInferiority(answer, difference, interval, p, factor * error, more)
+
+
+def mcnemar(base: Sequence[float], candidate: Sequence[float]) -> float:
+    """Exact two-sided p value of paired right-or-wrong scores (McNemar 1947): only questions that differ speak."""
+    pairs = list(zip(base, candidate, strict=True))
+    lost, gained = sum(left > right for left, right in pairs), sum(left < right for left, right in pairs)
+    return 1.0 if lost + gained == 0 else float(stats.binomtest(lost, lost + gained).pvalue)
+
+
+def paired_bootstrap(base: Scores, candidate: Scores, *, seed: int = 0) -> Interval | None:
+    """95 % interval of the mean difference, drawing whole questions; None from fewer than two."""
+    differences = _means(candidate) - _means(base)
+    return bootstrap(differences.tolist(), lambda drawn: float(np.mean(drawn)), seed=seed)
+
+
+def _means(scores: Scores) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return np.array([math.fsum(of_question) / len(of_question) for of_question in scores], dtype=np.float64)
+
+
+def _repeats(scores: Scores) -> int:
+    return min(map(len, scores))
+
+
+def _least_variance(margin: float, repeats: int) -> float:
+    """Of differences in steps of 1 / repeats whose mean is the margin."""
+    return max(margin / repeats - margin**2, 0.0)
+
+
+def _more_repeats(base: Scores, candidate: Scores, sampled: float, margin: float) -> int | None:
+    """Fewest repeats beyond those at hand with which a true difference of 0 gives "yes" with 80 % power.
+
+    Repeats shrink the noise inside a question; what questions truly differ by stays. With one repeat the two cannot be
+    told apart, and all is taken for noise: the number is then the least.
+    """
+    count, have = len(base), min(_repeats(base), _repeats(candidate))
+    inside = [_inside(side) for side in (base, candidate)]
+    noise = sampled * have if None in inside else sum(one for one in inside if one is not None)
+    lasting = max(0.0, sampled - noise / have)
+    reach = float(stats.t.isf(ALPHA, max(count - 1, 1)) + stats.norm.isf(1 - POWER))
+    for repeats in range(have + 1, REPEATS_MAX + 1):
+        expected = max(lasting + noise / repeats, _least_variance(margin, repeats))
+        if reach * math.sqrt(expected / count) <= margin:
+            return repeats - have
+    return None
+
+
+def _inside(scores: Scores) -> float | None:
+    """Variance of one answer's score inside a question, mean over the questions; None from single answers."""
+    if _repeats(scores) < 2:
+        return None
+    return math.fsum(variance(of_question) for of_question in scores) / len(scores)

@@ -1,0 +1,52 @@
+"""A sweep with a gate over the real reference server: scored in its own boots, recorded, read back by the next run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dsabench.store.journal import read_journal
+from studies import STUDY, write_study
+
+SWEEP = """
+  - axes: {prefill_backend: [flashmla_kv, flashmla_sparse]}
+"""
+EVAL = """
+name: short
+harness_id: test-short
+about: short retrieval
+reader: needle
+dataset: {licence: Apache-2.0}
+prompt: {endpoint: chat, template: "{text} What is the access code of the {colour} {place}?"}
+sampling: {temperature: 0.0, top_p: 1.0, max_tokens: 4}
+scorer: code
+concurrency: 4
+needle: {words: [20], depths: [0.5], per_cell: 4, distractors: 0}
+"""
+
+
+@pytest.mark.slow
+def test_four_questions_do_not_pass_a_gate_of_one_point(tmp_path) -> None:
+    (tmp_path / "short.yaml").write_text(EVAL)
+    text = STUDY.replace(
+        "\n  - axes: {prefill_backend: [flashmla_kv, flashmla_sparse], chunked_prefill_size: [128, 256]}\n", SWEEP
+    )
+    text = text.replace("confirm_boots: 2", "confirm_boots: 1")
+    config = write_study(tmp_path, text + f"gate: {{eval: {tmp_path / 'short.yaml'}, margin: 0.01, repeat: 2}}\n")
+    words = [sys.executable, "-m", "dsabench", "sweep", str(config), "--results", str(tmp_path / "r"), "--json"]
+    first = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert first.returncode == 1, first.stderr
+    gate = json.loads(first.stdout)["gate"]
+    assert (gate["verdict"], gate["unit"], gate["n_base"]) == ("inconclusive", "points", 4)
+    records = read_journal(tmp_path / "r" / "journal.jsonl").records
+    gated = [record for record in records if record.phase == "gate"]
+    assert [record.outcome.kind for record in gated] == ["scored", "scored"]
+    assert len({record.boot for record in gated}) == 2
+    assert {record.trial.runtime.knobs["prefill_backend"] for record in gated} == {"flashmla_kv", "flashmla_sparse"}
+    again = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert json.loads(again.stdout)["gate"] == gate
+    assert read_journal(tmp_path / "r" / "journal.jsonl").records == records

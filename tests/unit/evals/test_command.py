@@ -1,0 +1,188 @@
+"""`dsabench eval` as users and scripts call it, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from dsabench.config.load_eval import load_eval
+from dsabench.errors import InputError
+from dsabench.evals.plan import Wishes, make_plan
+from dsabench.evals.server import normal_url
+from dsabench.store.journal import read_journal
+from eval_cases import write_gpqa, write_gsm8k
+from eval_process import dsabench, start
+from openai_server import OpenAiServer, Turn
+
+
+def script_of(data: Path, **more):
+    answers = {row["question"]: row["answer"] for row in map(json.loads, data.read_text().splitlines())}
+
+    def script(prompt: str) -> Turn:
+        asked = prompt.rpartition("Question: ")[2].removesuffix("\nAnswer:")
+        return Turn(answers.get(asked, "Paris"), **more)
+
+    return script
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    write_gsm8k(tmp_path / "data.jsonl")
+    return tmp_path / "data.jsonl"
+
+
+async def test_the_contract_for_automation(tmp_path, data) -> None:
+    async with OpenAiServer(script_of(data)) as server:
+        code, out, err = await dsabench(
+            "gsm8k", "--base-url", server.url, "--data", str(data), "--num-examples", "25", "--num-shots", "3", "--json",
+            home=tmp_path,
+        )  # fmt: skip
+    assert code == 0, err
+    said = json.loads(out)  # stdout holds nothing else
+    assert (said["eval"], said["harness_id"], said["score"], said["n"]) == ("gsm8k", "sglang-few-shot-gsm8k", 1.0, 25)
+    assert (said["stderr"], said["n_invalid"], said["n_failed"], said["model"]) == (0.0, 0, 0, "scripted")
+    samples = [json.loads(line) for line in Path(said["samples"]).read_text().splitlines()]
+    assert len(samples) == 25
+    assert {"id", "prompt", "completion", "answer", "score"} <= samples[0].keys()
+    questions = [json.loads(line)["question"] for line in data.read_text().splitlines()]
+    assert len(server.prompts) == 25
+    first = next(sample for sample in samples if sample["question"] == "gsm8k-1")
+    assert first["prompt"].count("Question: ") == 4
+    assert first["prompt"].endswith(f"Question: {questions[0]}\nAnswer:")
+    # The warm-up asked for nothing of the data set.
+    assert not any(question in server.asked[0]["prompt"] for question in questions)
+    (record,) = read_journal(tmp_path / "results" / "local-evals" / "journal.jsonl").records
+    assert (record.trial.kind, record.outcome.kind) == ("eval", "scored")
+    everything = "".join(file.read_text() for file in (tmp_path / "results").rglob("*") if file.is_file())
+    assert "sk-secret" not in everything + out + err
+    assert server.headers[-1]["Authorization"] == "Bearer sk-secret-of-this-test"
+
+
+async def test_a_killed_run_goes_on_without_asking_twice_and_a_finished_one_begins_anew(tmp_path, data) -> None:
+    async with OpenAiServer(script_of(data, delay_s=0.02)) as server:
+        words = ("gsm8k", "--base-url", server.url, "--data", str(data), "--num-shots", "1", "--num-examples", "120")
+        words += ("--parallel", "4", "--json", "--no-html")
+        child = await start(*words, home=tmp_path)
+        while len(server.prompts) < 60:
+            await asyncio.sleep(0.01)
+        child.send_signal(signal.SIGKILL)
+        await child.communicate()
+        (partial,) = (tmp_path / "results").rglob("*.partial.jsonl")
+        finished = [json.loads(line)["prompt"] for line in partial.read_bytes().decode().split("\n")[:-1]]
+        before = len(server.prompts)
+        code, out, err = await dsabench(*words, home=tmp_path)
+        assert code == 0, err
+        again = server.prompts[before:]
+        said = json.loads(out)
+        assert said["resumed"] == len(finished) >= 50
+        assert not set(finished) & set(again)
+        assert len(finished) + len(again) == said["n"] == 120
+        assert not list((tmp_path / "results").rglob("*.partial.jsonl"))
+        asked = len(server.prompts)
+        code, out, err = await dsabench(*words, home=tmp_path)
+        assert (json.loads(out)["resumed"], len(server.prompts) - asked) == (0, 120)
+
+
+async def test_the_lines_that_users_know(tmp_path, data) -> None:
+    write_gpqa(tmp_path / "gpqa.csv")
+    async with OpenAiServer(lambda prompt: Turn("Answer: A")) as server:
+        code, out, err = await dsabench(
+            "gpqa",
+            "--base-url",
+            f"{server.url}/v1",
+            "--data",
+            str(tmp_path / "gpqa.csv"),
+            "--repeat",
+            "2",
+            home=tmp_path,
+        )
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0].startswith("Repeat: 2, mean: 0.")
+    assert lines[1].startswith("Scores: ['0.")
+    assert any("published 0.797" in line for line in lines)
+    assert server.asked[-1]["chat_template_kwargs"] == {"thinking": True}
+
+
+async def test_too_many_failures_give_no_score(tmp_path, data) -> None:
+    async with OpenAiServer(lambda _: Turn(status=400)) as server:
+        words = (
+            "gsm8k",
+            "--base-url",
+            server.url,
+            "--data",
+            str(data),
+            "--num-shots",
+            "1",
+            "--num-examples",
+            "5",
+            "--json",
+        )
+        code, out, err = await dsabench(*words, home=tmp_path)
+    assert code == 3
+    assert (json.loads(out)["scored"], json.loads(out)["n_failed"]) == (False, 5)
+    assert err.count("error:") == 1
+    assert "http 400" in err
+
+
+BAD = {
+    "no answer column": ('{"question": "1+1?"}\n', "no column 'answer'"),
+    "empty answer": ('{"question": "1+1?", "answer": " "}\n', "answer is empty"),
+    "no number": ('{"question": "1+1?", "answer": "two"}\n', "no number in the answer"),
+    "truncated": ('{"question": "1+1?", "answer": "2"}\n{"question": "2+', "truncated"),
+    "empty": ("", "holds no question"),
+    "not an object": ("[1]\n", "not a JSON object"),
+    "binary": ("\udcff", "not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_data_is_named_by_its_place(tmp_path, case) -> None:
+    text, message = BAD[case]
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(InputError, match=message) as raised:
+        make_plan(load_eval("gsm8k"), Wishes(num_shots=0), "scripted", path)
+    assert str(raised.value).startswith(str(path))
+    assert "\n" not in str(raised.value)
+
+
+async def test_bad_data_ends_in_one_clear_line(tmp_path, data) -> None:
+    data.write_bytes(data.read_bytes()[:-30])
+    async with OpenAiServer(lambda _: Turn("1")) as server:
+        code, out, err = await dsabench("gsm8k", "--base-url", server.url, "--data", str(data), "--json", home=tmp_path)
+    assert (code, out) == (2, "")
+    assert err == f"error: {data}:360: the file ends in the middle of a question (truncated?)\n"
+    assert server.asked == []
+
+
+async def test_a_changed_file_in_the_cache_is_refused(tmp_path) -> None:
+    cached = tmp_path / "cache" / "dsabench" / "evals" / "gsm8k_test.jsonl"
+    cached.parent.mkdir(parents=True)
+    cached.write_text('{"question": "1+1?", "answer": "2"}\n')
+    async with OpenAiServer(lambda _: Turn("1")) as server:
+        code, _, err = await dsabench("gsm8k", "--base-url", server.url, home=tmp_path)
+    assert code == 2
+    assert "sha256" in err
+    assert "--data FILE" in err
+
+
+async def test_nothing_there_is_one_line_with_the_fix(tmp_path, data) -> None:
+    code, out, err = await dsabench("gsm8k", "--base-url", "http://127.0.0.1:9", "--data", str(data), home=tmp_path)
+    assert (code, out) == (2, "")
+    assert (
+        err
+        == "error: no server answers at http://127.0.0.1:9 (cannot connect): start one, or name another with --base-url\n"
+    )
+
+
+@pytest.mark.parametrize("url", ["http://me:pw@127.0.0.1:9", "ftp://127.0.0.1", "127.0.0.1:30000"])
+def test_an_address_that_is_none_or_holds_a_password_is_refused(url) -> None:
+    with pytest.raises(InputError, match="--base-url") as raised:
+        normal_url(url)
+    assert "pw" not in str(raised.value).replace("password", "")
+    assert normal_url("http://h:1/v1/") == "http://h:1"

@@ -1,0 +1,78 @@
+"""Foreign harnesses as programs: what they are told, and what of theirs becomes a record."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from dsabench.store.journal import read_journal
+from eval_process import dsabench
+from openai_server import OpenAiServer, Turn
+
+# Writes what NeMo-Skills' `ns eval` leaves below --output_dir, and keeps its own command line.
+NS = """#!{python}
+import json, os, sys
+from pathlib import Path
+Path("argv.jsonl").open("a").write(json.dumps(sys.argv[1:]) + "\\n")
+if sys.argv[1] == "prepare_data":
+    sys.exit(0)
+options = dict(word.split("=", 1) for word in sys.argv[2:])
+if options["--model"] == "broken":
+    sys.exit("no such server type")
+name, repeats = options["--benchmarks"].split(":")
+folder = Path(options["--output_dir"]) / "eval-results" / name
+folder.mkdir(parents=True)
+for repeat in range(int(repeats)):
+    rows = [
+        {{"problem": f"p{{i}}", "expected_answer": "7", "generation": "\\\\boxed{{7}}", "num_generated_tokens": 5,
+          "predicted_answer": None if i == 2 else "7" if i or repeat else "8", "symbolic_correct": i != 2 and bool(i or repeat)}}
+        for i in range(3)
+    ]
+    (folder / f"output-rs{{repeat}}.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
+"""
+
+
+@pytest.fixture
+def ns(tmp_path) -> Path:
+    path = tmp_path / "ns"
+    path.write_text(NS.format(python=sys.executable))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+async def test_nemo_skills_predictions_become_a_record(tmp_path, ns) -> None:
+    async with OpenAiServer(lambda _: Turn("7")) as server:
+        code, out, err = await dsabench(
+            "aime25", "--base-url", server.url, "--driver", "nemo-skills", "--driver-program", str(ns), "--repeat", "2",
+            "--json", home=tmp_path,
+        )  # fmt: skip
+    assert code == 0, err
+    said = json.loads(out)
+    assert (said["harness_id"], said["n"], said["n_invalid"]) == ("nemo-skills-aime25", 6, 2)
+    assert said["score"] == pytest.approx(3 / 6)
+    assert said["metrics"]["majority_at.2"] == pytest.approx((0.5 + 1 + 0) / 3)
+    (record,) = read_journal(tmp_path / "results" / "local-evals" / "journal.jsonl").records
+    assert record.trial.workload.driver == "nemo-skills"
+    (asked,) = (tmp_path / "results").rglob("argv.jsonl")
+    prepare, evaluate = map(json.loads, asked.read_text().splitlines())
+    assert prepare == ["prepare_data", "aime25"]
+    assert {
+        "eval", "--benchmarks=aime25:2", "--server_type=sglang", f"--server_address={server.url}/v1", "--model=scripted",
+        "++chat_template_kwargs.thinking=true", "++inference.temperature=1.0", "++inference.top_p=0.95",
+        "++inference.tokens_to_generate=64000",
+    } <= set(evaluate)  # fmt: skip
+
+
+async def test_a_driver_that_fails_or_is_not_there_is_one_line(tmp_path, ns) -> None:
+    words = ("aime25", "--driver", "nemo-skills", "--driver-program")
+    async with OpenAiServer(lambda _: Turn("7"), model="broken") as server:
+        code, _, err = await dsabench(*words, str(ns), "--base-url", server.url, home=tmp_path)
+        assert code == 3
+        assert "ended with code 1: no such server type" in err
+        code, _, err = await dsabench(*words, "/nowhere/ns", "--base-url", server.url, home=tmp_path)
+        assert code == 2
+        assert "pip install" in err
