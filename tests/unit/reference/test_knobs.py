@@ -150,7 +150,8 @@ def test_pool_context_and_page_size():
         counters = server.counters()
         assert counters["max_decode_step_requests"] == 1
         assert counters["evicted_pages"] > 0
-        assert server.generate(prompt(100, seed=2), new=1)["meta_info"]["cached_tokens"] == 96
+        server.generate(prompt(100, seed=3), new=1)  # the three above were served in any order
+        assert server.generate(prompt(100, seed=3), new=1)["meta_info"]["cached_tokens"] == 96
 
 
 def test_what_can_never_fit_into_the_pool_is_refused():
