@@ -87,7 +87,7 @@ def _unsteady(window: Window, sent_s: Times, done_s: Times, completed: Flags, sl
     inside = window.holds(sent_s) & completed
     if (n := int(inside.sum())) < REQUESTS_MIN:
         return Unsteady(f"{n} requests were sent between ramp-up and drain; it takes {REQUESTS_MIN}")
-    typical_s = float(np.median((done_s - sent_s)[inside]))
+    typical_s = float(np.percentile((done_s - sent_s)[inside], 50))
     if window.duration_s < typical_s:
         return Unsteady(f"it would last {window.duration_s:.3g} s, and a request takes {typical_s:.3g} s")
     held = in_flight(window, sent_s, done_s)

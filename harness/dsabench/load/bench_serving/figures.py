@@ -119,8 +119,8 @@ def _tpots_s(answers: Answers) -> Floats:
 def _spread_ms(values_s: Floats) -> Spread:
     if not len(values_s):
         return Spread(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    p90, p95, p99 = np.percentile(values_s, [90, 95, 99])
-    figures = (np.mean(values_s), np.median(values_s), np.std(values_s), p90, p95, p99, np.max(values_s))
+    p50, p90, p95, p99 = np.percentile(values_s, [50, 90, 95, 99])  # np.median would import numpy.ma: 20 ms
+    figures = (np.mean(values_s), p50, np.std(values_s), p90, p95, p99, np.max(values_s))
     return Spread(*(float(value * 1000) for value in figures))
 
 
