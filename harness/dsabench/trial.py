@@ -262,7 +262,7 @@ def _otherwise_than_asked(server: Server) -> tuple[str, ...]:
 
 def _target(server: Server, trial: Trial) -> Target:
     """Where the load goes. What a server does not say of its vocabulary stays unknown."""
-    target = Target(base_url=server.base_url, model=trial.runtime.model)
+    target = Target(server.base_url, trial.runtime.model, endpoint=trial.workload.endpoint or "generate")
     match server.resolved:
         case {"reference": {"vocab_size": int(vocab_size)}}:
             return replace(target, vocab_size=vocab_size, tokenizer="bytes")

@@ -6,8 +6,11 @@ import argparse
 import difflib
 import json
 import math
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 from dsabench.errors import InputError
 
@@ -71,6 +74,7 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         near = difflib.get_close_matches(unknown[0].partition("=")[0], flags, n=1)
         raise InputError(f"{unknown[0]}: no such flag" + (f"; did you mean {near[0]}?" if near else " (see --help)"))
     _check(known)
+    _check_output(known)
     return known
 
 
@@ -96,9 +100,9 @@ def _parser() -> argparse.ArgumentParser:
 def _add_server(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("server").add_argument
     add("--backend", type=_one_of(BACKENDS, _OTHER_BACKENDS), default="sglang", help=", ".join(BACKENDS))
-    add("--base-url", help="address of the server; else http://HOST:PORT")
+    add("--base-url", type=_address, help="address of the server; else http://HOST:PORT")
     add("--host", default="127.0.0.1", help="default 127.0.0.1 (bench_serving's is 0.0.0.0)")
-    add("--port", type=int, help="default 30000, vllm 8000, lmdeploy 23333")
+    add("--port", type=_whole(1, 65535), help="default 30000, vllm 8000, lmdeploy 23333")
     add("--ready-check-timeout-sec", type=int, default=60, help="wait so long for /v1/models; 0 does not ask")
     add("--model", help="name of the model; else the first of /v1/models")
     add("--served-model-name", help="name that requests carry; else --model")
@@ -207,7 +211,10 @@ def _check(args: argparse.Namespace) -> None:
     if args.tokenize_prompt and args.dataset_name in ("sharegpt", "custom"):
         raise InputError(f"--tokenize-prompt: dataset {args.dataset_name} is text")
     if args.gsp_num_turns > 1:
-        raise InputError("--gsp-num-turns: not supported by dsabench bench beyond 1")
+        raise InputError(
+            "--gsp-num-turns: not supported by dsabench bench beyond 1: further turns hold the model's own answers, so no "
+            "two servers get the same prompts; for conversations of drawn tokens use sessions in a sweep's workload"
+        )
     if (args.gsp_group_distribution == "zipf") != (args.gsp_zipf_alpha is not None):
         raise InputError("--gsp-zipf-alpha goes with --gsp-group-distribution zipf, and zipf needs it")
     if args.dataset_name == "mooncake" and args.backend != "sglang":
@@ -218,6 +225,26 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError("--draw own: only for --dataset-name random-ids with --tokenize-prompt")
     if args.arrivals == "constant" and args.burstiness != 1.0:
         raise InputError("--burstiness: not with --arrivals constant")
+
+
+def _check_output(args: argparse.Namespace) -> None:
+    """Asked before the load, which nobody wants to repeat."""
+    if args.plot and Path(args.plot).suffix not in ("", ".svg", ".png"):
+        raise InputError(f"--plot: {args.plot}: pictures are written as .svg and .png")
+    for flag, name in (("--output-file", args.output_file), ("--plot", args.plot)):
+        if name and (reason := _unwritable(Path(name))):
+            raise InputError(f"{flag}: {name}: {reason}")
+
+
+def _unwritable(path: Path) -> str | None:
+    """Why a file could not be written there."""
+    if path.is_dir():
+        return "is a directory"
+    if path.exists():
+        return None if os.access(path, os.W_OK) else "cannot be written"
+    if not path.parent.is_dir():
+        return f"no such directory: {path.parent}"
+    return None if os.access(path.parent, os.W_OK) else f"{path.parent} cannot be written"
 
 
 def _one_of(allowed: Sequence[str], others: Sequence[str]) -> Callable[[str], str]:
@@ -276,10 +303,21 @@ def _ratio(text: str) -> float:
 
 
 def _slo(text: str) -> tuple[str, float]:
-    name, _, value = text.partition(":")
-    if name not in SLO_NAMES:
+    name, colon, value = text.partition(":")
+    if name not in SLO_NAMES or not colon:
         raise argparse.ArgumentTypeError(f"{text!r}: expected KEY:VALUE with KEY in {', '.join(SLO_NAMES)}")
     return name, _positive(value)
+
+
+def _address(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address like http://127.0.0.1:30000")
+    return text
 
 
 def _json_object(text: str) -> dict[str, object]:

@@ -198,6 +198,10 @@ def _dataset_mistakes(source: Source, workload: Workload, path: KeyPath) -> Mist
     place = workload.dataset_path
     if place is not None and not place.startswith(("http://", "https://")) and not _is_file(place):
         yield source.error("no such file", (*path, "dataset_path"))
+    if workload.dataset == "random-ids" and workload.endpoint == "chat":
+        yield source.error("dataset random-ids draws token ids, and chat takes text", (*path, "endpoint"))
+    if workload.dataset == "openai" and workload.endpoint != "chat":
+        yield source.error("dataset openai goes to endpoint: chat", path)
     for arrivals, key in (("gamma", "burstiness"), ("ramp", "ramp_to")):
         if (workload.arrivals == arrivals) != (getattr(workload, key) is not None):
             yield source.error(f"arrivals: {arrivals} and {key} go together", path)
@@ -206,8 +210,12 @@ def _dataset_mistakes(source: Source, workload: Workload, path: KeyPath) -> Mist
 
 
 def _is_file(name: str) -> bool:
+    return _exists(name) and not Path(name).is_dir()
+
+
+def _exists(name: str) -> bool:
     try:
-        return Path(name).is_file()
+        return Path(name).exists()
     except OSError:  # a name longer than the file system takes
         return False
 
@@ -264,7 +272,9 @@ def first_mistakes(source: Source, first: Sequence[Assignment], space: SearchSpa
 
 
 def gate_mistakes(source: Source, gate: Gate) -> Mistakes:
-    """The eval must exist."""
+    """The eval and the data file must exist."""
+    if gate.data is not None and not _exists(gate.data):
+        yield source.error("no such file", ("gate", "data"))
     try:
         rooms.find("evals", gate.eval)
     except (InputError, OSError) as error:

@@ -33,8 +33,8 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-async def find_data(spec: EvalSpec, given: Path | None) -> Path | None:
-    """The file to read; None for generated questions.
+async def find_data(spec: EvalSpec, given: Path | None, key: str = "--data") -> Path | None:
+    """The file to read; None for generated questions. `key` is what the user writes to give a file.
 
     Raises:
         InputError: the given file is not there; or there is no cached one and it cannot be fetched; or a checksum differs.
@@ -43,22 +43,23 @@ async def find_data(spec: EvalSpec, given: Path | None) -> Path | None:
     source = spec.dataset
     if given is not None:
         if spec.reader == "needle":
-            raise InputError(f"{spec.name}: --data: its questions are generated")
+            raise InputError(f"{spec.name}: {key}: its questions are generated")
         if not given.exists():
-            raise InputError(f"--data {given}: no such file")
+            raise InputError(f"{key} {given}: no such file")
         return given
     if source.url is None or source.file is None:
         return None
     path = cache_folder() / source.file
     if not path.is_file():
-        await _fetch(spec, source.url, path)
+        hint = f"give the file with {key} FILE (licence {source.licence})"
+        await _fetch(spec, source.url, path, hint)
     known = source.sha256 or _noted(path)
     found = sha256_of(path)
     if known is None:
         _note(path).write_text(found)
     elif found != known:
         raise InputError(
-            f"{path}: sha256 is {found[:12]}…, not {known[:12]}… (truncated or changed): delete it, or give --data FILE"
+            f"{path}: sha256 is {found[:12]}…, not {known[:12]}… (truncated or changed): delete it, or give {key} FILE"
         )
     return path
 
@@ -76,10 +77,9 @@ def _noted(path: Path) -> str | None:
     return _note(path).read_text().strip() if _note(path).is_file() else None
 
 
-async def _fetch(spec: EvalSpec, url: str, path: Path) -> None:
+async def _fetch(spec: EvalSpec, url: str, path: Path, hint: str) -> None:
     """Write the whole file or nothing."""
     temporary = path.with_suffix(f".{os.getpid()}.part")
-    hint = f"give the file with --data FILE (licence {spec.dataset.licence})"
     timeout = aiohttp.ClientTimeout(total=_FETCH_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 from dsabench.config.load_eval import load_eval
@@ -134,7 +135,8 @@ async def prepare_gate(gate: Gate, bench: Bench, model: str, round_: int) -> Gat
     if spec.scorer in SLOW:
         require_math_verify()
     try:
-        data = await find_data(spec, None)
+        data = await find_data(spec, None if gate.data is None else Path(gate.data), "data:")
+        plan = make_plan(spec, Wishes(repeat=gate.repeat), model, data)
     except InputError as error:
-        raise InputError(f"gate.eval: {error}") from error
-    return GateRun(gate, bench, make_plan(spec, Wishes(repeat=gate.repeat), model, data), round_)
+        raise InputError(f"gate: {error}") from error
+    return GateRun(gate, bench, plan, round_)

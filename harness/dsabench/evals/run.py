@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
-import resource
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -23,9 +21,9 @@ from dsabench.evals.request import body_of, path_of
 from dsabench.evals.sample import EvalSample
 from dsabench.evals.sample_log import SampleLog
 from dsabench.evals.scorers import SCORERS, SLOW, Grade
+from dsabench.load.process import allow_open_files, no_full_collections
 
 _BACKOFF_MAX_S = 16.0
-_SPARE_DESCRIPTORS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +73,8 @@ async def run(plan: Plan, target: Target, log: SampleLog, effort: Effort) -> Pac
         StoreError: a sample could not be written.
 
     """
-    _allow_sockets(effort.concurrency)
-    with _grading(plan) as grade, _old_objects_frozen():
+    allow_open_files(effort.concurrency)
+    with _grading(plan) as grade, no_full_collections():
         async with open_connections(target, path_of(plan.task)) as connections:
             runner = _Runner(plan, target, log, effort, connections, grade)
             await runner.run()
@@ -101,26 +99,6 @@ def _grading(plan: Plan) -> Iterator[Grading]:
         return graded
 
     yield at_once
-
-
-def _allow_sockets(count: int) -> None:
-    """Raise the soft limit of open files as far as the requests in flight need and the hard limit lets."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + _SPARE_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-@contextmanager
-def _old_objects_frozen() -> Iterator[None]:
-    """Keep the collector off what was imported: a full collection costs 0.1 s, and a burst of requests causes several."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 @dataclass(slots=True)

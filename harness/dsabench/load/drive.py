@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
-import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import perf_counter_ns
@@ -25,6 +23,7 @@ from dsabench.load.client.worker import Done, Stopper, run_worker
 from dsabench.load.client.workers import wanted_workers
 from dsabench.load.health import ClientHealth, health_of
 from dsabench.load.plan import Plan
+from dsabench.load.process import allow_open_files, no_full_collections
 from dsabench.load.recording import Recording, Reel, merged
 
 _TOLD_EVERY_S = 0.1
@@ -63,7 +62,7 @@ async def drive(plan: Plan, *, on_progress: OnProgress = lambda _done, _all: Non
     head = address.head(plan.headers)
     requests = [b"%s%d\r\n\r\n%s" % (head, len(body), body) for body in plan.bodies]
     workers = wanted_workers(plan, schedule)
-    _raise_open_files(schedule.most_open // workers + 64)
+    allow_open_files(schedule.most_open // workers + 64)
     reels = tuple(Reel(unnamed_file(), unnamed_file()) for _ in range(workers))
     try:
         if workers == 1:
@@ -96,7 +95,7 @@ async def _run_here(share: Share, reel: Reel, count: int, on_progress: OnProgres
         return started[0]
 
     def run() -> Done:
-        with _no_full_collections():
+        with no_full_collections():
             return run_worker(share, reel.files, ready, progress, stopper)
 
     working = asyncio.get_running_loop().run_in_executor(None, run)
@@ -123,25 +122,6 @@ def _fault_of(error: OSError) -> TrialFault:
         advice = "free space in TMPDIR, or set it to a folder with more"
         return TrialFault("disk_full", f"the answers cannot be kept on disk: {error.strerror}; {advice}", stage="load")
     return TrialFault("internal", f"the load generator cannot run: {error}", stage="load")
-
-
-@contextmanager
-def _no_full_collections() -> Iterator[None]:
-    """Keep what exists now out of the garbage collector, whose full passes over it would show up as lag."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-def _raise_open_files(wanted: int) -> None:
-    """Raise the soft limit of open files as far as the hard one allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted + 256:
-        target = wanted + 256 if hard == resource.RLIM_INFINITY else min(wanted + 256, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, target), hard))
 
 
 def _close(reels: tuple[Reel, ...]) -> None:

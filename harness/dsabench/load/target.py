@@ -56,12 +56,19 @@ class Target:
 
 
 def _generate(target: Target, prompt: Prompt) -> dict[str, Any]:
+    _refuse_messages(prompt)
     content = {"text": prompt.text} if prompt.input_ids is None else {"input_ids": prompt.input_ids}
     sampling = {"temperature": 0.0, "max_new_tokens": prompt.output_len, "ignore_eos": target.ignore_eos}
     return {**content, "sampling_params": sampling, "stream": True}
 
 
+def _refuse_messages(prompt: Prompt) -> None:
+    if prompt.text is None and prompt.input_ids is None:
+        raise InputError("the dataset draws conversations, which only the endpoint chat takes")
+
+
 def _completions(target: Target, prompt: Prompt) -> dict[str, Any]:
+    _refuse_messages(prompt)
     content = prompt.text if prompt.input_ids is None else prompt.input_ids
     return {
         "model": target.model, "prompt": content, "best_of": 1, "max_tokens": prompt.output_len,

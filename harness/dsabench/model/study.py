@@ -54,5 +54,10 @@ class Gate(Value):
     """An accuracy eval that a faster setting must not fail."""
 
     eval: str
+    """A name of evals/, or a file."""
+    data: str | None = None
+    """The eval's data file; null: fetched once, then cached."""
     margin: PositiveFloat = 0.01
+    """Largest loss that is accepted, as a share of 1."""
     repeat: PositiveInt = 4
+    """Passes over the questions for each of the two settings."""

@@ -63,6 +63,7 @@ class Conversations(Value):
 
 
 DatasetName = Literal["random", "random-ids", "sharegpt", "generated-shared-prefix", "mooncake", "custom", "openai"]
+EndpointName = Literal["generate", "completions", "chat"]
 ArrivalsName = Literal["constant", "poisson", "gamma", "ramp"]
 
 
@@ -111,5 +112,8 @@ class Workload(Value):
     sessions: Conversations | None = None
     """`random-ids`: `num_prompts` requests are conversations of so many turns. `input_len` and `output_len` are then those
     of one question and one answer, `request_rate` counts conversations that begin, and `max_concurrency` is of them."""
+    endpoint: EndpointName | None = None
+    """Where requests go: `/generate` (None too), `/v1/completions` or `/v1/chat/completions`. `random-ids` cannot be sent
+    to `chat`, `openai` to nothing else."""
     slo: Slo | None = None
     """What counts as a good request: goodput and attainment are reported where it is given."""

@@ -101,7 +101,7 @@ class ChatBody(OpenAiBody):
 def chat_prompt(body: ChatBody) -> str:
     """The chat template of the byte tokenizer: a role in angle brackets, the text, a line feed; then the answer's role.
 
-    Load generators that count tokens of chats know it too (`load.datasets.tokenizers.ByteTokenizer.chat`).
+    The load generator, which counts tokens of chats, has it too (`load.tokenizers.Bytewise.runtime_chat`).
     """
     tools = f"<|tools|>{orjson.dumps(body.tools).decode()}\n" if body.tools else ""
     return tools + "".join(f"<|{message.role}|>{message.text}\n" for message in body.messages) + "<|assistant|>"

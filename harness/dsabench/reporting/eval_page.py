@@ -10,6 +10,7 @@ from dsabench.errors import StoreError
 from dsabench.evals.sample import EvalSample
 from dsabench.evals.summarise import Tally
 from dsabench.model.evals import EvalTask
+from dsabench.stats.accuracy import mean_score
 
 SAMPLES_MAX = 2000
 """Wrong ones come first, so what is left out is right."""
@@ -20,14 +21,20 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """No script, no image, no request: markup that slipped through could do nothing."""
 
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 62rem; padding: 0 1rem; color: #1b1f24; }
-h1 { font-size: 1.3rem; } pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f5f6f8; padding: .6rem; }
-details { border: 1px solid #d5d9de; border-left-width: 6px; border-radius: 4px; margin: .4rem 0; padding: .3rem .7rem; }
-details.correct { border-left-color: #2c7a4b; } details.wrong { border-left-color: #b3261e; }
-details.no-answer { border-left-color: #9a6700; } details.failed { border-left-color: #57606a; }
-summary { cursor: pointer; } .facts { color: #57606a; } fieldset { border: 0; padding: 0; }
-input { margin-left: .8rem; } .pick { margin: .8rem 0; }
-.tag { border: 1px solid #9a6700; color: #9a6700; border-radius: 3px; padding: 0 .3rem; margin-left: .4rem; }
+:root { color-scheme: light dark; --text: #1b1f24; --quiet: #57606a; --ground: #fff; --block: #f5f6f8; --line: #d5d9de;
+  --right: #2c7a4b; --wrong: #b3261e; --none: #9a6700; }
+@media (prefers-color-scheme: dark) { :root { --text: #e3e6ea; --quiet: #9aa4af; --ground: #15181c; --block: #1f242a;
+  --line: #3a424b; --right: #4fb477; --wrong: #f2786d; --none: #d9a02b; } }
+body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 62rem; padding: 0 1rem; color: var(--text);
+  background: var(--ground); overflow-wrap: anywhere; }
+h1 { font-size: 1.3rem; } h1 small { font-weight: normal; } h4 { margin: .8rem 0 .3rem; }
+pre { white-space: pre-wrap; background: var(--block); padding: .6rem; margin: 0; max-height: 32rem; overflow: auto; }
+details { border: 1px solid var(--line); border-left-width: 6px; border-radius: 4px; margin: .4rem 0; padding: .3rem .7rem; }
+details.correct { border-left-color: var(--right); } details.wrong { border-left-color: var(--wrong); }
+details.no-answer { border-left-color: var(--none); } details.failed { border-left-color: var(--quiet); }
+summary { cursor: pointer; } .facts { color: var(--quiet); } .pick { margin: .8rem 0; }
+input { margin: 0 0 0 .8rem; } label { white-space: nowrap; }
+.tag { border: 1px solid var(--none); color: var(--none); border-radius: 3px; padding: 0 .3rem; margin-left: .4rem; }
 """
 # Filters without a script: an unticked box hides the samples of its class that stand behind it.
 _FILTERS = (("correct", "correct"), ("wrong", "wrong"), ("no-answer", "no answer"), ("failed", "failed"))
@@ -54,21 +61,20 @@ def _page(task: EvalTask, counted: Tally) -> Iterator[str]:
     )
     numbers = {name: sum(sample.standing == name for sample in samples) for name in _ORDER}
     yield "<!doctype html><html lang=en><head><meta charset=utf-8>"
+    yield '<meta name=viewport content="width=device-width, initial-scale=1">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     hide = " ".join(f"#show-{name}:not(:checked) ~ main details.{name} {{ display: none; }}" for name, _ in _FILTERS)
     only_cut = "#only-truncated:checked ~ main details:not(.truncated) { display: none; }"
     yield f"<title>{escape(task.name)}: samples</title><style>{_STYLE}{hide} {only_cut}</style></head><body>"
     yield f"<h1>{escape(task.name)} <small class=facts>{escape(task.harness_id)}</small></h1>"
     yield (
-        f"<p>{counted.total} answers to {len(counted.questions)} questions, {task.repeat} each. "
+        f"<p>score {mean_score(counted.scores).value:.4f}. {counted.total} answers to {len(counted.questions)} questions, {task.repeat} each. "
         f"temperature {task.temperature:g}, top_p {task.top_p:g}, max_tokens {task.max_tokens}, "
         f"thinking {escape(task.thinking or 'off')}.</p>"
     )
     for name, label in _FILTERS:
-        yield (
-            f"<input type=checkbox id=show-{name} checked><label for=show-{name}> {label} ({numbers[label]})</label>"
-        )
-    yield f"<input type=checkbox id=only-truncated><label for=only-truncated> only cut ones ({counted.truncated})</label>"
+        yield f"<input type=checkbox id=show-{name} checked>{_label(f'show-{name}', f'{label} ({numbers[label]})')}"
+    yield f"<input type=checkbox id=only-truncated>{_label('only-truncated', f'only cut ones ({counted.truncated})')}"
     yield "<main class=pick>"
     for sample in samples[:SAMPLES_MAX]:
         yield from _shown(sample)
@@ -77,24 +83,35 @@ def _page(task: EvalTask, counted: Tally) -> Iterator[str]:
     yield "</main></body></html>"
 
 
+def _label(box: str, text: str) -> str:
+    # The space that does not break keeps box and label on one line.
+    return f"<label for={box}>&nbsp;{text}</label>"
+
+
 def _shown(sample: EvalSample) -> Iterator[str]:
     classes = sample.standing.replace(" ", "-") + (" truncated" if sample.truncated else "")
-    answer = "–" if sample.answer is None else escape(_cut(sample.answer, 200))
     cut = "<span class=tag>cut</span>" if sample.truncated else ""
-    yield f"<details class='{classes}'><summary>{escape(sample.id)}: {escape(sample.standing)}{cut} "
-    yield f"<span class=facts>answer {answer}, expected {escape(_cut(sample.expected, 200))}</span></summary>"
+    yield f"<details class='{classes}'><summary>{_inline(sample.id)}: {escape(sample.standing)}{cut} "
+    answer, expected = _inline(sample.answer), _inline(sample.expected)
+    yield f"<span class=facts>answer {answer}, expected {expected}</span></summary>"
     facts = [
         f"{sample.completion_tokens} tokens" if sample.completion_tokens is not None else None,
         f"{sample.latency_s:.1f} s" if sample.latency_s is not None else None,
         f"finished by {sample.finish_reason}" if sample.finish_reason else None,
         f"{sample.attempts} attempts" if sample.attempts > 1 else None,
-        sample.error,
     ]
     yield f"<p class=facts>{escape(', '.join(fact for fact in facts if fact))}</p>"
+    if sample.error is not None:
+        yield f"<p class=facts dir=auto>{escape(_cut(sample.error, CHARS_MAX))}</p>"
     for title, text in (("prompt", sample.prompt), ("reasoning", sample.reasoning), ("completion", sample.completion)):
         if text is not None:
-            yield f"<h4>{title}</h4><pre>{escape(_cut(text, CHARS_MAX))}</pre>"
+            yield f"<h4>{title}</h4><pre dir=auto>{escape(_cut(text, CHARS_MAX))}</pre>"
     yield "</details>"
+
+
+def _inline(text: str | None) -> str:
+    """A short text; `bdi` keeps its direction of writing from what follows."""
+    return "–" if text is None else f"<bdi>{escape(_cut(text, 200))}</bdi>" if text.strip() else "(empty)"
 
 
 def _cut(text: str, limit: int) -> str:

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 Values = npt.NDArray[np.float64]
 Statistic = Callable[[Values], float]
@@ -76,6 +75,8 @@ def _resample(
     confidence: float,
     resamples: int,
 ) -> Interval:
+    from scipy import stats  # noqa: PLC0415  (half a second that only a drawn interval pays)
+
     def draw(method: Literal["percentile", "BCa"]) -> Interval:
         result = stats.bootstrap(
             (data,),

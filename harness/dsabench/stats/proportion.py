@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-
-from scipy import stats
+from statistics import NormalDist
 
 from dsabench.stats.bootstrap import Interval
 
@@ -16,7 +15,7 @@ def wilson(hits: float, n: int, confidence: float = 0.95) -> Interval | None:
     """
     if n == 0:
         return None
-    z = float(stats.norm.isf((1.0 - confidence) / 2))
+    z = NormalDist().inv_cdf((1.0 + confidence) / 2)
     share = hits / n
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))

@@ -106,3 +106,18 @@ def test_a_path_is_checked_too(tmp_path: Path) -> None:
     assert find_file(str(path), hashlib.sha256(b"[1]").hexdigest()) == path
     with pytest.raises(InputError, match="its checksum is"):
         find_file(str(path), "0" * 64)
+
+
+def test_a_refused_download_leaves_nothing_behind(shelf: Shelf, tmp_path: Path) -> None:
+    for wrong in (address(shelf, "/none"), "http://127.0.0.1:1/data.json", "http://127.0.0.1:1/a b"):
+        with pytest.raises(InputError):
+            find_file(wrong)
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
+
+
+def test_a_copy_without_its_checksum_is_not_trusted(shelf: Shelf) -> None:
+    path = find_file(address(shelf))
+    path.with_name("sha256").unlink()
+    with pytest.raises(InputError, match="cannot be checked; delete") as caught:
+        find_file(address(shelf))
+    assert "\n" not in str(caught.value)

@@ -87,7 +87,10 @@ def test_chat_requests_keep_what_they_bring() -> None:
         ),
         ({"dataset": "random-ids", "num_prompts": 9, "draw": "exact"}, "needs input_len and output_len"),
         ({"dataset": "random-ids", "num_prompts": 9}, "needs input_len and output_len"),
-        ({"dataset": "openai", "dataset_path": "openai.jsonl", "num_prompts": 4}, "no chat template"),
+        (
+            {"dataset": "sharegpt", "dataset_path": "conversations.json", "num_prompts": 4, "apply_chat_template": True},
+            "no chat template",
+        ),
     ],
 )
 def test_what_is_missing_is_one_line(fields: dict[str, Any], message: str) -> None:

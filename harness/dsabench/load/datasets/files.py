@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import tempfile
 import urllib.error
@@ -48,41 +49,51 @@ def find_file(place: str, sha256: str | None = None) -> Path:
     path, note = folder / (Path(urlsplit(place).path).name or "data"), folder / "sha256"
     expected = sha256 or KNOWN_SHA256.get(place)
     if not path.is_file():
-        _download(place, path, expected or (note.read_text().strip() if note.is_file() else None))
-        note.write_text(_sha256_of(path) + "\n")
+        _download(place, path, note, expected or _noted(note))
         return path
-    _check(
-        f"{place} (kept at {path}; delete it to download again)", _sha256_of(path), expected or note.read_text().strip()
-    )
+    expected = expected or _noted(note)
+    if expected is None:
+        raise InputError(f"dataset {place}: {note} is missing, so the copy cannot be checked; delete {folder}")
+    _check(f"{place} (kept at {path}; delete it to download again)", _sha256_of(path), expected)
     return path
 
 
-def _download(address: str, path: Path, expected: str | None) -> None:
-    """Into a file of its own first: what is cut off or wrong never takes the copy's name."""
+def _noted(note: Path) -> str | None:
+    return note.read_text().strip() if note.is_file() else None
+
+
+def _download(address: str, path: Path, note: Path, expected: str | None) -> None:
+    """Into a file of its own first: what is cut off or wrong never takes the copy's name.
+
+    The checksum is noted before the copy has its name: a process that dies between the two leaves no unchecked copy.
+    """
+    part: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
-            tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part,
             urllib.request.urlopen(address, timeout=_TIMEOUT_S) as response,  # noqa: S310 - http(s) only, see find_file
+            tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file,
         ):
-            try:
-                promised = response.headers.get("Content-Length")
-                while piece := response.read(_PIECE_BYTES):
-                    part.write(piece)
-                part.flush()
-                size = part.tell()
-                if promised is not None and size != int(promised):
-                    raise InputError(f"dataset {address}: cut off after {size} of {promised} bytes")
-                if expected is not None:
-                    _check(address, _sha256_of(Path(part.name)), expected)
-                Path(part.name).replace(path)
-            finally:
-                Path(part.name).unlink(missing_ok=True)
-    except (urllib.error.URLError, OSError) as error:
+            part = Path(file.name)
+            promised = response.headers.get("Content-Length", "")
+            while piece := response.read(_PIECE_BYTES):
+                file.write(piece)
+            size = file.tell()
+        if promised.isdecimal() and size != int(promised):
+            raise InputError(f"dataset {address}: cut off after {size} of {promised} bytes")
+        found = _sha256_of(part)
+        if expected is not None:
+            _check(address, found, expected)
+        note.write_text(found + "\n")
+        part.replace(path)
+    except (OSError, http.client.HTTPException) as error:
         raise InputError(f"dataset {address}: {_reason(error)}") from error
+    finally:
+        if part is not None:
+            part.unlink(missing_ok=True)
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError | http.client.HTTPException) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP status {error.code}"
     inner = error.reason if isinstance(error, urllib.error.URLError) else error

@@ -33,5 +33,17 @@ class Bytewise:
         return bytes(ids).decode("utf-8", "replace")
 
     def render_chat(self, messages: Sequence[Message]) -> None:
-        """No template."""
+        """No template of its own, so that mooncake's draw is that of a tokenizer without one."""
         del messages
+
+    def runtime_chat(self, messages: Sequence[Message]) -> str:
+        """As the reference runtime puts messages together (reference/openai_messages.py, chat_prompt)."""
+        return "".join(f"<|{message.get('role')}|>{_text(message)}\n" for message in messages) + "<|assistant|>"
+
+
+def _text(message: Message) -> str:
+    """The content; of parts their texts together."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return "" if content is None else str(content)

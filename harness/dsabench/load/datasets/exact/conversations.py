@@ -76,12 +76,15 @@ def read_json_lines(selection: Selection) -> Iterator[Any]:
     """Every line that is JSON; others are passed over, as in bench_serving."""
     path = find_file(selection.path or "", selection.sha256)
     with path.open(encoding="utf-8") as file:
-        for line in file:
-            if line.strip():
-                try:
-                    yield json.loads(line)
-                except ValueError:
-                    continue
+        try:
+            for line in file:
+                if line.strip():
+                    try:
+                        yield json.loads(line)
+                    except ValueError:
+                        continue
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not UTF-8: {error}") from error
 
 
 def _turns(entry: object) -> object:

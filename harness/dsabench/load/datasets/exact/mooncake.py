@@ -37,6 +37,8 @@ def draw_mooncake(selection: Selection, tokenizer: Tokenizer, dice: Dice) -> lis
             break
         if not isinstance(record, dict) or not isinstance(record.get("timestamp"), int | float):
             raise InputError(f"{selection.path}: a line of a Mooncake trace is an object with a timestamp (ms)")
+        if not isinstance(record.get("hash_ids", []), list) or not isinstance(record.get("output_length", 1), int):
+            raise InputError(f"{selection.path}: hash_ids is a list and output_length a number of tokens")
         records.append(record)
     if not records:
         raise InputError(f"{selection.path}: the trace is empty")

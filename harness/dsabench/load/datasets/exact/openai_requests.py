@@ -9,6 +9,7 @@ from dsabench.errors import InputError
 from dsabench.load.datasets.exact.conversations import read_json_lines
 from dsabench.load.datasets.exact.dice import Dice
 from dsabench.load.datasets.selection import Selection
+from dsabench.load.tokenizers.bytewise import Bytewise
 from dsabench.load.tokenizers.protocol import Tokenizer
 from dsabench.model.sample import Prompt
 
@@ -32,7 +33,10 @@ def draw_openai(selection: Selection, tokenizer: Tokenizer, dice: Dice) -> list[
         if not isinstance(request, dict) or not (messages := request.get("messages")):
             continue
         extra = {name: value for name, value in request.items() if name not in _OURS}
-        rendered = tokenizer.render_chat(messages)
+        if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+            raise InputError(f"{selection.path}: messages is no list of objects")
+        chat = tokenizer.runtime_chat if isinstance(tokenizer, Bytewise) else tokenizer.render_chat
+        rendered = chat(messages)
         if rendered is None:
             raise InputError("dataset openai: the tokenizer has no chat template, so prompts cannot be counted")
         input_len = tokenizer.count(rendered)

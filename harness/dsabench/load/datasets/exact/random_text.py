@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dsabench.errors import InputError
 from dsabench.load.datasets.exact.dice import Dice
 from dsabench.load.datasets.selection import Selection
 from dsabench.load.tokenizers.protocol import Tokenizer
@@ -56,4 +57,6 @@ def _from_conversations(
         if ids := tokenizer.encode(opening):
             length = input_lens[len(drawn)]
             drawn.append((ids * -(-length // len(ids)))[:length])
+    if not drawn:
+        raise InputError(f"{selection.path}: no conversation with two turns, the first of them not empty")
     return drawn
