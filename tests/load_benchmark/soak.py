@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ def main() -> None:
     options = _options()
     frames_per_s = options.mb_per_s * 1e6 / options.frame_bytes
     gap_us = round(options.streams / frames_per_s * 1e6)
-    rounds = max(1, round(options.minutes * 60e6 / (options.tokens * gap_us)))
+    rounds = ceil(options.minutes * 60e6 / (options.tokens * gap_us))
+    options.tokens = ceil(options.minutes * 60e6 / (rounds * gap_us))
     with tempfile.TemporaryDirectory() as folder, serving(compiled(Path(folder)), gap_us=gap_us, hold=20) as server:
         servers = {child.pid for child in psutil.Process().children(recursive=True)}
         memory = Memory(servers)
@@ -101,7 +103,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--streams", type=int, default=4096)
     parser.add_argument("--mb-per-s", type=float, default=10.0)
-    parser.add_argument("--tokens", type=int, default=1000)
+    parser.add_argument("--tokens", type=int, default=1000, help="per answer, at most")
     parser.add_argument("--frame-bytes", type=int, default=470, help="of a frame that repeats 20 tokens")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--output")

@@ -88,7 +88,12 @@ def test_chat_requests_keep_what_they_bring() -> None:
         ({"dataset": "random-ids", "num_prompts": 9, "draw": "exact"}, "needs input_len and output_len"),
         ({"dataset": "random-ids", "num_prompts": 9}, "needs input_len and output_len"),
         (
-            {"dataset": "sharegpt", "dataset_path": "conversations.json", "num_prompts": 4, "apply_chat_template": True},
+            {
+                "dataset": "sharegpt",
+                "dataset_path": "conversations.json",
+                "num_prompts": 4,
+                "apply_chat_template": True,
+            },
             "no chat template",
         ),
     ],
