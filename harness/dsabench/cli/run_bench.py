@@ -44,11 +44,15 @@ class _Draw(NamedTuple):
 def run_bench(args: Namespace, startup_cpu_s: float) -> int:
     """Run it; exit code 3 when the client was saturated, after the line is written."""
     server = server_for(args)
+    selection, wish = (
+        selection_for(args),
+        wish_for(args, args.model or ""),
+    )  # wrong flags, before any server is waited for
     if args.ready_check_timeout_sec > 0:
         server.wait_until_ready(args.ready_check_timeout_sec)
     model = args.model or server.first_model()
     tokenizer = tokenizer_for(args, server, model)
-    selection, wish = selection_for(args), wish_for(args, model)
+    wish = wish._replace(model=model)
     draw = _draw(args, selection, tokenizer)
     load = _load(args, server, wish, draw, keep_text=_needs_text(args, tokenizer))
     _warm_up(args, server, wish, load, draw.warm_up)
@@ -189,20 +193,17 @@ def _profile_settings(args: Namespace) -> dict[str, object]:
 
 
 def _publish(args: Namespace, report: Report, seen: Seen, startup_cpu_s: float, restart: str | None) -> int:
-    """Print, warn, and append the line last, so that its `cpu_s` holds everything before it.
+    """Append the line, then print and warn: a terminal that is gone loses no measurement.
 
     Returns 3 where the numbers are void: the client was saturated, or the server restarted.
     """
     record = record_of(report, details=args.output_details)
-    if not args.json:
-        print("\n".join(result_lines(report)))
-    for warning in _warnings(report, seen, restart):
-        print(f"warning: {warning}", file=sys.stderr)
-    path = output_path(args)
+    lines, path = result_lines(report), output_path(args)
     client = ClientCost(cpu_s(), startup_cpu_s, seen.frames, seen.saturated is not None, seen.saturated)
     append_record(path, record, client)
-    if args.json:
-        print(json.dumps({**record, "client": client._asdict()}))
+    for warning in _warnings(report, seen, restart):
+        print(f"warning: {warning}", file=sys.stderr)
+    print(json.dumps({**record, "client": client._asdict()}) if args.json else "\n".join(lines))
     return 0 if seen.saturated is None and restart is None else 3
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,16 @@ def test_a_restart_voids_the_numbers_and_the_line_is_there(tmp_path: Path, capsy
     with Restarting() as server:
         assert run([*WORDS, "--base-url", server.url, "--output-file", str(file)]) == 3
     assert "the server restarted during the run" in capsys.readouterr().err
+    assert json.loads(file.read_text())["completed"] == 24
+
+
+def test_a_reader_that_went_away_loses_no_measurement(tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    reading, writing = os.pipe()
+    os.close(reading)
+    with BenchServerThread() as server, os.fdopen(writing, "wb") as stdout:
+        words = [*WORDS, "--base-url", server.url, "--output-file", str(file)]
+        subprocess.run([sys.executable, "-u", "-m", "dsabench", *words], stdout=stdout, check=True)
     assert json.loads(file.read_text())["completed"] == 24
 
 
