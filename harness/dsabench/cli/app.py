@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dsabench import __version__
-from dsabench.cli import compare, config, doctor, launch, results, slices, sweep
+from dsabench.cli import compare, config, doctor, kernels, launch, results, slices, sweep
 from dsabench.cli import eval as eval_
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ app.command("slice")(slices.slice_model)
 app.command("eval")(eval_.evaluate)
 app.command("compare")(compare.compare)
 app.command("doctor")(doctor.doctor)
+app.add_typer(kernels.app, name="kernels")
 app.add_typer(results.app, name="results")
 app.add_typer(config.app, name="config")
 

@@ -1,0 +1,155 @@
+"""The journal of kernel times, one point a line, and the table that is made of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AwareDatetime, ValidationError
+
+from dsabench.errors import InputError, StoreError
+from dsabench.microbench.request import Point
+from dsabench.model.runtime import Environment
+from dsabench.model.value import Value, digest
+
+FILE_NAME = "kernels.jsonl"
+TABLE_NAME = "kernels.parquet"
+_HELD_OUT = 5
+
+Status = Literal["ok", "wrong", "unavailable", "unstable", "failed", "crashed"]
+
+
+class Measurement(Value):
+    """One point. Times are there where the status is `ok`; a reason where it is not."""
+
+    schema_version: Literal[1] = 1
+    operator: str
+    candidate: str
+    shape_id: str
+    dtype: str
+    status: Status
+    reason: str | None = None
+    rel_err: float | None = None
+    rows_checked: int | None = None
+    median_us: float | None = None
+    mad_us: float | None = None
+    low_us: float | None = None
+    high_us: float | None = None
+    n: int | None = None
+    bytes: int | None = None
+    flops: int | None = None
+    floor_us: float | None = None
+    """Time of the least work at the bandwidth and speed measured in the same run."""
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    temperature_c: int | None = None
+    graph: bool | None = None
+    """On a GPU: whether the call ran from a CUDA graph; where it did not, launches may be in the time."""
+    seed: int
+    threads: int | None = None
+    started_at: AwareDatetime
+    environment: Environment
+
+    @property
+    def point(self) -> Point:
+        """What was measured."""
+        return Point(self.operator, self.candidate, self.shape_id, self.dtype)
+
+    @property
+    def split(self) -> Literal["fit", "held_out"]:
+        """One shape in five is held out of fits, the same in every run."""
+        return "held_out" if int(digest(self.shape_id)[:8], 16) % _HELD_OUT == 0 else "fit"
+
+
+def append(folder: Path, measurement: Measurement) -> None:
+    """Write one line and sync it.
+
+    Raises:
+        StoreError: disk full or read-only.
+
+    """
+    file = folder / FILE_NAME
+    line = measurement.model_dump_json(exclude_none=True) + "\n"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with file.open("a+b") as stream:
+            stream.write(_mend(file) + line.encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise StoreError(f"{file}: {error.strerror}: the measurement was not written") from error
+
+
+def _mend(file: Path) -> bytes:
+    """A newline where the last writer was stopped within a line."""
+    data = file.read_bytes() if file.exists() else b""
+    return b"" if not data or data.endswith(b"\n") else b"\n"
+
+
+def read(folder: Path) -> tuple[Measurement, ...]:
+    """All measurements in the order written; a torn line is left out.
+
+    Raises:
+        InputError: the file cannot be read.
+
+    """
+    file = folder / FILE_NAME
+    try:
+        lines = file.read_bytes().splitlines()
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from error
+    found = []
+    for line in lines:
+        try:
+            found.append(Measurement.model_validate_json(line))
+        except ValidationError:
+            continue
+    return tuple(found)
+
+
+def latest(measurements: Sequence[Measurement], fingerprint: str | None = None) -> dict[Point, Measurement]:
+    """The last measurement of every point, of one environment if told."""
+    return {m.point: m for m in measurements if fingerprint in (None, m.environment.fingerprint)}
+
+
+def write_table(folder: Path, measurements: Sequence[Measurement]) -> Path:
+    """The points that have times, as Parquet: one row a point and environment.
+
+    Raises:
+        StoreError: disk full or read-only.
+
+    """
+    import pyarrow as pa  # noqa: PLC0415  (half a second)
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    last = {(m.point, m.environment.fingerprint): m for m in measurements if m.status == "ok"}
+    rows = [_row(m) for m in last.values()]
+    texts = ("operator", "candidate", "shape_id", "dtype")
+    numbers = ("median_us", "mad_us", "low_us", "high_us", "floor_us", "rel_err")
+    schema = pa.schema(
+        [(name, pa.string()) for name in texts]
+        + [(name, pa.float64()) for name in numbers]
+        + [("n", pa.int32()), ("bytes", pa.int64()), ("flops", pa.int64())]
+        + [(name, pa.string()) for name in ("split", "fingerprint", "gpu", "torch", "packages")]
+    )
+    file = folder / TABLE_NAME
+    temporary = file.with_suffix(".tmp")
+    try:
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
+        temporary.rename(file)
+    except OSError as error:
+        raise StoreError(f"{file}: {error.strerror or error}: the table was not written") from error
+    return file
+
+
+def _row(m: Measurement) -> dict[str, object]:
+    fields = m.model_dump(include=set(Measurement.model_fields) - {"environment"})
+    runtime = m.environment.runtime
+    gpu = m.environment.hardware.gpus[0].name if m.environment.hardware.gpus else None
+    packages = ",".join(f"{name}={version}" for name, version in sorted((runtime.packages or {}).items()))
+    more = {"split": m.split, "fingerprint": m.environment.fingerprint, "gpu": gpu}
+    return {**fields, **more, "torch": runtime.torch, "packages": packages}

@@ -1,0 +1,60 @@
+"""What the conducting process asks of a worker, as one line of JSON on its standard input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal, NamedTuple
+
+Action = Literal["list", "check", "bench"]
+
+
+class Point(NamedTuple):
+    """One candidate at one shape."""
+
+    operator: str
+    candidate: str
+    shape_id: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a point is stable. Samples come in until the interval is narrow, at most `max_samples` or `max_s`."""
+
+    min_samples: int = 15
+    max_samples: int = 400
+    max_s: float = 5.0
+    half_width: float = 0.02
+    """Largest half of the median's 95 % interval, as a share of the median."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Names are glob patterns (`torch_*`), empty for all; `shapes` may be ids, patterns, `small` or `grid`."""
+
+    action: Action
+    operators: tuple[str, ...] = ()
+    candidates: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int | None = None
+    """Of torch on a CPU; None: all cores that the process may run on."""
+    seed: int = 0
+    skip: tuple[Point, ...] = ()
+    budget_s: float | None = None
+    limits: Limits = Limits()
+
+    def line(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self))
+
+
+def read_request(line: str) -> Request:
+    """The request of a line."""
+    data = json.loads(line)
+    for name in ("operators", "candidates", "shapes", "dtypes"):
+        data[name] = tuple(data[name])
+    data["skip"] = tuple(Point(*point) for point in data["skip"])
+    return Request(**{**data, "limits": Limits(**data["limits"])})

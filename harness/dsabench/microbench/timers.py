@@ -1,0 +1,114 @@
+"""How a call is timed, on a CPU and on a GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+from typing import Protocol
+
+import torch
+
+from dsakernels.candidates.candidate import Call
+
+
+class Timer(Protocol):
+    """Gives samples of one call's time in microseconds. Successive samples use successive inputs."""
+
+    def sample(self) -> float:
+        """One more sample."""
+        ...
+
+
+class CpuTimer:
+    """As many calls a sample as take a millisecond, inputs in turn."""
+
+    _SAMPLE_S = 1e-3
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._calls = calls
+        self._next = 0
+        for call in calls:
+            call()
+        slowest = max(self._once(call) for call in calls)
+        self._inner = max(1, round(self._SAMPLE_S / slowest))
+
+    def sample(self) -> float:
+        """Median of the calls of one sample: a call that was interrupted does not move it."""
+        times = []
+        for _ in range(self._inner):
+            times.append(self._once(self._calls[self._next]))
+            self._next = (self._next + 1) % len(self._calls)
+        return median(times) * 1e6
+
+    @staticmethod
+    def _once(call: Call) -> float:
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
+
+
+class CudaTimer:
+    """One call between two events, replayed from a CUDA graph after the L2 cache was overwritten.
+
+    A call that cannot be captured (it synchronises, or allocates outside the graph's pool) is launched instead; then
+    the flush in front of it, 2 × L2 in size, hides the launch only where the host is fast enough.
+    """
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            for _ in range(3):  # compile, choose, allocate
+                call()
+        torch.cuda.synchronize()
+        self._calls = [_captured(call) for call in calls]
+        l2_bytes = torch.cuda.get_device_properties().L2_cache_size
+        self._flush = torch.empty(2 * l2_bytes, dtype=torch.int8, device="cuda")
+        self._next = 0
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether every call runs from a graph."""
+        return all(isinstance(call, _Replay) for call in self._calls)
+
+    def sample(self) -> float:
+        """One call with a cold L2 cache."""
+        start, end = _event(), _event()
+        call = self._calls[self._next]
+        self._next = (self._next + 1) % len(self._calls)
+        self._flush.zero_()
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1e3
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+class _Replay:
+    """A captured call."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, output: torch.Tensor) -> None:
+        self._graph, self._output = graph, output
+
+    def __call__(self) -> torch.Tensor:
+        self._graph.replay()
+        return self._output
+
+
+def _captured(call: Call) -> Call:
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            output = call()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return call
+    return _Replay(graph, output)
+
+
+def timer_for(kind: str, calls: Sequence[Call]) -> Timer:
+    """The timer of a device kind."""
+    return CudaTimer(calls) if kind == "cuda" else CpuTimer(calls)

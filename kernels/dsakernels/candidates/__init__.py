@@ -1,0 +1,30 @@
+"""Every candidate, by where it comes from."""
+
+from __future__ import annotations
+
+from dsakernels.candidates import (
+    deep_gemm,
+    flash_attention,
+    flashmla,
+    other_attention,
+    sglang_cache,
+    topk_kernels,
+    torch_attention,
+    torch_cache,
+    torch_indexer,
+    triton_ours,
+)
+from dsakernels.candidates.candidate import Candidate
+
+CANDIDATES: tuple[Candidate, ...] = (
+    *flashmla.CANDIDATES,
+    *flash_attention.CANDIDATES,
+    *other_attention.CANDIDATES,
+    *deep_gemm.CANDIDATES,
+    *topk_kernels.CANDIDATES,
+    *sglang_cache.CANDIDATES,
+    *triton_ours.CANDIDATES,
+    *torch_attention.CANDIDATES,
+    *torch_indexer.CANDIDATES,
+    *torch_cache.CANDIDATES,
+)

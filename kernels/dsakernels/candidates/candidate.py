@@ -1,0 +1,100 @@
+"""What a candidate is: an adapter around one implementation of one operator, and where it runs."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from dsakernels.operator import Dtype
+from dsakernels.shape import Shape
+
+Call = Callable[[], torch.Tensor]
+"""What is timed: everything that the runtime does around the kernel in each layer, and the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package that holds the kernel. Versions are compared by their leading numbers: since ≤ version < before."""
+
+    module: str
+    distributions: tuple[str, ...]
+    """Names under which it was published, the newest first."""
+    since: str
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where candidates are asked to run: `arch` is `cpu`, `sm90`, `sm100`, `gfx942` and so on."""
+
+    kind: Literal["cpu", "cuda"]
+    arch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One implementation of one operator.
+
+    `bind(inputs)` prepares what the runtime prepares once a step (scheduler metadata, page tables) and gives the call
+    that is timed. Packages are imported when it is first bound or probed, never before.
+    """
+
+    name: str
+    operator: str
+    does: str
+    dtypes: tuple[Dtype, ...]
+    bind: Callable[[Any], Call]
+    archs: tuple[str, ...] | None = None
+    """None: any."""
+    gpu: bool = False
+    """Whether it needs one, of whatever make."""
+    package: Package | None = None
+    limit: Callable[[Shape], str | None] = lambda _shape: None
+    """Why it does not take a shape, None where it does."""
+
+
+def obstacle(candidate: Candidate, device: Device) -> str | None:
+    """Why a candidate cannot run here, None where it can. Imports its package."""
+    if candidate.archs is not None and device.arch not in candidate.archs:
+        return f"runs on {', '.join(candidate.archs)}, this is {device.arch}"
+    if candidate.gpu and device.kind == "cpu":
+        return "needs a GPU"
+    if candidate.package is None:
+        return None
+    return _package_obstacle(candidate.package)
+
+
+def _package_obstacle(package: Package) -> str | None:
+    names = " or ".join(package.distributions)
+    version = next(filter(None, map(_version, package.distributions)), None)
+    if version is None:
+        return f"{names} is not installed"
+    wanted = f"needs {package.since} or newer" + (f", older than {package.before}" if package.before else "")
+    too_old = _numbers(version) < _numbers(package.since)
+    if too_old or (package.before is not None and _numbers(version) >= _numbers(package.before)):
+        return f"{names} {version}: {wanted}"
+    try:
+        importlib.import_module(package.module)
+    except (ImportError, OSError, RuntimeError) as error:
+        first = str(error).splitlines()[:1]
+        return f"{names} {version} does not import: {''.join(first) or type(error).__name__}"
+    return None
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()

@@ -1,0 +1,59 @@
+"""DeepGEMM's two indexer kernels, as sglang calls them (0.5.16 dsa_indexer.py:967, :1213)."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+
+from dsakernels.candidates.candidate import Call, Candidate, Package
+from dsakernels.inputs import PAGE
+from dsakernels.operators.indexer_paged import paged_keys
+from dsakernels.operators.indexer_ragged import IndexerInputs
+from dsakernels.shape import Shape
+
+_PACKAGE = Package("deep_gemm", ("sglang-kernel", "sgl-kernel", "sgl-deep-gemm", "deep-gemm"), "0.0.1")
+"""sglang-kernel brings deep_gemm with it."""
+
+
+def _ragged(inputs: IndexerInputs) -> Call:
+    """Logits [T, B · L]: a column is a key of the batch, so with several sequences most are not computed."""
+    module = importlib.import_module("deep_gemm")
+    keys, starts, ends = (inputs.k, inputs.scale), inputs.starts, inputs.ends
+
+    def call() -> torch.Tensor:
+        answer: torch.Tensor = module.fp8_mqa_logits(inputs.q, keys, inputs.weights, starts, ends, clean_logits=False)
+        return answer
+
+    return call
+
+
+def _paged(inputs: IndexerInputs) -> Call:
+    """Each query is a sequence of its own, with the page table of its sequence."""
+    module, shape = importlib.import_module("deep_gemm"), inputs.shape
+    pages = paged_keys(inputs).view(inputs.table.numel(), PAGE, 1, -1)
+    lengths = inputs.lengths.int().unsqueeze(1)
+    table = inputs.table.repeat_interleave(shape.q_tokens, 0)
+    sms = torch.cuda.get_device_properties().multi_processor_count
+    schedule = module.get_paged_mqa_logits_metadata(lengths, PAGE, sms)
+    q = inputs.q.unsqueeze(1)
+
+    def call() -> torch.Tensor:
+        answer: torch.Tensor = module.fp8_paged_mqa_logits(
+            q, pages, inputs.weights, lengths, table, schedule, shape.kv_tokens, clean_logits=False
+        )
+        return answer
+
+    return call
+
+
+def _one_sequence(shape: Shape) -> str | None:
+    return None if shape.batch == 1 else "its columns are of the whole batch: only one sequence is compared"
+
+
+_WHERE: dict[str, Any] = {"archs": ("sm90", "sm100", "sm103"), "package": _PACKAGE, "gpu": True}
+CANDIDATES = (
+    Candidate("deep_gemm", "indexer_ragged", "fp8_mqa_logits", ("fp8",), _ragged, limit=_one_sequence, **_WHERE),
+    Candidate("deep_gemm", "indexer_paged", "fp8_paged_mqa_logits", ("fp8",), _paged, **_WHERE),
+)

@@ -1,0 +1,58 @@
+"""What an operator is: inputs, a reference in float64, an error, a tolerance, and the least work it can be done with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from dsakernels.shape import Shape
+
+Dtype = Literal["bf16", "fp8"]
+"""How the cache is kept: bfloat16, or fp8 e4m3 with scales. Queries and outputs are bfloat16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The least that must be moved and computed, whatever the kernel: the floor of its time."""
+
+    bytes: int
+    flops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator. `make` gives inputs of a type of its own, which `expected`, `pick` and every candidate take.
+
+    `expected(inputs, rows)` is the answer for these query rows in float64, `pick(inputs, output, rows)` what a
+    candidate's output says about them, as float64 of the same shape; what neither defines (logits of tokens that a
+    query does not see) is 0 in both.
+    """
+
+    name: str
+    does: str
+    dtypes: tuple[Dtype, ...]
+    tolerance: Mapping[Dtype, float]
+    """Largest ‖output - expected‖ / ‖expected‖ of one row that is right."""
+    small: tuple[Shape, ...]
+    """For a CPU and for tests."""
+    grid: Callable[[], tuple[Shape, ...]]
+    """Of real models, for a GPU."""
+    make: Callable[[Shape, Dtype, torch.Generator], Any]
+    rows: Callable[[Shape], int]
+    expected: Callable[[Any, torch.Tensor], torch.Tensor]
+    pick: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
+    cost: Callable[[Shape, Dtype], Cost]
+
+
+def rows_of(_inputs: object, output: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """`pick` of an output whose first dimension is the query."""
+    return output[rows].double()
+
+
+def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Largest ‖found - expected‖ / ‖expected‖ over the rows; not finite where an output is not."""
+    difference = (found - expected).flatten(1).norm(dim=1)
+    return float((difference / expected.flatten(1).norm(dim=1).clamp(min=1e-30)).max())

@@ -1,0 +1,124 @@
+"""Lightning-indexer logits of a prefill chunk: every new token of a sequence against all tokens that it sees.
+
+    logit[t, s] = Σ_i weight[t, i] · relu(q[t, i] · k[s]) · scale[s]
+
+q [T, I, E], k [B · L, E] (one key a token, for all I heads) in bfloat16 or fp8 e4m3, scale [B · L] float32 (1 in
+bfloat16), weight [T, I] float32 > 0 and < 0. out [T, L] float32: column s is token s of the query's own sequence;
+columns that the query does not see hold anything. Source: DeepSeek-V3.2-Exp report, equation 1; DeepGEMM's
+fp8_mqa_logits, of which `starts` and `ends` [T] int32 are the arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from dsakernels import inputs as draw
+from dsakernels import shape as shapes
+from dsakernels.kv_layout import E4M3_MAX
+from dsakernels.operator import Cost, Dtype, Operator
+from dsakernels.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class IndexerInputs:
+    """See the module's docstring. `lengths` [T] int64: tokens that each query sees."""
+
+    shape: Shape
+    dtype: Dtype
+    q: torch.Tensor
+    k: torch.Tensor
+    scale: torch.Tensor
+    weights: torch.Tensor
+    lengths: torch.Tensor
+    table: torch.Tensor
+    slots: torch.Tensor
+
+    @property
+    def starts(self) -> torch.Tensor:
+        """First key of each query's sequence, [T] int32."""
+        sequences = torch.arange(self.shape.batch, device=self.q.device, dtype=torch.int32)
+        return (sequences * self.shape.kv_tokens).repeat_interleave(self.shape.q_tokens)
+
+    @property
+    def ends(self) -> torch.Tensor:
+        """Behind the last key that each query sees, [T] int32."""
+        return self.starts + self.lengths.int()
+
+
+def make(shape: Shape, dtype: Dtype, generator: torch.Generator) -> IndexerInputs:
+    """Fresh inputs on the generator's device."""
+    model = shape.dimensions
+    table = draw.pages(shape, generator)
+    q = draw.normal((shape.total_q, model.index_heads, model.index_dim), generator)
+    k = draw.normal((shape.total_kv, model.index_dim), generator)
+    scale = torch.ones(shape.total_kv, device=k.device)
+    if dtype == "fp8":
+        scale = k.float().abs().amax(1) / E4M3_MAX
+        k = (k.float() / scale.unsqueeze(1)).to(torch.float8_e4m3fn)
+        q = q.to(torch.float8_e4m3fn)
+    weights = draw.normal((shape.total_q, model.index_heads), generator, torch.float32)
+    return IndexerInputs(
+        shape=shape,
+        dtype=dtype,
+        q=q,
+        k=k,
+        scale=scale,
+        weights=weights * (model.index_heads * model.index_dim) ** -0.5,
+        lengths=draw.lengths(shape, k.device),
+        table=table,
+        slots=draw.slots(table, shape),
+    )
+
+
+def expected(inputs: IndexerInputs, rows: torch.Tensor) -> torch.Tensor:
+    """The formula in float64 over the values that q and k hold."""
+    return torch.stack([_logits(inputs, int(row)) for row in rows])
+
+
+def _logits(inputs: IndexerInputs, row: int) -> torch.Tensor:
+    first = row // inputs.shape.q_tokens * inputs.shape.kv_tokens
+    seen = slice(first, first + int(inputs.lengths[row]))
+    products = (inputs.q[row].double() @ inputs.k[seen].double().t()).relu_() * inputs.scale[seen].double()
+    logits = torch.zeros(inputs.shape.kv_tokens, dtype=torch.float64, device=inputs.q.device)
+    logits[: products.shape[1]] = inputs.weights[row].double() @ products
+    return logits
+
+
+def pick(inputs: IndexerInputs, output: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Logits of the tokens that a query sees, 0 for the others."""
+    columns = torch.arange(inputs.shape.kv_tokens, device=output.device)
+    unseen = columns >= inputs.lengths[rows].unsqueeze(1)
+    return output[rows, : inputs.shape.kv_tokens].double().masked_fill(unseen, 0.0)
+
+
+def cost(shape: Shape, dtype: Dtype) -> Cost:
+    """q, keys and weights once, the logits of the tokens seen written once (4 bytes)."""
+    model = shape.dimensions
+    value = 2 if dtype == "bf16" else 1
+    keys = shape.total_kv * (model.index_dim * value + (0 if dtype == "bf16" else 4))
+    queries = shape.total_q * model.index_heads * (model.index_dim * value + 4)
+    flops = 2 * shape.visible * model.index_heads * (model.index_dim + 1)
+    return Cost(keys + queries + 4 * shape.visible, flops)
+
+
+def _grid() -> tuple[Shape, ...]:
+    """The indexer is not split over ranks, so heads do not matter; logits stay below 8 GiB."""
+    whole = [shape for shape in shapes.prefill() if shape.heads == shape.dimensions.heads]
+    return tuple(shape for shape in whole if shape.total_q * shape.kv_tokens <= 1 << 31)
+
+
+OPERATOR = Operator(
+    name="indexer_ragged",
+    does="lightning-indexer logits of a prefill chunk",
+    dtypes=("bf16", "fp8"),
+    tolerance={"bf16": 1e-2, "fp8": 1e-2},
+    small=shapes.SMALL_PREFILL,
+    grid=_grid,
+    make=make,
+    rows=lambda shape: shape.total_q,
+    expected=expected,
+    pick=pick,
+    cost=cost,
+)

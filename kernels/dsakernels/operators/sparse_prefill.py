@@ -1,0 +1,107 @@
+"""Sparse attention of a prefill chunk over the tokens that the indexer selected, in MLA's absorbed form.
+
+    out[t, h] = Σ_s softmax_s(scale · q[t, h] · row[s]) · row[s, :C],    s over the selection of t
+
+q [T, H, D] bfloat16; the cache is a pool of rows: [N, D] bfloat16, or packed [N, row_bytes] uint8 (`kv_layout`: 656
+bytes at C = 512). The selection comes twice, as the runtime has it: `selected` [T, K] int32 numbers the tokens through
+all sequences, `indices` [T, K] int32 are pool rows; -1 leaves a place empty. out [T, H, C] bfloat16. `scale` is
+(nope + rope)^-½. Source: DeepSeek-V3.2-Exp report, section 2; FlashMLA's flash_mla_sparse_fwd and sglang's
+dsa_backend.py `_forward_flashmla_sparse`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from dsakernels import inputs as draw
+from dsakernels import shape as shapes
+from dsakernels.kv_layout import PackedLayout, pack, unpack
+from dsakernels.operator import Cost, Dtype, Operator, rows_of
+from dsakernels.shape import Shape
+
+_BLOCK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SparseInputs:
+    """See the module's docstring. `table` [B, pages] int32, `slots` [B · L] int32: pool row of every token."""
+
+    shape: Shape
+    dtype: Dtype
+    q: torch.Tensor
+    cache: torch.Tensor
+    table: torch.Tensor
+    slots: torch.Tensor
+    selected: torch.Tensor
+    indices: torch.Tensor
+    scale: float
+
+    @property
+    def layout(self) -> PackedLayout:
+        """Of a packed row."""
+        return PackedLayout(self.shape.dimensions.latent, self.shape.dimensions.rope)
+
+
+def make(shape: Shape, dtype: Dtype, generator: torch.Generator) -> SparseInputs:
+    """Fresh inputs on the generator's device."""
+    model = shape.dimensions
+    table = draw.pages(shape, generator)
+    slots = draw.slots(table, shape)
+    selected = draw.selection(shape, generator)
+    pool = draw.normal((table.numel() * draw.PAGE, model.width), generator)
+    return SparseInputs(
+        shape=shape,
+        dtype=dtype,
+        q=draw.normal((shape.total_q, shape.heads, model.width), generator),
+        cache=pool if dtype == "bf16" else pack(pool, PackedLayout(model.latent, model.rope)),
+        table=table,
+        slots=slots,
+        selected=selected,
+        indices=torch.where(selected >= 0, slots[selected.clamp(min=0).long()], -1),
+        scale=(model.nope + model.rope) ** -0.5,
+    )
+
+
+def expected(inputs: SparseInputs, rows: torch.Tensor) -> torch.Tensor:
+    """The formula in float64, over the values that the cache holds (a packed row's rounding is no error)."""
+    return torch.cat([_attend(inputs, rows[first : first + _BLOCK]) for first in range(0, len(rows), _BLOCK)])
+
+
+def _attend(inputs: SparseInputs, rows: torch.Tensor) -> torch.Tensor:
+    indices = inputs.indices[rows].long()
+    gathered = inputs.cache[indices.clamp(min=0).flatten()]
+    values = gathered if inputs.dtype == "bf16" else unpack(gathered, inputs.layout, torch.float32)
+    keys = values.double().view(*indices.shape, -1)
+    scores = torch.einsum("thd,tkd->thk", inputs.q[rows].double() * inputs.scale, keys)
+    weights = scores.masked_fill((indices < 0).unsqueeze(1), -torch.inf).softmax(-1)
+    return torch.einsum("thk,tkc->thc", weights, keys[:, :, : inputs.layout.latent])
+
+
+def cost(shape: Shape, dtype: Dtype) -> Cost:
+    """Each selected row once (they cannot be more than there are), q, indices and out once."""
+    model = shape.dimensions
+    row = 2 * model.width if dtype == "bf16" else model.packed_bytes
+    rows = min(shape.total_kv, shape.selected) * row
+    vectors = 2 * shape.total_q * shape.heads * (model.width + model.latent)
+    indices = 4 * shape.total_q * model.index_topk
+    return Cost(rows + vectors + indices, 2 * shape.selected * shape.heads * (model.width + model.latent))
+
+
+TOLERANCE: dict[Dtype, float] = {"bf16": 1.5e-2, "fp8": 1.5e-2}
+"""bfloat16 rounds at 2^-9 = 0.2 %: queries, scores, weights and output. fp8 queries would need more than this."""
+
+OPERATOR = Operator(
+    name="sparse_prefill",
+    does="sparse attention of a prefill chunk over the selected tokens",
+    dtypes=("bf16", "fp8"),
+    tolerance=TOLERANCE,
+    small=shapes.SMALL_PREFILL,
+    grid=shapes.prefill,
+    make=make,
+    rows=lambda shape: shape.total_q,
+    expected=expected,
+    pick=rows_of,
+    cost=cost,
+)

@@ -1,0 +1,71 @@
+"""The commands as a user runs them, each in its own process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+
+
+def dsabench(*words):
+    argv = [sys.executable, "-m", "dsabench", "kernels", *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def test_list_says_what_runs_here_and_why_not():
+    found = json.loads(dsabench("list", "sparse_decode", "kv_quantise", "--device", "cpu", "--json").stdout)
+    assert found["kv_quantise"]["torch_pack"]["status"] == "ok"
+    entries = [entry for entries in found.values() for entry in entries.values()]
+    assert all(("reason" in entry) == (entry["status"] == "unavailable") for entry in entries)
+
+
+def test_check_prints_the_contract_and_exits_0():
+    done = dsabench("check", "kv_quantise", "kv_dequantise", "--device", "cpu", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found) == {"kv_quantise", "kv_dequantise"}
+    for entries in found.values():
+        for entry in entries.values():
+            assert entry["status"] in ("ok", "unavailable")
+            assert ("rel_err" in entry) == (entry["status"] == "ok")
+            assert ("reason" in entry) == (entry["status"] == "unavailable")
+
+
+def test_bench_records_goes_on_and_reports(tmp_path):
+    words = ("bench", "kv_quantise", "--shapes", "small-h8-b1-q96-kv96", "--spread", "0.5", "--device", "cpu")
+    where = ("--results", str(tmp_path / "k"))
+    first = dsabench(*words, *where, "--json")
+    assert first.returncode == 0, first.stderr
+    entry = json.loads(first.stdout)["kv_quantise"]["torch_pack"]
+    assert entry["status"] == "ok"
+    assert entry["times"][0]["median_us"] > 0
+    table = pq.read_table(tmp_path / "k" / "kernels.parquet").to_pylist()
+    assert {row["candidate"] for row in table} == {"torch_pack", "torch_pack_in_place"}
+    for name in ("operator", "candidate", "shape_id", "dtype", "median_us", "mad_us", "n", "split"):
+        assert all(row[name] is not None for row in table)
+
+    lines = (tmp_path / "k" / "kernels.jsonl").read_text().splitlines()
+    second = dsabench(*words, *where, "--json")
+    assert (tmp_path / "k" / "kernels.jsonl").read_text().splitlines() == lines  # nothing was measured twice
+    assert json.loads(second.stdout) == json.loads(first.stdout)
+
+    shown = dsabench("report", *where, "-o", str(tmp_path / "page"))
+    assert shown.returncode == 0, shown.stderr
+    assert "torch_pack" in (tmp_path / "page" / "index.html").read_text()
+    assert (tmp_path / "page" / "kv_quantise-fp8.svg").read_text().startswith("<?xml")
+
+
+def test_a_wrong_word_is_one_line_and_exit_2(tmp_path):
+    for words, said in (
+        (("check", "nope"), "no operator 'nope'"),
+        (("bench", "--budget", "5 minutes"), "--budget 5 minutes: a number with s, m or h"),
+        (("check", "--dtypes", "fp4"), "--dtypes fp4: one of bf16, fp8"),
+        (("check", "kv_quantise", "--shapes", "huge"), "not a shape such as"),
+        (("report", "--results", str(tmp_path)), "nothing to report"),
+    ):
+        done = dsabench(*words)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert done.stderr.count("\n") == 1
