@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from dsabench.errors import InputError
+from dsabench.reference import overrides
+from dsabench.reference.overrides import model_size
 from dsabench.reference.sizes import SIZES
 
 PrefillBackend = Literal["flashmla_sparse", "flashmla_kv", "flashmla_auto"]
 DecodeBackend = Literal["flashmla_sparse", "flashmla_kv"]
+_DEFAULT_STEPS = 3  # sglang's auto_choose_speculative_params for DeepseekV32ForCausalLM
 PAGE_SIZES = (16, 32, 64, 128, 256)
 
 
@@ -41,6 +44,27 @@ class ServerArgs:
     skip_server_warmup: bool
     log_level: str
     cpu_threads: int
+    json_model_override_args: str
+    speculative_algorithm: Literal["EAGLE", "NEXTN"] | None
+    speculative_num_steps: int | None
+    speculative_eagle_topk: int | None
+    speculative_num_draft_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """How many tokens are guessed before each verification: a chain, so steps are drafts."""
+
+    steps: int
+
+    def snapshot(self) -> dict[str, object]:
+        """Under sglang's names. The verified tokens are the drafts and the one before them."""
+        return {
+            "speculative_algorithm": "EAGLE",
+            "speculative_num_steps": self.steps,
+            "speculative_eagle_topk": 1,
+            "speculative_num_draft_tokens": self.steps + 1,
+        }
 
 
 class _Parser(argparse.ArgumentParser):
@@ -84,11 +108,44 @@ def _check(args: ServerArgs) -> None:
         raise InputError("--chunked-prefill-size: 0 is not allowed (allowed: at least 1, or -1 for no limit)")
     if args.max_total_tokens is not None and args.max_total_tokens < args.page_size:
         raise InputError(f"--max-total-tokens: {args.max_total_tokens} is less than a page of {args.page_size}")
+    speculation_of(args)
+    model_size(args.model_path, args.json_model_override_args)
     longest = SIZES[args.model_path].context
     if args.context_length is not None and args.context_length > longest:
         raise InputError(
             f"--context-length: {args.model_path} was made for at most {longest}, not {args.context_length}"
         )
+
+
+def speculation_of(args: ServerArgs) -> Speculation | None:
+    """None without speculation. Without numbers it is sglang's choice for these models: 3 steps, 4 tokens.
+
+    Raises:
+        InputError: numbers without the algorithm, some without the others, or some that do not fit together.
+
+    """
+    given = {
+        "--speculative-num-steps": args.speculative_num_steps,
+        "--speculative-eagle-topk": args.speculative_eagle_topk,
+        "--speculative-num-draft-tokens": args.speculative_num_draft_tokens,
+    }
+    missing = [flag for flag, value in given.items() if value is None]
+    if args.speculative_algorithm is None:
+        if len(missing) < len(given):
+            extra = next(flag for flag in given if flag not in missing)
+            raise InputError(f"{extra} without --speculative-algorithm (allowed: EAGLE, NEXTN)")
+        return None
+    if len(missing) == len(given):
+        return Speculation(_DEFAULT_STEPS)
+    if missing:
+        raise InputError(f"{missing[0]} is missing: give all three, or none for {_DEFAULT_STEPS} steps")
+    steps, topk, tokens = args.speculative_num_steps, args.speculative_eagle_topk, args.speculative_num_draft_tokens
+    assert steps is not None, "none is missing"
+    if topk != 1:
+        raise InputError(f"--speculative-eagle-topk: {topk} is not allowed (allowed: 1, a chain of drafts)")
+    if tokens != steps + 1:
+        raise InputError(f"--speculative-num-draft-tokens: {tokens} is not allowed (allowed: steps + 1 = {steps + 1})")
+    return Speculation(steps)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -125,6 +182,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--log-level", type=levels, default="info", help="debug, info, warning or error")
     threads = len(os.sched_getaffinity(0))
     add("--cpu-threads", type=whole(1), default=threads, help="threads of CPU operators (not a flag of sglang)")
+    add(overrides.FLAG, default="{}", help='JSON merged into the model\'s config: {"index_topk_pattern": "FSFS"}')
+    algorithm = one_of("EAGLE", "NEXTN")
+    add("--speculative-algorithm", type=algorithm, help="guess tokens with the draft head: EAGLE, or NEXTN, the same")
+    add("--speculative-num-steps", type=whole(1), help="tokens guessed before each verification")
+    add("--speculative-eagle-topk", type=whole(1), help="guesses kept per step: 1")
+    add("--speculative-num-draft-tokens", type=whole(2), help="tokens verified at once: steps + 1")
     return parser
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from dsabench.reference.batch import Batch, Decode
-from dsabench.reference.counters import Counters
+from dsabench.reference.batch import Decode
+from dsabench.reference.forward_pass import ForwardPass
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.layers import rms_norm, rotate
-from dsabench.reference.paths import Queries, SparsePaths, dense_mha
+from dsabench.reference.paths import IndexQueries, Queries, SparsePaths, dense_mha
 from dsabench.reference.sizes import ModelSize
 
 
@@ -47,12 +47,9 @@ class Projected:
     """[T, H, R], rotated."""
     rows: torch.Tensor
     """[T, D], normed latent and rotated part, as cached."""
-    index_q: torch.Tensor
-    """[T, I, E]."""
-    index_k: torch.Tensor
-    """[T, E]."""
-    index_weights: torch.Tensor
-    """[T, I] float32."""
+    index: IndexQueries | None
+    index_k: torch.Tensor | None
+    """[T, E]. Both are None where the layer has no indexer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,63 +58,59 @@ class Attention:
 
     size: ModelSize
     weights: AttentionWeights
+    indexed: bool = True
+    """False: the layer attends to what the one before it selected. Its indexer's weights are then not used."""
 
-    def __call__(
-        self,
-        x: torch.Tensor,
-        rope: tuple[torch.Tensor, torch.Tensor],
-        batch: Batch,
-        cache: LayerCache,
-        counters: Counters,
-    ) -> torch.Tensor:
-        """Map x [T, hidden] to [T, hidden]; `rope` is cos and sin [T, 1, R/2]. Stores the new tokens first."""
-        new = self._project(x, *rope)
-        cache.write(batch.slots, new.rows, new.index_k)
-        if batch.path == "dense_mha":
-            out = self._dense(new, batch, cache, counters)
-        else:
-            out = self._sparse(new, batch, SparsePaths(self.size, cache, counters))
-        return functional.linear(out, self.weights.out)
+    def __call__(self, x: torch.Tensor, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
+        """Map x [T, hidden] to [T, hidden]. Stores the new tokens first."""
+        new = self._project(x, now.cos, now.sin)
+        cache.write(now.batch.slots, new.rows, new.index_k)
+        attend = self._dense if now.batch.path == "dense_mha" else self._sparse
+        return functional.linear(attend(new, now, cache), self.weights.out)
 
     def _project(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Projected:
-        size, w = self.size, self.weights
-        widths = [size.q_lora, size.latent, size.rope, size.index_dim, size.index_heads]
-        q_latent, latent, k_rope, index_k, index_weights = torch.split(functional.linear(x, w.down), widths, dim=-1)
+        size, w, head = self.size, self.weights, self.size.nope + self.size.rope
+        down, q_up = w.down, w.q_up
+        widths = [size.q_lora, size.latent, size.rope, size.index_dim + size.index_heads]
+        if not self.indexed:  # the indexer's rows are the last
+            down, q_up, widths = down[: size.q_lora + size.row], q_up[: size.heads * head], [*widths[:3], 0]
+        q_latent, latent, k_rope, of_indexer = torch.split(functional.linear(x, down), widths, dim=-1)
         q_latent = rms_norm(q_latent, w.q_norm, size.norm_eps)
-        head = size.nope + size.rope
-        widths = [size.heads * head, size.index_heads * size.index_dim]
-        q, index_q = torch.split(functional.linear(q_latent, w.q_up), widths, dim=-1)
+        up = functional.linear(q_latent, q_up)
+        q, index_q = up[:, : size.heads * head], up[:, size.heads * head :]
         q_nope, q_rope = torch.split(q.view(-1, size.heads, head), [size.nope, size.rope], dim=-1)
         latent = rms_norm(latent, w.kv_norm, size.norm_eps)
         rows = torch.cat((latent, rotate(k_rope.unsqueeze(1), cos, sin).squeeze(1)), dim=-1)
+        q_rope = rotate(q_rope, cos, sin)
+        if not self.indexed:
+            return Projected(q_nope, q_rope, rows, None, None)
+        index_k, index_weights = torch.split(of_indexer, [size.index_dim, size.index_heads], dim=-1)
         index_k = functional.layer_norm(index_k, (size.index_dim,), w.index_norm, w.index_norm_bias, size.norm_eps)
-        return Projected(
-            q_nope,
-            rotate(q_rope, cos, sin),
-            rows,
+        index = IndexQueries(
             self._rotate_first(index_q.view(-1, size.index_heads, size.index_dim), cos, sin),
-            self._rotate_first(index_k.unsqueeze(1), cos, sin).squeeze(1),
             index_weights.float() * (size.index_heads * size.index_dim) ** -0.5,
         )
+        return Projected(q_nope, q_rope, rows, index, self._rotate_first(index_k.unsqueeze(1), cos, sin).squeeze(1))
 
     def _rotate_first(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         rope = self.size.rope
         return torch.cat((rotate(x[..., :rope], cos, sin), x[..., rope:]), dim=-1)
 
-    def _dense(self, new: Projected, batch: Batch, cache: LayerCache, counters: Counters) -> torch.Tensor:
-        assert not isinstance(batch.shape, Decode), "decode is always sparse"
+    def _dense(self, new: Projected, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
+        assert not isinstance(now.batch.shape, Decode), "decode is always sparse"
         q = torch.cat((new.q_nope, new.q_rope), dim=-1)
         outs = []
-        for span in batch.shape.spans:
+        for span in now.batch.shape.spans:
             if cache.layer == 0:
-                counters.tokens["prefill.dense_mha"] += span.new_tokens
+                now.counters.tokens["prefill.dense_mha"] += span.new_tokens
             rows = cache.read(span.slots, q.dtype)
             outs.append(dense_mha(q[span.start : span.stop], rows, self.weights.kv_up, self.size))
         return torch.cat(outs).flatten(1)
 
-    def _sparse(self, new: Projected, batch: Batch, paths: SparsePaths) -> torch.Tensor:
+    def _sparse(self, new: Projected, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
+        batch, paths = now.batch, SparsePaths(self.size, cache, now.counters, now.selected)
         q_latent = torch.bmm(new.q_nope.transpose(0, 1), self.weights.key_up).transpose(0, 1)
-        queries = Queries(torch.cat((q_latent, new.q_rope), dim=-1), new.index_q, new.index_weights)
+        queries = Queries(torch.cat((q_latent, new.q_rope), dim=-1), new.index)
         if isinstance(batch.shape, Decode):
             out = paths.decode(queries, batch.shape, batch.path)
         else:

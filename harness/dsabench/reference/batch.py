@@ -34,12 +34,12 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """One new token of each of B sequences."""
+    """B rows of one new token each: a row per sequence, or several of a sequence whose next tokens are guessed."""
 
     slots: torch.Tensor
-    """[B, L] slots of each sequence, L the longest rounded up to pages; what lies beyond a sequence is not read."""
+    """[B, L] slots of each row's sequence, L the longest rounded up to pages; what lies beyond a sequence is not read."""
     lengths: torch.Tensor
-    """[B] tokens of each sequence, the new one included."""
+    """[B] tokens that each row sees, its own included."""
     longest: int
     page_size: int
 

@@ -8,13 +8,15 @@ from collections import deque
 
 import torch
 
-from dsabench.reference import latent_cache, weights
+from dsabench.reference import draft_weights, latent_cache, weights
 from dsabench.reference.batch import Prefill
 from dsabench.reference.counters import Counters
 from dsabench.reference.request import Request, Sampling
 from dsabench.reference.sampler import Sampler
 from dsabench.reference.scheduler import Scheduler, Step
 from dsabench.reference.settings import Settings
+from dsabench.reference.speculation import Drafter, keep_hidden
+from dsabench.reference.verification import Verifier
 
 _log = logging.getLogger(__name__)
 _WINDOW_STEPS = 40
@@ -41,13 +43,23 @@ class Engine:
         _log.info("KV Cache is allocated. #tokens: %d, KV size: %.2f GB", settings.pool_tokens, self.kv_bytes / 1e9)
         self._sampler = Sampler(settings.random_seed, settings.device)
         self.scheduler = Scheduler(settings, self.counters)
+        self._drafter = self._make_drafter(slots) if settings.speculation else None
+        self._verifier = Verifier(self._sampler, settings.simulated_accept_length, self.counters)
         self._decode_steps: deque[tuple[int, float]] = deque(maxlen=_WINDOW_STEPS)
+
+    def _make_drafter(self, slots: int) -> Drafter:
+        settings = self.settings
+        assert settings.speculation is not None, "the caller looked"
+        cache = latent_cache.allocate_draft(settings.size, slots, settings.kv_cache_dtype, settings.device)
+        head = draft_weights.build(self.model, settings.random_seed)
+        return Drafter(head, cache, self.scheduler, settings.speculation.steps, self.counters)
 
     @property
     def kv_bytes(self) -> int:
         """Size of the KV pool."""
+        size, drafting = self.settings.size, self.settings.speculation is not None
         return self.settings.pool_tokens * latent_cache.bytes_per_token(
-            self.settings.size, self.settings.kv_cache_dtype
+            size, self.settings.kv_cache_dtype, size.layers + drafting
         )
 
     @property
@@ -60,14 +72,28 @@ class Engine:
     def step(self) -> tuple[Request, ...] | None:
         """Run one forward pass → the requests that got a token, or None where there was nothing to do."""
         started = time.perf_counter()
-        step = self.scheduler.next_step()
+        step = self.scheduler.next_prefill() or self._next_decode()
         if step is None:
             return None
-        logits = self.model.forward(step.batch, self.caches, self.counters)
-        tokens = self._sampler.choose(logits, step.requests) if step.requests else []
+        hidden = self.model.hidden(step.batch, self.caches, self.counters)
+        logits = self.model.logits(hidden[step.batch.wanted])
+        if self._drafter is None:
+            tokens = [[token] for token in self._sampler.choose(logits, step.requests)]
+        elif isinstance(step.batch.shape, Prefill):
+            self._drafter.follow(step, hidden)
+            tokens = [[token] for token in self._sampler.choose(logits, step.requests)]
+        else:
+            tokens = self._verifier.choose(logits, step.requests, step.drafts)
+            keep_hidden(step, hidden, tokens)
         self.scheduler.commit(step, tokens)
-        self._note(step, time.perf_counter() - started)
+        self._note(step, tokens, time.perf_counter() - started)
         return step.requests
+
+    def _next_decode(self) -> Step | None:
+        running = self.scheduler.running
+        if not running:
+            return None
+        return self.scheduler.next_decode(self._drafter.propose(running) if self._drafter else None)
 
     def warm_up(self) -> None:
         """Generate two tokens after a prompt that needs the indexer, so that libraries load what they need; forget it."""
@@ -88,7 +114,7 @@ class Engine:
         self.scheduler.pool.clear()
         return True
 
-    def _note(self, step: Step, seconds: float) -> None:
+    def _note(self, step: Step, chosen: list[list[int]], seconds: float) -> None:
         usage = self.scheduler.pool.used / self.scheduler.pool.total
         running, queued = len(self.scheduler.running), len(self.scheduler.waiting)
         if isinstance(step.batch.shape, Prefill):
@@ -96,7 +122,7 @@ class Engine:
             shape, tokens = len(step.batch.shape.spans), len(step.batch.tokens)
             _log.info(text, shape, tokens, step.batch.path, usage, running, queued)
             return
-        self._decode_steps.append((len(step.requests), seconds))
+        self._decode_steps.append((sum(map(len, chosen)), seconds))
         if sum(self.counters.decode_sizes.values()) % _WINDOW_STEPS == 0:
             text = "Decode batch. #running-req: %d, path: %s, token usage: %.2f, gen throughput (token/s): %.2f, #queue-req: %d"
             _log.info(text, len(step.requests), step.batch.path, usage, self.decode_tokens_per_s, queued)

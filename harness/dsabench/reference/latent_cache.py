@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,11 +21,12 @@ class LayerCache:
     """[slots, E] bfloat16: the indexer's keys."""
     packed: PackedLayout | None
 
-    def write(self, slots: torch.Tensor, rows: torch.Tensor, keys: torch.Tensor) -> None:
-        """Store rows [T, D] and keys [T, E] of new tokens in slots [T]."""
+    def write(self, slots: torch.Tensor, rows: torch.Tensor, keys: torch.Tensor | None) -> None:
+        """Store rows [T, D] and keys [T, E] of new tokens in slots [T]; a layer without an indexer has no keys."""
         stored = rows.to(torch.bfloat16) if self.packed is None else pack(rows, self.packed)
         self.rows.index_copy_(0, slots, stored)
-        self.keys.index_copy_(0, slots, keys.to(torch.bfloat16))
+        if keys is not None:
+            self.keys.index_copy_(0, slots, keys.to(torch.bfloat16))
 
     def read(self, slots: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Plain rows [L, D] of slots [L]; dequantises the whole of them where the cache is packed."""
@@ -51,7 +52,17 @@ def allocate(size: ModelSize, slots: int, kv_cache_dtype: str, device: str) -> l
     return caches
 
 
-def bytes_per_token(size: ModelSize, kv_cache_dtype: str) -> int:
-    """Bytes of one token over all layers, indexer keys included."""
+def allocate_draft(size: ModelSize, slots: int, kv_cache_dtype: str, device: str) -> LayerCache:
+    """The cache of the draft head's layer, whose number is that behind the trunk's last.
+
+    It starts from zeros: the last of a request's accepted drafts never goes through the head, and whoever shares its
+    page must read something finite.
+    """
+    (cache,) = allocate(replace(size, layers=1), slots, kv_cache_dtype, device)
+    return replace(cache, layer=size.layers, rows=torch.zeros_like(cache.rows), keys=torch.zeros_like(cache.keys))
+
+
+def bytes_per_token(size: ModelSize, kv_cache_dtype: str, layers: int) -> int:
+    """Bytes of one token over so many layers, indexer keys included."""
     row = PackedLayout(size.latent, size.rope).row_bytes if kv_cache_dtype == "fp8_e4m3" else 2 * size.row
-    return size.layers * (row + 2 * size.index_dim)
+    return layers * (row + 2 * size.index_dim)

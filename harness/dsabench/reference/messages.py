@@ -138,6 +138,7 @@ def answer(request: Request, update: Update) -> dict[str, object]:
             "cached_tokens": request.cached_tokens,
             "weight_version": "default",
             "e2e_latency": update.at_s - request.arrived_s,
+            **(update.accepted.snapshot(update.output_tokens) if update.accepted else {}),
         },
     }
 

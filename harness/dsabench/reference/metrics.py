@@ -65,6 +65,8 @@ class _EngineCollector(Collector):
             "num_requests": ("Requests received.", counters.requests),
             "num_aborted_requests": ("Requests aborted.", counters.aborted),
         }
+        if counters.accept_length is not None:
+            gauges["spec_accept_length"] = ("Tokens per verification.", counters.accept_length)
         for name, (text, value) in gauges.items():
             gauge = GaugeMetricFamily(f"sglang:{name}", text, labels=list(self._labels))
             gauge.add_metric(list(self._labels.values()), value)

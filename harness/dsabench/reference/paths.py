@@ -17,19 +17,31 @@ _INDEXER_QUERIES = 128
 
 
 @dataclass(frozen=True, slots=True)
+class IndexQueries:
+    """What the indexer asks, for T tokens."""
+
+    q: torch.Tensor
+    """[T, I, E]."""
+    weights: torch.Tensor
+    """[T, I] float32, scales included."""
+
+    def part(self, start: int, stop: int) -> IndexQueries:
+        """The queries of some of the tokens."""
+        return IndexQueries(self.q[start:stop], self.weights[start:stop])
+
+
+@dataclass(frozen=True, slots=True)
 class Queries:
     """What a layer asks of its cache, for T tokens."""
 
     absorbed: torch.Tensor
     """[T, H, D]: q_nope · W_uk, then the rotated part."""
-    index: torch.Tensor
-    """[T, I, E]."""
-    index_weights: torch.Tensor
-    """[T, I] float32, scales included."""
+    index: IndexQueries | None
+    """None where the layer reuses the selection of the one before it."""
 
     def part(self, start: int, stop: int) -> Queries:
         """The queries of some of the tokens."""
-        return Queries(self.absorbed[start:stop], self.index[start:stop], self.index_weights[start:stop])
+        return Queries(self.absorbed[start:stop], self.index.part(start, stop) if self.index else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +51,16 @@ class SparsePaths:
     size: ModelSize
     cache: LayerCache
     counters: Counters
+    selected: dict[int, torch.Tensor]
+    """See `ForwardPass.selected`."""
 
     def prefill(self, queries: Queries, span: Span, path: Path) -> torch.Tensor:
         """Attend from the new tokens of one sequence. Queries are those of the span → [T, H, C]."""
         self._count(f"prefill.{path}", span.new_tokens)
-        positions = self._select_of_sequence(queries, span)
+        if queries.index is None:
+            positions = self._reuse("prefill", span.start, len(span.slots))
+        else:
+            positions = self.selected[span.start] = self._select_of_sequence(queries.index, span)
         q = queries.absorbed
         if path == "flashmla_sparse" and self.cache.packed is not None:
             return self._attend_plain(q, self.cache.read(span.slots, q.dtype), positions)
@@ -53,7 +70,10 @@ class SparsePaths:
     def decode(self, queries: Queries, step: Decode, path: Path) -> torch.Tensor:
         """Attend from one new token per sequence → [B, H, C]."""
         self._count(f"decode.{path}", len(step.lengths))
-        positions = self._select_of_batch(queries, step)
+        if queries.index is None:
+            positions = self._reuse("decode", 0, step.longest)
+        else:
+            positions = self.selected[0] = self._select_of_batch(queries.index, step)
         q = queries.absorbed
         if path == "flashmla_sparse" and self.cache.packed is not None:
             rows = self.cache.read(step.slots.reshape(-1), q.dtype)
@@ -75,24 +95,31 @@ class SparsePaths:
             q, rows, indices, latent=self.size.latent, scale=self.size.attention_scale
         )
 
-    def _select_of_sequence(self, queries: Queries, span: Span) -> torch.Tensor:
+    def _reuse(self, stage: str, first_row: int, longest: int) -> torch.Tensor:
+        """What the layer before attended to; that saves work where there was something to select."""
+        positions = self.selected[first_row]
+        if longest > self.size.index_topk:
+            self.counters.index_layers[f"{stage}.reused"] += len(positions)
+        return positions
+
+    def _select_of_sequence(self, queries: IndexQueries, span: Span) -> torch.Tensor:
         """Positions [T, K] in the sequence; -1 where there are fewer than K."""
         length, new, k = len(span.slots), span.new_tokens, self.size.index_topk
         lengths = torch.arange(length - new, length, device=span.slots.device) + 1
         if length <= k:
             return topk.everything(lengths, k)
         self._count_indexed("prefill", new)
-        keys = self.cache.keys.index_select(0, span.slots).to(queries.index.dtype)
+        keys = self.cache.keys.index_select(0, span.slots).to(queries.q.dtype)
         chosen = []
         for start in range(0, new, _INDEXER_QUERIES):
             stop = min(start + _INDEXER_QUERIES, new)
             visible = keys[: length - new + stop]
             block = queries.part(start, stop)
-            logits = indexer.logits(block.index, block.index_weights, visible)
+            logits = indexer.logits(block.q, block.weights, visible)
             chosen.append(topk.select(logits, lengths[start:stop], k))
         return torch.cat(chosen)
 
-    def _select_of_batch(self, queries: Queries, step: Decode) -> torch.Tensor:
+    def _select_of_batch(self, queries: IndexQueries, step: Decode) -> torch.Tensor:
         """Positions [B, K] in each sequence; -1 where there are fewer than K."""
         k = self.size.index_topk
         if step.longest <= k:
@@ -101,7 +128,7 @@ class SparsePaths:
         pages = step.slots[:, :: step.page_size].div(step.page_size, rounding_mode="floor")
         paged_keys = self.cache.keys.view(-1, step.page_size * self.size.index_dim)
         keys = paged_keys.index_select(0, pages.reshape(-1)).view(*step.slots.shape, self.size.index_dim)
-        logits = indexer.batched_logits(queries.index, queries.index_weights, keys.to(queries.index.dtype))
+        logits = indexer.batched_logits(queries.q, queries.weights, keys.to(queries.q.dtype))
         return topk.select(logits, step.lengths, k)
 
     def _count(self, path: str, tokens: int) -> None:
@@ -111,6 +138,8 @@ class SparsePaths:
     def _count_indexed(self, stage: str, tokens: int) -> None:
         if self.cache.layer == 0:
             self.counters.indexed[stage] += tokens
+        if self.cache.layer < self.size.layers:  # else it is the draft head's
+            self.counters.index_layers[f"{stage}.computed"] += tokens
 
 
 def dense_mha(q: torch.Tensor, rows: torch.Tensor, up: torch.Tensor, size: ModelSize) -> torch.Tensor:

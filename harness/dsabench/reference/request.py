@@ -47,6 +47,29 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Accepted:
+    """What speculation brought: passes of the model that verified drafts, drafts proposed, drafts that it agreed with."""
+
+    verify_passes: int = 0
+    proposed: int = 0
+    correct: int = 0
+
+    def after(self, proposed: int, correct: int) -> Accepted:
+        """The same after one more pass."""
+        return Accepted(self.verify_passes + 1, self.proposed + proposed, self.correct + correct)
+
+    def snapshot(self, output_tokens: int) -> dict[str, float]:
+        """As in `meta_info` (sglang 0.5.23 tokenizer_manager.py:3150): tokens per pass include the pass's own."""
+        return {
+            "spec_accept_rate": self.correct / self.proposed if self.proposed else 0.0,
+            "spec_accept_length": output_tokens / self.verify_passes,
+            "spec_num_correct_drafts": self.correct,
+            "spec_num_proposed_drafts": self.proposed,
+            "spec_verify_ct": self.verify_passes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Update:
     """What a step brought to one request: totals so far."""
 
@@ -55,6 +78,8 @@ class Update:
     finish: Finish | None
     at_s: float
     """`perf_counter` when the step was done."""
+    accepted: Accepted | None = None
+    """None without speculation, and before the first verification."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +107,9 @@ class Request:
     row: int | None = None
     """Its row in the table of slots."""
     finish: Finish | None = None
+    hidden: torch.Tensor | None = None
+    """[m, hidden] trunk states in front of the last m tokens, those that the draft head has not seen; see `speculation`."""
+    accepted: Accepted = field(default_factory=Accepted)
 
     @property
     def total_tokens(self) -> int:
@@ -109,7 +137,8 @@ class Request:
 
     def update(self) -> Update:
         """Totals now."""
-        return Update(len(self.output), self.decoder.text, self.finish, time.perf_counter())
+        accepted = self.accepted if self.accepted.verify_passes else None
+        return Update(len(self.output), self.decoder.text, self.finish, time.perf_counter(), accepted)
 
     def _stop_at_string(self) -> None:
         text = self.decoder.text

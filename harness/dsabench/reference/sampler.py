@@ -10,6 +10,12 @@ from dsabench.reference.request import Request
 from dsabench.reference.tokenizer import BOS, PAD
 
 
+def never(logits: torch.Tensor) -> torch.Tensor:
+    """Make the tokens impossible that nobody may generate; in place."""
+    logits[:, BOS] = logits[:, PAD] = -torch.inf
+    return logits
+
+
 class Sampler:
     """Greedy, or by temperature, top-k and top-p. Requests without a seed share one stream of random numbers."""
 
@@ -19,8 +25,7 @@ class Sampler:
 
     def choose(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
         """One token per row of logits [B, vocabulary] float32, which it overwrites."""
-        logits[:, BOS] = logits[:, PAD] = -torch.inf
-        greedy: list[int] = logits.argmax(-1).tolist()
+        greedy: list[int] = never(logits).argmax(-1).tolist()
         drawn = [row for row, request in enumerate(requests) if request.sampling.temperature > 0]
         if drawn:
             tokens = self._draw(logits[drawn], [requests[row] for row in drawn])

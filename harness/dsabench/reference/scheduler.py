@@ -26,6 +26,19 @@ class Step:
 
     batch: Batch
     requests: tuple[Request, ...]
+    members: tuple[Request, ...]
+    """All that the batch has tokens of; in prefill some go on with their prompt in the next step."""
+    drafts: tuple[Sequence[int], ...] = ()
+    """In decode: the guessed tokens of each request, whose rows follow that of its last token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive tokens of one running request, the first of them at a position."""
+
+    request: Request
+    position: int
+    tokens: Sequence[int]
 
 
 class Scheduler:
@@ -67,23 +80,39 @@ class Scheduler:
         return ended
 
     def next_step(self) -> Step | None:
-        """The next forward pass, or None where there is nothing to do."""
-        parts = self._plan_prefill()
-        if parts:
-            return self._prefill(parts)
-        return self._decode() if self.running else None
+        """The next forward pass without speculation, or None where there is nothing to do."""
+        return self.next_prefill() or (self.next_decode() if self.running else None)
 
-    def commit(self, step: Step, tokens: Sequence[int]) -> None:
-        """Record that a step ran and what it chose, one token per request of the step."""
-        for request, token in zip(step.requests, tokens, strict=True):
+    def next_prefill(self) -> Step | None:
+        """The next chunk of prompts, or None where no prompt can go on."""
+        parts = self._plan_prefill()
+        return self._prefill(parts) if parts else None
+
+    def next_decode(self, drafts: Sequence[Sequence[int]] | None = None) -> Step:
+        """The last token of each running request, followed by its drafts where there are any."""
+        requests = tuple(self.running)
+        self._counters.decode_sizes[len(requests)] += 1
+        guessed = tuple(drafts or [()] * len(requests))
+        pairs = zip(requests, guessed, strict=True)
+        runs = [Run(request, request.stored_tokens, [request.output[-1], *guess]) for request, guess in pairs]
+        return Step(self.decode_batch(runs), requests, requests, guessed)
+
+    def commit(self, step: Step, tokens: Sequence[Sequence[int]]) -> None:
+        """Record that a step ran and what it chose for each of its requests: one token, or more where drafts held."""
+        for request, chosen in zip(step.requests, tokens, strict=True):
+            stored = len(chosen)
             if isinstance(step.batch.shape, Prefill):
                 self.prefilling.remove(request)
                 self.running.append(request)
                 self._publish(request, request.prompt)
-            else:
-                request.stored_tokens += 1
-            request.add(token)
-            self._counters.generated_tokens += 1
+                stored = 0
+            for count, token in enumerate(chosen, 1):
+                request.add(token)
+                if request.finish is not None:
+                    stored = min(stored, count)
+                    break
+            request.stored_tokens += stored
+            self._counters.generated_tokens += count
             if request.finish is not None:
                 self._leave(request)
 
@@ -147,25 +176,24 @@ class Scheduler:
             path=self._settings.prefill_path(new_tokens=start, kv_tokens=total_kv, longest=longest),
             shape=Prefill(tuple(spans)),
         )
-        return Step(batch, tuple(ending))
+        return Step(batch, tuple(ending), tuple(request for request, _ in parts))
 
-    def _decode(self) -> Step:
-        requests = tuple(self.running)
+    def decode_batch(self, runs: Sequence[Run]) -> Batch:
+        """A row per token of each run, run after run. Rows of one run see those before them, which are stored first."""
         device, page = self._slots.device, self.pool.page_size
-        self._counters.decode_sizes[len(requests)] += 1
-        positions = torch.tensor([request.stored_tokens for request in requests], device=device)
-        rows = torch.tensor([request.row for request in requests], device=device)
-        longest = 1 + max(request.stored_tokens for request in requests)
+        places = [run.position + step for run in runs for step in range(len(run.tokens))]
+        positions = torch.tensor(places, device=device)
+        rows = torch.tensor([run.request.row for run in runs for _ in run.tokens], device=device)
+        longest = 1 + max(places)
         slots = self._slots[:, : -(-longest // page) * page].index_select(0, rows)
-        batch = Batch(
-            tokens=torch.tensor([request.output[-1] for request in requests], device=device),
+        return Batch(
+            tokens=torch.tensor([token for run in runs for token in run.tokens], device=device),
             positions=positions,
             slots=slots.gather(1, positions.unsqueeze(1)).squeeze(1),
-            wanted=torch.arange(len(requests), device=device),
+            wanted=torch.arange(len(places), device=device),
             path=self._settings.decode_backend,
             shape=Decode(slots, positions + 1, longest, page),
         )
-        return Step(batch, requests)
 
     def _publish(self, request: Request, tokens: Sequence[int]) -> None:
         """Let others reuse the full pages of the tokens, all of which are stored."""
@@ -184,4 +212,5 @@ class Scheduler:
         self._slots[request.row].zero_()
         self._free_rows.append(request.row)
         request.nodes, request.pages, request.own_pages, request.row = [], [], set(), None
+        request.hidden = None
         self._counters.evicted_pages = self.pool.evicted

@@ -146,11 +146,13 @@ class Server:
             raise Refused(503, "the server is not ready")
         settings = engine.settings
         usage = {"kvcache": engine.kv_bytes / 1e9, "token_capacity": settings.pool_tokens}
-        state = {
+        state: dict[str, object] = {
             "last_gen_throughput": engine.decode_tokens_per_s,
             "memory_usage": usage,
             "effective_max_running_requests_per_dp": settings.max_running_requests,
         }
+        if engine.counters.accept_length is not None:
+            state["avg_spec_accept_length"] = engine.counters.accept_length
         reference = {**settings.reference_snapshot(), "counters": engine.counters.snapshot()}
         return _json(
             {**settings.snapshot(), "internal_states": [state], "version": __version__, "reference": reference}

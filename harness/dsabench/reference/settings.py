@@ -4,6 +4,7 @@ the built-in constant.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -13,11 +14,14 @@ import torch
 from dsabench.errors import InputError
 from dsabench.model.tuned_table import ThresholdRule
 from dsabench.reference import tables
-from dsabench.reference.arguments import DecodeBackend, PrefillBackend, ServerArgs
+from dsabench.reference.arguments import DecodeBackend, PrefillBackend, ServerArgs, Speculation, speculation_of
 from dsabench.reference.batch import Path
-from dsabench.reference.sizes import SIZES, VOCABULARY, ModelSize
+from dsabench.reference.overrides import model_size
+from dsabench.reference.sizes import VOCABULARY, ModelSize
 
 MHA_VARIABLE = "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD"
+ACCEPT_VARIABLE = "SGLANG_SIMULATE_ACC_LEN"
+_MAX_RUNNING_SPECULATING = 48  # sglang's default wherever it speculates
 _MHA_CAPACITY_TOKENS = 128 * 1024  # sglang 0.5.23 forward_batch_deepseek_mha_mixin.py:43
 _SAYS = "These numbers describe the reference runtime of dsabench, a small model with random weights, and not sglang."
 
@@ -46,6 +50,9 @@ class Settings:
     context_length: int
     prefix_reuse: bool
     random_seed: int
+    speculation: Speculation | None
+    simulated_accept_length: float | None
+    """Accept so many tokens per verification on average, whatever the model says."""
 
     @property
     def pool_tokens(self) -> int:
@@ -82,6 +89,7 @@ class Settings:
             "max_total_num_tokens": self.pool_tokens,
             "max_req_input_len": min(self.context_length, self.pool_tokens) - 1,
             "context_length": self.context_length,
+            **(self.speculation.snapshot() if self.speculation else {}),
         }
         return {**asdict(self.args), **resolved}
 
@@ -91,6 +99,7 @@ class Settings:
             "note": _SAYS,
             "vocab_size": VOCABULARY,
             "index_topk": self.size.index_topk,
+            "index_topk_pattern": self.size.index_topk_pattern,
             "heads_per_rank": self.size.heads,
             "device_name": self.device_name,
             "mha_threshold_tokens": self.mha_threshold_tokens,
@@ -109,9 +118,10 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
     """
     if args.device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: PyTorch finds no CUDA device here (allowed: cpu)")
-    size = SIZES[args.model_path]
+    size = model_size(args.model_path, args.json_model_override_args)
     packed = args.kv_cache_dtype == "fp8_e4m3"
     kv_cache_dtype: Literal["bfloat16", "fp8_e4m3"] = "fp8_e4m3" if packed else "bfloat16"
+    drafts = speculation_of(args)
     device_name = torch.cuda.get_device_name(0).replace(" ", "_") if args.device == "cuda" else "CPU"
     key = tables.TableKey(size.heads, size.index_topk, device_name, kv_cache_dtype)
     threshold, threshold_source = _mha_threshold(key, env)
@@ -132,12 +142,14 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
         auto_rule=tables.kernel_rule(auto),
         auto_rule_source=auto.source if auto else "built-in constant",
         chunked_prefill_size=None if args.chunked_prefill_size == -1 else args.chunked_prefill_size,
-        max_running_requests=args.max_running_requests or size.max_running,
+        max_running_requests=args.max_running_requests or (_MAX_RUNNING_SPECULATING if drafts else size.max_running),
         pages=(args.max_total_tokens or size.pool_tokens) // args.page_size,
         page_size=args.page_size,
         context_length=args.context_length or size.context,
         prefix_reuse=not args.disable_radix_cache,
         random_seed=args.random_seed,
+        speculation=drafts,
+        simulated_accept_length=_simulated_accept_length(env) if drafts else None,
     )
 
 
@@ -153,6 +165,18 @@ def _mha_threshold(key: tables.TableKey, env: Mapping[str, str]) -> tuple[int, s
         return key.index_topk, "index_topk"
     assert isinstance(found.table.rule, ThresholdRule), "the table's own check ties the form to the kind"
     return found.table.rule.max_tokens, found.source
+
+
+def _simulated_accept_length(env: Mapping[str, str]) -> float | None:
+    """None where it is not set or negative, as in sglang."""
+    given = env.get(ACCEPT_VARIABLE, "-1")
+    try:
+        value = float(given)
+    except ValueError as error:
+        raise InputError(f"{ACCEPT_VARIABLE}: {given!r} is not allowed (allowed: a number of tokens)") from error
+    if not math.isfinite(value):
+        raise InputError(f"{ACCEPT_VARIABLE}: {given!r} is not allowed (allowed: a number of tokens)")
+    return value if value > 0 else None
 
 
 def _dtype(args: ServerArgs) -> torch.dtype:

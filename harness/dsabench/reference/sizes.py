@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 VOCABULARY = 259
 """256 bytes, then begin, end and padding; see `tokenizer`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Widths of the mixture of experts; beside each its name in DeepSeek-V3.2's config.json and its value there."""
+
+    routed: int  # n_routed_experts, 256
+    per_token: int  # num_experts_per_tok, 8
+    groups: int  # n_group, 8
+    kept_groups: int  # topk_group, 4
+    intermediate: int  # moe_intermediate_size, 2048: of each expert, and of the shared one (n_shared_experts, 1)
+    scaling: float  # routed_scaling_factor, 2.5
+    dense_layers: int  # first_k_dense_replace, 3: layers before the first that has experts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +44,17 @@ class ModelSize:
     max_running: int  # requests in the running batch unless --max-running-requests says otherwise
     rope_theta: float = 10000.0
     norm_eps: float = 1e-6
+    experts: Experts | None = None  # None has a dense MLP in every layer
+    index_topk_pattern: str | None = None  # the same; None has an indexer in every layer
 
     @property
     def row(self) -> int:
         """Values cached per token and layer, D = C + R."""
         return self.latent + self.rope
+
+    def has_indexer(self, layer: int) -> bool:
+        """Whether a layer selects tokens itself, or attends to what the layer before it did."""
+        return self.index_topk_pattern is None or self.index_topk_pattern[layer] == "F"
 
     @property
     def attention_scale(self) -> float:
@@ -43,20 +62,22 @@ class ModelSize:
         return 1.0 / math.sqrt(self.nope + self.rope)
 
 
-_TINY = {"layers": 2, "hidden": 64, "intermediate": 128, "heads": 4, "q_lora": 32, "latent": 32, "rope": 16, "nope": 16}
-_SMALL = {
-    "layers": 4,
-    "hidden": 256,
-    "intermediate": 512,
-    "heads": 8,
-    "q_lora": 128,
-    "latent": 128,
-    "rope": 32,
-    "nope": 32,
-}
+_TINY = ModelSize(
+    name="tiny", layers=2, hidden=64, intermediate=128, heads=4, q_lora=32, latent=32, rope=16, nope=16, value=16,
+    index_heads=2, index_dim=32, index_topk=32, context=2048, pool_tokens=8192, max_running=16,
+)  # fmt: skip
+_SMALL = ModelSize(
+    name="small", layers=4, hidden=256, intermediate=512, heads=8, q_lora=128, latent=128, rope=32, nope=32, value=32,
+    index_heads=4, index_dim=64, index_topk=128, context=16384, pool_tokens=65536, max_running=64,
+)  # fmt: skip
+_TINY_EXPERTS = Experts(routed=8, per_token=2, groups=4, kept_groups=2, intermediate=32, scaling=1.5, dense_layers=1)
+_SMALL_EXPERTS = Experts(routed=16, per_token=4, groups=4, kept_groups=2, intermediate=128, scaling=1.5, dense_layers=1)
 SIZES = {
-    "tiny": ModelSize(name="tiny", **_TINY, value=16, index_heads=2, index_dim=32, index_topk=32,
-                      context=2048, pool_tokens=8192, max_running=16),
-    "small": ModelSize(name="small", **_SMALL, value=32, index_heads=4, index_dim=64, index_topk=128,
-                       context=16384, pool_tokens=65536, max_running=64),
-}  # fmt: skip
+    size.name: size
+    for size in (
+        _TINY,
+        _SMALL,
+        replace(_TINY, name="tiny-moe", experts=_TINY_EXPERTS),
+        replace(_SMALL, name="small-moe", experts=_SMALL_EXPERTS),
+    )
+}

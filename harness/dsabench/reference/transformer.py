@@ -10,6 +10,8 @@ from torch.nn import functional
 from dsabench.reference.attention import Attention
 from dsabench.reference.batch import Batch
 from dsabench.reference.counters import Counters
+from dsabench.reference.experts import MixtureOfExperts
+from dsabench.reference.forward_pass import ForwardPass
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.layers import GatedMlp, rms_norm
 from dsabench.reference.sizes import ModelSize
@@ -22,7 +24,14 @@ class Block:
     attention_norm: torch.Tensor
     attention: Attention
     mlp_norm: torch.Tensor
-    mlp: GatedMlp
+    mlp: GatedMlp | MixtureOfExperts
+
+    def __call__(self, x: torch.Tensor, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
+        """Map x [T, hidden] to [T, hidden]."""
+        eps = self.attention.size.norm_eps
+        x = x + self.attention(rms_norm(x, self.attention_norm, eps), now, cache)
+        normed = rms_norm(x, self.mlp_norm, eps)
+        return x + (self.mlp(normed) if isinstance(self.mlp, GatedMlp) else self.mlp(normed, now.counters))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +49,22 @@ class Transformer:
     """Cosines and sines, [context, 2, R/2] in the model's dtype."""
 
     def forward(self, batch: Batch, caches: list[LayerCache], counters: Counters) -> torch.Tensor:
-        """Run the batch's tokens through all layers → logits [wanted rows, vocabulary] float32."""
-        eps = self.size.norm_eps
+        """Run the batch's tokens through the whole model → logits [wanted rows, vocabulary] float32."""
+        return self.logits(self.hidden(batch, caches, counters)[batch.wanted])
+
+    def hidden(self, batch: Batch, caches: list[LayerCache], counters: Counters) -> torch.Tensor:
+        """Run the batch's tokens through all layers → the residual stream behind the last one, [T, hidden]."""
         x = functional.embedding(batch.tokens, self.embedding)
-        cos, sin = self.rope[batch.positions].unsqueeze(2).unbind(1)
+        now = self.start(batch, counters)
         for block, cache in zip(self.blocks, caches, strict=True):
-            x = x + block.attention(rms_norm(x, block.attention_norm, eps), (cos, sin), batch, cache, counters)
-            x = x + block.mlp(rms_norm(x, block.mlp_norm, eps))
-        x = rms_norm(x[batch.wanted], self.norm, eps)
-        return functional.linear(x, self.head).float()
+            x = block(x, now, cache)
+        return x
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Map hidden states [T, hidden] to logits [T, vocabulary] float32."""
+        return functional.linear(rms_norm(hidden, self.norm, self.size.norm_eps), self.head).float()
+
+    def start(self, batch: Batch, counters: Counters) -> ForwardPass:
+        """Look up what all layers need."""
+        cos, sin = self.rope[batch.positions].unsqueeze(2).unbind(1)
+        return ForwardPass(batch, cos, sin, counters)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from dsabench.reference.attention import Attention, AttentionWeights
+from dsabench.reference.experts import MixtureOfExperts, Router
 from dsabench.reference.layers import GatedMlp, rope_table
-from dsabench.reference.sizes import VOCABULARY, ModelSize
+from dsabench.reference.sizes import VOCABULARY, Experts, ModelSize
 from dsabench.reference.transformer import Block, Transformer
 
 _UNLIKELY = 0.25
+_BIAS = 0.05
 _PRINTABLE = slice(0x20, 0x7F)
 
 
@@ -40,7 +44,7 @@ def build(size: ModelSize, seed: int, dtype: torch.dtype, context: int, device: 
     """
     source = _Source(seed, dtype, device)
     embedding = source.draw(VOCABULARY, size.hidden, scale=size.hidden**0.5)
-    blocks = tuple(_block(size, source) for _ in range(size.layers))
+    blocks = tuple(_block(size, source, layer) for layer in range(size.layers))
     head = source.draw(VOCABULARY, size.hidden)
     likely = head[_PRINTABLE].clone()
     head.mul_(_UNLIKELY)[_PRINTABLE] = likely
@@ -48,12 +52,27 @@ def build(size: ModelSize, seed: int, dtype: torch.dtype, context: int, device: 
     return Transformer(size, embedding, blocks, source.ones(size.hidden), head, rope)
 
 
-def _block(size: ModelSize, source: _Source) -> Block:
+def _block(size: ModelSize, source: _Source, layer: int) -> Block:
     branch = (2 * size.layers) ** -0.5  # so that the residual stream does not grow with depth (GPT-2, section 2.3)
-    mlp = GatedMlp(
-        source.draw(2 * size.intermediate, size.hidden), source.draw(size.hidden, size.intermediate, scale=branch)
-    )
-    return Block(source.ones(size.hidden), _attention(size, source, branch), source.ones(size.hidden), mlp)
+    mlp: GatedMlp | MixtureOfExperts
+    if size.experts is None or layer < size.experts.dense_layers:
+        mlp = _mlp(size.hidden, size.intermediate, source, branch)
+    else:
+        mlp = _mixture(size.hidden, size.experts, source, branch)
+    attention = replace(_attention(size, source, branch), indexed=size.has_indexer(layer))
+    return Block(source.ones(size.hidden), attention, source.ones(size.hidden), mlp)
+
+
+def _mlp(hidden: int, intermediate: int, source: _Source, branch: float) -> GatedMlp:
+    return GatedMlp(source.draw(2 * intermediate, hidden), source.draw(hidden, intermediate, scale=branch))
+
+
+def _mixture(hidden: int, widths: Experts, source: _Source, branch: float) -> MixtureOfExperts:
+    """Experts as dense MLPs are; the router's bias is small against the scores, which lie around ½."""
+    gate = source.draw(widths.routed, hidden)
+    bias = source.draw(widths.routed, 1, scale=_BIAS).squeeze(1).float()
+    shared, *routed = (_mlp(hidden, widths.intermediate, source, branch) for _ in range(1 + widths.routed))
+    return MixtureOfExperts(Router(widths, gate, bias), shared, tuple(routed))
 
 
 def _attention(size: ModelSize, source: _Source, branch: float) -> Attention:

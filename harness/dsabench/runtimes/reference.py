@@ -36,10 +36,21 @@ FLAGS = {
     "dtype": "--dtype",
     "random_seed": "--random-seed",
     "cpu_threads": "--cpu-threads",
+    "speculative_algorithm": "--speculative-algorithm",
+    "speculative_num_steps": "--speculative-num-steps",
+    "speculative_eagle_topk": "--speculative-eagle-topk",
+    "speculative_num_draft_tokens": "--speculative-num-draft-tokens",
 }
 """Knobs that are a flag with a value."""
-VARIABLES = {"mha_threshold_tokens": "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD"}
+VARIABLES = {
+    "mha_threshold_tokens": "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD",
+    "simulated_accept_length": "SGLANG_SIMULATE_ACC_LEN",
+}
 """Knobs that are an environment variable, as in sglang."""
+OVERRIDES = {"index_topk_pattern": "index_topk_pattern"}
+"""Knobs that are a key of the model's config."""
+_OF_SPECULATION = {*(name for name in FLAGS if name.startswith("speculative_")), "simulated_accept_length"}
+"""What `speculative_algorithm: off` leaves out: a sweep needs a value for "no speculation"."""
 OFF_SWITCHES = {"prefix_cache": "--disable-radix-cache"}
 """Knobs that are on unless a flag switches them off."""
 
@@ -139,18 +150,25 @@ def render(knobs: Mapping[str, KnobValue]) -> tuple[tuple[str, ...], dict[str, s
         InputError: a knob that the reference runtime does not have, or a switch that is neither true nor false.
 
     """
+    if knobs.get("speculative_algorithm") == "off":
+        knobs = {name: value for name, value in knobs.items() if name not in _OF_SPECULATION}
     flags: list[str] = []
     variables: dict[str, str] = {}
+    overrides: dict[str, KnobValue] = {}
     for name, value in sorted(knobs.items()):
         if name in FLAGS:
             flags += [FLAGS[name], str(value)]
         elif name in VARIABLES:
             variables[VARIABLES[name]] = str(value)
+        elif name in OVERRIDES:
+            overrides[OVERRIDES[name]] = value
         elif name in OFF_SWITCHES:
             if not isinstance(value, bool):
                 raise InputError(f"{name}: {value!r} is neither true nor false")
             flags += [] if value else [OFF_SWITCHES[name]]
         else:
-            known = ", ".join(sorted({*FLAGS, *VARIABLES, *OFF_SWITCHES}))
+            known = ", ".join(sorted({*FLAGS, *VARIABLES, *OVERRIDES, *OFF_SWITCHES}))
             raise InputError(f"{name}: the reference runtime has no such knob (it has {known})")
+    if overrides:
+        flags += ["--json-model-override-args", json.dumps(overrides)]
     return tuple(flags), variables

@@ -9,6 +9,7 @@ import torch
 from dsabench.reference import layers
 from dsabench.reference.arguments import parse
 from dsabench.reference.engine import Engine
+from dsabench.reference.experts import MixtureOfExperts
 from dsabench.reference.request import Request, Sampling
 from dsabench.reference.settings import MHA_VARIABLE, resolve
 from dsakernels.kv_layout import PackedLayout, pack, unpack
@@ -35,7 +36,7 @@ def greedy(engine: Engine, *prompts: list[int], new: int = 1) -> list[tuple[list
         logits = engine.model.forward(step.batch, engine.caches, engine.counters)
         for request, row in zip(step.requests, logits, strict=True):
             seen[request.id].append(row)
-        engine.scheduler.commit(step, logits.argmax(-1).tolist())
+        engine.scheduler.commit(step, logits.argmax(-1, keepdim=True).tolist())
     return [(request.output, torch.stack(seen[request.id])) for request in requests]
 
 
@@ -65,11 +66,30 @@ def plain_logits(engine: Engine, tokens: list[int], visible: list[torch.Tensor] 
         weights = scores.masked_fill(~mask, -torch.inf).softmax(-1)
         out = torch.einsum("hts,shv->thv", weights, expanded[..., nope:]).flatten(1)
         x = x + out @ w.out.float().T
-        gate, up = (layers.rms_norm(x, block.mlp_norm.float(), size.norm_eps) @ block.mlp.gate_up.float().T).chunk(
-            2, -1
-        )
-        x = x + (torch.nn.functional.silu(gate) * up) @ block.mlp.down.float().T
+        x = x + plain_mlp(block.mlp, layers.rms_norm(x, block.mlp_norm.float(), size.norm_eps))
     return layers.rms_norm(x, model.norm.float(), size.norm_eps) @ model.head.float().T
+
+
+def plain_mlp(mlp: layers.GatedMlp | MixtureOfExperts, x: torch.Tensor) -> torch.Tensor:
+    """A dense MLP, or a mixture token by token: groups, experts and weights by sorting."""
+    if isinstance(mlp, layers.GatedMlp):
+        gate, up = (x @ mlp.gate_up.float().T).chunk(2, -1)
+        return (torch.nn.functional.silu(gate) * up) @ mlp.down.float().T
+    widths, rows = mlp.router.widths, []
+    size = widths.routed // widths.groups
+    for row in x:
+        scores = (mlp.router.gate.float() @ row).sigmoid()
+        merits = (scores + mlp.router.bias).tolist()
+        groups = [range(start, start + size) for start in range(0, widths.routed, size)]
+        groups.sort(key=lambda group: -sum(sorted(merits[expert] for expert in group)[-2:]))
+        experts = [expert for group in groups[: widths.kept_groups] for expert in group]
+        experts = sorted(experts, key=lambda expert: -merits[expert])[: widths.per_token]
+        total = sum(float(scores[expert]) for expert in experts)
+        out = plain_mlp(mlp.shared, row)
+        for expert in experts:
+            out = out + widths.scaling * float(scores[expert]) / total * plain_mlp(mlp.routed[expert], row)
+        rows.append(out)
+    return torch.stack(rows)
 
 
 def rounded(engine: Engine, rows: torch.Tensor) -> torch.Tensor:

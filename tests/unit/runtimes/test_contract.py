@@ -80,6 +80,11 @@ async def test_every_knob_reaches_the_server(tmp_path: Path) -> None:
         "dtype": "float32",
         "random_seed": 5,
         "cpu_threads": 1,
+        "index_topk_pattern": "FS",
+        "speculative_algorithm": "NEXTN",
+        "speculative_num_steps": 2,
+        "speculative_eagle_topk": 1,
+        "speculative_num_draft_tokens": 3,
     }
     place = dataclasses.replace(Place(folder=tmp_path, ready_timeout_s=60), cores=(min(os.sched_getaffinity(0)),))
     async with Reference(Launch()).serve(TINY.model_copy(update={"knobs": knobs}), place) as server:
@@ -97,5 +102,8 @@ async def test_every_knob_reaches_the_server(tmp_path: Path) -> None:
         "disable_radix_cache": True,
         "dtype": "float32",
         "random_seed": 5,
+        "json_model_override_args": '{"index_topk_pattern": "FS"}',
+        "speculative_num_steps": 2,
+        "speculative_num_draft_tokens": 3,
     }
     assert {name: resolved.get(name) for name in expected} == expected

@@ -1,0 +1,80 @@
+"""Acceptance: which drafts the model would have chosen itself.
+
+The model chooses at every place as it would without drafts: the most likely token, or a draw from its distribution p.
+A draft is accepted where it is what was chosen; the first choice that differs takes its place and ends the chain. So
+every token that goes out was chosen by the model after tokens that went out, and the distribution is p exactly. It is
+the rejection rule of Leviathan et al. (2023, algorithm 1) for a proposal that has all its mass on one token: accepted
+with probability p(draft), else drawn from p without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from dsabench.reference.counters import Counters
+from dsabench.reference.request import Request
+from dsabench.reference.sampler import Sampler
+
+
+class Verifier:
+    """Chooses with the sampler, one place of the chain after the other, so that no random number is drawn in vain."""
+
+    def __init__(self, sampler: Sampler, simulated_length: float | None, counters: Counters) -> None:
+        self._sampler, self._simulated_length, self._counters = sampler, simulated_length, counters
+        self._chance = torch.Generator().manual_seed(0)
+
+    def choose(
+        self, logits: torch.Tensor, requests: Sequence[Request], drafts: Sequence[Sequence[int]]
+    ) -> list[list[int]]:
+        """Tokens of each request: its accepted drafts and one more.
+
+        Logits [Σ (1 + drafts), vocabulary] float32, request after request: behind its last token, then each draft.
+        """
+        if self._simulated_length is None:
+            chosen = self._exact(logits, requests, drafts)
+        else:
+            chosen = self._simulated(logits, requests, drafts, self._simulated_length)
+        for request, guessed, tokens in zip(requests, drafts, chosen, strict=True):
+            correct = len(tokens) - 1
+            request.accepted = request.accepted.after(len(guessed), correct)
+            self._counters.speculation = self._counters.speculation.after(len(guessed), correct)
+            self._counters.verified_tokens += len(tokens)
+        return chosen
+
+    def _exact(
+        self, logits: torch.Tensor, requests: Sequence[Request], drafts: Sequence[Sequence[int]]
+    ) -> list[list[int]]:
+        starts = _starts(drafts)
+        chosen: list[list[int]] = [[] for _ in requests]
+        going, depth = list(range(len(requests))), 0
+        while going:
+            rows = [starts[index] + depth for index in going]
+            for index, token in zip(
+                going, self._sampler.choose(logits[rows], [requests[i] for i in going]), strict=True
+            ):
+                chosen[index].append(token)
+            going = [index for index in going if list(drafts[index][depth : depth + 1]) == chosen[index][-1:]]
+            depth += 1
+        return chosen
+
+    def _simulated(
+        self, logits: torch.Tensor, requests: Sequence[Request], drafts: Sequence[Sequence[int]], mean: float
+    ) -> list[list[int]]:
+        """Accept the integer below or above the mean, by chance (sglang 0.5.23 spec_utils.py:488, match-expected)."""
+        whole = int(max(1.0, mean))
+        extra = float(torch.rand((), generator=self._chance)) < max(1.0, mean) - whole
+        counts = [min(whole + extra, 1 + len(guessed)) for guessed in drafts]
+        rows = [start + count - 1 for start, count in zip(_starts(drafts), counts, strict=True)]
+        last = self._sampler.choose(logits[rows], requests)
+        parts = zip(drafts, counts, last, strict=True)
+        return [[*guessed[: count - 1], token] for guessed, count, token in parts]
+
+
+def _starts(drafts: Sequence[Sequence[int]]) -> list[int]:
+    starts, at = [], 0
+    for guessed in drafts:
+        starts.append(at)
+        at += 1 + len(guessed)
+    return starts
