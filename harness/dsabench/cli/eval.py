@@ -16,11 +16,13 @@ def evaluate(
         str, typer.Argument(help="gsm8k, gsm8k-20shot, gsm8k-clean, gpqa, aime25, mmlu, needle, or a file.")
     ],
     base_url: Annotated[
-        str | None, typer.Option(help="An OpenAI-compatible server. [default: http://127.0.0.1:30000]")
+        str | None, typer.Option(help="An OpenAI-compatible server.", show_default="http://127.0.0.1:30000")
     ] = None,
     config: Annotated[str | None, typer.Option(help="Boot this config's runtime instead, and ask it.")] = None,
-    model: Annotated[str | None, typer.Option(help="[default: the first at /v1/models]")] = None,
-    data: Annotated[Path | None, typer.Option(help="The data file. [default: fetched once, then cached]")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Its name at the server.", show_default="the first at /v1/models")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="The data file.", show_default="fetched once, then cached")] = None,
     num_examples: Annotated[int | None, typer.Option(min=1, help="Questions, at most.")] = None,
     num_shots: Annotated[int | None, typer.Option(min=0, help="Examples before each question.")] = None,
     num_subjects: Annotated[int | None, typer.Option(min=1, help="mmlu: subjects, at most.")] = None,
@@ -36,7 +38,7 @@ def evaluate(
         Literal["nemo-skills", "sgl-eval"] | None, typer.Option(help="Let this harness ask and grade, as a program.")
     ] = None,
     driver_program: Annotated[
-        Path | None, typer.Option(help="Its program. [default: ns or sgl-eval on the PATH]")
+        Path | None, typer.Option(help="Its program.", show_default="ns or sgl-eval on the PATH")
     ] = None,
     results: Annotated[Path, typer.Option(help="Where journal and samples lie.")] = Path("results/local-evals"),
     html: Annotated[bool, typer.Option("--html/--no-html", help="Write a page of the samples beside them.")] = True,

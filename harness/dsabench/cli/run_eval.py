@@ -19,7 +19,6 @@ from rich.console import Console
 
 from dsabench.cli.eval_progress import make_eval_progress
 from dsabench.cli.show_eval import print_eval, result_object
-from dsabench.config.load import load_sweep
 from dsabench.config.load_eval import load_eval
 from dsabench.errors import InputError, TrialFault
 from dsabench.evals.client import Target
@@ -40,8 +39,6 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.secrets import without_secrets
 from dsabench.probes.environment import collect_environment
 from dsabench.reporting.eval_page import write_page
-from dsabench.runtimes.choose import make_runtime
-from dsabench.runtimes.protocol import Place
 from dsabench.store.journal import Journal
 
 
@@ -163,6 +160,11 @@ async def _attach(request: Request, spec: EvalSpec) -> tuple[Target, Setting]:
 @asynccontextmanager
 async def _boot(request: Request) -> AsyncIterator[tuple[Target, Setting]]:
     """The default setting of a config, booted for this eval."""
+    # A seventh of the start that a server which runs already does not need.
+    from dsabench.config.load import load_sweep
+    from dsabench.runtimes.choose import make_runtime
+    from dsabench.runtimes.protocol import Place
+
     assert request.config is not None
     config = load_sweep(request.config)
     runtime = make_runtime(config.runtime)

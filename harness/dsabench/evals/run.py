@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from urllib.parse import urlsplit
 
-from dsabench.errors import TrialFault
+from dsabench.errors import StoreError, TrialFault
 from dsabench.evals.client import Failure, Reply, Target
 from dsabench.evals.connections import Connections, open_connections
 from dsabench.evals.plan import Plan
@@ -121,7 +121,8 @@ class _Runner:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self.effort.concurrency, self.plan.total - len(finished))):
                     group.create_task(self._keep_asking(jobs))
-        except* TrialFault as faults:
+        except* (TrialFault, StoreError) as faults:
+            # On a full disk every request in flight fails alike: one line says it.
             raise faults.exceptions[0] from None
 
     def pace(self) -> Pace:
