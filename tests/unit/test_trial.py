@@ -29,6 +29,7 @@ class Restarting:
 
     def __init__(self, breaking: range) -> None:
         self.breaking, self.generated = breaking, 0
+        self.paths: set[bytes] = set()
         self.open: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,10 +54,11 @@ class Restarting:
                 head = await reader.readuntil(b"\r\n\r\n")
                 lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
                 body = await reader.readexactly(int(lengths[0].split(b":")[1]) if lengths else 0)
-                if b"/generate" not in head.split(b"\r\n")[0]:
+                if not head.split(b" ")[1].startswith((b"/generate", b"/v1/completions")):
                     text = json.dumps(self.info()).encode()
                     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
                     continue
+                self.paths.add(head.split(b" ")[1])
                 self.generated += 1
                 if self.generated in self.breaking:
                     writer.transport.abort()
@@ -98,3 +100,16 @@ async def test_a_restart_is_named_whether_few_or_many_requests_broke(tmp_path: P
     assert isinstance(outcome, Failed)
     assert (outcome.fault, outcome.transient) == ("server_restarted", True)
     assert "random_seed is another than before the run" in outcome.message
+
+
+@pytest.mark.parametrize(("endpoint", "path"), [(None, b"/generate"), ("completions", b"/v1/completions")])
+async def test_a_workload_goes_to_its_endpoint(tmp_path: Path, endpoint: str | None, path: bytes) -> None:
+    served = Restarting(range(0))
+    async with await asyncio.start_server(served.serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        bench = Bench("study", External(Launch(base_url=url)), ENVIRONMENT, Journal(tmp_path), tmp_path)
+        workload = make_workload(num_prompts=4, max_concurrency=2, endpoint=endpoint)
+        runtime = RuntimeSpec(kind="external", model="m", base_url=url)
+        await run_boot(bench, [Errand(Trial(runtime=runtime, workload=workload), 0, "search")])
+        await served.close()
+    assert served.paths == {path}

@@ -119,7 +119,7 @@ def _add_datasets(parser: argparse.ArgumentParser) -> None:
     add("--dataset-sha256", help="refuse the file if it has another checksum")
     add("--draw", choices=("exact", "own"), default="exact",
         help="exact: what bench_serving draws for the seed; own: random ids that share no prefix")  # fmt: skip
-    add("--num-prompts", type=_whole(1), default=1000)
+    add("--num-prompts", type=_whole(1), default=1000, help="requests to send (default 1000)")
     add("--sharegpt-output-len", type=_whole(4), help="output length of sharegpt, custom, openai")
     add("--sharegpt-context-len", type=_whole(1), help="leave longer conversations out")
     add("--random-input-len", type=_whole(1), default=1024)
@@ -130,7 +130,8 @@ def _add_datasets(parser: argparse.ArgumentParser) -> None:
     add("--prompt-suffix", default="")
     add("--mooncake-slowdown-factor", type=_positive, default=1.0)
     add("--mooncake-num-rounds", type=_whole(1), default=1)
-    add("--mooncake-workload", choices=("mooncake", "conversation", "synthetic", "toolagent"), default="conversation")
+    add("--mooncake-workload", choices=("mooncake", "conversation", "synthetic", "toolagent"), default="conversation",
+        metavar="TRACE", help="%(choices)s")  # fmt: skip
     add("--use-trace-timestamps", action="store_true", help="name the rate `trace` (mooncake follows its trace anyway)")
 
 
@@ -155,12 +156,12 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     add("--arrivals", choices=("poisson", "constant"), default="poisson", help="spacing at a finite rate")
     add("--burstiness", type=_positive, default=1.0, help="shape of gamma distances; 1 is Poisson, below it burstier")
     add("--max-concurrency", type=_whole(1), help="requests in flight at most")
-    add("--warmup-requests", type=_whole(0), default=1)
+    add("--warmup-requests", type=_whole(0), default=1, help="before the clock starts (default 1)")
     add("--flush-cache", action="store_true", help="empty the server's prefix cache after the warm-up")
     add("--flush-cache-timeout", type=_positive, default=60.0, help="seconds the server may wait to be idle")
-    add("--seed", type=_whole(0, 2**32 - 1), default=42)
+    add("--seed", type=_whole(0, 2**32 - 1), default=42, help="of prompts and gaps (default 42)")
     add("--workers", type=_whole(1), help="client processes; else as many as the load needs")
-    add("--request-timeout-s", type=_positive, default=6 * 60 * 60.0)
+    add("--request-timeout-s", type=_positive, default=6 * 60 * 60.0, help="default 21600")
 
 
 def _add_requests(parser: argparse.ArgumentParser) -> None:
@@ -171,7 +172,7 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
     add("--extra-request-body", type=_json_object, default={}, metavar="JSON")
     add("--return-logprob", action="store_true")
     add("--top-logprobs-num", type=_whole(0), default=0)
-    add("--token-ids-logprob", type=int, nargs="+")
+    add("--token-ids-logprob", type=int, nargs="+", metavar="ID")
     add("--logprob-start-len", type=int, default=-1)
     add("--return-routed-experts", action="store_true")
     add("--fake-prefill", action="store_true", help="decode-only benchmark of a server with a fake transfer backend")
@@ -192,9 +193,8 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 def _add_profile(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("profiler of the server").add_argument
     add("--profile", action="store_true", help="start it before the run and stop it after")
-    add(
-        "--profile-activities", nargs="+", default=["CPU", "GPU"], choices=("CPU", "GPU", "CUDA_PROFILER", "XPU", "MEM")
-    )
+    add("--profile-activities", nargs="+", default=["CPU", "GPU"], choices=("CPU", "GPU", "CUDA_PROFILER", "XPU", "MEM"),
+        metavar="NAME", help="%(choices)s")  # fmt: skip
     add("--profile-start-step", type=int)
     add("--profile-steps", type=int)
     add("--profile-num-steps", type=int)
@@ -317,6 +317,8 @@ def _address(text: str) -> str:
         usable = False
     if not usable:
         raise argparse.ArgumentTypeError(f"{text!r} is no address like http://127.0.0.1:30000")
+    if "@" in parts.netloc:  # not repeated: it holds a password
+        raise argparse.ArgumentTypeError("an address with a user's name is not supported; use --header")
     return text
 
 

@@ -13,7 +13,7 @@ def slice_model(
     model: Annotated[str, typer.Option(help="v3.2 or glm-5.")] = "v3.2",
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of the deployment.")] = 8,
     strategy: Annotated[str, typer.Option(help="tpN, dpN, epN, mtp, by commas; tp is the attention's.")] = "dp8,ep8",
-    layers: Annotated[int | None, typer.Option(min=2, help="Layers to keep. [default: all]")] = None,
+    layers: Annotated[int | None, typer.Option(min=2, help="Layers to keep.", show_default="all")] = None,
     chunked_prefill_size: Annotated[int, typer.Option(min=1, help="Of the whole deployment.")] = 8192,
     max_running_requests: Annotated[int, typer.Option(min=1, help="Of the whole deployment.")] = 256,
     accept_length: Annotated[float | None, typer.Option(min=1, help="What MTP is pinned to.")] = None,

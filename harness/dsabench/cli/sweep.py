@@ -10,7 +10,7 @@ import typer
 
 def sweep(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of one in configs/.")],
-    results: Annotated[Path | None, typer.Option(help="Where the journal lies. [default: results/NAME]")] = None,
+    results: Annotated[Path | None, typer.Option(help="Where the journal lies.", show_default="results/NAME")] = None,
     max_trials: Annotated[int | None, typer.Option(min=1, help="Trials of the search, at most.")] = None,
     max_boots: Annotated[int | None, typer.Option(min=1, help="Boots in all, at most.")] = None,
     budget: Annotated[str | None, typer.Option(help="Time for this run: 90s, 30m, 1h30m.")] = None,

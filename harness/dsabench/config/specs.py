@@ -23,7 +23,7 @@ DRIVEN: tuple[RuntimeKind, ...] = ("reference", "sglang", "external")
 LAUNCHED: tuple[RuntimeKind, ...] = ("reference", "sglang")
 """The kinds of runtime whose commands `dsabench launch` writes."""
 
-REFERENCE_MODELS = ("tiny", "small")
+REFERENCE_MODELS = ("tiny", "small", "tiny-moe", "small-moe")
 """Sizes of the reference model."""
 
 REFERENCE_KNOBS: dict[str, tuple[str, ...]] = {
@@ -32,7 +32,10 @@ REFERENCE_KNOBS: dict[str, tuple[str, ...]] = {
     "decode_backend": ("flashmla_sparse", "flashmla_kv"),
     "dtype": ("bfloat16", "float32"),
     **dict.fromkeys(("mha_threshold_tokens", "chunked_prefill_size", "max_running_requests", "max_total_tokens"), ()),
-    **dict.fromkeys(("context_length", "prefix_cache", "random_seed", "cpu_threads"), ()),
+    **dict.fromkeys(("context_length", "prefix_cache", "random_seed", "cpu_threads", "index_topk_pattern"), ()),
+    "speculative_algorithm": ("EAGLE", "NEXTN", "off"),
+    **dict.fromkeys(("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"), ()),
+    "simulated_accept_length": (),
 }
 """Knobs of the reference runtime, with their choices where it has fewer than sglang."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsabench.load.readers import READERS, Reply
+from dsabench.load.readers.stream import printable
 from dsabench.load.recording import Recording
 from dsabench.load.streams import read_streams
 from dsabench.load.target import EndpointName
@@ -27,6 +28,7 @@ def sample_of(index: int, prompt: Prompt, reply: Reply, recording: Recording) ->
     # The server's own words say more than the broken connection that followed them.
     told = reply.error is not None and reply.error.startswith(("server:", "abort:"))
     http = error is not None and error.startswith("http ")
+    said = reply.error if (told and not http) or error is None else error
     return RequestSample(
         index=index,
         scheduled_s=float(recording.scheduled_s[index]),
@@ -41,5 +43,5 @@ def sample_of(index: int, prompt: Prompt, reply: Reply, recording: Recording) ->
         dp_rank=reply.dp_rank,
         finish_reason=reply.finish_reason,
         count_source=reply.count_source,
-        error=reply.error if (told and not http) or error is None else error,
+        error=said if said is None else printable(said),
     )

@@ -166,7 +166,10 @@ def _asked_rate(workload: Workload) -> float | str:
 
 def _of_server(info: Mapping[str, Any]) -> dict[str, Any]:
     told = {name: "none" if info[name] is None else info[name] for name in SERVER_SETTINGS if name in info}
-    return {"version": info.get("version"), "model": info.get("served_model_name") or info.get("model_path"), **told}
+    version = info.get("version")
+    if version is not None and "reference" in info:  # its own numbering, which would read as sglang's
+        version = f"{version} (reference)"
+    return {"version": version, "model": info.get("served_model_name") or info.get("model_path"), **told}
 
 
 def _rate(value: object) -> object:

@@ -197,6 +197,13 @@ def test_a_finite_rate_waits_for_the_last_gap(tmp_path: Path) -> None:
         ("--gsp-zipf-alpha 2", "--gsp-zipf-alpha goes with"),
         ("--seed 4294967296", "at most 4294967295"),
         ("--num-prompts", "--num-prompts: expected one argument"),
+        ("--base-url 127.0.0.1:1", "is no address like http://"),
+        ("--base-url http://h:99999", "is no address like http://"),
+        ("--base-url http://me:secret@h:1", "--base-url: an address with a user's name is not supported"),
+        ("--port 70000", "at most 65535"),
+        ("--output-file none/o.jsonl", "--output-file: none/o.jsonl: no such directory: none"),
+        ("--output-file .", "--output-file: .: is a directory"),
+        ("--plot p.pdf", "pictures are written as .svg and .png"),
     ],
 )
 def test_wrong_flags_are_one_line(words: str, message: str) -> None:

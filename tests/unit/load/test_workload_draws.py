@@ -15,6 +15,7 @@ from dsabench.load.datasets.prompts import draw_prompts, draw_rehearsal
 from dsabench.load.target import Target
 from dsabench.model.sample import Prompt
 from dsabench.model.workload import Workload
+from dsabench.reference.openai_messages import ChatBody, chat_prompt
 
 pytest.importorskip("tokenizers")
 GOLDEN = Path(__file__).parents[2] / "golden" / "bench_serving"
@@ -102,6 +103,31 @@ def test_what_is_missing_is_one_line(fields: dict[str, Any], message: str) -> No
     with pytest.raises(InputError, match=message) as caught:
         draw_prompts(BYTES, workload(**fields))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "content", "message"),
+    [
+        ("custom", b"\xff\xfe", "not UTF-8"),
+        ("mooncake", b"\xff\xfe", "not UTF-8"),
+        ("mooncake", b'{"timestamp": 1, "hash_ids": 3}', "hash_ids is a list"),
+        ("openai", b'{"messages": "hello"}', "messages is no list of objects"),
+        ("random", b"[1, 2]", "no conversation with two turns"),
+    ],
+)
+def test_a_file_of_another_form_is_one_line(tmp_path: Path, dataset: str, content: bytes, message: str) -> None:
+    (tmp_path / "file").write_bytes(content)
+    fields = {"dataset": dataset, "dataset_path": str(tmp_path / "file"), "num_prompts": 2, "draw": "exact"}
+    with pytest.raises(InputError, match=message) as caught:
+        draw_prompts(BYTES, Workload.model_validate({"name": "w", "input_len": 3, "output_len": 4} | fields))
+    assert "\n" not in str(caught.value)
+
+
+def test_chats_of_the_reference_runtime_are_counted_as_it_counts_them() -> None:
+    point = workload(dataset="openai", dataset_path="openai.jsonl", num_prompts=1)
+    [prompt] = draw_prompts(BYTES, point).measured
+    body = ChatBody.model_validate({"messages": prompt.messages and list(prompt.messages)})
+    assert prompt.input_len == len(chat_prompt(body).encode())
 
 
 def test_an_unknown_tokenizer_is_asked_for() -> None:

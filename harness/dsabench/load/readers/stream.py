@@ -70,7 +70,11 @@ def message_of(problem: JsonValue) -> str:
 
 def shortened(text: str) -> str:
     """One line of at most 200 characters; what could steer a terminal is replaced."""
-    line = " ".join(text.split())[:_MESSAGE_CHARS]
+    return printable(" ".join(text.split())[:_MESSAGE_CHARS])
+
+
+def printable(line: str) -> str:
+    """The line with U+FFFD for every control character: it came from a server and is shown on a terminal."""
     return line if line.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in line)
 
 
