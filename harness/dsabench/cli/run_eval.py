@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,18 +75,40 @@ def run_eval(request: Request) -> int:
     spec = load_eval(request.name)
     if spec.scorer in SLOW and request.driver is None:
         require_math_verify()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_run(request, spec))
+            return runner.run(_interruptible(_run(request, spec)))
     except TrialFault as fault:
         raise TrialFault(
             fault.kind, f"{fault.message}; finished samples are kept: the same command goes on", stage=fault.stage
         ) from fault
-    except KeyboardInterrupt:
-        print("interrupted; finished samples are kept. The same command goes on.", file=sys.stderr)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print(_INTERRUPTED, file=sys.stderr)
         raise typer.Exit(130) from None
+
+
+_INTERRUPTED = "interrupted; finished samples are kept. The same command goes on."
+
+
+async def _interruptible(work: Coroutine[object, object, int]) -> int:
+    """End the work in order at the first Ctrl-C, TERM or HUP, and the process at the second.
+
+    Leaving at once loses nothing: finished samples are on disk, and a runtime of ours ends with its keeper.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    interrupts = itertools.count()
+
+    def interrupt() -> None:
+        if next(interrupts) == 0:
+            task.cancel()
+            return
+        print(_INTERRUPTED, file=sys.stderr, flush=True)
+        os._exit(130)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, interrupt)
+    return await work
 
 
 async def _run(request: Request, spec: EvalSpec) -> int:

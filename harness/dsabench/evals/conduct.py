@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from dsabench.evals.connections import open_connections
 from dsabench.evals.plan import Plan
 from dsabench.evals.request import WARM_UP, body_of, path_of
 from dsabench.evals.run import Effort, Pace, run
-from dsabench.evals.sample_log import SampleLog, open_log
+from dsabench.evals.sample_log import open_log
 from dsabench.evals.summarise import FAILED_SHARE_MAX, Tally, summarise, tally
 from dsabench.model.outcome import Failed, Outcome
 from dsabench.model.record import Phase, Record
@@ -80,9 +81,12 @@ async def conduct(
         pace = await run(plan, target, log, effort)
         counted = tally(log.samples, [question.id for question in plan.questions])
         occasion = _next_occasion(setting, EvalTrial(runtime=setting.runtime, workload=plan.task).id)
-        path = _file_samples(log, counted, folder / f"{plan.task.name}-{key[:12]}-{occasion}.jsonl")
-    record = record_of(plan, setting, counted, pace, samples=path, started_at=started_at)
-    setting.journal.append(record)
+        final = folder / f"{plan.task.name}-{key[:12]}-{occasion}.jsonl"
+        # One with too many failed requests stays unfinished, so that they are asked again.
+        path = log.path if _too_many_failed(counted) else final
+        record = record_of(plan, setting, counted, pace, samples=path, started_at=started_at)
+        with nullcontext() if path == log.path else log.finished_as(final):
+            setting.journal.append(record)
     return Finished(record, counted, pace, log.resumed, path)
 
 
@@ -126,14 +130,6 @@ def _next_occasion(setting: Setting, trial_id: str) -> int:
         if record.id == trial_id and record.environment.fingerprint == fingerprint
     ]
     return max(same, default=-1) + 1
-
-
-def _file_samples(log: SampleLog, counted: Tally, final: Path) -> Path:
-    """The finished file; one with too many failed requests stays unfinished, so that they are asked again."""
-    if _too_many_failed(counted):
-        return log.path
-    log.finish(final)
-    return final
 
 
 def _too_many_failed(counted: Tally) -> bool:

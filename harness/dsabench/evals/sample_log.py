@@ -40,10 +40,21 @@ class SampleLog:
             raise StoreError(f"{self.path}: disk full: the sample was not written")
         self.samples.append(sample)
 
-    def finish(self, final: Path) -> None:
-        """Give the file the name of a finished run: nothing resumes it."""
+    @contextmanager
+    def finished_as(self, final: Path) -> Iterator[None]:
+        """Give the file the name of a finished run, which nothing resumes, if the body succeeds.
+
+        Until it has, the file keeps the name of an unfinished run as well: a record that cannot be written loses no
+        sample.
+        """
         os.fsync(self._descriptor)
-        self.path.rename(final)
+        final.hardlink_to(self.path)
+        try:
+            yield
+        except BaseException:
+            final.unlink()
+            raise
+        self.path.unlink()
 
 
 @contextmanager
@@ -67,11 +78,30 @@ def open_log(path: Path) -> Iterator[SampleLog]:
             raise BusyError(f"{path}: the same eval runs already: wait for it or name another --results") from None
         kept, whole = _finished(path)
         if not whole:
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, b"".join(line + b"\n" for line, _ in kept))
+            descriptor = _rewritten(path, descriptor, [line for line, _ in kept])
         yield SampleLog(path, descriptor, tuple(sample for _, sample in kept))
     finally:
         os.close(descriptor)
+
+
+def _rewritten(path: Path, descriptor: int, lines: list[bytes]) -> int:
+    """Leave only these lines in the file; a kill in between leaves the old file. Returns the new file, locked.
+
+    Raises:
+        StoreError: it could not be written; the old file is as it was.
+
+    """
+    new = path.with_suffix(".new")
+    try:
+        new.write_bytes(b"".join(line + b"\n" for line in lines))
+        fresh = os.open(new, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        fcntl.flock(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.fsync(fresh)
+        new.rename(path)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}") from error
+    os.close(descriptor)
+    return fresh
 
 
 def read_samples(path: Path) -> tuple[EvalSample, ...]:

@@ -186,3 +186,20 @@ def test_an_address_that_is_none_or_holds_a_password_is_refused(url) -> None:
         normal_url(url)
     assert "pw" not in str(raised.value).replace("password", "")
     assert normal_url("http://h:1/v1/") == "http://h:1"
+
+
+async def test_hurried_interrupts_end_it_and_lose_nothing(tmp_path, data) -> None:
+    async with OpenAiServer(script_of(data, delay_s=0.05)) as server:
+        words = ("gsm8k", "--base-url", server.url, "--data", str(data), "--num-shots", "1", "--num-examples", "120")
+        child = await start(*words, "--parallel", "4", "--no-html", home=tmp_path)
+        while len(server.prompts) < 20:
+            await asyncio.sleep(0.01)
+        for _ in range(3):
+            child.send_signal(signal.SIGINT)
+            await asyncio.sleep(0.003)
+        _, err = await asyncio.wait_for(child.communicate(), 10.0)
+    assert child.returncode == 130
+    assert b"The same command goes on." in err
+    assert b"Traceback" not in err
+    (partial,) = (tmp_path / "results").rglob("*.partial.jsonl")
+    assert len(partial.read_bytes().splitlines()) >= 10

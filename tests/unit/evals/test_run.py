@@ -9,7 +9,7 @@ import os
 import pytest
 
 from dsabench.config.load_eval import load_eval
-from dsabench.errors import BusyError, TrialFault
+from dsabench.errors import BusyError, StoreError, TrialFault
 from dsabench.evals.client import Target
 from dsabench.evals.plan import Plan, Wishes, make_plan
 from dsabench.evals.run import Effort, run
@@ -171,3 +171,34 @@ async def test_progress_tells_score_and_time_left(tmp_path, plan) -> None:
     assert told[-1].left_s == 0.0
     assert told[-1].score == 1.0
     assert json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])["harness_id"] == "sglang-run-eval-gsm8k"
+
+
+async def test_a_record_that_cannot_be_written_loses_no_sample(tmp_path, plan) -> None:
+    path, final = tmp_path / "a.partial.jsonl", tmp_path / "a-0.jsonl"
+    async with OpenAiServer(right(plan)) as server:
+        with open_log(path) as log:
+            await run(plan, Target(server.url, "scripted"), log, QUICK)
+            with pytest.raises(StoreError), log.finished_as(final):
+                raise StoreError("journal.jsonl: disk full")
+    assert not final.exists()
+    with open_log(path) as log:
+        assert log.resumed == 60
+        with log.finished_as(final):
+            pass
+    assert len(read_samples(final)) == 60
+    assert not path.exists()
+
+
+async def test_a_torn_line_is_dropped_and_the_file_stays_locked(tmp_path, plan) -> None:
+    path = tmp_path / "a.partial.jsonl"
+    async with OpenAiServer(right(plan)) as server:
+        with open_log(path) as log:
+            await run(plan, Target(server.url, "scripted"), log, QUICK)
+    with path.open("ab") as file:
+        file.write(b'{"id": "torn')
+    with open_log(path) as log:
+        assert log.resumed == 60
+        assert len(path.read_bytes().splitlines()) == 60
+        with pytest.raises(BusyError), open_log(path):
+            pass
+    assert list(tmp_path.glob("*.new")) == []
