@@ -9,19 +9,35 @@ from collections.abc import Iterator
 
 import torch
 
+from dsakernels.kv_layout import PackedLayout, pack
 from dsakernels.shape import Shape
 
 PAGE = 64
 """Tokens of a page: the only size that flash_mla_with_kvcache takes."""
 _SMALLEST = 2.0**-6
 _SCORES = 1 << 26
+_CHUNK = 1 << 26
+"""Values drawn at once: a pool of 128 × 128k tokens in float32 would fill a GPU."""
 _RUN, _NEIGHBOURS = 16, 64
 
 
 def normal(shape: tuple[int, ...], generator: torch.Generator, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     """Standard normal values; those nearer to 0 than 2^-6 are moved there."""
-    values = torch.randn(shape, generator=generator, device=generator.device)
-    return values.abs_().clamp_(min=_SMALLEST).mul_(_signs(shape, generator)).to(dtype)
+    values = torch.empty(shape, dtype=dtype, device=generator.device)
+    for part in values.view(-1).split(_CHUNK):  # type: ignore[no-untyped-call]
+        drawn = torch.randn(part.shape, generator=generator, device=generator.device)
+        part.copy_(drawn.abs().clamp_(min=_SMALLEST).copysign_(drawn))
+    return values
+
+
+def packed(rows: int, layout: PackedLayout, generator: torch.Generator) -> torch.Tensor:
+    """A pool of packed rows [rows, row_bytes] uint8 of such values, without ever holding all of them in float."""
+    pool = torch.empty(rows, layout.row_bytes, dtype=torch.uint8, device=generator.device)
+    width = layout.latent + layout.rope
+    for first in range(0, rows, _CHUNK // width):
+        part = pool[first : first + _CHUNK // width]
+        part.copy_(pack(normal((len(part), width), generator), layout))
+    return pool
 
 
 def pages(shape: Shape, generator: torch.Generator) -> torch.Tensor:
@@ -76,7 +92,3 @@ def _blocks_of_queries(shape: Shape) -> Iterator[tuple[int, int]]:
     block = max(1, min(_NEIGHBOURS, _SCORES // shape.kv_tokens))
     for first in range(0, shape.q_tokens, block):
         yield first, min(first + block, shape.q_tokens)
-
-
-def _signs(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    return torch.randint(0, 2, shape, generator=generator, device=generator.device).mul_(2).sub_(1)

@@ -14,17 +14,24 @@ from dsakernels.operators.sparse_prefill import SparseInputs
 _PAIRS = 1 << 24
 
 
+def _rounded(out: torch.Tensor) -> torch.Tensor:
+    """To the bfloat16 that the layer hands on; scores and sums stay in float32, as in every kernel on a GPU."""
+    return out.to(torch.bfloat16)
+
+
 def _flashmla_sparse(inputs: SparseInputs) -> Call:
     """Over bfloat16 rows; an fp8 cache is dequantised as a whole first."""
     latent, scale, indices = inputs.layout.latent, inputs.scale, inputs.indices.long()
     slots, selected = inputs.slots.long(), inputs.selected.long()
 
     def whole() -> torch.Tensor:
-        return sparse_attention.flashmla_sparse(inputs.q, inputs.cache, indices, latent=latent, scale=scale)
+        return _rounded(
+            sparse_attention.flashmla_sparse(inputs.q.float(), inputs.cache, indices, latent=latent, scale=scale)
+        )
 
     def dequantised() -> torch.Tensor:
         rows = unpack(inputs.cache.index_select(0, slots), inputs.layout, torch.bfloat16)
-        return sparse_attention.flashmla_sparse(inputs.q, rows, selected, latent=latent, scale=scale)
+        return _rounded(sparse_attention.flashmla_sparse(inputs.q.float(), rows, selected, latent=latent, scale=scale))
 
     return whole if inputs.dtype == "bf16" else dequantised
 
@@ -32,8 +39,9 @@ def _flashmla_sparse(inputs: SparseInputs) -> Call:
 def _flashmla_kv(inputs: SparseInputs) -> Call:
     """Dequantises what each query selected."""
     indices = inputs.indices.long()
-    return lambda: sparse_attention.flashmla_kv(
-        inputs.q, inputs.cache, indices, layout=inputs.layout, scale=inputs.scale
+    layout, scale = inputs.layout, inputs.scale
+    return lambda: _rounded(
+        sparse_attention.flashmla_kv(inputs.q.float(), inputs.cache, indices, layout=layout, scale=scale)
     )
 
 
@@ -45,16 +53,16 @@ def _masked_dense(inputs: SparseInputs) -> Call:
 
     def call() -> torch.Tensor:
         rows = inputs.cache.index_select(0, slots)
-        keys = rows if inputs.dtype == "bf16" else unpack(rows, inputs.layout, torch.bfloat16)
+        keys = rows.float() if inputs.dtype == "bf16" else unpack(rows, inputs.layout, torch.float32)
         hidden = torch.ones(shape.total_q, shape.kv_tokens + 1, dtype=torch.bool, device=keys.device)
         hidden.scatter_(1, local, value=False)
         per_sequence = (shape.batch, shape.q_tokens, shape.heads, -1)
         keys = keys.view(shape.batch, shape.kv_tokens, -1)
-        q = (inputs.q * inputs.scale).view(shape.batch, shape.q_tokens * shape.heads, -1)
+        q = (inputs.q.float() * inputs.scale).view(shape.batch, shape.q_tokens * shape.heads, -1)
         scores = torch.bmm(q, keys.transpose(1, 2)).view(per_sequence)
         scores.masked_fill_(hidden[:, :-1].view(shape.batch, shape.q_tokens, 1, -1), -torch.inf)
         weights = scores.softmax(-1).view(shape.batch, shape.q_tokens * shape.heads, -1)
-        return torch.bmm(weights, keys[:, :, : inputs.layout.latent]).view(shape.total_q, shape.heads, -1)
+        return _rounded(torch.bmm(weights, keys[:, :, : inputs.layout.latent])).view(shape.total_q, shape.heads, -1)
 
     return call
 
@@ -86,7 +94,7 @@ def _mha(inputs: DenseInputs) -> Call:
         out = torch.empty(shape.total_q, shape.heads, inputs.v.shape[2], dtype=inputs.q.dtype, device=inputs.q.device)
         for s in range(shape.batch):
             q, k, v = _sequence(inputs, s)
-            answer = dense_attention.mha(q, k, v, scale=inputs.scale)
+            answer = dense_attention.mha(q.float(), k.float(), v.float(), scale=inputs.scale)
             out[s * shape.q_tokens : (s + 1) * shape.q_tokens] = answer.transpose(0, 1)
         return out
 

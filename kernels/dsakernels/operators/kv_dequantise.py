@@ -12,7 +12,7 @@ import torch
 
 from dsakernels import inputs as draw
 from dsakernels import shape as shapes
-from dsakernels.kv_layout import GROUPS, PackedLayout, pack
+from dsakernels.kv_layout import GROUPS, PackedLayout
 from dsakernels.operator import Cost, Dtype, Operator, rows_of
 from dsakernels.shape import Shape
 
@@ -32,8 +32,8 @@ def make(shape: Shape, _dtype: Dtype, generator: torch.Generator) -> DequantiseI
     model = shape.dimensions
     layout = PackedLayout(model.latent, model.rope)
     table = draw.pages(shape, generator)
-    pool = draw.normal((table.numel() * draw.PAGE, model.width), generator)
-    return DequantiseInputs(shape, pack(pool, layout), draw.slots(table, shape), layout)
+    cache = draw.packed(table.numel() * draw.PAGE, layout, generator)
+    return DequantiseInputs(shape, cache, draw.slots(table, shape), layout)
 
 
 def dequantised(packed: torch.Tensor, layout: PackedLayout) -> torch.Tensor:

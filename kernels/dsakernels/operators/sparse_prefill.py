@@ -17,7 +17,7 @@ import torch
 
 from dsakernels import inputs as draw
 from dsakernels import shape as shapes
-from dsakernels.kv_layout import PackedLayout, pack, unpack
+from dsakernels.kv_layout import PackedLayout, unpack
 from dsakernels.operator import Cost, Dtype, Operator, rows_of
 from dsakernels.shape import Shape
 
@@ -50,12 +50,14 @@ def make(shape: Shape, dtype: Dtype, generator: torch.Generator) -> SparseInputs
     table = draw.pages(shape, generator)
     slots = draw.slots(table, shape)
     selected = draw.selection(shape, generator)
-    pool = draw.normal((table.numel() * draw.PAGE, model.width), generator)
+    rows, layout = table.numel() * draw.PAGE, PackedLayout(model.latent, model.rope)
+    is_packed = dtype == "fp8"
+    cache = draw.packed(rows, layout, generator) if is_packed else draw.normal((rows, model.width), generator)
     return SparseInputs(
         shape=shape,
         dtype=dtype,
         q=draw.normal((shape.total_q, shape.heads, model.width), generator),
-        cache=pool if dtype == "bf16" else pack(pool, PackedLayout(model.latent, model.rope)),
+        cache=cache,
         table=table,
         slots=slots,
         selected=selected,
@@ -89,8 +91,9 @@ def cost(shape: Shape, dtype: Dtype) -> Cost:
     return Cost(rows + vectors + indices, 2 * shape.selected * shape.heads * (model.width + model.latent))
 
 
-TOLERANCE: dict[Dtype, float] = {"bf16": 1.5e-2, "fp8": 1.5e-2}
-"""bfloat16 rounds at 2^-9 = 0.2 %: queries, scores, weights and output. fp8 queries would need more than this."""
+TOLERANCE: dict[Dtype, float] = {"bf16": 1e-2, "fp8": 1e-2}
+"""bfloat16 rounds weights and output at 2^-9 = 0.2 %; one row missed of 2,048 is an error of about 2 %. A kernel that
+rounds scores to bfloat16 too is off by 1.6 % at V3.2's width, and wrong here; fp8 queries would need more."""
 
 OPERATOR = Operator(
     name="sparse_prefill",

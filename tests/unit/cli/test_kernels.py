@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 
+import psutil
 import pyarrow.parquet as pq
 
 
@@ -69,3 +71,23 @@ def test_a_wrong_word_is_one_line_and_exit_2(tmp_path):
         assert done.returncode == 2
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_an_interrupt_keeps_what_is_measured_and_leaves_no_worker(tmp_path):
+    argv = [sys.executable, "-m", "dsabench", "kernels", "bench", "sparse_*", "--device", "cpu"]
+    with subprocess.Popen(
+        [*argv, "--spread", "0.5", "--results", str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr.readline().startswith("sparse_prefill")  # the first point is written
+        workers = psutil.Process(process.pid).children()
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert process.returncode == 130
+    assert "Traceback" not in rest
+    assert (tmp_path / "kernels.jsonl").read_text().endswith("}\n")
+    assert workers
+    psutil.wait_procs(workers, timeout=5)
+    assert not any(worker.is_running() for worker in workers)

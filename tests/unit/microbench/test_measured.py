@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from dsabench.errors import StoreError
+from dsabench.microbench.measured import FILE_NAME, Measurement, append, latest, read, write_table
+from dsabench.model.runtime import Environment, Hardware, RuntimeIdentity
+from dsabench.reporting import kernel_page
+
+MACHINE = Environment(
+    fingerprint="f" * 16,
+    hardware=Hardware(cpu="a cpu", cpu_cores=2, memory_mib=1024),
+    runtime=RuntimeIdentity(kind="reference", version="1", wheel_hash="0", torch="2"),
+    host="h",
+    os="o",
+    dsabench_version="1",
+)
+
+
+def measurement(candidate="a", median_us=10.0, **fields):
+    known = {"mad_us": 0.1, "low_us": median_us - 0.2, "high_us": median_us + 0.2, "n": 15, "floor_us": 2.0}
+    point = {"operator": "sparse_decode", "shape_id": "small-h8-b1-q1-kv40", "dtype": "bf16", "status": "ok"}
+    about = {"seed": 0, "started_at": datetime.now(UTC), "environment": MACHINE}
+    return Measurement(**{**point, "candidate": candidate, "median_us": median_us, **known, **about, **fields})
+
+
+def test_a_torn_line_costs_only_itself(tmp_path):
+    first, second = measurement("a"), measurement("b")
+    append(tmp_path, first)
+    with (tmp_path / FILE_NAME).open("a") as file:
+        file.write('{"operator": "spar')
+    append(tmp_path, second)
+    assert read(tmp_path) == (first, second)
+
+
+def test_the_last_measurement_of_an_environment_counts():
+    old, new = measurement(median_us=10.0), measurement(median_us=11.0)
+    elsewhere = measurement(environment=MACHINE.model_copy(update={"fingerprint": "0" * 16}))
+    assert list(latest([old, new, elsewhere], MACHINE.fingerprint).values()) == [new]
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="the measurement was not written"):
+        append(tmp_path / "file", measurement())
+
+
+def test_a_fifth_of_the_shapes_is_held_out_whatever_the_candidate(tmp_path):
+    splits = [measurement(shape_id=f"small-h8-b1-q1-kv{kv}").split for kv in range(1, 1001)]
+    assert 150 < splits.count("held_out") < 250
+    assert measurement("a").split == measurement("b").split
+    assert write_table(tmp_path, [measurement("a"), measurement("b", status="unstable")]).exists()
+
+
+def test_a_winner_is_named_only_where_intervals_do_not_touch():
+    clear = kernel_page._cell([measurement("slow", 11.0), measurement("fast", 10.0)])
+    assert (clear.word, clear.times_floor) == ("fast", 5.0)
+    assert kernel_page._cell([measurement("a", 10.0), measurement("b", 10.3)]).word == "no difference"
+
+
+def test_the_page_escapes_what_a_file_says(tmp_path):
+    page = kernel_page.write_page([measurement(), measurement("<b>", status="failed", reason="<script>")], tmp_path)
+    text = page.read_text()
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    assert "<td>5.0" in text  # × floor
