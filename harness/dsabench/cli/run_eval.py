@@ -83,6 +83,7 @@ def run_eval(request: Request) -> int:
             fault.kind, f"{fault.message}; finished samples are kept: the same command goes on", stage=fault.stage
         ) from fault
     except (KeyboardInterrupt, asyncio.CancelledError):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another has nothing left to interrupt
         print(_INTERRUPTED, file=sys.stderr)
         raise typer.Exit(130) from None
 
