@@ -23,6 +23,7 @@ def drive(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> int:
         TrialFault: a part failed or ended by itself; the others are gone by then.
 
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits it as ignored
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     try:

@@ -90,6 +90,7 @@ def run_sweep(request: Request) -> int:
     for problem in reading.problems:
         notes.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
     # A polite TERM (a scheduler, a closed terminal) is a Ctrl-C that nobody typed.
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits it as ignored
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     try:
