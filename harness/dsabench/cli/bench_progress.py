@@ -34,9 +34,10 @@ def _live() -> Tell:
         if now_s - shown_s < _INTERVAL_S:
             return
         shown_s = now_s
-        left_s = (now_s - began_s) / ended * (count - ended)
-        text = f"\r{ended}/{count} requests, {now_s - began_s:.0f} s, about {left_s:.0f} s left\x1b[K"
-        print(text, end="", file=sys.stderr, flush=True)
+        text = f"\r{ended}/{count} requests, {now_s - began_s:.0f} s"
+        if ended:
+            text += f", about {(now_s - began_s) / ended * (count - ended):.0f} s left"
+        print(f"{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
     return tell
 

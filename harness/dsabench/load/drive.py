@@ -108,11 +108,11 @@ async def _run_here(share: Share, reel: Reel, count: int, on_progress: OnProgres
                     on_progress(told, count)
             await asyncio.wait({working}, timeout=_TOLD_EVERY_S)
         done = working.result()
-    except asyncio.CancelledError:
-        stopper.stop()
-        with suppress(asyncio.CancelledError, OSError):
-            await working
-        raise
+    finally:  # cancelled, or whoever is told failed: the files are closed next, so the worker must be gone
+        if not working.done():
+            stopper.stop()
+            with suppress(asyncio.CancelledError, OSError):
+                await working
     on_progress(count, count)
     return started[0], [done]
 

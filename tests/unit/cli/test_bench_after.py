@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -44,6 +45,31 @@ def test_a_reader_that_went_away_loses_no_measurement(tmp_path: Path) -> None:
     with BenchServerThread() as server, os.fdopen(writing, "wb") as stdout:
         words = [*WORDS, "--base-url", server.url, "--output-file", str(file)]
         subprocess.run([sys.executable, "-u", "-m", "dsabench", *words], stdout=stdout, check=True)
+    assert json.loads(file.read_text())["completed"] == 24
+
+
+class Slow(BenchServerThread):
+    """Its first answers come after the terminal was told that none has come."""
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/generate":
+            await asyncio.sleep(0.3)
+        return await super()._answer(request)
+
+
+def test_a_terminal_sees_how_far_it_is_before_the_first_answer(tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    ours, theirs = os.openpty()
+    with Slow() as server:
+        words = [*WORDS[:-1], "--max-concurrency", "24", "--base-url", server.url, "--output-file", str(file)]
+        argv = [sys.executable, "-m", "dsabench", *words]
+        with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=theirs) as child:
+            os.close(theirs)
+            assert child.wait(30) == 0
+    said = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert "\r0/24 requests, 0 s\x1b[K" in said
+    assert "\r24/24 requests\x1b[K" in said
     assert json.loads(file.read_text())["completed"] == 24
 
 
