@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from dsabench.cli.compare_published import compare_single_runs, is_single_run
+from dsabench.cli.compare_slices import compare_slices
 from dsabench.cli.show_results import load_records
 from dsabench.cli.show_sweep import verdict_table
 from dsabench.errors import InputError
@@ -23,10 +24,7 @@ def run_compare(names: tuple[str, str], metrics: list[str], *, across: bool, gat
     """Print the verdicts; exit code 1 when a gate was asked for and something is worse."""
     if any(map(is_single_run, names)):
         return compare_single_runs(names, lambda name: _side(name).records, metrics, gate=gate, as_json=as_json)
-    for metric in metrics:
-        if metric not in METRICS:
-            near = difflib.get_close_matches(metric, METRICS, n=1)
-            raise InputError(f"{metric}: no such metric" + (f"; did you mean {near[0]}?" if near else ""))
+    _require_metrics(metrics)
     base, candidate = (_side(name) for name in names)
     verdicts = compare_sides(base, candidate, metrics or DEFAULT_METRICS, across=across)
     if as_json:
@@ -34,6 +32,20 @@ def run_compare(names: tuple[str, str], metrics: list[str], *, across: bool, gat
     else:
         _print(Console(), verdicts, f"{candidate.name} against {base.name}", base)
     return 1 if gate and any(verdict.verdict == "worse" for verdict in verdicts) else 0
+
+
+def run_compare_slices(names: tuple[str, str], metrics: list[str], *, across: bool, as_json: bool) -> None:
+    """Hold the slices of the second name against the deployments of the first."""
+    _require_metrics(metrics)
+    measured, slices = (_side(name) for name in names)
+    compare_slices(measured, slices, metrics, across=across, as_json=as_json)
+
+
+def _require_metrics(metrics: Sequence[str]) -> None:
+    for metric in metrics:
+        if metric not in METRICS:
+            near = difflib.get_close_matches(metric, METRICS, n=1)
+            raise InputError(f"{metric}: no such metric" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 def _print(console: Console, verdicts: Sequence[Verdict], title: str, base: Side) -> None:

@@ -16,8 +16,18 @@ from dsabench.search.plan import listed
 from dsabench.search.space import count, legal
 
 ROOT = Path(__file__).parents[3]
-CONFIGS = sorted(file.stem for file in (ROOT / "configs").glob("*.yaml"))
-GPUS = {"h200-slice": 1, "h200-x2-slice": 2, "h200-x4-slice": 4, "h20-2node": 16, "h800-2node": 16}
+PREDICT = sorted(
+    file.relative_to(ROOT / "configs").with_suffix("").as_posix()
+    for file in (ROOT / "configs").glob("h200-x*-predict/*.yaml")
+)
+CONFIGS = sorted(file.stem for file in (ROOT / "configs").glob("*.yaml")) + PREDICT
+GPUS = dict.fromkeys(PREDICT, 1) | {
+    "h200-slice": 1,
+    "h200-x2-slice": 2,
+    "h200-x4-slice": 4,
+    "h20-2node": 16,
+    "h800-2node": 16,
+}
 SGLANG = [name for name in CONFIGS if name != "local"]
 
 

@@ -117,6 +117,9 @@ def test_a_slice_on_disk_is_a_study(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("v3.2-tp2-8l", "tp2", 2),
         ("v3.2-dp2-8l", "dp2", 2),
         ("v3.2-dp2-ep2-8l", "dp2,ep2", 2),
+        ("v3.2-tp4-8l", "tp4", 4),
+        ("v3.2-dp4-8l", "dp4", 4),
+        ("v3.2-tp2-dp2-8l", "tp2,dp2", 4),
     ],
 )
 def test_the_shipped_slices_are_what_the_command_writes(folder: str, strategy: str, gpus: int) -> None:

@@ -1,0 +1,140 @@
+"""What the errors of the slices' predictions leave them good for."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from dsabench.model.metrics import METRICS
+from dsabench.reporting.slice_prediction import Prediction
+
+CLOSE = 0.10
+"""An error up to this is small enough to read a deployment's speed from its slice."""
+TELLING = 0.05
+"""Two deployments that differ less than this when measured are not put in an order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The deployments of one load by one metric, best first, as measured and as predicted."""
+
+    workload: str
+    metric: str
+    measured: tuple[str, ...]
+    predicted: tuple[str, ...]
+    pairs: int
+    """Pairs that differ by more than `TELLING` when measured."""
+    agreeing: int
+    """Those of them that the slices put in the same order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a setting does to a deployment: its value ÷ that of the deployment's first setting − 1."""
+
+    workload: str
+    metric: str
+    setting: str
+    against: str
+    measured: float
+    predicted: float
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether both point the same way; None where the measured one is too small to point anywhere."""
+        return None if abs(self.measured) < TELLING else (self.measured > 0) == (self.predicted > 0)
+
+
+def orders_of(held: Sequence[Prediction], metric: str) -> tuple[Order, ...]:
+    """Per load the order of spreads over the GPUs, without what only changes a setting of one of them."""
+    return tuple(
+        _order(first_of_each)
+        for workload in dict.fromkeys(one.workload for one in held)
+        if len(first_of_each := _first_of_each_spread(held, workload, metric)) > 1
+    )
+
+
+def effects_of(held: Sequence[Prediction], metric: str) -> tuple[Effect, ...]:
+    """Per load and spread, what each further setting does."""
+    found = []
+    for workload in dict.fromkeys(one.workload for one in held):
+        for first in _first_of_each_spread(held, workload, metric):
+            found += [
+                Effect(
+                    workload,
+                    metric,
+                    other.deployment.name,
+                    first.deployment.name,
+                    other.measured / first.measured - 1,
+                    other.predicted / first.predicted - 1,
+                )
+                for other in _of(held, workload, metric)
+                if other.deployment.spread == first.deployment.spread and other is not first
+            ]
+    return tuple(found)
+
+
+def conclusions(held: Sequence[Prediction], metric: str) -> tuple[str, ...]:
+    """One line each: absolute speeds, choice between deployments, choice of settings, and how sure this is."""
+    lines = [*_of_speeds(held)]
+    lines += _of_orders(orders_of(held, metric))
+    lines += _of_effects(effects_of(held, metric))
+    if single := sum(min(one.boots) < 2 for one in held):
+        lines.append(f"{single} of {len(held)} errors rest on one boot of a side: no interval, and boots differ")
+    return tuple(lines)
+
+
+def _of_speeds(held: Sequence[Prediction]) -> Iterable[str]:
+    for metric in dict.fromkeys(one.metric for one in held):
+        errors = [one.error for one in held if one.metric == metric]
+        worst = max(errors, key=abs)
+        size = statistics.median(map(abs, errors))
+        use = "may" if abs(worst) <= CLOSE else "may not"
+        yield (
+            f"{metric}: errors from {min(errors):+.1%} to {max(errors):+.1%}, median size {size:.1%}: "
+            f"a deployment's own figure {use} be read from its slice (limit {CLOSE:.0%})"
+        )
+
+
+def _of_orders(orders: Sequence[Order]) -> Iterable[str]:
+    pairs, agreeing = sum(one.pairs for one in orders), sum(one.agreeing for one in orders)
+    if pairs:
+        use = "slices may order these" if agreeing == pairs else "slices may not choose between them"
+        yield f"deployments: {agreeing} of {pairs} pairs in the measured order: {use}"
+    elif orders:
+        yield f"deployments: none differ by more than {TELLING:.0%} when measured: no order to predict"
+
+
+def _of_effects(effects: Sequence[Effect]) -> Iterable[str]:
+    judged = [one for one in effects if one.agrees is not None]
+    agreeing = sum(one.agrees is True for one in judged)
+    if judged:
+        use = "slices may choose these" if agreeing == len(judged) else "slices may not choose between them"
+        off = max(abs((1 + one.predicted) / (1 + one.measured) - 1) for one in judged)
+        yield f"settings: {agreeing} of {len(judged)} effects point the measured way, off by up to {off:.1%}: {use}"
+    elif effects:
+        yield f"settings: none has an effect of more than {TELLING:.0%} when measured: nothing to predict"
+
+
+def _of(held: Sequence[Prediction], workload: str, metric: str) -> list[Prediction]:
+    return [one for one in held if (one.workload, one.metric) == (workload, metric)]
+
+
+def _first_of_each_spread(held: Sequence[Prediction], workload: str, metric: str) -> list[Prediction]:
+    """The first measured setting of each, the one without MTP where there is one."""
+    found: dict[str, Prediction] = {}
+    for one in sorted(_of(held, workload, metric), key=lambda one: one.deployment.shape.mtp):
+        found.setdefault(one.deployment.spread, one)
+    return list(found.values())
+
+
+def _order(held: Sequence[Prediction]) -> Order:
+    sign = -1 if METRICS[held[0].metric].direction == "maximize" else 1
+    apart = [(a, b) for a, b in combinations(held, 2) if abs(a.measured / b.measured - 1) >= TELLING]
+    agreeing = sum((a.measured > b.measured) == (a.predicted > b.predicted) for a, b in apart)
+    measured = sorted(held, key=lambda one: sign * one.measured)
+    predicted = sorted(held, key=lambda one: sign * one.predicted)
+    names = [tuple(one.deployment.name for one in ordered) for ordered in (measured, predicted)]
+    return Order(held[0].workload, held[0].metric, names[0], names[1], len(apart), agreeing)
