@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dsabench.errors import InputError
 from dsabench.model.knobs import KnobValue
@@ -17,7 +17,7 @@ class DsaModel:
 
     name: str
     path: str
-    """On the model hub; `aliases` are other spellings of it."""
+    """On the model hub."""
     architecture: str = _DEEPSEEK
     layers: int = 61
     heads: int = 128
@@ -30,7 +30,6 @@ class DsaModel:
     nextn_layers: int = 1
     """Draft layers for MTP."""
     weights: str = "fp8"
-    aliases: tuple[str, ...] = ()
     hardware: tuple[str, ...] = tuple(HARDWARE)
     """Accelerators it is made for."""
     tp_size: int = 8
@@ -52,6 +51,18 @@ class DsaModel:
 
 
 _AMD = ("mi300x", "mi355x")
+
+_GLM_5 = DsaModel(
+    "glm-5",
+    "zai-org/GLM-5-FP8",
+    _GLM,
+    layers=78,
+    heads=64,
+    index_heads=32,
+    tool_call_parser="glm47",
+    reasoning_parser="glm45",
+    index_topk_pattern="FFSFSSSFSSFFFSSSFFFSFSSSSSSFFSFFSFFSSFFFFFFSFFFFFSFFSSSSSSFSFFFSFSSSFSFFSFFSSS",
+)
 
 MODELS: dict[str, DsaModel] = {
     model.name: model
@@ -81,18 +92,8 @@ MODELS: dict[str, DsaModel] = {
             needs={"trust_remote_code": True},
             tool_call_parser="deepseekv32",
         ),
-        DsaModel(
-            "glm-5",
-            "zai-org/GLM-5-FP8",
-            _GLM,
-            layers=78,
-            heads=64,
-            index_heads=32,
-            aliases=("zai-org/GLM-5",),
-            tool_call_parser="glm47",
-            reasoning_parser="glm45",
-            index_topk_pattern="FFSFSSSFSSFFFSSSFFFSFSSSSSSFFSFFSFFSSFFFFFFSFFFFFSFFSSSSSSFSFFFSFSSSFSFFSFFSSS",
-        ),
+        _GLM_5,
+        replace(_GLM_5, name="glm-5-bf16", path="zai-org/GLM-5", weights="bf16"),
     )
 }
 
@@ -119,8 +120,7 @@ def find_model(name: str) -> DsaModel | None:
     short = MODELS.get(wanted)
     if short is not None:
         return short
-    paths = {path.lower(): model for model in MODELS.values() for path in (model.path, *model.aliases)}
-    return paths.get(wanted)
+    return next((model for model in MODELS.values() if model.path.lower() == wanted), None)
 
 
 def runs_on(model: DsaModel, device: Accelerator) -> bool:

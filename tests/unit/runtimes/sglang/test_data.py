@@ -10,6 +10,7 @@ from dsabench.runtimes.sglang.accepts import from_table, known_versions
 from dsabench.runtimes.sglang.hardware import HARDWARE, accelerator, default_kernels
 from dsabench.runtimes.sglang.images import IMAGES, image_for
 from dsabench.runtimes.sglang.models import MODELS, NVFP4_RUNNERS, find_model, model_named, runs_on
+from dsabench.runtimes.sglang.rules.resolve import WEIGHTS_GIB
 from dsabench.runtimes.sglang.versions import parse_version
 
 
@@ -61,13 +62,24 @@ def test_the_version_takes_what_models_need(version: tuple[int, int, int]) -> No
     assert set(NVFP4_RUNNERS) <= set(accepted.flags["--moe-runner-backend"].choices)
 
 
-def test_models_are_found_by_name_path_and_alias() -> None:
+def test_models_are_found_by_name_and_path() -> None:
     assert model_named("V3.2") is find_model("deepseek-ai/DeepSeek-V3.2")
-    assert find_model("zai-org/GLM-5") is model_named("glm-5")
+    assert find_model("zai-org/GLM-5-FP8") is model_named("glm-5")
     assert model_named("glm-5").is_glm
     assert find_model("/models/mine") is None
     with pytest.raises(InputError, match=r"v9: unknown model \(known: v3\.2-exp, "):
         model_named("v9")
+
+
+def test_glm_5_in_bfloat16_is_a_checkpoint_of_its_own_and_twice_as_large() -> None:
+    wide, narrow = find_model("zai-org/GLM-5"), model_named("glm-5")
+    assert wide is model_named("glm-5-bf16")
+    assert (wide.weights, wide.is_glm, wide.index_topk_pattern) == ("bf16", True, narrow.index_topk_pattern)
+    assert WEIGHTS_GIB[wide.name] == pytest.approx(2 * WEIGHTS_GIB[narrow.name], rel=0.01)
+
+
+def test_every_model_has_a_size() -> None:
+    assert WEIGHTS_GIB.keys() == MODELS.keys()
 
 
 def test_models_are_consistent() -> None:

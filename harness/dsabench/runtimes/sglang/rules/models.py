@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dsabench.model.knobs import KnobValue
 from dsabench.runtimes.sglang.models import MODELS
 from dsabench.runtimes.sglang.rules.rule import V9, V10, Rule, Words, says, without
 from dsabench.runtimes.sglang.rules.setting import Setting
@@ -23,6 +24,12 @@ def _does_not_fit(s: Setting) -> bool:
     share = s.knobs.get("mem_fraction_static", 1.0)
     fraction = float(share) if isinstance(share, (int, float)) and 0 < share <= 1 else 1.0
     return s.model.weights_gib / (s.parallel.tp * s.parallel.pp) > s.device.memory_gib * fraction
+
+
+def _room_for_weights(s: Setting) -> dict[str, KnobValue | None]:
+    """The fewest ranks, in eights, whose memory holds the weights."""
+    gib, memory = s.model.weights_gib or 0, s.device.memory_gib if s.device else 1
+    return {"tp_size": next(ranks for ranks in (8, 16, 32, 64) if gib <= ranks * memory), "mem_fraction_static": None}
 
 
 RULES = (
@@ -91,7 +98,7 @@ RULES = (
             Words(V10, "RuntimeError", "Not enough memory. Please try to increase --mem-fraction-static."),
         ),
         fix="more ranks, or a larger mem_fraction_static",
-        change=lambda _: {"tp_size": 8, "mem_fraction_static": None},
+        change=_room_for_weights,
         source="0.5.9=srt/model_executor/model_runner_kv_cache_mixin.py:417; "
         "0.5.12=srt/model_executor/pool_configurator.py:53; 0.5.16=srt/model_executor/pool_configurator.py:64; "
         "0.5.23=srt/model_executor/pool_configurator.py:96",

@@ -29,7 +29,15 @@ SPANNING = frozenset(
 )
 """Exchanges that set ep_size to tp_size (0.5.23 srt/arg_groups/overrides.py:1578)."""
 
-WEIGHTS_GIB = {"v3.2-exp": 625, "v3.2": 625, "v3.2-speciale": 625, "v3.2-nvfp4": 330, "v3.2-mxfp4": 330, "glm-5": 690}
+WEIGHTS_GIB = {
+    "v3.2-exp": 625,
+    "v3.2": 625,
+    "v3.2-speciale": 625,
+    "v3.2-nvfp4": 330,
+    "v3.2-mxfp4": 330,
+    "glm-5": 690,
+    "glm-5-bf16": 1385,
+}
 """Parameters (671 or 744 billion) × the bytes of the checkpoint's format, draft layer and scales left out."""
 
 _QUANTIZATION = {"fp8": "fp8", "nvfp4": "modelopt_fp4", "mxfp4": "quark"}
