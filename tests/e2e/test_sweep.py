@@ -113,6 +113,12 @@ def test_a_dry_run_plans_and_starts_nothing(finished, tmp_path) -> None:
     plan = json.loads(dsabench("sweep", config, "--results", results, "--dry-run", "--json").stdout)
     assert (plan["boots"], plan["trials"], plan["estimate_from"]) == (7, 14, "records")
     assert plan["settings"][0]["label"] == "default"
+    assert (plan["left"], plan["estimated_s"]) == ({"boots": 0, "trials": 0}, 0.0)
+    shown = dsabench("sweep", config, "--results", results, "--dry-run").stdout
+    assert "nothing is left to measure" in shown
+    assert "7 boots are recorded already, 0 left; --again measures them once more" in shown
+    anew = json.loads(dsabench("sweep", config, "--results", results, "--dry-run", "--again", "--json").stdout)
+    assert anew["left"] == {"boots": 7, "trials": 14}
 
 
 def test_again_measures_new_occasions(finished, tmp_path) -> None:

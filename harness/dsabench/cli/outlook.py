@@ -10,7 +10,6 @@ from dsabench.errors import InputError
 from dsabench.model.refusal import Refuse, refuse_nothing
 from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
 from dsabench.runtimes.protocol import Runtime
-from dsabench.search.budget import Costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +19,18 @@ class Outlook:
     refuse: Refuse = refuse_nothing
     gpus: Callable[[RuntimeSpec], int] = lambda _: 0
 
-    def gpu_hours(self, specs: Sequence[RuntimeSpec], confirm_boots: int, cost: Costs, workloads: int) -> float | None:
-        """Hours × GPUs of the planned boots, refused ones left out; None where no GPU is known of.
+    def gpu_hours(
+        self, ahead: Sequence[RuntimeSpec], left: Sequence[RuntimeSpec], confirm_boots: int, boot_s: float
+    ) -> float | None:
+        """Hours × GPUs of the boots that are left, refused ones left out; None where no GPU is known of.
 
-        The settings that the confirmation boots are not known yet: they count as the largest.
+        The settings that the confirmation boots are not known yet: they count as the largest of all that are ahead.
         """
-        sizes = [self.gpus(spec) for spec in specs if self.refuse(spec) is None]
-        if not any(sizes):
+        largest = max((self.gpus(spec) for spec in ahead if self.refuse(spec) is None), default=0)
+        if largest == 0:
             return None
-        return (sum(sizes) + confirm_boots * max(sizes)) * cost.of(1, workloads) / 3600
+        searched = sum(self.gpus(spec) for spec in left if self.refuse(spec) is None)
+        return (searched + confirm_boots * largest) * boot_s / 3600
 
 
 async def identity_for_plan(runtime: Runtime, config: SweepConfig) -> tuple[RuntimeIdentity, str | None]:

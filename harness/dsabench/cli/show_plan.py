@@ -17,6 +17,7 @@ from dsabench.search.forecast import Forecast
 from dsabench.search.ledger import Ledger
 from dsabench.search.plan import Foreseen, foresee
 from dsabench.search.refused import Survey
+from dsabench.search.rest import Rest, rest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,21 @@ class SweepPlan:
         """The settings of the search that are certain."""
         return foresee(self.ledger, self.purse.round, self.forecast.search_boots(), self.outlook.refuse)
 
+    def rest(self) -> Rest:
+        """What is not recorded yet."""
+        return rest_of(self.purse, self.forecast, self.ahead())
+
+    def left_s(self) -> float:
+        """Seconds that the rest takes."""
+        rest = self.rest()
+        return self.forecast.costs().of(rest.boots, rest.trials)
+
     def gpu_hours(self) -> float | None:
-        """GPUs × hours of the boots that are planned; None where no GPU is known of."""
-        specs = [one.spec for one in self.ahead() if one.refusal is None]
-        workloads = len(self.ledger.config.workloads)
-        return self.outlook.gpu_hours(specs, self.forecast.confirm_boots(), self.forecast.costs(), workloads)
+        """GPUs × hours of the boots that are left; None where no GPU is known of."""
+        rest, ahead = self.rest(), [one for one in self.ahead() if one.refusal is None]
+        left = [one.spec for one in ahead if one.missing] if rest.search_boots else []
+        boot_s = self.forecast.costs().of(1, len(self.ledger.config.workloads))
+        return self.outlook.gpu_hours([one.spec for one in ahead], left, rest.confirm_boots, boot_s)
 
 
 def print_plan(console: Console, plan: SweepPlan, *, as_json: bool) -> None:
@@ -45,34 +56,35 @@ def print_plan(console: Console, plan: SweepPlan, *, as_json: bool) -> None:
         print(_plan_json(plan))
         return
     forecast, config, cost = plan.forecast, plan.ledger.config, plan.forecast.costs()
-    console.print(_plan_table(plan))
+    rest, done = plan.rest(), forecast.boots_done()
+    console.print(_plan_table(plan, rest) if rest.boots else f"{config.name}: nothing is left to measure")
     for line in _refused_lines(forecast.refused):
         console.print(line, highlight=False, markup=False, style="yellow")
-    boots, trials = forecast.boots_planned(), forecast.trials_planned()
     basis = "from this study's records" if cost.measured else "assumed: nothing is measured yet"
     per = f"{cost.boot_s:.1f} s a boot, {cost.trial_s:.1f} s a trial, {basis}"
-    seconds = show_duration(cost.of(boots, trials))
-    console.print(f"{boots} boots, {trials} trials, about {seconds} ({per})", highlight=False)
+    if rest.boots:
+        words = f"{rest.boots} boots, {rest.trials} trials{' left' if done else ''}"
+        console.print(f"{words}, about {show_duration(plan.left_s())} ({per})", highlight=False)
     hours = plan.gpu_hours()
-    if hours is not None:
+    if hours:
         console.print(f"about {hours:.1f} GPU-hours", highlight=False)
-    if forecast.boots_done():
-        console.print(f"{forecast.boots_done()} boots of these are recorded already", highlight=False)
+    if done:
+        again = "" if rest.boots else ", 0 left; --again measures them once more"
+        console.print(f"{done} boots are recorded already{again}", highlight=False)
     if config.runtime.hardware is None and forecast.refused.asked:
         console.print("runtime.hardware is not named: rules about hardware were not asked", highlight=False)
 
 
 def _plan_json(plan: SweepPlan) -> str:
-    forecast, cost = plan.forecast, plan.forecast.costs()
-    boots, trials = forecast.boots_planned(), forecast.trials_planned()
-    survey = forecast.refused
+    forecast, survey, rest = plan.forecast, plan.forecast.refused, plan.rest()
     data = {
         "study": plan.ledger.config.name,
-        "boots": boots,
-        "trials": trials,
-        "estimated_s": round(cost.of(boots, trials), 1),
+        "boots": forecast.boots_planned(),
+        "trials": forecast.trials_planned(),
+        "left": {"boots": rest.boots, "trials": rest.trials},
+        "estimated_s": round(plan.left_s(), 1),
         "gpu_hours": None if (hours := plan.gpu_hours()) is None else round(hours, 2),
-        "estimate_from": "records" if cost.measured else "assumptions",
+        "estimate_from": "records" if forecast.costs().measured else "assumptions",
         "workloads": [workload.name for workload in plan.ledger.config.workloads],
         "refused": {
             "points": survey.refused,
@@ -85,6 +97,7 @@ def _plan_json(plan: SweepPlan) -> str:
                 "label": one.label,
                 "knobs": dict(one.spec.knobs),
                 "refused": None if one.refusal is None else one.refusal.line,
+                "missing": one.missing,
             }
             for one in plan.ahead()
         ],
@@ -92,9 +105,10 @@ def _plan_json(plan: SweepPlan) -> str:
     return json.dumps(data)
 
 
-def _plan_table(plan: SweepPlan) -> Table:
+def _plan_table(plan: SweepPlan, rest: Rest) -> Table:
+    """What is left, boot by boot."""
     forecast, config = plan.forecast, plan.ledger.config
-    ahead = plan.ahead()
+    ahead = plan.ahead() if rest.search_boots else []
     title = f"{config.name}: {forecast.settings} settings × {len(config.workloads)} workloads"
     table = Table(
         title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
@@ -103,16 +117,18 @@ def _plan_table(plan: SweepPlan) -> Table:
         table.add_column(column, justify="right" if column == "boot" else "left", overflow="fold")
     boots = 0
     for one in ahead:
+        if one.missing == 0:
+            continue
         if one.refusal is None:
             boots += 1
             table.add_row(str(boots), "search", escape(one.label))
         else:
             table.add_row("–", "refused", escape(f"{one.label} ({one.refusal.rule})"))
-    unseen = forecast.search_boots() - boots
+    unseen = rest.search_boots - boots
     if unseen > 0:
         table.add_row(f"+{unseen}", "search", f"chosen by {config.proposer.kind} from the results so far")
-    if forecast.confirm_boots():
-        table.add_row(f"+{forecast.confirm_boots()}", "confirm", "default and best in turns")
+    if rest.confirm_boots:
+        table.add_row(f"+{rest.confirm_boots}", "confirm", "default and best in turns")
     return table
 
 

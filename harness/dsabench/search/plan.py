@@ -153,6 +153,8 @@ class Foreseen:
     label: str
     spec: RuntimeSpec
     refusal: Refusal | None = None
+    missing: int = 0
+    """Workloads that are not measured yet."""
 
 
 def foresee(ledger: Ledger, round_: int, boots: int, refuse: Refuse = refuse_nothing) -> list[Foreseen]:
@@ -175,7 +177,10 @@ def foresee(ledger: Ledger, round_: int, boots: int, refuse: Refuse = refuse_not
             spec = config.spec(assignment)
             found[spec.id], refusals[spec.id] = spec, refuse(spec)
             known = [*known, Observation(assignment, None)]
-    shown = [Foreseen(describe(ledger, spec), spec, refusals[spec.id]) for spec in found.values()]
+    shown = [
+        Foreseen(describe(ledger, spec), spec, refusals[spec.id], len(ledger.missing(spec, "search", round_)))
+        for spec in found.values()
+    ]
     while _bootable({one.spec.id: one.refusal for one in shown}) > boots:
         shown.pop()
     return shown

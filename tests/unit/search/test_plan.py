@@ -12,6 +12,7 @@ from dsabench.search.judge import judge
 from dsabench.search.ledger import Ledger
 from dsabench.search.plan import Step, candidates, challenger, foresee, next_confirm_step, next_search_step
 from dsabench.search.proposers import make_proposer
+from dsabench.search.rest import rest_of
 from factories import ENVIRONMENT, make_failure, make_record
 from studies import STUDY, load_study
 
@@ -200,3 +201,39 @@ def test_a_listed_setting_is_measured_once(tmp_path) -> None:
     ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
     steps = search_all(ledger, [100.0] * 6)
     assert len({step.label for step in steps}) == len(steps) == 4
+
+
+def test_what_is_left_shrinks_with_every_boot_to_nothing(tmp_path) -> None:
+    config = load_study(tmp_path)
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    purse = Purse(config.budget, ledger, 0)
+    forecast = make_forecast(purse)
+
+    def rest() -> tuple[int, int]:
+        found = rest_of(purse, forecast, foresee(ledger, 0, forecast.search_boots()))
+        return found.boots, found.trials
+
+    planned = forecast.boots_planned(), forecast.trials_planned()
+    left = [rest()]
+    strategy = make_proposer(config)
+    while step := next_search_step(ledger, strategy, 0, purse.trials_left()):
+        take(ledger, step)
+        left.append(rest())
+    best = challenger(ledger, 0)
+    assert best is not None
+    while step := next_confirm_step(ledger, best.spec, 0):
+        take(ledger, step)
+        left.append(rest())
+    assert left == [(planned[0] - done, planned[1] - 2 * done) for done in range(planned[0] + 1)]
+
+
+def test_half_a_boot_is_left_of_an_interrupted_setting(tmp_path) -> None:
+    config = load_study(tmp_path)
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    purse = Purse(config.budget, ledger, 0)
+    forecast = make_forecast(purse)
+    step = next_search_step(ledger, make_proposer(config), 0, None)
+    assert step is not None
+    take(ledger, Step(step.spec, step.workloads[:1], step.phase, step.label))
+    found = rest_of(purse, forecast, foresee(ledger, 0, forecast.search_boots()))
+    assert (found.boots, found.trials) == (forecast.boots_planned(), forecast.trials_planned() - 1)
