@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import tempfile
 from pathlib import Path
 
+from dsabench.errors import TrialFault
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Place
@@ -16,8 +18,10 @@ from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.deployment import deployed
 
 
-def drive(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> int:
+def drive(spec: RuntimeSpec, accepted: Accepted, launch: Launch, logs: Path | None) -> int:
     """Start it, say where it answers, and take all of it down at Ctrl-C (130), or when a part ends.
+
+    Logs that no folder was named for are gone with it, unless a part failed.
 
     Raises:
         TrialFault: a part failed or ended by itself; the others are gone by then.
@@ -27,19 +31,27 @@ def drive(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     try:
-        asyncio.run(_serve(spec, accepted, launch))
+        asyncio.run(_serve(spec, accepted, launch, logs))
     except KeyboardInterrupt:
         return 130
     return 0
 
 
-async def _serve(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="dsabench-launch-"))
+async def _serve(spec: RuntimeSpec, accepted: Accepted, launch: Launch, logs: Path | None) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="dsabench-launch-")) if logs is None else logs
+    passing = logs is None
     _say(f"logs: {folder}")
-    async with deployed(spec, accepted, launch, Place(folder=folder, on_progress=_say)) as server:
-        print(server.base_url, flush=True)
-        _say(f"ready after {server.boot_s:.1f} s; Ctrl-C ends all {len(server.parts)} processes")
-        await server.died()
+    try:
+        async with deployed(spec, accepted, launch, Place(folder=folder, on_progress=_say)) as server:
+            print(server.base_url, flush=True)
+            _say(f"ready after {server.boot_s:.1f} s; Ctrl-C ends all {len(server.parts)} processes")
+            await server.died()
+    except TrialFault:
+        passing = False  # a fault shows only the end of its log
+        raise
+    finally:
+        if passing:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +16,9 @@ def launch(
         str | None, typer.Option(help="Write the commands for this sglang instead of the installed one.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands; start nothing.")] = False,
+    logs: Annotated[
+        Path | None, typer.Option(help="Of several processes: keep their logs there.", show_default="gone at the end")
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="A JSON list of {role, node_rank, argv, env}.")] = False,
     hardware: Annotated[str | None, typer.Option(help="Without CONFIG: h200, b200, mi300x or mi355x.")] = None,
     model: Annotated[str | None, typer.Option(help="Without CONFIG: v3.2, v3.2-exp, v3.2-nvfp4, glm-5, …")] = None,
@@ -26,7 +30,7 @@ def launch(
         bool, typer.Option("--tool-call-parser", help="Without CONFIG: parse tool calls.")
     ] = False,
 ) -> None:
-    """Write the exact commands of a deployment, one per node and role, or run a single server in the foreground.
+    """Write the exact commands of a deployment, one per node and role, or run it in the foreground.
 
     Settings that the version lacks, drops or overwrites are named on stderr; illegal ones end with exit code 2 and the
     id of the rule.
@@ -38,6 +42,7 @@ def launch(
         runtime_version=runtime_version,
         dry_run=dry_run,
         as_json=json_,
+        logs=logs,
         hardware=hardware,
         model=model,
         strategy=strategy,

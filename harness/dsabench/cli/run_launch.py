@@ -36,6 +36,7 @@ class Order:
     runtime_version: str | None
     dry_run: bool
     as_json: bool
+    logs: Path | None = None
     hardware: str | None = None
     model: str | None = None
     strategy: str | None = None
@@ -96,7 +97,7 @@ def _launch(order: Order, spec: RuntimeSpec, how: LaunchSpec) -> int:
     if len(commands.processes) > 1 or launch.container is not None:
         from dsabench.cli.drive_launch import drive
 
-        return drive(spec, accepted, launch)
+        return drive(spec, accepted, launch, order.logs)
     process = commands.processes[0]
     return _run(process.argv, process.env)
 

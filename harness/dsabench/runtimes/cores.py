@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from dsabench.runtimes.locks import holder, lock_folder, try_lock
+from dsabench.runtimes.locks import holder, lock_folder, release, remove_unheld, try_lock
 
 _MOST_CLIENT_CORES = 4
 _TURN_S = 0.2
@@ -75,16 +75,19 @@ async def lease_cores(
     """
     wanted = sorted(os.sched_getaffinity(0) if cores is None else set(cores))
     place = folder or lock_folder()
-    fds: list[int] = []
+    held: dict[Path, int] = {}
     try:
         for core in wanted:  # ascending: two that wait for each other cannot happen
-            fds.append(await _lock(place / f"core-{core}.lock", f"core {core}", on_wait))  # noqa: PERF401 - those held so far must be closed
-        lease = Lease(split_cores(wanted), tuple(fds))
+            file = place / f"core-{core}.lock"
+            held[file] = await _lock(file, f"core {core}", on_wait)
+        lease = Lease(split_cores(wanted), tuple(held.values()))
         with pinned(lease.client):
             yield lease
     finally:
-        for fd in fds:
-            os.close(fd)
+        for file, fd in held.items():
+            release(fd, file)
+        for stale in place.glob("port-*.lock"):  # of servers whose dsabench was killed
+            remove_unheld(stale)
 
 
 @contextmanager

@@ -56,6 +56,24 @@ def try_lock(file: Path) -> int | None:
     return fd
 
 
+def release(fd: int, file: Path) -> None:
+    """Give a lock back, and remove its file where nobody holds it: a child that inherited the descriptor still may."""
+    os.close(fd)
+    remove_unheld(file)
+
+
+def remove_unheld(file: Path) -> None:
+    """Remove a lock's file that nobody holds; left there where it cannot be removed."""
+    with suppress(OSError):  # gone, held (BlockingIOError), or another user's
+        fd = os.open(file, os.O_RDWR)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(fd).st_nlink:
+                file.unlink()
+        finally:
+            os.close(fd)
+
+
 def holder(file: Path) -> int | None:
     """The pid that locked the file last."""
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import random
 import socket
 from pathlib import Path
@@ -12,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from dsabench.errors import TrialFault
-from dsabench.runtimes.locks import lock_folder, try_lock
+from dsabench.runtimes.locks import lock_folder, release, try_lock
 
 HOST = "127.0.0.1"
 _LOWEST = 20000
@@ -39,8 +38,7 @@ class PortLease:
             if is_free(port):
                 self.port, self.fd = port, fd
                 return self
-            _lock_file(port).unlink(missing_ok=True)
-            os.close(fd)
+            release(fd, _lock_file(port))
         raise TrialFault("port_in_use", f"no free port on {HOST}", stage="boot", transient=True)
 
     async def __aexit__(
@@ -48,9 +46,8 @@ class PortLease:
     ) -> None:
         try:
             await self._prove_free(error)
-            _lock_file(self.port).unlink(missing_ok=True)
         finally:
-            os.close(self.fd)
+            release(self.fd, _lock_file(self.port))
 
     async def _prove_free(self, error: BaseException | None) -> None:
         deadline = asyncio.get_running_loop().time() + _FREE_TIMEOUT_S

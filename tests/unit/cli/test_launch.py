@@ -192,9 +192,13 @@ def test_of_several_processes_the_one_that_ends_is_named(tmp_path: Path) -> None
       launch: {{python: {sys.executable}, env: {{PYTHONPATH: {site}}}}}
       topology: {{roles: [{{role: server, nodes: 2}}]}}
     """
-    done = dsabench("launch", write(tmp_path, text), cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    (tmp_path / "tmp").mkdir()
+    places = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(tmp_path / "tmp")}
+    done = dsabench("launch", write(tmp_path, text), cwd=tmp_path, **places)
     assert done.returncode == 3
     assert re.search(r"error: boot: exited: server(-0-node1)?: exited with code 7", done.stderr)
+    (logs,) = (tmp_path / "tmp").glob("dsabench-launch-*")  # a fault shows only the end of its log
+    assert f"logs: {logs}" in done.stderr
 
 
 PD = """
@@ -209,19 +213,23 @@ runtime:
 """
 
 
-def test_several_processes_run_in_the_foreground_until_told_to_stop(tmp_path: Path) -> None:
-    """Real processes: prefill, decode and router answer, and a Ctrl-C leaves none of them."""
+@pytest.mark.parametrize("words", [(), ("--logs", "logs")], ids=["no-logs", "logs"])
+def test_several_processes_run_in_the_foreground_until_told_to_stop(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Real processes: prefill, decode and router answer, and a Ctrl-C leaves none of them, and no file but named logs."""
     site = install_server(tmp_path / "site")
     file = write(tmp_path, PD.format(python=sys.executable, site=site))
     family = uuid.uuid4().hex
     env = {
         **os.environ,
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "TMPDIR": str(tmp_path),
+        "TMPDIR": str(tmp_path / "tmp"),
         "DSABENCH_TEST_FAMILY": family,
     }
-    command = [sys.executable, "-m", "dsabench", "launch", file]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    (tmp_path / "tmp").mkdir()
+    command = [sys.executable, "-m", "dsabench", "launch", file, *words]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
@@ -232,6 +240,8 @@ def test_several_processes_run_in_the_foreground_until_told_to_stop(tmp_path: Pa
     assert "ready after" in err
     left = [p for p in psutil.process_iter() if _belongs(p, family)]
     assert left == []
+    assert [file for file in (tmp_path / "tmp").rglob("*") if file.is_file()] == []
+    assert len(list((tmp_path / "logs").glob("*.log"))) == (3 if words else 0)
 
 
 def _belongs(process: psutil.Process, family: str) -> bool:

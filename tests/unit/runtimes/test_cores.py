@@ -79,13 +79,14 @@ async def test_two_processes_exclude_each_other_and_survive_sigkill(tmp_path: Pa
         other.send_signal(signal.SIGKILL)
         other.wait()
         await asyncio.wait_for(waiting, 5)
-    assert holder(tmp_path / f"core-{ALLOWED[0]}.lock") == os.getpid()
+    assert list(tmp_path.iterdir()) == []  # not even those that the killed process left
 
 
 async def _hold(folder: Path, said: list[str]) -> None:
     async with lease_cores(ALLOWED, on_wait=said.append, folder=folder) as lease:
         assert os.sched_getaffinity(0) == set(lease.client)
         assert len(lease.fds) == len(ALLOWED)
+        assert holder(folder / f"core-{ALLOWED[0]}.lock") == os.getpid()
 
 
 async def test_cancelled_wait_gives_back_what_it_held(tmp_path: Path) -> None:
@@ -117,6 +118,19 @@ def test_deleted_lock_file_is_made_again(tmp_path: Path) -> None:
     assert second is not None
     os.close(first)
     os.close(second)
+
+
+async def test_a_lock_that_a_child_still_holds_stays_and_others_go(tmp_path: Path) -> None:
+    held = try_lock(tmp_path / "port-1.lock")
+    assert held is not None
+    (tmp_path / "port-2.lock").write_text("1")
+    core = ALLOWED[0]
+    async with lease_cores([core], folder=tmp_path) as lease:
+        child = os.dup(lease.fds[0])
+    assert sorted(file.name for file in tmp_path.iterdir()) == [f"core-{core}.lock", "port-1.lock"]
+    assert try_lock(tmp_path / f"core-{core}.lock") is None
+    os.close(child)
+    os.close(held)
 
 
 def test_lock_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
