@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from dsabench.errors import TrialFault
+from dsabench.runtimes.leaving import CheckedAfter
 
 _ENGINES = ("docker", "podman")
 _REMOVE_TIMEOUT_S = 60.0
@@ -33,16 +34,8 @@ async def removed_after(engine: str, file: Path, env: dict[str, str] | None = No
 
     """
     file.unlink(missing_ok=True)  # engines refuse to write over one
-    try:
+    async with CheckedAfter(lambda: _remove(engine, file, env)):
         yield
-    except BaseException as error:
-        fault = await _remove(engine, file, env)
-        if fault is not None:
-            error.add_note(str(fault))
-        raise
-    fault = await _remove(engine, file, env)
-    if fault is not None:
-        raise fault
 
 
 async def _remove(engine: str, file: Path, env: dict[str, str] | None) -> TrialFault | None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from dsabench.errors import TrialFault
+from dsabench.runtimes.leaving import CheckedAfter
 
 TOLERANCE_MIB = 1024
 """More than this above what was in use before the boot is not "back"."""
@@ -63,19 +64,13 @@ async def memory_back(read: Callable[[], Reading | None] = read_used, wait_s: fl
 
     """
     before = await asyncio.to_thread(read)
-    try:
+    async with CheckedAfter(lambda: _wait(read, before, wait_s)):
         yield
-    except BaseException as error:
-        fault = None if before is None else await _wait(read, before, wait_s)
-        if fault is not None:
-            error.add_note(str(fault))
-        raise
-    fault = None if before is None else await _wait(read, before, wait_s)
-    if fault is not None:
-        raise fault
 
 
-async def _wait(read: Callable[[], Reading | None], before: Reading, wait_s: float) -> TrialFault | None:
+async def _wait(read: Callable[[], Reading | None], before: Reading | None, wait_s: float) -> TrialFault | None:
+    if before is None:
+        return None
     clock = asyncio.get_running_loop().time
     deadline = clock() + wait_s
     while True:

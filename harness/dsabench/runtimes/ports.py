@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from dsabench.errors import TrialFault
+from dsabench.runtimes.leaving import raise_or_note
 from dsabench.runtimes.locks import lock_folder, release, try_lock
 
 HOST = "127.0.0.1"
@@ -45,20 +46,17 @@ class PortLease:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._prove_free(error)
+            raise_or_note(await self._still_open(), error)
         finally:
             release(self.fd, _lock_file(self.port))
 
-    async def _prove_free(self, error: BaseException | None) -> None:
+    async def _still_open(self) -> TrialFault | None:
         deadline = asyncio.get_running_loop().time() + _FREE_TIMEOUT_S
         while not is_free(self.port):
             if asyncio.get_running_loop().time() > deadline:
-                fault = TrialFault("not_gone", f"port {self.port} is still open after the stop", stage="stop")
-                if error is None:
-                    raise fault
-                error.add_note(str(fault))
-                return
+                return TrialFault("not_gone", f"port {self.port} is still open after the stop", stage="stop")
             await asyncio.sleep(0.05)
+        return None
 
 
 def _lock_file(port: int) -> Path:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from typing import Self
 from dsabench.errors import TrialFault
 from dsabench.model.outcome import Stage
 from dsabench.runtimes.faults import Ending, fault_of_ending, fault_of_start
+from dsabench.runtimes.leaving import raise_or_note
 from dsabench.runtimes.log_tail import read_tail
 from dsabench.runtimes.orphans import MARK, kill_marked
 
@@ -79,15 +80,13 @@ class Process:
         self._ended: asyncio.Future[Ending] = loop.create_future()
         self._keeper = _spawn_keeper(command)
         self._listening = asyncio.create_task(self._listen())
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_exit(self)
             await self._send(_job(command))
             fault = await asyncio.shield(self._started)
-        except BaseException as error:
-            await self.__aexit__(type(error), error, error.__traceback__)
-            raise
-        if fault is not None:
-            await self.__aexit__(type(fault), fault, None)
-            raise fault
+            if fault is not None:
+                raise fault
+            stack.pop_all()
         return self
 
     async def __aexit__(
@@ -95,13 +94,8 @@ class Process:
     ) -> None:
         left = await self._stop()
         if left:
-            pids = ", ".join(map(str, left))
-            fault = TrialFault(
-                "not_gone", f"still there after the stop: process {pids}", stage="stop", log_tail=self.log_tail()
-            )
-            if error is None:
-                raise fault
-            error.add_note(str(fault))
+            words = f"still there after the stop: process {', '.join(map(str, left))}"
+            raise_or_note(TrialFault("not_gone", words, stage="stop", log_tail=self.log_tail()), error)
 
     @property
     def keeper_pid(self) -> int:
