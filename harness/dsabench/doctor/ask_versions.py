@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-MARKER = "dsabench-versions:"
+MARKER = "dsabench-facts:"
 _LOOKED_AT = ("torch", "sglang-kernel", "sgl-kernel", "flashinfer-python", "sgl-deep-gemm", "transformers")
 
 

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import json
-import os
 import shlex
-import subprocess
 import sys
+from dataclasses import replace
 from importlib import resources
-from typing import Any
 
 from dsabench.doctor.finding import Finding, ok, problem, warning
-from dsabench.errors import InputError
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import known_versions
 from dsabench.runtimes.sglang.command import enclose
+from dsabench.runtimes.sglang.interpreter import ask
 from dsabench.runtimes.sglang.versions import OLDEST, parse_version
 
-_MARKER = "dsabench-versions:"
 _TIMEOUT_S = 120.0
 
 DRIVERS = {"13": "580", "12": "525"}
@@ -41,9 +37,9 @@ async def look_at_sglang(launch: Launch, driver_cuda: str | None) -> list[Findin
         InputError: the interpreter that was named cannot be run.
 
     """
-    words, env = enclose((launch.interpreter, "-c", _code()), {}, launch)
-    pip = shlex.join([*words[: words.index("-c")], "-m", "pip", "install"]) if "-c" in words else "pip install"
-    facts = await asyncio.to_thread(_ask, words, env)
+    words, _ = enclose((launch.interpreter, "-m", "pip", "install"), {}, replace(launch, env={}))
+    pip = shlex.join(words)
+    facts = await asyncio.to_thread(ask, launch, _code(), timeout_s=_TIMEOUT_S)
     if facts["sglang"] is None:
         line = f"the interpreter has none (Python {facts['python']})"
         return [problem("sglang", line, f"{pip} sglang=={known_versions()[-1]}")]
@@ -56,28 +52,6 @@ async def look_at_sglang(launch: Launch, driver_cuda: str | None) -> list[Findin
 
 def _code() -> str:
     return resources.files(__package__).joinpath("ask_versions.py").read_text(encoding="utf-8")
-
-
-def _ask(words: tuple[str, ...], env: dict[str, str]) -> dict[str, Any]:
-    try:
-        done = subprocess.run(
-            words,
-            env={**os.environ, **env, "PYTHONSAFEPATH": "1"},
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-    except OSError as error:
-        raise InputError(f"cannot run {words[0]}: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise InputError(f"{words[0]} gave no answer within {_TIMEOUT_S:.0f} s") from error
-    line = next((line for line in reversed(done.stdout.splitlines()) if line.startswith(_MARKER)), None)
-    if line is None:
-        said = next((text for text in reversed(done.stderr.splitlines()) if text.strip()), f"exit {done.returncode}")
-        raise InputError(f"{words[0]} could not say what it has: {said.strip()}")
-    facts: dict[str, Any] = json.loads(line.removeprefix(_MARKER))
-    return facts
 
 
 def _version(sglang: str, python: str, pip: str) -> Finding:

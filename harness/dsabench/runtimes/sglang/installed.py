@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -18,10 +17,10 @@ from dsabench.model.runtime import RuntimeIdentity
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import Accepted, flag_of
 from dsabench.runtimes.sglang.command import enclose
+from dsabench.runtimes.sglang.interpreter import ask
 from dsabench.runtimes.sglang.versions import parse_version
 
 _ASK_TIMEOUT_S = 300.0
-_MARKER = "dsabench-facts:"
 _CACHE_FORM = 1
 
 
@@ -62,44 +61,15 @@ class Installed:
         )
 
     def _ask(self, words: Sequence[str]) -> dict[str, Any]:
-        code = resources.files(__package__).joinpath("ask_parser.py").read_text(encoding="utf-8")
-        argv, env = enclose((self.launch.interpreter, "-c", code, *words), {}, self.launch)
+        program = resources.files(__package__).joinpath("ask_parser.py").read_text(encoding="utf-8")
         try:
-            done = subprocess.run(
-                argv,
-                env={**_inherited(), **env, "PYTHONSAFEPATH": "1"},
-                capture_output=True,
-                text=True,
-                timeout=_ASK_TIMEOUT_S,
-                check=False,
-            )
-        except OSError as error:
-            raise InputError(f"runtime.launch: cannot run {argv[0]}: {error.strerror}") from error
-        except subprocess.TimeoutExpired as error:
-            raise InputError(f"runtime.launch: {argv[0]} gave no answer within {_ASK_TIMEOUT_S:.0f} s") from error
-        facts = _facts_in(done.stdout)
-        if facts is None:
-            last = next(
-                (line for line in reversed(done.stderr.splitlines()) if line.strip()), f"exit {done.returncode}"
-            )
-            raise InputError(f"runtime.launch: {argv[0]} could not say what its sglang takes: {last.strip()}")
+            facts = ask(self.launch, program, words, timeout_s=_ASK_TIMEOUT_S)
+        except InputError as error:
+            raise InputError(f"runtime.launch: {error}") from error
         if facts["wheel_hash"] is None or facts["version"] is None:
-            raise InputError(f"runtime.launch: {argv[0]} has no sglang; name the interpreter that has it")
+            first = enclose((self.launch.interpreter,), {}, self.launch)[0][0]
+            raise InputError(f"runtime.launch: {first} has no sglang; name the interpreter that has it")
         return facts
-
-
-def _inherited() -> dict[str, str]:
-    """This process's variables without PYTHONPATH: dsabench's packages are not sglang's."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-
-def _facts_in(output: str) -> dict[str, Any] | None:
-    """The last line that begins with the marker: imports and login scripts may print before it."""
-    line = next((line for line in reversed(output.splitlines()) if line.startswith(_MARKER)), None)
-    if line is None:
-        return None
-    facts: dict[str, Any] = json.loads(line.removeprefix(_MARKER))
-    return facts
 
 
 def _cache_file(wheel_hash: str) -> Path:

@@ -70,7 +70,7 @@ async def test_identity_does_not_import_it(tmp_path: Path) -> None:
     site = install_stand_in(tmp_path / "site", "0.5.16")
     (site / "sglang/__init__.py").write_text("raise RuntimeError('imported')")
     assert (await Installed(launch(site)).identity()).version == "0.5.16"
-    with pytest.raises(InputError, match="could not say what its sglang takes: RuntimeError: imported"):
+    with pytest.raises(InputError, match="could not tell of its sglang: RuntimeError: imported"):
         await Installed(launch(site)).accepted()
 
 
@@ -87,7 +87,7 @@ async def test_sources_without_a_record_have_a_hash_of_their_own(tmp_path: Path)
     [
         (Launch(python=Path("/no/such/python")), "cannot run /no/such/python"),
         (Launch(python=Path(sys.executable)), "has no sglang; name the interpreter that has it"),
-        (Launch(python=Path(sys.executable), command_prefix=("false",)), "false could not say .*: exit 1"),
+        (Launch(python=Path(sys.executable), command_prefix=("false",)), "false could not tell .*: exit 1"),
     ],
 )
 async def test_one_line_where_there_is_no_sglang(how: Launch, said: str) -> None:
