@@ -23,9 +23,10 @@ def folders(room: str) -> list[Path]:
     return [folder for folder in dict.fromkeys(candidates) if folder.is_dir()]
 
 
-def names(room: str) -> list[str]:
-    """Every name of a room, without `.yaml`, sorted."""
-    return sorted({file.stem for folder in folders(room) for file in folder.glob("*.yaml")})
+def names(room: str, below: Path = Path()) -> list[str]:
+    """Every name of a room, or of a folder below it, without `.yaml`, sorted."""
+    files = (file for folder in folders(room) for file in (folder / below).glob("*.yaml"))
+    return sorted({(below / file.stem).as_posix() for file in files})
 
 
 def find(room: str, name: str) -> Path:
@@ -44,7 +45,7 @@ def find(room: str, name: str) -> Path:
         for candidate in (folder / relative, folder / f"{relative}.yaml"):
             if candidate.is_file():
                 return candidate
-    known = names(room)
-    near = difflib.get_close_matches(given.stem, known, n=1)
+    known = (names(room, relative.parent) if is_name else []) or names(room)
+    near = difflib.get_close_matches(relative.with_suffix("").as_posix(), known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise InputError(f"{name}: no such file{hint} (known {room}: {', '.join(known) or 'none'})")

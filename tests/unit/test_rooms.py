@@ -30,6 +30,13 @@ def test_an_unknown_name_gets_the_nearest_one() -> None:
         rooms.find("configs", "locl")
 
 
+def test_of_a_folder_below_a_room_its_own_names_are_told() -> None:
+    with pytest.raises(InputError, match=r"did you mean recipes/pp-cp\?.*recipes/pd, "):
+        rooms.find("configs", "recipes/ppcp")
+    with pytest.raises(InputError, match="known configs: b200, "):
+        rooms.find("configs", "no-such-folder/ppcp")
+
+
 @pytest.mark.parametrize(
     "escape", ["../configs/local", "/etc/nonexistent", "../../etc/hostname.yaml", "../sweeps/mha_threshold"]
 )

@@ -34,15 +34,18 @@ def compare(
 ) -> None:
     """Is CANDIDATE better than BASE? Better, worse, no difference or inconclusive, with interval and detectable effect.
 
-    The boot is the unit: ten thousand requests of one boot are one observation. A published run, or a line of
-    bench_serving's JSONL, is one run without spread: it is shown side by side, with every setting that differs, and
-    gets no verdict.
+    The boot is the unit: ten thousand requests of one boot are one
+    observation. A published run, or a line of bench_serving's JSONL, is one
+    run without spread: it is shown side by side, with every setting that
+    differs, and gets no verdict.
 
-    With --margin, or two files of an eval's samples, evals are compared question by question: not less accurate by more
-    than the margin, yes, no or inconclusive.
+    With --margin, or two files of an eval's samples, evals are compared
+    question by question: not less accurate by more than the margin, yes, no
+    or inconclusive.
 
-    With --slice, what one GPU's slices predict of the deployments in BASE is held against them: predicted, measured,
-    error, and what the slices may be used for.
+    With --slice, what one GPU's slices predict of the deployments in BASE is
+    held against them: predicted, measured, error, and what the slices may be
+    used for.
     """
     from dsabench.cli.compare_evals import are_samples, run_compare_evals
     from dsabench.cli.run_compare import run_compare, run_compare_slices

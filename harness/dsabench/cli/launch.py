@@ -32,8 +32,8 @@ def launch(
 ) -> None:
     """Write the exact commands of a deployment, one per node and role, or run it in the foreground.
 
-    Settings that the version lacks, drops or overwrites are named on stderr; illegal ones end with exit code 2 and the
-    id of the rule.
+    Settings that the version lacks, drops or overwrites are named on stderr;
+    illegal ones end with exit code 2 and the id of the rule.
     """
     from dsabench.cli.run_launch import Order, run_launch
 

@@ -34,16 +34,20 @@ class Outlook:
 
 
 async def identity_for_plan(runtime: Runtime, config: SweepConfig) -> tuple[RuntimeIdentity, str | None]:
-    """What is installed; where nothing is, the version that the config names, from the table. And a note on that."""
+    """What is installed; where nothing is, the version that the config names, or the newest, from the table.
+
+    And a note on that.
+    """
     try:
         return await runtime.identity(), None
     except InputError as error:
-        if config.runtime.kind != "sglang" or config.runtime.version is None:
+        if config.runtime.kind != "sglang":
             raise
+        from dsabench.runtimes.sglang.accepts import known_versions
         from dsabench.runtimes.sglang.runtime import identity_of_table
 
-        note = f"planned for sglang {config.runtime.version} by its table of flags ({error})"
-        return identity_of_table(config.runtime.version), note
+        version = config.runtime.version or str(known_versions()[-1])
+        return identity_of_table(version), f"planned for sglang {version} by its table of flags ({error})"
 
 
 async def outlook_of(config: SweepConfig, identity: RuntimeIdentity) -> Outlook:

@@ -25,7 +25,8 @@ def print_findings(findings: Sequence[Finding]) -> None:
         if finding.fix is not None:
             console.print(Text(f"{'':<8}{'':<{width}}  → {finding.fix}", style="dim"), soft_wrap=True)
     counts = _counts(findings)
-    console.print(f"{len(findings)} checks: {counts['problem']} problems, {counts['warning']} warnings")
+    told = (f"{counts[word]} {word}{'' if counts[word] == 1 else 's'}" for word in ("problem", "warning"))
+    console.print(f"{len(findings)} checks: {', '.join(told)}", highlight=False)
 
 
 def findings_json(findings: Sequence[Finding]) -> str:

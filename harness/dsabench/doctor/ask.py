@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +58,9 @@ class Asker:
                 status = response.status
         except TimeoutError:
             return Answer(None, f"{path}: no answer within {self.timeout_s:g} s")
+        except aiohttp.ClientConnectorError as error:
+            why = os.strerror(error.os_error.errno) if error.os_error.errno else error.os_error.strerror
+            return Answer(None, f"{path}: no connection to {error.host}:{error.port}: {printable(str(why))}")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return Answer(None, f"{path}: {printable(str(error) or type(error).__name__)}")
         if status != 200:

@@ -44,6 +44,12 @@ def test_the_plan_counts_what_the_rules_refuse_and_the_gpu_hours_of_the_rest(tmp
     assert not (tmp_path / "results").exists()
 
 
+def test_without_a_version_the_newest_one_is_planned_for(tmp_path) -> None:
+    done = plan(STUDY.replace("  version: 0.5.16\n", "").replace("AUTO", "flashmla_sparse"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "planned for sglang 0.5.23 by its table of flags" in done.stderr
+
+
 def test_for_people_too(tmp_path) -> None:
     done = plan(STUDY.replace("AUTO", "flashmla_auto"), tmp_path)
     assert "2 of 4 points are refused by the rules, without a boot: BE19 2" in done.stdout

@@ -204,6 +204,14 @@ async def test_versions_that_are_too_old_or_unread(tmp_path, version, verdict) -
     assert (found[0].check, found[0].verdict) == ("sglang", verdict)
 
 
+async def test_the_line_that_mends_it_has_no_variable_of_the_launch(tmp_path) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    launch = Launch(python=interpreter(tmp_path, site), command_prefix=("nice",), env={"HF_TOKEN": "hf_secret"})
+    (finding,) = await look_at_sglang(launch, None)
+    assert (finding.fix or "").startswith(f"nice {launch.interpreter} -m pip install sglang==")
+
+
 async def test_an_interpreter_without_sglang_and_one_that_is_none(tmp_path) -> None:
     site = tmp_path / "site"
     site.mkdir()

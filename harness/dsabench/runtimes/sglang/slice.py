@@ -211,7 +211,8 @@ def _knobs(shape: Shape, limits: Limits) -> dict[str, KnobValue]:
 
 def _notes(widths: Widths, shape: Shape, layers: int, limits: Limits) -> Iterator[str]:
     heads = widths.heads // shape.attn_tp
-    yield f"{heads} heads per rank, computed as {max(heads, HEAD_BLOCK)} by flashmla_sparse on Hopper"
+    padded = f", computed as {HEAD_BLOCK} by flashmla_sparse on Hopper" if heads < HEAD_BLOCK else ""
+    yield f"{heads} heads per rank{padded}"
     yield f"{layers} of {widths.layers} layers: times of a layer add up, those of embedding, head and scheduler do not"
     yield "no communication: what all-reduce, all-gather and expert exchange cost is left out"
     yield "random weights: outputs, accuracy and expert balance mean nothing; routing is near uniform"

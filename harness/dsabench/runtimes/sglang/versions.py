@@ -26,7 +26,7 @@ def parse_version(text: str) -> Version:
         InputError: no version of the form MAJOR.MINOR.PATCH.
 
     """
-    match = re.match(r"v?(\d+)\.(\d+)\.(\d+)(?![\d])", text)
+    match = re.fullmatch(r"v?(\d+)\.(\d+)\.(\d+)(?:[.-]?(?:post|rc|dev|a|b)\d*)*(?:\+[\w.-]+)?", text)
     if match is None:
         raise InputError(f"{text}: no version; write 0.5.16")
     return Version(*map(int, match.groups()))

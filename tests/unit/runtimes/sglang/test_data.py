@@ -78,6 +78,19 @@ def test_glm_5_in_bfloat16_is_a_checkpoint_of_its_own_and_twice_as_large() -> No
     assert WEIGHTS_GIB[wide.name] == pytest.approx(2 * WEIGHTS_GIB[narrow.name], rel=0.01)
 
 
+@pytest.mark.parametrize(
+    "text", ["0.5.16", "v0.5.16", "0.5.16.post1", "0.5.16rc0", "0.5.16+cu130", "0.5.16.dev3+g1a2b"]
+)
+def test_a_version_and_its_builds(text: str) -> None:
+    assert parse_version(text) == (0, 5, 16)
+
+
+@pytest.mark.parametrize("text", ["0.5", "0.5.16x", "0.5.16.1", "sglang 0.5.16", ""])
+def test_what_is_no_version(text: str) -> None:
+    with pytest.raises(InputError, match="no version; write"):
+        parse_version(text)
+
+
 def test_every_model_has_a_size() -> None:
     assert WEIGHTS_GIB.keys() == MODELS.keys()
 

@@ -27,6 +27,7 @@ class Finding(Value):
     """The same as knobs; None takes the knob out. Empty where knobs alone do not help."""
 
     def __str__(self) -> str:
-        said = f" (the runtime: {self.kind}{': ' if self.says else ''}{self.says})" if self.kind != "silent" else ""
-        done = f" (the runtime: {self.says})" if self.kind == "silent" else ""
-        return f"{self.rule}: {self.message}{said or done}; {self.fix}".replace("\n", " ")
+        who = {"document": "its documents", "log": "the runtime logs", "silent": "the runtime"}.get(self.kind)
+        error = f"{self.kind}{': ' if self.says else ''}{self.says}"
+        said = f"the runtime: {error}" if who is None else f"{who}: {self.says}"
+        return f"{self.rule}: {self.message} ({said}); {self.fix}".replace("\n", " ")
