@@ -135,6 +135,22 @@ def test_what_follows_from_the_errors() -> None:
     assert "rest on one boot of a side" in said
 
 
+def tp2_alone(rates: tuple[float, ...]) -> str:
+    """The first conclusion where only tp2 was measured at 100, and its slice at these rates, a boot each."""
+    minutes = range(len(rates))
+    kept = [r for m in minutes for r in whole(2, 100.0 + m / 100, minute=m) if r.trial.runtime.knobs["dp_size"] == 1]
+    slices = [record for minute in minutes for record in ranks(2, rates[minute], minute=minute)]
+    held = predict(Side("w", tuple(kept)), Side("r", tuple(slices)), ["total_throughput_tok_s"]).held
+    return conclusions(held, "total_throughput_tok_s")[0]
+
+
+def test_a_figure_may_be_read_where_the_interval_says_so() -> None:
+    assert "may be read from its slice takes more boots" in tp2_alone((101.0,))
+    assert "may be read from its slice takes more boots" in tp2_alone((95.0, 108.0))
+    assert "own figure may be read from its slice (limit 10%)" in tp2_alone((101.0, 101.1))
+    assert "own figure may not be read from its slice" in tp2_alone((130.0,))
+
+
 def test_a_wrong_order_is_said() -> None:
     slow = [record for record in whole(2) if record.trial.runtime.knobs["dp_size"] == 1]
     fast = [record for record in whole(2, rate=30.0) if record.trial.runtime.knobs["dp_size"] == 2]
