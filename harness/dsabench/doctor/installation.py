@@ -7,7 +7,6 @@ import importlib.util
 import shlex
 import sys
 from dataclasses import replace
-from importlib import resources
 
 from dsabench.doctor.finding import Finding, ok, problem, warning
 from dsabench.runtimes.launch import Launch
@@ -39,19 +38,15 @@ async def look_at_sglang(launch: Launch, driver_cuda: str | None) -> list[Findin
     """
     words, _ = enclose((launch.interpreter, "-m", "pip", "install"), {}, replace(launch, env={}))
     pip = shlex.join(words)
-    facts = await asyncio.to_thread(ask, launch, _code(), timeout_s=_TIMEOUT_S)
-    if facts["sglang"] is None:
+    facts = await asyncio.to_thread(ask, launch, "pins", timeout_s=_TIMEOUT_S)
+    if facts["version"] is None:
         line = f"the interpreter has none (Python {facts['python']})"
         return [problem("sglang", line, f"{pip} sglang=={known_versions()[-1]}")]
     return [
-        _version(facts["sglang"], facts["python"], pip),
+        _version(facts["version"], facts["python"], pip),
         *(_pin(name, versions, pip) for name, versions in facts["pins"].items()),
-        *_cuda(facts["torch_cuda"], driver_cuda),
+        *_cuda(facts["packages"].get("torch-cuda"), driver_cuda),
     ]
-
-
-def _code() -> str:
-    return resources.files(__package__).joinpath("ask_versions.py").read_text(encoding="utf-8")
 
 
 def _version(sglang: str, python: str, pip: str) -> Finding:

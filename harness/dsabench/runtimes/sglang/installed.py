@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from dsabench.model.runtime import RuntimeIdentity
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import Accepted, flag_of
 from dsabench.runtimes.sglang.command import enclose
-from dsabench.runtimes.sglang.interpreter import ask
+from dsabench.runtimes.sglang.interpreter import Wanted, ask
 from dsabench.runtimes.sglang.versions import parse_version
 
 _ASK_TIMEOUT_S = 300.0
@@ -37,7 +35,7 @@ class Installed:
             InputError: it cannot be run, or has no sglang.
 
         """
-        facts = await asyncio.to_thread(self._ask, ("identity",))
+        facts = await asyncio.to_thread(self._ask, "identity")
         return RuntimeIdentity.model_validate({"kind": "sglang", **facts})
 
     async def accepted(self) -> Accepted:
@@ -51,7 +49,7 @@ class Installed:
         file = _cache_file(identity.wheel_hash)
         facts = _read(file)
         if facts is None:
-            facts = await asyncio.to_thread(self._ask, ())
+            facts = await asyncio.to_thread(self._ask, "parser")
             _write(file, facts)
         return Accepted(
             version=parse_version(identity.version),
@@ -60,10 +58,9 @@ class Installed:
             source=f"the parser of sglang {identity.version}",
         )
 
-    def _ask(self, words: Sequence[str]) -> dict[str, Any]:
-        program = resources.files(__package__).joinpath("ask_parser.py").read_text(encoding="utf-8")
+    def _ask(self, wanted: Wanted) -> dict[str, Any]:
         try:
-            facts = ask(self.launch, program, words, timeout_s=_ASK_TIMEOUT_S)
+            facts = ask(self.launch, wanted, timeout_s=_ASK_TIMEOUT_S)
         except InputError as error:
             raise InputError(f"runtime.launch: {error}") from error
         if facts["wheel_hash"] is None or facts["version"] is None:

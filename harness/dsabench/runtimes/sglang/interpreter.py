@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Sequence
-from typing import Any
+from importlib import resources
+from typing import Any, Literal
 
 from dsabench.errors import InputError
 from dsabench.runtimes.launch import Launch
@@ -16,8 +16,11 @@ MARKER = "dsabench-facts:"
 """What the line with the answer begins with: imports and login scripts may print before it."""
 
 
-def ask(launch: Launch, program: str, words: Sequence[str] = (), *, timeout_s: float) -> dict[str, Any]:
-    """Run a program's text there (`-c`); its last line behind the marker, a JSON object.
+Wanted = Literal["identity", "pins", "parser"]
+
+
+def ask(launch: Launch, wanted: Wanted, *, timeout_s: float) -> dict[str, Any]:
+    """Run the text of `tell_facts.py` there (`-c`); its last line behind the marker, a JSON object.
 
     It sees no PYTHONPATH but the launch's own: dsabench's packages are not sglang's.
 
@@ -25,7 +28,8 @@ def ask(launch: Launch, program: str, words: Sequence[str] = (), *, timeout_s: f
         InputError: the interpreter cannot be run, is silent for too long, or gives no such line.
 
     """
-    argv, env = enclose((launch.interpreter, "-c", program, *words), {}, launch)
+    program = resources.files(__package__).joinpath("tell_facts.py").read_text(encoding="utf-8")
+    argv, env = enclose((launch.interpreter, "-c", program, wanted), {}, launch)
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     try:
         done = subprocess.run(

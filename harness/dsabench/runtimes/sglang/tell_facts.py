@@ -1,8 +1,8 @@
-"""Prints what the sglang of the interpreter that runs this takes, as one line of JSON behind a marker.
+"""Prints what the sglang of the interpreter that runs this is, as one line of JSON behind a marker.
 
 Runs under sglang's own interpreter, in a container or on another machine, so its text is passed with `-c`: standard
-library alone, no import of dsabench. With the argument `identity` only versions and hash are found, without importing
-sglang, which takes seconds.
+library alone, no import of dsabench. Its word says what is wanted: `identity` and `pins` are found without importing
+sglang, which takes seconds, `parser` with it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ from typing import Any
 MARKER = "dsabench-facts:"
 _ARGUMENTS = "sglang.srt.server_args"
 _READ = ("srt", "kernels", "jit_kernel")
+_PINNED = ("torch", "sglang-kernel", "sgl-kernel", "flashinfer-python", "sgl-deep-gemm", "transformers")
 _KERNELS = ("sglang-kernel", "sgl-kernel", "flashinfer-python", "triton", "tilelang", "deep-gemm", "transformers")
 
 
 def main() -> None:
-    """Print {version, wheel_hash, torch, python} and, unless only these are wanted, {flags, variables}."""
+    """Print {version, wheel_hash, torch, python, packages} and, where asked for, {flags, variables} or {pins}."""
     facts: dict[str, Any] = {"python": platform.python_version(), "torch": version_of("torch")}
     facts |= {"version": version_of("sglang"), "wheel_hash": None, "packages": packages()}
     spec = importlib.util.find_spec("sglang")
     folder = Path(spec.origin).parent if spec and spec.origin else None
     if folder is not None:
         facts["wheel_hash"] = hash_of(folder)
-        if sys.argv[1:] != ["identity"]:
+        if "parser" in sys.argv[1:]:
             facts |= {"flags": flags(), "variables": variables(folder)}
+    if "pins" in sys.argv[1:]:
+        facts["pins"] = {name: {"wanted": wanted, "installed": version_of(name)} for name, wanted in pinned().items()}
     sys.stdout.write(f"{MARKER}{json.dumps(facts)}\n")
 
 
@@ -60,6 +63,21 @@ def version_of(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def pinned() -> dict[str, str]:
+    """Packages that decide its speed → the exact version that the installed sglang asks for."""
+    try:
+        wanted = importlib.metadata.requires("sglang") or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    found = {}
+    for requirement in wanted:
+        match = re.match(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?\s*==\s*([A-Za-z0-9_.+!-]+)\s*$", requirement)
+        name = match[1].lower().replace("_", "-") if match else None
+        if match and name in _PINNED:
+            found[name] = match[2]
+    return found
 
 
 def hash_of(folder: Path) -> str:
