@@ -98,13 +98,18 @@ def predict(measured: Side, slices: Side, metrics: Sequence[str], *, across: boo
     """Hold every measured deployment against its slice.
 
     Raises:
-        InputError: no slice of any deployment was measured, or not with the same runtime on the same GPUs.
+        InputError: no deployment, or no slice of one, was measured, or not with the same runtime on the same GPUs.
 
     """
     if not across:
         _check_environments(measured, slices)
     of_whole, of_rank = _measured(measured.records), _measured(slices.records)
     names = _deployments({one.spec.id: one.spec for one in of_whole})
+    if not names:
+        raise InputError(
+            f"{measured.name} has no measured deployment of several GPUs that a slice can be cut from; its results are "
+            "named first, those of the slices second"
+        )
     held: list[Prediction] = []
     missing: list[str] = []
     for whole in of_whole:

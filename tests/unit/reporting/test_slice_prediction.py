@@ -117,6 +117,28 @@ def test_another_load_or_chunk_is_no_prediction() -> None:
         predict(Side("w", tuple(whole(2))), Side("r", tuple(chunked)), ["total_throughput_tok_s"])
 
 
+def test_slices_named_first_are_no_deployments() -> None:
+    with pytest.raises(InputError, match="ranks has no measured deployment of several GPUs"):
+        predict(Side("ranks", tuple(ranks(2))), Side("whole", tuple(whole(2))), ["total_throughput_tok_s"])
+
+
+def test_other_gpus_or_another_runtime_are_said() -> None:
+    other = [
+        record.model_copy(
+            update={
+                "environment": record.environment.model_copy(
+                    update={"runtime": record.environment.runtime.model_copy(update={"version": "9"})}
+                )
+            }
+        )
+        for record in ranks(2)
+    ]
+    sides = Side("w", tuple(whole(2))), Side("r", tuple(other))
+    with pytest.raises(InputError, match="measured with different runtime: --across-environments"):
+        predict(*sides, ["total_throughput_tok_s"])
+    assert predict(*sides, ["total_throughput_tok_s"], across=True).held
+
+
 def test_what_follows_from_the_errors() -> None:
     """All deployments alike when measured; the slices say that dp2 is twice as fast as tp2, and MTP's effect rightly."""
     held = predict(Side("w", tuple(whole(2))), Side("r", tuple(ranks(2))), ["total_throughput_tok_s"]).held
