@@ -146,6 +146,15 @@ CASES: tuple[Case, ...] = (
     Case("TK01", {**TP8, "model_overrides": '{"index_topk": 1024}', "fuse_topk": False}),
     Case("SL09", {**TP8, "model_overrides": '{"index_topk": 1024}'}, last=v(19)),
     Case("SL09", {**TP8, "model_overrides": '{"index_topk": 4096}'}),
+    Case(
+        "SL09", {**TP8, **FP8, "prefill_backend": "flashmla_kv", "model_overrides": '{"index_topk": 1024}'}, first=v(20)
+    ),
+    Case(
+        "SL09",
+        {**TP8, **FP8, "prefill_backend": "flashmla_sparse", "model_overrides": '{"index_topk": 4096}'},
+        {"model_overrides": '{"index_topk": 1024}'},
+        first=v(20),
+    ),
     Case("MH01", {**TP8, "mha_threshold_tokens": 8192}),
     Case("SL07", {**TP8, "mha_threshold_tokens": 4096}, model="glm-5", hardware="b200"),
     # attention kernels
@@ -292,7 +301,7 @@ CASES: tuple[Case, ...] = (
     Case("HS09", {**HISPARSE, "mixed_chunk": True}),
     Case("HS11", {**HISPARSE, **MTP, "speculative_adaptive": True}),
     Case("HS12", {**HISPARSE, **MTP, "speculative_num_steps": 5, "speculative_num_draft_tokens": 6}),
-    Case("HS13", {**HISPARSE, **MTP, "model_overrides": '{"index_topk": 4096}'}),
+    Case("HS13", {**HISPARSE, **MTP, "model_overrides": '{"index_topk": 4096}'}, {"model_overrides": None}),
     Case("HS14", {**HISPARSE, **MTP, "max_running_requests": 8192}),
     Case("HS15", {**HISPARSE, "dcp_size": 2}),
     Case("HS16", {**HISPARSE, "decode_prefix_cache": True}, role="decode"),

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 import json
 import os
+import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,8 +76,14 @@ def run(root: Path, args: Any, model: Any, capability: tuple[int, int], case: st
         backend = Source(srt / "layers/attention/nsa_backend.py")
     _constructor(root, backend, args, model, capability, hip)
     _memory(srt, args, model, hip, case)
+    if case == "SL02":
+        _row_width(srt, args, model, hip)
+    if case == "SL08":
+        _buffer_below_topk(srt, args, model)
     _hisparse_speculation(srt, args, model, case)
     _forward(srt, backend, args, model, capability, hip)
+    if not hip:
+        _topk(root, backend, args, model)
 
 
 def _kernels(args: Any) -> dict[str, Any]:
@@ -198,6 +207,128 @@ def _memory(srt: Path, args: Any, model: Any, hip: bool, case: str) -> None:
         source = Source(place)
         for node in source.asserts("index_head_dim == 128"):
             source.execute([node], {"index_head_dim": model.index_head_dim, "self": SimpleNamespace()})
+
+
+def _row_width(srt: Path, args: Any, model: Any, hip: bool) -> None:
+    """Bytes of a KV row: raw with trtllm on either side, packed without it. Raises where they are not the rule's."""
+    asked = (*_kernels(args).values(),)[:2]
+    widths = [_width(srt, args, model, hip, pair) for pair in (asked, ("flashmla_kv", "flashmla_kv"))]
+    if widths != [576, 656]:
+        raise ValueError(f"rows of {widths} bytes, not of 576 and 656")
+
+
+def _width(srt: Path, args: Any, model: Any, hip: bool, pair: tuple[str, str]) -> int:
+    settings = SimpleNamespace(
+        **{f"{p}_{w}_backend": k for p in ("dsa", "nsa") for w, k in zip(("prefill", "decode"), pair, strict=True)},
+        disaggregation_mode=args.disaggregation_mode,
+    )
+    pool = SimpleNamespace(quant_block_size=128, rope_storage_dtype=torch.bfloat16)
+    names = {
+        "torch": torch,
+        "_is_hip": hip,
+        **dict.fromkeys(("is_deepseek_dsa", "is_deepseek_nsa"), lambda _: True),
+        **dict.fromkeys(("DSATokenToKVPool", "NSATokenToKVPool"), pool),
+        "get_disagg": lambda: settings,
+        "get_exec": lambda: SimpleNamespace(kernel=settings),
+        "get_server_args": lambda: settings,
+    }
+    config = SimpleNamespace(hf_config=model, kv_lora_rank=model.kv_lora_rank, qk_rope_head_dim=model.qk_rope_head_dim)
+    given = {"model_config": config, "kv_cache_dtype": DTYPES[args.kv_cache_dtype], "server_args": settings}
+    for place in ("mem_cache/kv_cache_configurator.py", "model_executor/model_runner_kv_cache_mixin.py"):
+        width = Source(srt / place).function("calculate_mla_kv_cache_dim", names)
+        if width is not None:
+            wanted = inspect.signature(width).parameters
+            if "self" in wanted:
+                return int(width(SimpleNamespace(**given)))
+            return int(width(**{name: value for name, value in given.items() if name in wanted}))
+    raise ValueError("no calculate_mla_kv_cache_dim")
+
+
+def _buffer_below_topk(srt: Path, args: Any, model: Any) -> None:
+    """The entries that are swapped in: the model's, whatever the buffer was checked against."""
+    config = _hisparse(srt, args)
+    source = Source(srt / "model_executor/model_runner.py")
+    taken = [
+        n for n in ast.walk(source.tree) if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "hisparse_top_k"
+    ]
+    this = SimpleNamespace(model_config=SimpleNamespace(hf_text_config=model))
+    names = source.execute(taken, {"self": this, "hisparse_cfg": config})
+    if not config.top_k <= config.device_buffer_size < names["hisparse_top_k"]:
+        raise ValueError(f"a buffer of {config.device_buffer_size} for {names['hisparse_top_k']} entries")
+
+
+def _topk(root: Path, backend: Source, args: Any, model: Any) -> None:
+    """The indexer's top-k of a prefill batch, down to the kernel package's own functions where they lie beside the wheel.
+
+    `FOLDER/kernels/VERSION/sgl_kernel/top_k.py`, out of the kernel package that the version pins; it needs torch alone.
+    """
+    package = Source(root.parent / "kernels" / root.name / "sgl_kernel" / "top_k.py")
+    unfused = "0" in {os.environ.get("SGLANG_DSA_FUSE_TOPK"), os.environ.get("SGLANG_NSA_FUSE_TOPK")}
+    if package.file is None or unfused or getattr(args, "dsa_topk_backend", "sgl-kernel") != "sgl-kernel":
+        return
+    kernels, one = _kernels(args), torch.zeros(1, dtype=torch.int32)
+    methods = SimpleNamespace(PAGED="paged", RAGGED="ragged")
+    names: dict[str, Any] = {
+        "torch": torch,
+        "_is_hip": False,
+        "TopkTransformMethod": methods,
+        "ForwardMode": SimpleNamespace(EXTEND=_EXTEND),
+        "envs": _On(),
+        **dict.fromkeys(("_topk_transform_v2_paged", "_topk_transform_v2_ragged"), lambda *_, **__: None),
+    }
+    this = SimpleNamespace(
+        **{f"{p}_prefill_impl": kernels["prefill"] for p in ("dsa", "nsa")},
+        **{f"{p}_kv_cache_store_fp8": kernels["kv"] == "fp8_e4m3" and not _raw(kernels, False) for p in ("dsa", "nsa")},
+    )
+    choose = backend.function("get_topk_transform_method", names)
+    assert choose is not None
+    method = choose(this, *([_EXTEND] if "forward_mode" in inspect.signature(choose).parameters else []))
+    page = torch.zeros(1, 1, dtype=torch.int32)
+    metadata = SimpleNamespace(
+        cu_seqlens_q=one, topk_indices_offset=one, page_table_1=page, real_page_table=page, token_to_batch_idx=one
+    )
+    logits, starts = torch.zeros(1, 8), one
+    kernel = SimpleNamespace(**dict.fromkeys(("fast_topk", *_TOPK_FUNCTIONS[1:]), lambda *_: None))
+    inside = {"torch": SimpleNamespace(int32=torch.int32, ops=SimpleNamespace(sgl_kernel=kernel))}
+    parts = {name: package.function(name, dict(inside)) for name in _TOPK_FUNCTIONS}
+    sys.modules["sgl_kernel"] = types.ModuleType("sgl_kernel")
+    vars(sys.modules["sgl_kernel"]).update(parts)
+    late = Source(backend.file.parent / "dsa" / "dsa_topk_backend.py") if backend.file else Source()
+    transform = late.function("topk_transform", names)
+    if transform is not None:
+        this = SimpleNamespace(is_sgl_kernel=lambda: True, should_use_topk_v2=lambda: True)
+        call = {"topk_indices_offset": one, "row_starts": starts, "cu_seqlens_q_topk": one}
+        transform(this, logits, one, model.index_topk, method, metadata, **call)
+        return
+    transform = backend.function("topk_transform", names)
+    assert transform is not None
+    this = SimpleNamespace(
+        attn_metadata=metadata,
+        topk_transform_method=method,
+        get_seqlens_expanded=lambda: one,
+        force_unfused_topk=False,
+    )
+    transform(this, logits, model.index_topk, ks=starts)
+
+
+_TOPK_FUNCTIONS = ("fast_topk_v2", "fast_topk_transform_fused", "fast_topk_transform_ragged_fused")
+
+
+class _Extend:
+    """A batch of prefill: it is nothing else."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: name == "is_extend"
+
+
+_EXTEND = _Extend()
+
+
+class _On:
+    """Variables of the environment that are all set."""
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(get=lambda: True)
 
 
 def _hisparse_speculation(srt: Path, args: Any, model: Any, case: str) -> None:

@@ -4,6 +4,8 @@
 
 FOLDER has one unpacked wheel per version (`FOLDER/0.5.16/sglang/…`). `--python` is an interpreter with torch (CPU),
 torchvision, triton and transformers 5; `--old-python` one with transformers 4.57, which 0.5.9 needs. Needs no GPU.
+Of the kernel package that a version pins (sgl-kernel, sglang-kernel), `FOLDER/kernels/VERSION/sgl_kernel/top_k.py` alone
+is run, where it is there; it asserts what the top-k kernels take.
 
 Writes tests/golden/sglang_rules/executed.json (see `sglang_rule_golden.py`): what each version said to each case, the
 neighbours that it accepted, the defaults per hardware. A run with versions or `--only` replaces what it asked about.

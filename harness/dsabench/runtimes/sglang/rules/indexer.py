@@ -7,11 +7,24 @@ from dsabench.runtimes.sglang.rules.setting import Setting
 
 
 def _beyond_the_kernel(s: Setting) -> bool:
-    """Up to 0.5.19 prefill takes the old kernel; later one that stops at 2048 entries."""
+    """Prefill takes the old kernel, which knows 2048 entries; from 0.5.20 a later one, up to these, where the indexer
+    gives offsets into the batch's own KV and no page table.
+    """
     topk = s.model.index_topk
     if topk is None or not s.uses_dsa or not s.cuda or s.text("topk_backend") not in {None, "sgl-kernel"}:
         return False
-    return s.knobs.get("fuse_topk") is not False and (topk > 2048 if s.version >= V20 else topk != 2048)
+    if s.knobs.get("fuse_topk") is False or topk == 2048:
+        return False
+    return topk > 2048 or s.version < V20 or not _ragged(s)
+
+
+def _ragged(s: Setting) -> bool:
+    """0.5.23 srt/layers/attention/dsa_backend.py:4101. flashmla_auto turns to flashmla_sparse on Blackwell at times."""
+    gathers = {"flashmla_sparse", "flashmla_sparse_q8", "triton_sparse_mla"}
+    if s.kernels.prefill == "flashmla_auto" and (s.sm_major or 0) >= 10:
+        return True
+    packed = s.kernels.kv == "fp8_e4m3" and "trtllm" not in s.kernels.pair
+    return s.kernels.prefill == "flashmla_sparse_q8" or (packed and s.kernels.prefill in gathers)
 
 
 RULES = (
@@ -53,13 +66,14 @@ RULES = (
     Rule(
         id="SL09",
         severity="error",
-        condition="an index_topk other than 2048 (from 0.5.20: above 2048) on the kernel package's top-k",
+        condition="an index_topk other than 2048 on the kernel package's top-k (from 0.5.20 a smaller one works where prefill "
+        "gathers fp8_e4m3 KV, as flashmla_sparse does)",
         knobs=("model_overrides", "topk_backend"),
         when=_beyond_the_kernel,
-        words=says("AssertionError", "fast_topk_v2 is only optimized for deepseek v3.2 model, where topk=2048"),
+        words=says("AssertionError", "‹the kernel› is only optimized for deepseek v3.2 model, where topk=2048"),
         fix="leave index_topk at 2048",
         change=without("model_overrides"),
-        source="sglang_kernel 0.4.4 and 0.4.5: sgl_kernel/top_k.py:36,71,141; "
+        source="sgl_kernel 0.3.21 to sglang_kernel 0.4.10: sgl_kernel/top_k.py:36,71,109 to 146; "
         "0.5.20=srt/layers/attention/dsa/dsa_topk_backend.py:144",
     ),
     Rule(
