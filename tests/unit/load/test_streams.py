@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dsabench.load.readers import read_generate
-from dsabench.load.recognise import ODD
+from dsabench.load.recognise import DONE, END, FRAME, ODD
+from dsabench.load.recognise import HEAD as HEADERS
 from dsabench.load.streams import read_streams
 from unit.load.recorded import HEAD, chunk, recording_of
 
@@ -55,9 +56,10 @@ def check(requests: list[list[bytes]], reels: int = 1) -> None:
 def test_a_usual_answer_is_recognised_in_every_read() -> None:
     """Otherwise the tests below would compare the exact reader with itself."""
     recording = recording_of([[HEAD, *answer(list(range(1, 130)))]])
-    counts = recording.sorted_reads(recognise=True).counts
-    assert counts is not None
-    assert counts.tolist() == [ODD, *range(1, 130), ODD, ODD]
+    found = recording.sorted_reads(recognise=True).found
+    assert found is not None
+    assert found.counts.tolist() == [ODD, *range(1, 130), ODD, ODD]
+    assert found.kinds.tolist() == [HEADERS, *[FRAME] * 129, DONE, END]
     [reply] = read_streams(recording)
     assert reply.error is None
     assert reply.frames.tokens.tolist() == [1] * 129
