@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 ODD = -1
 FRAME, HEAD, DONE, END = 1, 2, 4, 8
 """Parts of a read, in this order; a read of kind 0 is odd."""
-_BATCH_BYTES = 1 << 19
+_BATCH_BYTES = 1 << 21
 _KEY = b'"completion_tokens":'
 _CANDIDATES = 64
 """Different distances of the key from the end that are tried in one batch; more means that it is no such stream."""

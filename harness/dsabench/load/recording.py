@@ -119,6 +119,11 @@ class Recording:
         fd = self.reels[int(reads.reel[index])].data.fileno()
         return [(float(reads.at_s[p]), os.pread(fd, int(reads.length[p]), int(reads.offset[p]))) for p in places]
 
+    def bytes_of(self, index: int, place: int) -> bytes:
+        """The bytes alone of one of its reads."""
+        reads = self.sorted_reads()
+        return os.pread(self.reels[reads.reel.item(index)].data.fileno(), reads.length.item(place), reads.offset.item(place))
+
     def response(self, index: int) -> Response:
         """One request's answer, taken out of HTTP's framing."""
         return decode(self.raw(index))

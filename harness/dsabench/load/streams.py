@@ -34,7 +34,7 @@ def read_streams(recording: Recording) -> Iterator[Reply]:
     piecewise: _Piecewise | None = None
     for index, (first, end) in enumerate(pairwise(seen.edges)):
         if seen.whole[index]:
-            [(_, data)] = recording.raw_of(index, [seen.last_reads[index]])
+            data = recording.bytes_of(index, seen.last_reads[index])
             frames = Frames(seen.at_s[first:end], seen.tokens[first:end])
             reply = close_generate(last_frame(data), frames, seen.totals[index])
             if reply is not None:
