@@ -64,7 +64,7 @@ def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None) -> Seen:
         TrialFault, InputError: see `drive`.
 
     """
-    driven = asyncio.run(drive(load.plan, on_progress=tell or _silent))
+    driven = asyncio.run(drive(load.plan, on_progress=tell))
     recording = driven.recording
     try:
         saturated = driven.health().saturated
@@ -73,6 +73,3 @@ def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None) -> Seen:
         return Seen(samples, [reply.spoken for reply in answers], float(recording.done_s.max()), saturated)
     finally:
         recording.close()
-
-
-def _silent(_ended: int, _all: int) -> None: ...
