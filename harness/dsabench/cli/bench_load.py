@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dsabench.load.answers import replies, sample_of
 from dsabench.load.arrivals.protocol import Times
-from dsabench.load.drive import drive
+from dsabench.load.drive import drive, drive_alone
 from dsabench.load.plan import ClosedLoop, OpenLoop, Plan, Timeouts
 from dsabench.load.readers.reply import Spoken
 from dsabench.load.target import EndpointName
@@ -64,7 +64,7 @@ def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None) -> Seen:
         TrialFault, InputError: see `drive`.
 
     """
-    driven = asyncio.run(drive(load.plan, on_progress=tell))
+    driven = drive_alone(load.plan) if tell is None else asyncio.run(drive(load.plan, on_progress=tell))
     recording = driven.recording
     try:
         saturated = driven.health().saturated

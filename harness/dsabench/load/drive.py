@@ -1,11 +1,11 @@
-"""Runs a plan: one worker in a thread of this process, or several in processes of their own."""
+"""Runs a plan: one worker in this thread or in one beside it, or several in processes of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import perf_counter_ns
@@ -21,7 +21,7 @@ from dsabench.load.client.spool import unnamed_file
 from dsabench.load.client.worker import Done, Stopper, run_worker
 from dsabench.load.client.workers import wanted_workers
 from dsabench.load.health import ClientHealth, health_of
-from dsabench.load.plan import Plan
+from dsabench.load.plan import Plan, Timeouts
 from dsabench.load.process import allow_open_files, no_full_collections
 from dsabench.load.recording import Recording, Reel, merged
 
@@ -46,49 +46,104 @@ class Driven:
         return health_of(self.vitals, reads, recording.late_s, request_s)
 
 
+@dataclass(frozen=True, slots=True)
+class _Orders:
+    """A plan in the form that workers take."""
+
+    address: Address
+    timeouts: Timeouts
+    schedule: Schedule
+    requests: list[bytes]
+    reels: tuple[Reel, ...]
+    """One per worker."""
+
+    @property
+    def share(self) -> Share:
+        """All of it."""
+        schedule = self.schedule
+        take = own_tickets(len(schedule.sessions), 0, 1)
+        return Share(self.address, self.timeouts, schedule, self.requests, schedule.slots, schedule.open_at_start, take)
+
+
 async def drive(plan: Plan, *, on_progress: OnProgress | None = None) -> Driven:
     """Send all of a plan's requests and keep what comes back.
 
     Connections are open before the clock starts. `on_progress` is told (ended, all) about ten times a second and at the
-    end; to have none costs less. Cancellation closes every connection and ends every worker before it returns.
+    end. Cancellation closes every connection and ends every worker before it returns.
 
     Raises:
         TrialFault: kind `disk_full`: the answers could not be kept; kind `internal`: a worker died.
         InputError: the URL or a header cannot be sent.
 
     """
+    orders = _orders(plan)
+    tell = on_progress or _silent
+    with _keeping(orders.reels):
+        if len(orders.reels) == 1:
+            start_ns, dones = await _run_beside(orders, tell)
+        else:
+            from dsabench.load.client.processes import Job, run_processes  # noqa: PLC0415  (4 ms that one worker needs not pay)
+
+            job = Job(orders.address, orders.timeouts, orders.schedule, orders.requests)
+            start_ns, dones = await run_processes(job, [reel.files for reel in orders.reels], tell)
+    return _driven(orders, start_ns, dones)
+
+
+def drive_alone(plan: Plan) -> Driven:
+    """As `drive`, for a program that does nothing else meanwhile, and raises KeyboardInterrupt at Ctrl-C.
+
+    One worker runs in this thread. In a process with a second thread every read takes references and locks that it needs
+    not take otherwise: a tenth of its cost.
+    """
+    orders = _orders(plan)
+    if len(orders.reels) > 1:
+        for reel in orders.reels:
+            reel.close()
+        return asyncio.run(drive(plan))
+    start_ns = 0
+
+    async def ready() -> int:
+        nonlocal start_ns
+        start_ns = perf_counter_ns()
+        return start_ns
+
+    with _keeping(orders.reels), no_full_collections():
+        done = run_worker(orders.share, orders.reels[0].files, ready, Progress(), Stopper())
+    return _driven(orders, start_ns, [done])
+
+
+def _orders(plan: Plan) -> _Orders:
     schedule, address = Schedule.of(plan), Address.of(plan.url)
     head = address.head(plan.headers)
     requests = [b"%s%d\r\n\r\n%s" % (head, len(body), body) for body in plan.bodies]
     workers = wanted_workers(plan, schedule)
     allow_open_files(schedule.most_open // workers + 64)
     reels = tuple(Reel(unnamed_file(), unnamed_file()) for _ in range(workers))
-    try:
-        if workers == 1:
-            share = Share(
-                address, plan.timeouts, schedule, requests,
-                schedule.slots, schedule.open_at_start, own_tickets(len(schedule.sessions), 0, 1),
-            )  # fmt: skip
-            start_ns, dones = await _run_here(share, reels[0], len(requests), on_progress)
-        else:
-            from dsabench.load.client.processes import Job, run_processes  # 4 ms that one worker needs not pay
+    return _Orders(address, plan.timeouts, schedule, requests, reels)
 
-            job = Job(address, plan.timeouts, schedule, requests)
-            start_ns, dones = await run_processes(job, [reel.files for reel in reels], on_progress or _silent)
-    except OSError as error:
-        _close(reels)
-        raise _fault_of(error) from error
-    except BaseException:
-        _close(reels)
-        raise
+
+def _driven(orders: _Orders, start_ns: int, dones: list[Done]) -> Driven:
     started_at = datetime.now(UTC) - timedelta(microseconds=(perf_counter_ns() - start_ns) / 1e3)
-    recording = merged([done.log for done in dones], reels, start_ns=start_ns, started_at=started_at)
+    recording = merged([done.log for done in dones], orders.reels, start_ns=start_ns, started_at=started_at)
     return Driven(recording, tuple(done.vitals for done in dones))
 
 
-async def _run_here(share: Share, reel: Reel, count: int, on_progress: OnProgress | None) -> tuple[int, list[Done]]:
+@contextmanager
+def _keeping(reels: tuple[Reel, ...]) -> Iterator[None]:
+    """The files stay open only where all went well."""
+    try:
+        yield
+    except OSError as error:
+        _close(reels)
+        raise _fault_of(error) from error
+    except BaseException:  # cancelled, interrupted, whatever it was: nobody is left to close them
+        _close(reels)
+        raise
+
+
+async def _run_beside(orders: _Orders, on_progress: OnProgress) -> tuple[int, list[Done]]:
     """In a thread: a process of its own would cost its start and gain nothing while this thread only waits."""
-    progress, stopper, started = Progress(), Stopper(), [0]
+    progress, stopper, started, count = Progress(), Stopper(), [0], len(orders.requests)
 
     async def ready() -> int:
         started[0] = perf_counter_ns()
@@ -96,25 +151,24 @@ async def _run_here(share: Share, reel: Reel, count: int, on_progress: OnProgres
 
     def run() -> Done:
         with no_full_collections():
-            return run_worker(share, reel.files, ready, progress, stopper)
+            return run_worker(orders.share, orders.reels[0].files, ready, progress, stopper)
 
     working = asyncio.get_running_loop().run_in_executor(None, run)
     try:
         told = -1
         while not working.done():
-            if on_progress is not None and progress.ended != told and started[0]:
+            if progress.ended != told and started[0]:
                 told = progress.ended
                 if told < count:
                     on_progress(told, count)
-            await asyncio.wait({working}, timeout=None if on_progress is None else _TOLD_EVERY_S)
+            await asyncio.wait({working}, timeout=_TOLD_EVERY_S)
         done = working.result()
     finally:  # cancelled, or whoever is told failed: the files are closed next, so the worker must be gone
         if not working.done():
             stopper.stop()
             with suppress(asyncio.CancelledError, OSError):
                 await working
-    if on_progress is not None:
-        on_progress(count, count)
+    on_progress(count, count)
     return started[0], [done]
 
 
@@ -130,5 +184,4 @@ def _fault_of(error: OSError) -> TrialFault:
 
 def _close(reels: tuple[Reel, ...]) -> None:
     for reel in reels:
-        reel.data.close()
-        reel.index.close()
+        reel.close()

@@ -34,6 +34,11 @@ class Reel:
         """Descriptors of data and index."""
         return self.data.fileno(), self.index.fileno()
 
+    def close(self) -> None:
+        """Give the disk back."""
+        self.data.close()
+        self.index.close()
+
     def read_count(self) -> int:
         """Reads in it."""
         return os.fstat(self.index.fileno()).st_size // INDEX.itemsize
@@ -122,7 +127,9 @@ class Recording:
     def bytes_of(self, index: int, place: int) -> bytes:
         """The bytes alone of one of its reads."""
         reads = self.sorted_reads()
-        return os.pread(self.reels[reads.reel.item(index)].data.fileno(), reads.length.item(place), reads.offset.item(place))
+        return os.pread(
+            self.reels[reads.reel.item(index)].data.fileno(), reads.length.item(place), reads.offset.item(place)
+        )
 
     def response(self, index: int) -> Response:
         """One request's answer, taken out of HTTP's framing."""
@@ -145,8 +152,7 @@ class Recording:
         """Give the disk and the memory back."""
         self._reads.clear()
         for reel in self.reels:
-            reel.data.close()
-            reel.index.close()
+            reel.close()
 
 
 def merged(logs: Sequence[RequestLog], reels: Sequence[Reel], *, start_ns: int, started_at: datetime) -> Recording:

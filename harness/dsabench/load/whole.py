@@ -56,7 +56,9 @@ def whole_answers(reads: Reads) -> Whole:
     tokens[begins] = told[begins]
     whole &= _inside(np.flatnonzero(tokens <= 0), edges) == 0
     last_reads = framed[np.maximum(edges[1:] - 1, 0)]
-    return Whole(whole.tolist(), reads.at_s[framed], tokens, edges.tolist(), last_reads.tolist(), counts[last_reads].tolist())
+    return Whole(
+        whole.tolist(), reads.at_s[framed], tokens, edges.tolist(), last_reads.tolist(), counts[last_reads].tolist()
+    )
 
 
 def last_frame(read: bytes) -> bytes:
