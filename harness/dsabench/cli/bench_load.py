@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from dsabench.load.answers import replies, sample_of
+from dsabench.load.answers import replies, samples_of
 from dsabench.load.arrivals.protocol import Times
 from dsabench.load.drive import drive, drive_alone
 from dsabench.load.plan import ClosedLoop, OpenLoop, Plan, Timeouts
@@ -69,7 +69,7 @@ def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None) -> Seen:
     try:
         saturated = driven.health().saturated
         answers = list(replies(recording, load.endpoint, keep_text=load.keep_text))
-        samples = [sample_of(index, prompts[index], reply, recording) for index, reply in enumerate(answers)]
+        samples = samples_of(prompts, answers, recording)
         return Seen(samples, [reply.spoken for reply in answers], float(recording.done_s.max()), saturated)
     finally:
         recording.close()

@@ -82,6 +82,7 @@ class Recogniser:
     def __init__(self) -> None:
         self._distances: list[int] = []
         self._room = bytearray()
+        self._controls = np.empty(0, np.bool_)
         self._heads: dict[bytes, int | None] = {}  # header → its control characters; None: not 200, or not in chunks
         self._sizes = _Sizes()
 
@@ -91,6 +92,7 @@ class Recogniser:
         for first, end, size in _batches(lengths):
             if len(self._room) < size + 16:
                 self._room = bytearray(max(size, _BATCH_BYTES) + 16)
+                self._controls = np.empty(len(self._room), np.bool_)
             with memoryview(self._room) as room:  # 8 bytes before the data, so that a word may end where it begins
                 os.preadv(data_fd, [room[8 : 8 + size]], offset)
             found.counts[first:end], found.kinds[first:end] = self._batch(self._room, size, lengths[first:end])
@@ -105,7 +107,8 @@ class Recogniser:
         cores = self._cores(data, words, starts, ends)
         usual = self._sizes.framed(words, cores.starts, cores.ends)
         filled = cores.ends > cores.starts
-        usual = _one_line_each(np.frombuffer(data, np.uint8, size, 8) < 32, usual, cores, filled)
+        controls = np.less(np.frombuffer(data, np.uint8, size, 8), 32, out=self._controls[:size])
+        usual = _one_line_each(controls, usual, cores, filled)
         candidates = np.flatnonzero(usual)
         keys = self._keys(data, words, cores.ends[candidates])
         known = keys >= cores.starts[candidates]

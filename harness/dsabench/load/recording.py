@@ -148,6 +148,10 @@ class Recording:
             return f"http {status}: {' '.join(text[:4000].split())[:200]}"
         return broken
 
+    def broken(self) -> set[int]:
+        """Requests that `error` may say something of."""
+        return {*self.errors, *np.flatnonzero((self.status != 0) & (self.status != 200)).tolist()}
+
     def close(self) -> None:
         """Give the disk and the memory back."""
         self._reads.clear()

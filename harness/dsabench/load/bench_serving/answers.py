@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -62,7 +62,7 @@ def answers_in_columns(
         start_s=sent_s,
         ttft_s=np.where(np.isnan(first_s), 0.0, first_s - sent_s),
         latency_s=np.where(ok, done_s - sent_s, 0.0),
-        output_len=np.fromiter(counted, np.int64, len(samples)) * ok,
+        output_len=counted * ok,
         gaps_s=gaps_s,
         gap_counts=gap_counts,
     )
@@ -89,21 +89,25 @@ def _heard_openai(sample: RequestSample, spoken: Spoken | None) -> Frames:
     return Frames(at_s, np.ones(len(at_s), np.int32))
 
 
-def _native_lens(samples: Sequence[RequestSample], rows: Sequence[Frames]) -> Iterator[int]:
+def _native_lens(samples: Sequence[RequestSample], rows: Sequence[Frames]) -> Ints:
     """An answer without any token keeps what was asked for."""
-    for sample, row in zip(samples, rows, strict=True):
-        yield int(row.tokens.sum()) if len(row) else sample.output_len_asked
+    frames = np.fromiter(map(len, rows), np.int64, len(rows))
+    asked = np.fromiter((sample.output_len_asked for sample in samples), np.int64, len(rows))
+    tokens = np.concatenate([NO_FRAMES.tokens, *(row.tokens for row in rows)])
+    told = np.bincount(np.repeat(np.arange(len(rows)), frames), weights=tokens, minlength=len(rows))
+    return np.where(frames > 0, told.astype(np.int64), asked)
 
 
-def _openai_lens(
-    samples: Sequence[RequestSample], spoken: Sequence[Spoken | None], endpoint: EndpointName
-) -> Iterator[int]:
+def _openai_lens(samples: Sequence[RequestSample], spoken: Sequence[Spoken | None], endpoint: EndpointName) -> Ints:
     """Of /v1/completions only usage in an event with text counts, of chat any."""
-    for sample, words in zip(samples, spoken, strict=True):
-        reported = None
-        if words is not None:
-            reported = words.reported_tokens if endpoint == "chat" else words.reported_beside_text
-        yield sample.output_len_asked if reported is None else reported
+    lens = np.fromiter((sample.output_len_asked for sample in samples), np.int64, len(samples))
+    for index, words in enumerate(spoken):
+        if words is None:
+            continue
+        reported = words.reported_tokens if endpoint == "chat" else words.reported_beside_text
+        if reported is not None:
+            lens[index] = reported
+    return lens
 
 
 def _gaps(rows: Sequence[Frames], *, split: bool) -> tuple[Floats, Ints]:
