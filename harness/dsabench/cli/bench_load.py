@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dsabench.load.answers import replies, samples_of
 from dsabench.load.arrivals.protocol import Times
 from dsabench.load.drive import drive, drive_alone
+from dsabench.load.health import ClientHealth
 from dsabench.load.plan import ClosedLoop, OpenLoop, Plan, Timeouts
 from dsabench.load.readers.reply import Spoken
 from dsabench.load.target import EndpointName
@@ -49,7 +50,12 @@ class Seen(NamedTuple):
     spoken: Sequence[Spoken | None]
     duration_s: float
     """From the start to the last byte."""
-    saturated: str | None
+    health: ClientHealth
+
+    @property
+    def saturated(self) -> str | None:
+        """Why the numbers describe the client and not the server."""
+        return self.health.saturated
 
     @property
     def frames(self) -> int:
@@ -67,9 +73,9 @@ def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None) -> Seen:
     driven = drive_alone(load.plan) if tell is None else asyncio.run(drive(load.plan, on_progress=tell))
     recording = driven.recording
     try:
-        saturated = driven.health().saturated
+        health = driven.health()
         answers = list(replies(recording, load.endpoint, keep_text=load.keep_text))
         samples = samples_of(prompts, answers, recording)
-        return Seen(samples, [reply.spoken for reply in answers], float(recording.done_s.max()), saturated)
+        return Seen(samples, [reply.spoken for reply in answers], float(recording.done_s.max()), health)
     finally:
         recording.close()

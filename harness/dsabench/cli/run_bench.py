@@ -199,12 +199,28 @@ def _publish(args: Namespace, report: Report, seen: Seen, startup_cpu_s: float, 
     """
     record = record_of(report, details=args.output_details)
     lines, path = result_lines(report), output_path(args)
-    client = ClientCost(cpu_s(), startup_cpu_s, seen.frames, seen.saturated is not None, seen.saturated)
+    client = _cost(seen, startup_cpu_s)
     append_record(path, record, client)
     for warning in _warnings(report, seen, restart):
         print(f"warning: {warning}", file=sys.stderr)
     print(json.dumps({**record, "client": client._asdict()}) if args.json else "\n".join(lines))
     return 0 if seen.saturated is None and restart is None else 3
+
+
+def _cost(seen: Seen, startup_cpu_s: float) -> ClientCost:
+    health = seen.health
+    return ClientCost(
+        cpu_s=cpu_s(),
+        startup_cpu_s=startup_cpu_s,
+        frames=seen.frames,
+        saturated=health.saturated is not None,
+        reason=health.saturated,
+        lag_p99_ms=health.lag_p99_ms,
+        send_lag_max_ms=health.send_lag_max_ms,
+        backlog_ms=health.backlog_ms,
+        gc_pauses=health.gc_pauses,
+        gc_max_ms=health.gc_max_ms,
+    )
 
 
 def _warnings(report: Report, seen: Seen, restart: str | None) -> list[str]:

@@ -26,6 +26,13 @@ class ClientCost(NamedTuple):
     saturated: bool
     reason: str | None = None
     """Why the numbers describe the client and not the server."""
+    lag_p99_ms: float | None = None
+    """How late its event loop ran a timer."""
+    send_lag_max_ms: float | None = None
+    backlog_ms: float | None = None
+    """Mean time that bytes lay in a socket before they were read; None where too few looks were taken."""
+    gc_pauses: int | None = None
+    gc_max_ms: float | None = None
 
 
 def record_of(report: Report, *, details: bool) -> Json:
