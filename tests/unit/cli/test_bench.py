@@ -26,6 +26,7 @@ CONTRACT = (
 )
 SHORT = "bench --dataset-name random-ids --tokenize-prompt --vocab-size 100 --random-input-len 8 --random-output-len 9"
 CHAT = f"bench --backend sglang-oai-chat --dataset-name custom --dataset-path {DATA / 'custom.jsonl'} --num-prompts 5"
+TOO_FEW = "6 requests are too few; it takes 10 inside the window"
 HEAVY = {"pydantic", "typer", "rich", "optuna", "torch", "matplotlib", "scipy", "pandas", "pyarrow", "yaml"}
 
 
@@ -62,9 +63,28 @@ def test_the_block_has_bench_servings_lines(tmp_path: Path, capsys: pytest.Captu
     with BenchServerThread() as server:
         bench(server, f"{SHORT} --num-prompts 6 --goodput ttft:500 e2el:1000 --cache-report", tmp_path / "o")
     out = capsys.readouterr().out
-    assert re.sub(r"\d+(\.\d+)? *(?=%?\n)", "N", out).splitlines() == KEYS["block"]
+    block, steady = out.split("= Steady State =")[0].rsplit("\n", 1)[0] + "\n", out.splitlines()[-3:]
+    assert re.sub(r"\d+(\.\d+)? *(?=%?\n)", "N", block).splitlines() == KEYS["block"]
+    assert steady == ["================== Steady State ==================", f"none: {TOO_FEW}", "=" * 50]
     assert "Backend:                                 sglang    \n" in out
     assert "Cache hit rate:                          " in out
+
+
+def test_the_steady_state_follows_the_block(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with BenchServerThread() as server:
+        words = f"{SHORT} --num-prompts 40 --max-concurrency 2 --random-range-ratio 1"
+        record = bench(server, words, tmp_path / "o")
+    out = capsys.readouterr().out
+    steady = record["steady_state"]
+    assert 10 <= steady["completed"] < 40
+    assert 1.8 <= steady["concurrency"] <= 2.0
+    assert steady["duration_s"] < record["duration"]
+    assert steady["output_throughput"] == pytest.approx(9 * steady["request_throughput"], rel=0.1)
+    assert steady["p99_ttft_ms"] is None  # from 40 requests there is none to tell
+    _, after = out.split("= Steady State =")
+    assert "Concurrency:" in after
+    assert "Median TTFT (ms):" in after
+    assert "P99 TTFT" not in after
 
 
 def test_requests_are_bench_servings(tmp_path: Path) -> None:

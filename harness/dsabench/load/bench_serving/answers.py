@@ -32,6 +32,8 @@ class Answers(NamedTuple):
     """[g] inter-token latencies, request after request."""
     gap_counts: Ints
     """[n] how many of them each request has."""
+    gap_ends_s: Floats
+    """[g] when each of them ended."""
 
     def gaps_of(self, index: int) -> Floats:
         """One request's gaps."""
@@ -56,7 +58,7 @@ def answers_in_columns(
     done_s = np.fromiter((sample.done_s for sample in samples), np.float64, len(samples))
     first_s = np.fromiter((row.at_s[0] if len(row) else np.nan for row in rows), np.float64, len(samples))
     counted = _native_lens(samples, rows) if native else _openai_lens(samples, spoken, endpoint)
-    gaps_s, gap_counts = _gaps(rows, split=native)
+    gaps_s, gap_counts, gap_ends_s = _gaps(rows, split=native)
     return Answers(
         ok=ok,
         start_s=sent_s,
@@ -65,6 +67,7 @@ def answers_in_columns(
         output_len=counted * ok,
         gaps_s=gaps_s,
         gap_counts=gap_counts,
+        gap_ends_s=gap_ends_s,
     )
 
 
@@ -110,19 +113,19 @@ def _openai_lens(samples: Sequence[RequestSample], spoken: Sequence[Spoken | Non
     return lens
 
 
-def _gaps(rows: Sequence[Frames], *, split: bool) -> tuple[Floats, Ints]:
+def _gaps(rows: Sequence[Frames], *, split: bool) -> tuple[Floats, Ints, Floats]:
     """All at once over the frames of all requests: no Python per frame."""
     frames = np.fromiter(map(len, rows), np.int64, len(rows))
     if not frames.sum():
-        return np.zeros(0, np.float64), np.zeros(len(rows), np.int64)
+        return np.zeros(0, np.float64), np.zeros(len(rows), np.int64), np.zeros(0, np.float64)
     times = np.concatenate([row.at_s for row in rows])
     later = np.ones(len(times), np.bool_)
     later[(np.cumsum(frames) - frames)[frames > 0]] = False
     distances = np.diff(times, prepend=times[0])[later]
     counts = np.maximum(frames - 1, 0)
     if not split:
-        return distances, counts
+        return distances, counts, times[later]
     shares = np.concatenate([row.tokens for row in rows])[later]
     owner = np.repeat(np.arange(len(rows)), counts)
     tokens = np.bincount(owner, weights=shares, minlength=len(rows)).astype(np.int64)
-    return np.repeat(distances / shares, shares), tokens
+    return np.repeat(distances / shares, shares), tokens, np.repeat(times[later], shares)

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from dsabench.errors import StoreError
 from dsabench.load.bench_serving.figures import Spread
 from dsabench.load.bench_serving.report import Report
+from dsabench.load.bench_serving.steady import Steady
+from dsabench.load.steady import Unsteady
 
 Json = Mapping[str, object]
 
@@ -122,4 +124,11 @@ def _ours(report: Report) -> dict[str, object]:
         "max_itl_ms": report.figures.itl.max,
         "failed": len(report.samples) - report.figures.completed,
         "accept_length_of_requests": sum(accepted) / len(accepted) if accepted else None,
+        "steady_state": _steady(report.steady),
     }
+
+
+def _steady(steady: Steady | Unsteady | None) -> dict[str, float | int | None] | dict[str, str] | None:
+    if steady is None:
+        return None
+    return {"none": steady.reason} if isinstance(steady, Unsteady) else steady.as_json()
