@@ -131,14 +131,15 @@ def _driven(orders: _Orders, start_ns: int, dones: list[Done]) -> Driven:
 @contextmanager
 def _keeping(reels: tuple[Reel, ...]) -> Iterator[None]:
     """The files stay open only where all went well."""
+    kept = False
     try:
         yield
+        kept = True
     except OSError as error:
-        _close(reels)
         raise _fault_of(error) from error
-    except BaseException:  # cancelled, interrupted, whatever it was: nobody is left to close them
-        _close(reels)
-        raise
+    finally:
+        if not kept:
+            _close(reels)
 
 
 async def _run_beside(orders: _Orders, on_progress: OnProgress) -> tuple[int, list[Done]]:
