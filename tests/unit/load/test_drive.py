@@ -137,11 +137,11 @@ async def test_a_large_request_is_sent_whole() -> None:
 async def test_connections_are_kept_and_replaced_when_the_server_closes_them() -> None:
     async with WireServer(Script([HEAD, END])) as server:
         await run(server.url, 20, ClosedLoop(4))
-        assert server.connections == 4
+        assert server.connections_made == 4
     closing = HEAD.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     async with WireServer(Script([closing, END], "close")) as server:
         driven = await run(server.url, 20, ClosedLoop(4))
-        assert server.connections == 20
+        assert server.connections_made == 20
     assert driven.recording.errors == {}
 
 
