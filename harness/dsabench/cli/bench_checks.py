@@ -46,7 +46,9 @@ def check_output(args: argparse.Namespace) -> None:
     """
     if args.plot and Path(args.plot).suffix not in ("", ".svg", ".png"):
         raise InputError(f"--plot: {args.plot}: pictures are written as .svg and .png")
-    for flag, name in (("--output-file", args.output_file), ("--plot", args.plot)):
+    if args.samples and Path(args.samples).suffix != ".parquet":
+        raise InputError(f"--samples: {args.samples}: samples are written as .parquet")
+    for flag, name in (("--output-file", args.output_file), ("--samples", args.samples), ("--plot", args.plot)):
         if name and (reason := _unwritable(Path(name))):
             raise InputError(f"{flag}: {name}: {reason}")
 

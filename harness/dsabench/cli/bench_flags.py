@@ -179,6 +179,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("output").add_argument
     add("--output-file", help="append the JSON line here; else a name from backend, date and dataset")
     add("--output-details", action="store_true", help="columns per request in the JSON line")
+    add("--samples", metavar="FILE", help="write one row per request, frames and times, as FILE.parquet")
     add("--goodput", nargs="+", type=slo, metavar="KEY:VALUE", help="SLOs in ms: ttft, tpot, e2el")
     add("--cache-report", action="store_true", help="how much the server's prefix cache answered")
     add("--tag", help="written to the JSON line")

@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from dsabench.cli.bench_choices import order_for, output_path, selection_for, server_for, tokenizer_for, wish_for
@@ -21,6 +22,7 @@ from dsabench.load.bench_serving.cpu import cpu_s
 from dsabench.load.bench_serving.measure import Heard, Wanted, report_run
 from dsabench.load.bench_serving.record import ClientCost, append_record, record_of
 from dsabench.load.bench_serving.report import Report
+from dsabench.load.bench_serving.schedule import schedule_lines
 from dsabench.load.bench_serving.server import BenchServer
 from dsabench.load.bench_serving.steady import steady_lines
 from dsabench.load.datasets.exact.dice import Dice
@@ -66,6 +68,11 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
         server.profile("stop", {})
     report = _report(args, server, tokenizer, seen, max(seen.duration_s, draw.departures.end_s))
     code = _publish(args, report, seen, startup_cpu_s, _restart(info, report.server_info))
+    if args.samples:
+        from dsabench.store.samples import write_samples
+
+        path = Path(args.samples)
+        write_samples(path.parent, path.name, report.samples)
     if args.plot:
         from dsabench.cli.bench_plot import draw_bench
 
@@ -197,7 +204,7 @@ def _publish(args: Namespace, report: Report, seen: Seen, startup_cpu_s: float, 
     """
     record = record_of(report, details=args.output_details)
     lines, path = result_lines(report), output_path(args)
-    more = steady_lines(report.steady) if report.steady is not None else ()
+    more = [*schedule_lines(report.from_schedule), *(steady_lines(report.steady) if report.steady is not None else ())]
     client = _cost(seen, startup_cpu_s)
     append_record(path, record, client)
     for warning in _warnings(report, seen, restart):

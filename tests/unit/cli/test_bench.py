@@ -14,6 +14,7 @@ import pytest
 from dsabench.cli.bench_flags import parse_flags
 from dsabench.cli.main import run
 from dsabench.errors import InputError
+from dsabench.store.samples import read_samples
 from unit.cli.bench_server import BenchServerThread
 
 HERE = Path(__file__)
@@ -63,7 +64,7 @@ def test_the_block_has_bench_servings_lines(tmp_path: Path, capsys: pytest.Captu
     with BenchServerThread() as server:
         bench(server, f"{SHORT} --num-prompts 6 --goodput ttft:500 e2el:1000 --cache-report", tmp_path / "o")
     out = capsys.readouterr().out
-    block, steady = out.split("= Steady State =")[0].rsplit("\n", 1)[0] + "\n", out.splitlines()[-3:]
+    block, steady = out.split("= Counted From Schedule =")[0].rsplit("\n", 1)[0] + "\n", out.splitlines()[-3:]
     assert re.sub(r"\d+(\.\d+)? *(?=%?\n)", "N", block).splitlines() == KEYS["block"]
     assert steady == ["================== Steady State ==================", f"none: {TOO_FEW}", "=" * 50]
     assert "Backend:                                 sglang    \n" in out
@@ -85,6 +86,23 @@ def test_the_steady_state_follows_the_block(tmp_path: Path, capsys: pytest.Captu
     assert "Concurrency:" in after
     assert "Median TTFT (ms):" in after
     assert "P99 TTFT" not in after
+
+
+def test_waiting_for_a_slot_counts_from_the_schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with BenchServerThread() as server:
+        words = f"{SHORT} --num-prompts 12 --max-concurrency 1 --random-range-ratio 1 --request-rate 1e6"
+        record = bench(server, f"{words} --samples {tmp_path / 's.parquet'} --goodput ttft:1000", tmp_path / "o")
+    told = record["from_schedule"]
+    assert told["mean_ttft_ms"] == pytest.approx(record["mean_ttft_ms"] + told["mean_queue_wait_ms"])
+    assert told["mean_queue_wait_ms"] > 2 * record["mean_e2e_latency_ms"]  # 12 at once, one slot: 5.5 before it
+    assert told["p99_queue_wait_ms"] is None
+    low, high = record["slo_attainment_interval"]
+    assert low < record["slo_attainment"] <= high
+    after = capsys.readouterr().out.split("= Counted From Schedule =")[1]
+    assert "Median Queue Wait (ms):" in after
+    samples = read_samples(tmp_path / "s.parquet")
+    assert [sample.output_tokens for sample in samples] == [9] * 12
+    assert run([*SHORT.split(), "--samples", str(tmp_path / "s.csv")]) == 2
 
 
 def test_requests_are_bench_servings(tmp_path: Path) -> None:

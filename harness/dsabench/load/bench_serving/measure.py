@@ -12,6 +12,7 @@ from dsabench.load.bench_serving.answers import answers_in_columns
 from dsabench.load.bench_serving.cache import report_cache
 from dsabench.load.bench_serving.figures import compute_figures, compute_goodput, split_by_text
 from dsabench.load.bench_serving.report import Order, Report
+from dsabench.load.bench_serving.schedule import from_schedule
 from dsabench.load.bench_serving.steady import Pattern, steady_of
 from dsabench.load.readers.reply import Spoken
 from dsabench.load.target import EndpointName
@@ -83,6 +84,7 @@ def report_run(order: Order, heard: Heard, wanted: Wanted) -> Report:
         cache=report_cache(samples, spoken) if wanted.cache_report else None,
         accept_length=accept_length,
         server_info=server_info,
+        from_schedule=from_schedule(answers, samples),
         steady=steady_of(answers, samples, _pattern(order)),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,9 @@ from dsabench.model.sample import RequestSample
 from dsabench.stats.percentiles import percentile
 
 _WIDTH = 50
-_LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e_latency": "E2E Latency"}
+_SHOWN = {
+    "ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e_latency": "E2E Latency", "queue_wait": "Queue Wait",
+}  # fmt: skip
 
 
 class Pattern(NamedTuple):
@@ -48,8 +50,20 @@ class Steady(NamedTuple):
         """The record's `steady_state`."""
         figures = self._asdict()
         del figures["latencies"]
-        told = {f"{key}_{name}_ms": ms for name, tail in self.latencies.items() for key, ms in tail._asdict().items()}
-        return figures | told
+        return figures | told(self.latencies)
+
+
+def told(latencies: Mapping[str, Tail]) -> dict[str, float | None]:
+    """As keys of the record."""
+    return {f"{key}_{name}_ms": ms for name, tail in latencies.items() for key, ms in tail._asdict().items()}
+
+
+def tail_lines(latencies: Mapping[str, Tail]) -> Iterator[str]:
+    """As lines of a block, less those with too few observations."""
+    for name, tail in latencies.items():
+        for label, ms in zip(("Mean", "Median", "P99"), tail, strict=True):
+            if ms is not None:
+                yield f"{f'{label} {_SHOWN[name]} (ms):':<40} {ms:<10.2f}"
 
 
 def steady_of(answers: Answers, samples: Sequence[RequestSample], pattern: Pattern) -> Steady | Unsteady:
@@ -76,10 +90,10 @@ def steady_of(answers: Answers, samples: Sequence[RequestSample], pattern: Patte
         request_throughput=ended / window.duration_s,
         output_throughput=tokens / window.duration_s,
         latencies={
-            "ttft": _tail(answers.ttft_s[sent]),
-            "tpot": _tail((done_s - first_s)[several] / (answers.output_len[several] - 1)),
-            "itl": _tail(answers.gaps_s[later]),
-            "e2e_latency": _tail(answers.latency_s[sent]),
+            "ttft": tail_of(answers.ttft_s[sent]),
+            "tpot": tail_of((done_s - first_s)[several] / (answers.output_len[several] - 1)),
+            "itl": tail_of(answers.gaps_s[later]),
+            "e2e_latency": tail_of(answers.latency_s[sent]),
         },
     )
 
@@ -94,14 +108,12 @@ def steady_lines(steady: Steady | Unsteady) -> Iterator[str]:
         yield f"{'Concurrency:':<40} {steady.concurrency:<10.2f}"
         yield f"{'Request throughput (req/s):':<40} {steady.request_throughput:<10.2f}"
         yield f"{'Output token throughput (tok/s):':<40} {steady.output_throughput:<10.2f}"
-        for name, tail in steady.latencies.items():
-            for label, ms in zip(("Mean", "Median", "P99"), tail, strict=True):
-                if ms is not None:
-                    yield f"{f'{label} {_LATENCIES[name]} (ms):':<40} {ms:<10.2f}"
+        yield from tail_lines(steady.latencies)
     yield "=" * _WIDTH
 
 
-def _tail(values_s: Floats) -> Tail:
+def tail_of(values_s: Floats) -> Tail:
+    """Of values in seconds."""
     mean_ms = float(values_s.mean()) * 1e3 if len(values_s) else None
     median_s, p99_s = percentile(values_s, 0.5), percentile(values_s, 0.99)
     return Tail(mean_ms, None if median_s is None else median_s * 1e3, None if p99_s is None else p99_s * 1e3)
