@@ -30,19 +30,20 @@ Runs = list[tuple[int, int]]
 def read_streams(recording: Recording) -> Iterator[Reply]:
     """Every request's reply, in order, times in seconds after the start. Equal to `read_generate` of all its reads."""
     reads = recording.sorted_reads(recognise=True)
-    seen = whole_answers(reads)
     piecewise: _Piecewise | None = None
-    for index, (first, end) in enumerate(pairwise(seen.edges)):
-        if seen.whole[index]:
-            data = recording.bytes_of(index, seen.last_reads[index])
-            frames = Frames(seen.at_s[first:end], seen.tokens[first:end])
-            reply = close_generate(last_frame(data), frames, seen.totals[index])
-            if reply is not None:
-                yield reply
-                continue
-        piecewise = piecewise or _Piecewise(recording, reads)
-        reply = piecewise.reply(index)
-        yield reply if reply is not None else read_generate(recording.reads(index), 0.0)
+    for seen in whole_answers(reads):
+        for place, (first, end) in enumerate(pairwise(seen.edges)):
+            index = seen.first + place
+            if seen.whole[place]:
+                data = recording.bytes_of(index, seen.last_reads[place])
+                frames = Frames(seen.at_s[first:end], seen.tokens[first:end])
+                reply = close_generate(last_frame(data), frames, seen.totals[place])
+                if reply is not None:
+                    yield reply
+                    continue
+            piecewise = piecewise or _Piecewise(recording, reads)
+            reply = piecewise.reply(index)
+            yield reply if reply is not None else read_generate(recording.reads(index), 0.0)
 
 
 class _Piecewise:

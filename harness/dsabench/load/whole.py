@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +16,15 @@ Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-class Whole(NamedTuple):
-    """Of n requests with f recognised frames; rows of requests that are not `whole` mean nothing."""
+_BLOCK_READS = 1 << 18
+"""Looked at at a time: the columns made here are 40 bytes a read."""
 
+
+class Whole(NamedTuple):
+    """Of n requests in a row with f recognised frames; rows of requests that are not `whole` mean nothing."""
+
+    first: int
+    """The first of them."""
     whole: list[bool]
     """[n] Its reads are all of its answer, in order, and its counts grow from 1 on."""
     at_s: Times
@@ -32,10 +39,21 @@ class Whole(NamedTuple):
     """[n] Tokens that its last frame tells."""
 
 
-def whole_answers(reads: Reads) -> Whole:
-    """Needs what the recogniser found."""
+def whole_answers(reads: Reads) -> Iterator[Whole]:
+    """All requests in order, a few thousand at a time. Needs what the recogniser found."""
+    count, first = len(reads.starts) - 1, 0
+    while first < count:
+        end = int(np.searchsorted(reads.starts, reads.starts[first] + _BLOCK_READS, side="right")) - 1
+        end = min(max(end, first + 1), count)
+        yield _whole(reads, first, end)
+        first = end
+
+
+def _whole(reads: Reads, first_request: int, end_request: int) -> Whole:
     assert reads.found is not None
-    (counts, kinds), starts = reads.found, reads.starts
+    base, past = int(reads.starts[first_request]), int(reads.starts[end_request])
+    starts = reads.starts[first_request : end_request + 1] - base
+    counts, kinds = reads.found.counts[base:past], reads.found.kinds[base:past]
     first, end = starts[:-1], starts[1:]
     framed = np.flatnonzero(kinds & FRAME)
     edges = np.searchsorted(framed, starts)
@@ -49,7 +67,7 @@ def whole_answers(reads: Reads) -> Whole:
     last = framed[edges[1:][here] - 1]
     whole[here] = (kinds[first[here]] & HEAD > 0) & (kinds[end[here] - 1] & END > 0) & (last <= done_at)
     if not len(framed):
-        return Whole([False] * len(first), NO_FRAMES.at_s, NO_FRAMES.tokens, [0] * len(starts), [], [])
+        return Whole(first_request, [False] * len(first), NO_FRAMES.at_s, NO_FRAMES.tokens, [0] * len(starts), [], [])
     told = counts[framed]
     tokens = np.diff(told, prepend=np.int32(0))
     begins = edges[:-1][edges[1:] > edges[:-1]]
@@ -57,7 +75,13 @@ def whole_answers(reads: Reads) -> Whole:
     whole &= _inside(np.flatnonzero(tokens <= 0), edges) == 0
     last_reads = framed[np.maximum(edges[1:] - 1, 0)]
     return Whole(
-        whole.tolist(), reads.at_s[framed], tokens, edges.tolist(), last_reads.tolist(), counts[last_reads].tolist()
+        first=first_request,
+        whole=whole.tolist(),
+        at_s=reads.at_s[base + framed],
+        tokens=tokens,
+        edges=edges.tolist(),
+        last_reads=(last_reads + base).tolist(),
+        totals=counts[last_reads].tolist(),
     )
 
 

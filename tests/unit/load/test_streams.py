@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsabench.load import whole
 from dsabench.load.readers import read_generate
 from dsabench.load.recognise import DONE, END, FRAME, ODD
 from dsabench.load.recognise import HEAD as HEADERS
@@ -93,6 +94,11 @@ def test_odd_answers(requests: list[list[bytes]]) -> None:
 
 def test_answers_of_several_workers() -> None:
     check([[HEAD, *answer(list(range(1, 10 + own)))] for own in range(7)], reels=3)
+
+
+def test_requests_are_looked_at_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole, "_BLOCK_READS", 50)
+    check([[HEAD, *answer(list(range(1, 2 + own * 7 % 60)))] for own in range(40)] + [[], [HEAD]])
 
 
 def _cut(data: bytes, places: list[int]) -> list[bytes]:
