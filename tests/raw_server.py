@@ -42,7 +42,7 @@ class RawServer(ABC):
         self.connections_made += 1
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                while await self.answer(*await _request(reader), writer):
+                while await self._one(await reader.readuntil(b"\r\n\r\n"), reader, writer):
                     pass
         finally:
             self.connections_open -= 1
@@ -50,8 +50,9 @@ class RawServer(ABC):
             with suppress(ConnectionError):
                 await writer.wait_closed()
 
-
-async def _request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = next(int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length"))
-    return head, await reader.readexactly(length)
+    async def _one(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        if head.startswith(b"GET "):  # there is nothing to ask for
+            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            return True
+        length = next(int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length"))
+        return await self.answer(head, await reader.readexactly(length), writer)

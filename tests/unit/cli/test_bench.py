@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from dsabench.cli.bench_flags import parse_flags
 from dsabench.cli.main import run
 from dsabench.errors import InputError
 from dsabench.store.samples import read_samples
+from paced_server import Pace, PacedServer
 from unit.cli.bench_server import BenchServerThread
 
 HERE = Path(__file__)
@@ -274,3 +277,39 @@ def test_a_missing_server_or_file_is_one_line(tmp_path: Path, capsys: pytest.Cap
     err = capsys.readouterr().err
     assert err.endswith("none: no such file\n")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("more", [["--disable-tqdm"], []])
+async def test_ctrl_c_ends_a_run_at_once(more: list[str], tmp_path: Path) -> None:
+    """Without a progress line the worker has the main thread, with one it is beside it."""
+    async with PacedServer(Pace(ttft_s=0.01, gap_s=0.1)) as server:
+        words = [
+            *SHORT.split(),
+            "--base-url",
+            server.base_url,
+            "--model",
+            "m",
+            "--random-output-len",
+            "400",
+            "--num-prompts",
+            "8",
+            *more,
+        ]
+        argv = [
+            sys.executable,
+            "-m",
+            "dsabench",
+            *words,
+            "--warmup-requests",
+            "0",
+            "--output-file",
+            str(tmp_path / "o"),
+        ]
+        process = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.PIPE)
+        while server.in_flight < 4:
+            await asyncio.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, said = await asyncio.wait_for(process.communicate(), 5.0)
+    assert process.returncode == 130
+    assert b"Traceback" not in said
+    assert not (tmp_path / "o").exists()
