@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from raw_server import RawServer
 
 WORDS = ("sparse ", "latent ", "é", "🙂 ", "top-k\\n", "index ")
 
@@ -46,51 +47,19 @@ class Served:
     wrote_s: list[float] = field(default_factory=list)
 
 
-class PacedServer:
+class PacedServer(RawServer):
     """Open with `async with`; `served` and `most_in_flight` tell what happened."""
 
     def __init__(self, pace: Pace) -> None:
+        super().__init__()
         self.pace = pace
         self.served: list[Served] = []
-        self.in_flight = self.most_in_flight = self.connections = self.connections_made = 0
+        self.in_flight = self.most_in_flight = 0
         self._slots = asyncio.Semaphore(pace.slots or 1_000_000)
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connection, "127.0.0.1", 0, backlog=4096)
-        port = self._server.sockets[0].getsockname()[1]
-        self.base_url = f"http://127.0.0.1:{port}"
-        self._tasks: set[asyncio.Task[None]] = set()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        self.connections += 1
-        self.connections_made += 1
-        try:
-            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                while True:
-                    await self._request(reader, writer)
-        finally:
-            self.connections -= 1
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
-
-    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next(int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length"))
-        served = Served(perf_counter(), json.loads(await reader.readexactly(length)))
+    async def answer(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> bool:
+        """Stream an answer at its pace, or misbehave."""
+        served = Served(perf_counter(), json.loads(body))
         number = len(self.served)
         self.served.append(served)
         self.in_flight += 1
@@ -101,6 +70,7 @@ class PacedServer:
                 await self._answer(writer, served, fault)
         finally:
             self.in_flight -= 1
+        return True
 
     async def _answer(self, writer: asyncio.StreamWriter, served: Served, fault: str | None) -> None:
         if fault == "http503":

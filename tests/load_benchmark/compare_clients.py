@@ -5,7 +5,12 @@
 The mock server has one core, the client another. Rounds alternate which client goes first. CPU is the rusage of the
 client's whole process tree, from its start to its exit, less its bare start-up. That is taken in two ways: as the CPU of
 the same program started with `--help` (median of several), and, for the second ratio, as the CPU that `dsabench bench`
-itself reports to have used when its libraries were loaded and its flags parsed (`client.startup_cpu_s`); the Rust client, which loads in a few milliseconds, has `--help` taken off in both.
+itself reports to have used when its libraries were loaded and its flags parsed (`client.startup_cpu_s`); the Rust
+client, which loads in a few milliseconds, has `--help` taken off in both.
+
+The two clients of a round run one right after the other, so the ratio is taken round by round: a machine whose other
+tenants come and go changes by a factor of two within a minute. Told are the median of the rounds' ratios with a 95 %
+interval (rounds resampled), and the ratio of the means over all rounds. `--more` adds rounds to those in the output file.
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from paced import compiled, serving
 
 def main() -> None:
     options = _options()
+    output = Path(options.output) if options.output else None
     clients = [dsabench(options.python), *([rust(options.rust, options.python)] if options.rust else [])]
     record: dict[str, Any] = {
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -39,20 +45,34 @@ def main() -> None:
             "server_core": options.server_core, "client_core": options.client_core,
         },
     }  # fmt: skip
-    starts = {client.name: [bare_start(client, options.client_core) for _ in range(7)] for client in clients}
-    record["start_cpu_s"] = {name: statistics.median(values) for name, values in starts.items()}
+    before = json.loads(output.read_text()) if output and options.more else {"rounds": [], "start_cpu_s": {}}
+    if options.more and before["conditions"] != record["conditions"]:
+        raise SystemExit(f"{output}: its rounds were of other conditions")
+    record["start_cpu_s"] = before["start_cpu_s"] | {
+        client.name: [*before["start_cpu_s"].get(client.name, []), *_starts(client, options.client_core)]
+        for client in clients
+    }
+    start_s = {name: statistics.median(values) for name, values in record["start_cpu_s"].items()}
+    rounds = list(before["rounds"])
     with tempfile.TemporaryDirectory() as folder:
         program = compiled(Path(folder))
-        record["rounds"] = [
-            _round(client, program, streams, number, options=options, start_s=record["start_cpu_s"][client.name])
-            for streams in options.streams
-            for number in range(options.rounds)
-            for client in (clients if number % 2 == 0 else clients[::-1])
-        ]
-    record["summary"] = [_summary(record["rounds"], streams) for streams in options.streams]
+        for streams in options.streams:
+            first = 1 + max((r["round"] for r in rounds if r["streams"] == streams), default=-1)
+            for number in range(first, first + options.rounds):
+                for client in clients if number % 2 == 0 else clients[::-1]:
+                    rounds.append(
+                        _round(client, program, streams, number, options=options, start_s=start_s[client.name])
+                    )
+                    print(json.dumps(rounds[-1]), file=sys.stderr, flush=True)
+    record["rounds"] = rounds
+    record["summary"] = [_summary(rounds, streams) for streams in dict.fromkeys(r["streams"] for r in rounds)]
     _print(record["summary"])
-    if options.output:
-        Path(options.output).write_text(json.dumps(record, indent=1) + "\n")
+    if output:
+        output.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _starts(client: Client, core: int | None) -> list[float]:
+    return [bare_start(client, core) for _ in range(7)]
 
 
 def _round(
@@ -81,7 +101,7 @@ def _round(
 
 
 def _summary(rounds: Sequence[dict[str, Any]], streams: int) -> dict[str, Any]:
-    """Means over rounds; the ratio with a 95 % interval, rounds resampled as pairs."""
+    """Means over rounds; the median of the rounds' ratios with a 95 % interval."""
     of = {
         name: [r for r in rounds if r["streams"] == streams and r["client"] == name]
         for name in dict.fromkeys(r["client"] for r in rounds)
@@ -99,15 +119,19 @@ def _summary(rounds: Sequence[dict[str, Any]], streams: int) -> dict[str, Any]:
         for name in ("cpu_us_per_frame", "cpu_us_per_frame_loaded"):
             ours, theirs = (np.array([r[name] for r in of[client]]) for client in ("dsabench", "rust"))
             draw = np.random.default_rng(0).integers(0, len(theirs), (10_000, len(theirs)))
-            ratios = ours[draw].mean(axis=1) / theirs[draw].mean(axis=1)
-            low, high = np.percentile(ratios, [2.5, 97.5]).round(3).tolist()
-            summary[f"ratio_{name}"] = {"ratio": round(float(ours.mean() / theirs.mean()), 3), "low": low, "high": high}
+            ratios = ours / theirs
+            low, high = np.percentile(np.median(ratios[draw], axis=1), [2.5, 97.5]).round(3).tolist()
+            summary[f"ratio_{name}"] = {
+                "ratio": round(float(np.median(ratios)), 3), "low": low, "high": high,
+                "of_means": round(float(ours.mean() / theirs.mean()), 3), "rounds": len(ratios),
+            }  # fmt: skip
     return summary
 
 
 def _print(summaries: Sequence[dict[str, Any]]) -> None:
     print(
-        "| streams | client | CPU µs/frame | ratio (95 %) | libraries loaded | ratio (95 %) | TTFT error ms | tokens off |"
+        "| streams | client | CPU µs/frame | ratio (95 %), of means | libraries loaded | ratio (95 %), of means | TTFT error ms"
+        " | tokens off |"
     )
     print("| ---: | --- | ---: | --- | ---: | --- | ---: | ---: |")
     for summary in summaries:
@@ -117,7 +141,7 @@ def _print(summaries: Sequence[dict[str, Any]]) -> None:
             own, cells = summary[name], [summary["streams"], name]
             for cost in ("cpu_us_per_frame", "cpu_us_per_frame_loaded"):
                 ratio = summary.get(f"ratio_{cost}", {})
-                shown = "{ratio} ({low} to {high})".format(**ratio) if ratio and name == "dsabench" else ""
+                shown = "{ratio} ({low} to {high}), {of_means}".format(**ratio) if ratio and name == "dsabench" else ""
                 cells += [own[cost], shown]
             print("|", " | ".join(map(str, [*cells, own["ttft_error_ms"], own["tokens_off"]])), "|")
 
@@ -138,6 +162,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--client-core", type=int, default=1)
     parser.add_argument("--output")
+    parser.add_argument("--more", action="store_true", help="add to the rounds in the output file")
     return parser.parse_args()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from argparse import Namespace
 from datetime import datetime
 from pathlib import Path
@@ -122,8 +121,3 @@ def output_path(args: Namespace) -> Path:
     else:
         parts.append(args.dataset_name)
     return Path("_".join(map(str, parts)) + ".jsonl")
-
-
-def is_closed(args: Namespace) -> bool:
-    """Requests go whenever a slot is free."""
-    return math.isinf(args.request_rate) and args.dataset_name != "mooncake"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
 import math
-import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NoReturn
-from urllib.parse import urlsplit
 
+from dsabench.cli.bench_checks import check_combinations, check_output
+from dsabench.cli.bench_values import address, json_object, one_of, positive, rate, ratio, slo, whole
 from dsabench.errors import InputError
 
 BACKENDS = (
@@ -25,7 +23,6 @@ BACKENDS = (
     "lmdeploy-chat",
 )
 DATASETS = ("sharegpt", "custom", "openai", "random", "random-ids", "generated-shared-prefix", "mooncake")
-SLO_NAMES = ("ttft", "tpot", "e2el")
 _OTHER_BACKENDS = ("sglang-embedding", "vllm-embedding", "trt", "gserver", "truss")
 _OTHER_DATASETS = ("agentic-trace", "mmmu", "image", "longbench_v2", "speed-bench")
 _REFUSED = {
@@ -73,8 +70,8 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
         flags = [flag for action in parser._actions for flag in action.option_strings]  # noqa: SLF001 (no public list)
         near = difflib.get_close_matches(unknown[0].partition("=")[0], flags, n=1)
         raise InputError(f"{unknown[0]}: no such flag" + (f"; did you mean {near[0]}?" if near else " (see --help)"))
-    _check(known)
-    _check_output(known)
+    check_combinations(known)
+    check_output(known)
     return known
 
 
@@ -99,37 +96,37 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("server").add_argument
-    add("--backend", type=_one_of(BACKENDS, _OTHER_BACKENDS), default="sglang", help=", ".join(BACKENDS))
-    add("--base-url", type=_address, help="address of the server; else http://HOST:PORT")
+    add("--backend", type=one_of(BACKENDS, _OTHER_BACKENDS), default="sglang", help=", ".join(BACKENDS))
+    add("--base-url", type=address, help="address of the server; else http://HOST:PORT")
     add("--host", default="127.0.0.1", help="default 127.0.0.1 (bench_serving's is 0.0.0.0)")
-    add("--port", type=_whole(1, 65535), help="default 30000, vllm 8000, lmdeploy 23333")
+    add("--port", type=whole(1, 65535), help="default 30000, vllm 8000, lmdeploy 23333")
     add("--ready-check-timeout-sec", type=int, default=60, help="wait so long for /v1/models; 0 does not ask")
     add("--model", help="name of the model; else the first of /v1/models")
     add("--served-model-name", help="name that requests carry; else --model")
     add("--tokenizer", help="folder with tokenizer.json, or `bytes` (reference runtime); else what the server names")
-    add("--vocab-size", type=_whole(1), help="ids below it are valid; with --tokenize-prompt no tokenizer is needed")
+    add("--vocab-size", type=whole(1), help="ids below it are valid; with --tokenize-prompt no tokenizer is needed")
     add("--header", nargs="+", metavar="KEY=VALUE", help="HTTP headers")
     add("--disable-retokenize", action="store_true", help="report retokenized totals as 0")
 
 
 def _add_datasets(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("dataset").add_argument
-    add("--dataset-name", type=_one_of(DATASETS, _OTHER_DATASETS), default="sharegpt", help=", ".join(DATASETS))
+    add("--dataset-name", type=one_of(DATASETS, _OTHER_DATASETS), default="sharegpt", help=", ".join(DATASETS))
     add("--dataset-path", default="", help="file or http(s) address")
     add("--dataset-sha256", help="refuse the file if it has another checksum")
     add("--draw", choices=("exact", "own"), default="exact",
         help="exact: what bench_serving draws for the seed; own: random ids that share no prefix")  # fmt: skip
-    add("--num-prompts", type=_whole(1), default=1000, help="requests to send (default 1000)")
-    add("--sharegpt-output-len", type=_whole(4), help="output length of sharegpt, custom, openai")
-    add("--sharegpt-context-len", type=_whole(1), help="leave longer conversations out")
-    add("--random-input-len", type=_whole(1), default=1024)
-    add("--random-output-len", type=_whole(1), default=1024)
-    add("--random-range-ratio", type=_ratio, default=0.0, help="lengths are uniform on [ratio x length, length]")
+    add("--num-prompts", type=whole(1), default=1000, help="requests to send (default 1000)")
+    add("--sharegpt-output-len", type=whole(4), help="output length of sharegpt, custom, openai")
+    add("--sharegpt-context-len", type=whole(1), help="leave longer conversations out")
+    add("--random-input-len", type=whole(1), default=1024)
+    add("--random-output-len", type=whole(1), default=1024)
+    add("--random-range-ratio", type=ratio, default=0.0, help="lengths are uniform on [ratio x length, length]")
     add("--tokenize-prompt", action="store_true", help="send token ids")
     add("--apply-chat-template", action="store_true")
     add("--prompt-suffix", default="")
-    add("--mooncake-slowdown-factor", type=_positive, default=1.0)
-    add("--mooncake-num-rounds", type=_whole(1), default=1)
+    add("--mooncake-slowdown-factor", type=positive, default=1.0)
+    add("--mooncake-num-rounds", type=whole(1), default=1)
     add("--mooncake-workload", choices=("mooncake", "conversation", "synthetic", "toolagent"), default="conversation",
         metavar="TRACE", help="%(choices)s")  # fmt: skip
     add("--use-trace-timestamps", action="store_true", help="name the rate `trace` (mooncake follows its trace anyway)")
@@ -137,31 +134,31 @@ def _add_datasets(parser: argparse.ArgumentParser) -> None:
 
 def _add_shared_prefix(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("generated-shared-prefix").add_argument
-    add("--gsp-num-groups", type=_whole(1), default=64)
-    add("--gsp-prompts-per-group", type=_whole(1), default=16)
-    add("--gsp-system-prompt-len", type=_whole(1), default=2048)
-    add("--gsp-question-len", type=_whole(1), default=128)
-    add("--gsp-output-len", type=_whole(1), default=256)
-    add("--gsp-range-ratio", type=_ratio, default=1.0)
+    add("--gsp-num-groups", type=whole(1), default=64)
+    add("--gsp-prompts-per-group", type=whole(1), default=16)
+    add("--gsp-system-prompt-len", type=whole(1), default=2048)
+    add("--gsp-question-len", type=whole(1), default=128)
+    add("--gsp-output-len", type=whole(1), default=256)
+    add("--gsp-range-ratio", type=ratio, default=1.0)
     add("--gsp-fast-prepare", action="store_true", help="do not count the prompts' tokens")
-    add("--gsp-num-turns", type=_whole(1), default=1, help="only 1")
+    add("--gsp-num-turns", type=whole(1), default=1, help="only 1")
     add("--gsp-ordered", action="store_true", help="do not shuffle")
     add("--gsp-group-distribution", choices=("uniform", "zipf"), default="uniform")
-    add("--gsp-zipf-alpha", type=_positive)
+    add("--gsp-zipf-alpha", type=positive)
 
 
 def _add_load(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("load").add_argument
-    add("--request-rate", type=_rate, default=math.inf, help="requests per second; inf sends all at once")
+    add("--request-rate", type=rate, default=math.inf, help="requests per second; inf sends all at once")
     add("--arrivals", choices=("poisson", "constant"), default="poisson", help="spacing at a finite rate")
-    add("--burstiness", type=_positive, default=1.0, help="shape of gamma distances; 1 is Poisson, below it burstier")
-    add("--max-concurrency", type=_whole(1), help="requests in flight at most")
-    add("--warmup-requests", type=_whole(0), default=1, help="before the clock starts (default 1)")
+    add("--burstiness", type=positive, default=1.0, help="shape of gamma distances; 1 is Poisson, below it burstier")
+    add("--max-concurrency", type=whole(1), help="requests in flight at most")
+    add("--warmup-requests", type=whole(0), default=1, help="before the clock starts (default 1)")
     add("--flush-cache", action="store_true", help="empty the server's prefix cache after the warm-up")
-    add("--flush-cache-timeout", type=_positive, default=60.0, help="seconds the server may wait to be idle")
-    add("--seed", type=_whole(0, 2**32 - 1), default=42, help="of prompts and gaps (default 42)")
-    add("--workers", type=_whole(1), help="client processes; else as many as the load needs")
-    add("--request-timeout-s", type=_positive, default=6 * 60 * 60.0, help="default 21600")
+    add("--flush-cache-timeout", type=positive, default=60.0, help="seconds the server may wait to be idle")
+    add("--seed", type=whole(0, 2**32 - 1), default=42, help="of prompts and gaps (default 42)")
+    add("--workers", type=whole(1), help="client processes; else as many as the load needs")
+    add("--request-timeout-s", type=positive, default=6 * 60 * 60.0, help="default 21600")
 
 
 def _add_requests(parser: argparse.ArgumentParser) -> None:
@@ -169,9 +166,9 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
     add("--temperature", type=float, default=0.0)
     add("--top-p", type=float, default=1.0)
     add("--disable-ignore-eos", action="store_true")
-    add("--extra-request-body", type=_json_object, default={}, metavar="JSON")
+    add("--extra-request-body", type=json_object, default={}, metavar="JSON")
     add("--return-logprob", action="store_true")
-    add("--top-logprobs-num", type=_whole(0), default=0)
+    add("--top-logprobs-num", type=whole(0), default=0)
     add("--token-ids-logprob", type=int, nargs="+", metavar="ID")
     add("--logprob-start-len", type=int, default=-1)
     add("--return-routed-experts", action="store_true")
@@ -182,7 +179,8 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("output").add_argument
     add("--output-file", help="append the JSON line here; else a name from backend, date and dataset")
     add("--output-details", action="store_true", help="columns per request in the JSON line")
-    add("--goodput", nargs="+", type=_slo, metavar="KEY:VALUE", help="SLOs in ms: ttft, tpot, e2el")
+    add("--samples", metavar="FILE", help="write one row per request, frames and times, as FILE.parquet")
+    add("--goodput", nargs="+", type=slo, metavar="KEY:VALUE", help="SLOs in ms: ttft, tpot, e2el")
     add("--cache-report", action="store_true", help="how much the server's prefix cache answered")
     add("--tag", help="written to the JSON line")
     add("--disable-tqdm", action="store_true", help="no progress")
@@ -202,131 +200,3 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
     add("--profile-stages", nargs="+")
     add("--profile-output-dir")
     add("--profile-prefix")
-
-
-def _check(args: argparse.Namespace) -> None:
-    """Combinations that mean nothing; each as bench_serving refuses it, or where it would mislead."""
-    if args.tokenize_prompt and args.backend != "sglang":
-        raise InputError("--tokenize-prompt: only with --backend sglang")
-    if args.tokenize_prompt and args.dataset_name in ("sharegpt", "custom"):
-        raise InputError(f"--tokenize-prompt: dataset {args.dataset_name} is text")
-    if args.gsp_num_turns > 1:
-        raise InputError(
-            "--gsp-num-turns: not supported by dsabench bench beyond 1: further turns hold the model's own answers, so no "
-            "two servers get the same prompts; for conversations of drawn tokens use sessions in a sweep's workload"
-        )
-    if (args.gsp_group_distribution == "zipf") != (args.gsp_zipf_alpha is not None):
-        raise InputError("--gsp-zipf-alpha goes with --gsp-group-distribution zipf, and zipf needs it")
-    if args.dataset_name == "mooncake" and args.backend != "sglang":
-        raise InputError("--dataset-name mooncake: only with --backend sglang")
-    if args.dataset_name == "openai" and not args.backend.endswith("-chat"):
-        raise InputError("--dataset-name openai: only with a chat backend, e.g. --backend sglang-oai-chat")
-    if args.draw == "own" and not (args.dataset_name == "random-ids" and args.tokenize_prompt):
-        raise InputError("--draw own: only for --dataset-name random-ids with --tokenize-prompt")
-    if args.arrivals == "constant" and args.burstiness != 1.0:
-        raise InputError("--burstiness: not with --arrivals constant")
-
-
-def _check_output(args: argparse.Namespace) -> None:
-    """Asked before the load, which nobody wants to repeat."""
-    if args.plot and Path(args.plot).suffix not in ("", ".svg", ".png"):
-        raise InputError(f"--plot: {args.plot}: pictures are written as .svg and .png")
-    for flag, name in (("--output-file", args.output_file), ("--plot", args.plot)):
-        if name and (reason := _unwritable(Path(name))):
-            raise InputError(f"{flag}: {name}: {reason}")
-
-
-def _unwritable(path: Path) -> str | None:
-    """Why a file could not be written there."""
-    if path.is_dir():
-        return "is a directory"
-    if path.exists():
-        return None if os.access(path, os.W_OK) else "cannot be written"
-    if not path.parent.is_dir():
-        return f"no such directory: {path.parent}"
-    return None if os.access(path.parent, os.W_OK) else f"{path.parent} cannot be written"
-
-
-def _one_of(allowed: Sequence[str], others: Sequence[str]) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text in allowed:
-            return text
-        if text in others:
-            raise argparse.ArgumentTypeError(f"{text} is not supported by dsabench bench; it has {', '.join(allowed)}")
-        near = difflib.get_close_matches(text, allowed, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(allowed)}"
-        raise argparse.ArgumentTypeError(f"no such choice {text!r}{hint}")
-
-    return read
-
-
-def _whole(least: int, most: int | None = None) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-        if value < least or (most is not None and value > most):
-            bound = f"at least {least}" + (f" and at most {most}" if most is not None else "")
-            raise argparse.ArgumentTypeError(f"{value} is not {bound}")
-        return value
-
-    return read
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
-
-
-def _positive(text: str) -> float:
-    value = _number(text)
-    if not math.isfinite(value) or value <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number above 0")
-    return value
-
-
-def _rate(text: str) -> float:
-    value = _number(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def _ratio(text: str) -> float:
-    value = _number(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
-
-
-def _slo(text: str) -> tuple[str, float]:
-    name, colon, value = text.partition(":")
-    if name not in SLO_NAMES or not colon:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected KEY:VALUE with KEY in {', '.join(SLO_NAMES)}")
-    return name, _positive(value)
-
-
-def _address(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address like http://127.0.0.1:30000")
-    if "@" in parts.netloc:  # not repeated: it holds a password
-        raise argparse.ArgumentTypeError("an address with a user's name is not supported; use --header")
-    return text
-
-
-def _json_object(text: str) -> dict[str, object]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError("expected a JSON object")
-    return value

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from dsabench.load.answers import replies, sample_of
+from dsabench.load.answers import replies, samples_of
 from dsabench.load.arrivals.protocol import Times
-from dsabench.load.drive import drive
+from dsabench.load.drive import drive, drive_alone
+from dsabench.load.health import ClientHealth
 from dsabench.load.plan import ClosedLoop, OpenLoop, Plan, Timeouts
 from dsabench.load.readers.reply import Spoken
 from dsabench.load.target import EndpointName
@@ -49,7 +50,12 @@ class Seen(NamedTuple):
     spoken: Sequence[Spoken | None]
     duration_s: float
     """From the start to the last byte."""
-    saturated: str | None
+    health: ClientHealth
+
+    @property
+    def saturated(self) -> str | None:
+        """Why the numbers describe the client and not the server."""
+        return self.health.saturated
 
     @property
     def frames(self) -> int:
@@ -64,15 +70,12 @@ def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None) -> Seen:
         TrialFault, InputError: see `drive`.
 
     """
-    driven = asyncio.run(drive(load.plan, on_progress=tell or _silent))
+    driven = drive_alone(load.plan) if tell is None else asyncio.run(drive(load.plan, on_progress=tell))
     recording = driven.recording
     try:
-        saturated = driven.health().saturated
+        health = driven.health()
         answers = list(replies(recording, load.endpoint, keep_text=load.keep_text))
-        samples = [sample_of(index, prompts[index], reply, recording) for index, reply in enumerate(answers)]
-        return Seen(samples, [reply.spoken for reply in answers], float(recording.done_s.max()), saturated)
+        samples = samples_of(prompts, answers, recording)
+        return Seen(samples, [reply.spoken for reply in answers], float(recording.done_s.max()), health)
     finally:
         recording.close()
-
-
-def _silent(_ended: int, _all: int) -> None: ...

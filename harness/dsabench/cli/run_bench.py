@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from dsabench.cli.bench_choices import order_for, output_path, selection_for, server_for, tokenizer_for, wish_for
@@ -18,10 +19,12 @@ from dsabench.load.arrivals.exact import Departures, draw_departures
 from dsabench.load.bench_serving.block import result_lines
 from dsabench.load.bench_serving.bodies import Wish, body_of
 from dsabench.load.bench_serving.cpu import cpu_s
-from dsabench.load.bench_serving.measure import report_run
+from dsabench.load.bench_serving.measure import Heard, Wanted, report_run
 from dsabench.load.bench_serving.record import ClientCost, append_record, record_of
 from dsabench.load.bench_serving.report import Report
+from dsabench.load.bench_serving.schedule import schedule_lines
 from dsabench.load.bench_serving.server import BenchServer
+from dsabench.load.bench_serving.steady import steady_lines
 from dsabench.load.datasets.exact.dice import Dice
 from dsabench.load.datasets.exact.draw import draw_exact
 from dsabench.load.datasets.selection import Selection
@@ -65,6 +68,11 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
         server.profile("stop", {})
     report = _report(args, server, tokenizer, seen, max(seen.duration_s, draw.departures.end_s))
     code = _publish(args, report, seen, startup_cpu_s, _restart(info, report.server_info))
+    if args.samples:
+        from dsabench.store.samples import write_samples
+
+        path = Path(args.samples)
+        write_samples(path.parent, path.name, report.samples)
     if args.plot:
         from dsabench.cli.bench_plot import draw_bench
 
@@ -166,16 +174,13 @@ def _refuse_total_failure(seen: Seen, what: str) -> None:
 
 def _report(args: Namespace, server: BenchServer, tokenizer: Tokenizer, seen: Seen, duration_s: float) -> Report:
     _refuse_total_failure(seen, "measured")
-    return report_run(
-        order_for(args),
-        seen.samples,
-        seen.spoken,
-        duration_s,
-        count=tokenizer.count if _counts(args, tokenizer) else None,
+    wanted = Wanted(
+        count_tokens=tokenizer.count if _counts(args, tokenizer) else None,
         goodput_slos_ms=dict(args.goodput) if args.goodput else None,
         cache_report=args.cache_report,
-        server_info=server.find("/server_info"),
     )
+    heard = Heard(seen.samples, seen.spoken, duration_s, server.find("/server_info"))
+    return report_run(order_for(args), heard, wanted)
 
 
 def _profile_settings(args: Namespace) -> dict[str, object]:
@@ -199,12 +204,29 @@ def _publish(args: Namespace, report: Report, seen: Seen, startup_cpu_s: float, 
     """
     record = record_of(report, details=args.output_details)
     lines, path = result_lines(report), output_path(args)
-    client = ClientCost(cpu_s(), startup_cpu_s, seen.frames, seen.saturated is not None, seen.saturated)
+    more = [*schedule_lines(report.from_schedule), *(steady_lines(report.steady) if report.steady is not None else ())]
+    client = _cost(seen, startup_cpu_s)
     append_record(path, record, client)
     for warning in _warnings(report, seen, restart):
         print(f"warning: {warning}", file=sys.stderr)
-    print(json.dumps({**record, "client": client._asdict()}) if args.json else "\n".join(lines))
+    print(json.dumps({**record, "client": client._asdict()}) if args.json else "\n".join([*lines, *more]))
     return 0 if seen.saturated is None and restart is None else 3
+
+
+def _cost(seen: Seen, startup_cpu_s: float) -> ClientCost:
+    health = seen.health
+    return ClientCost(
+        cpu_s=cpu_s(),
+        startup_cpu_s=startup_cpu_s,
+        frames=seen.frames,
+        saturated=health.saturated is not None,
+        reason=health.saturated,
+        lag_p99_ms=health.lag_p99_ms,
+        send_lag_max_ms=health.send_lag_max_ms,
+        backlog_ms=health.backlog_ms,
+        gc_pauses=health.gc_pauses,
+        gc_max_ms=health.gc_max_ms,
+    )
 
 
 def _warnings(report: Report, seen: Seen, restart: str | None) -> list[str]:

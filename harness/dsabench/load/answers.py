@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from dsabench.load.readers import READERS, Reply
 from dsabench.load.readers.stream import printable
@@ -22,26 +22,34 @@ def replies(recording: Recording, endpoint: EndpointName, *, keep_text: bool = F
         yield read(recording.reads(index), 0.0, keep_text=keep_text)
 
 
-def sample_of(index: int, prompt: Prompt, reply: Reply, recording: Recording) -> RequestSample:
-    """What was seen of one request: the recording's times, the reply's frames."""
-    error = recording.error(index)
-    # The server's own words say more than the broken connection that followed them.
+def samples_of(prompts: Sequence[Prompt], answers: Iterable[Reply], recording: Recording) -> list[RequestSample]:
+    """What was seen of each request: the recording's times, the reply's frames."""
+    times = (recording.scheduled_s.tolist(), recording.sent_s.tolist(), recording.done_s.tolist())
+    broken = recording.broken()
+    return [
+        RequestSample(
+            index=index,
+            scheduled_s=scheduled_s,
+            sent_s=sent_s,
+            done_s=done_s,
+            input_len=prompt.input_len,
+            output_len_asked=prompt.output_len,
+            frames=reply.frames,
+            input_tokens=reply.input_tokens,
+            cached_tokens=reply.cached_tokens,
+            accept_length=reply.accept_length,
+            dp_rank=reply.dp_rank,
+            finish_reason=reply.finish_reason,
+            count_source=reply.count_source,
+            error=_said(reply, recording.error(index) if index in broken else None),
+        )
+        for index, (prompt, reply, scheduled_s, sent_s, done_s) in enumerate(zip(prompts, answers, *times, strict=True))
+    ]
+
+
+def _said(reply: Reply, error: str | None) -> str | None:
+    """The server's own words say more than the broken connection that followed them."""
     told = reply.error is not None and reply.error.startswith(("server:", "abort:"))
     http = error is not None and error.startswith("http ")
     said = reply.error if (told and not http) or error is None else error
-    return RequestSample(
-        index=index,
-        scheduled_s=float(recording.scheduled_s[index]),
-        sent_s=float(recording.sent_s[index]),
-        done_s=float(recording.done_s[index]),
-        input_len=prompt.input_len,
-        output_len_asked=prompt.output_len,
-        frames=reply.frames,
-        input_tokens=reply.input_tokens,
-        cached_tokens=reply.cached_tokens,
-        accept_length=reply.accept_length,
-        dp_rank=reply.dp_rank,
-        finish_reason=reply.finish_reason,
-        count_source=reply.count_source,
-        error=said if said is None else printable(said),
-    )
+    return said if said is None else printable(said)

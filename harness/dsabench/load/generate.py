@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dsabench.errors import TrialFault
-from dsabench.load.answers import replies, sample_of
+from dsabench.load.answers import replies, samples_of
 from dsabench.load.arrivals.pacing import pacing_for
 from dsabench.load.datasets.prompts import draw_prompts
 from dsabench.load.drive import drive
@@ -103,10 +103,7 @@ def _plan(
 def _samples(target: Target, prompts: Sequence[Prompt], recording: Recording) -> tuple[RequestSample, ...]:
     """Read the answers, and let the recording go."""
     try:
-        return tuple(
-            sample_of(index, prompts[index], reply, recording)
-            for index, reply in enumerate(replies(recording, target.endpoint))
-        )
+        return tuple(samples_of(prompts, replies(recording, target.endpoint), recording))
     finally:
         recording.close()
 

@@ -22,6 +22,8 @@ SEND_LAG_SHARE_MAX = 0.1
 burst of a thousand requests takes longer to write, and that is nothing beside answers of seconds."""
 GC_SHARE_MAX = 0.1
 """Of the run: the collector stood still the loop for longer than any preemption does."""
+GC_PAUSE_MS_MAX = 500.0
+"""One pause: every frame that came meanwhile has a wrong stamp, and a p99 over few seconds is made of them."""
 BACKLOG_MS_MAX = 50.0
 """Mean time that bytes lay in a socket before they were read and stamped."""
 BACKLOG_SAMPLES_MIN = 100
@@ -44,8 +46,10 @@ class ClientHealth:
     send_lag_max_ms: float
     saturated: str | None = None
     """Why the numbers cannot be trusted and what to change; None when they can."""
+    gc_pauses: int = 0
+    """Of the garbage collector."""
     gc_max_ms: float = 0.0
-    """Longest pause of the garbage collector."""
+    """The longest of them."""
     backlog_ms: float | None = None
     """Mean time that bytes lay in a socket before they were read. By Little's law the share of looks that found bytes
     waiting × the mean time between a connection's reads; None without looks."""
@@ -78,6 +82,7 @@ def health_of(
         lag_max_ms=float(worst),
         send_lag_max_ms=float(send_worst),
         saturated=next((reason for reason in reasons if reason is not None), None),
+        gc_pauses=max(own.gc_pauses for own in vitals),
         gc_max_ms=max(own.gc_max_s for own in vitals) * 1e3,
         backlog_ms=max(backlogs, default=None),
         workers=len(vitals),
@@ -103,6 +108,8 @@ def _saturation(own: Vitals, cpu_share: float, lag_p90_ms: float, backlog_ms: fl
         return f"bytes lay {backlog_ms:.0f} ms in its sockets before they were read; {_ADVICE}"
     if own.gc_s > GC_SHARE_MAX * own.wall_s and own.wall_s >= CPU_WINDOW_S:
         return f"its garbage collector ran {own.gc_s / own.wall_s:.0%} of the time; run it in a process of its own"
+    if own.gc_max_s * 1e3 > GC_PAUSE_MS_MAX:
+        return f"its garbage collector stood it still for {own.gc_max_s * 1e3:.0f} ms; run it in a process of its own"
     return None
 
 

@@ -1,8 +1,10 @@
-"""Finds, without parsing JSON, the token count in reads that are one whole /generate frame of the usual form.
+"""Finds, without parsing JSON, what reads of the usual form of a /generate stream bring.
 
-Such a read is one chunk, `HEX CRLF data: {"text"… "completion_tokens":N … }} LF LF CRLF`, with no other control
-character in it; it gives N. Every other read is odd and gives -1: headers, several frames in one read, cut frames, `[DONE]`. What a
-count is good for is decided in `streams`, which has the exact reader look at the ends of every run of such reads.
+A usual frame is one chunk, `HEX CRLF data: {"text"… "completion_tokens":N … }} LF LF CRLF`, with no other control
+character in it; it gives N. It may stand alone in its read, follow the headers, and be followed by the chunk of
+`[DONE]` and the last chunk; those may also come without it. Every other read is odd: several frames in one read, cut
+frames, headers of another answer than 200 in chunks. What this is good for is decided in `streams`, which has the exact
+reader look at the ends.
 
 All columns of numpy over about a megabyte of recorded bytes at a time: 0.2 µs a read instead of 2.
 """
@@ -11,10 +13,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from dsabench.load.response import decode
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
@@ -22,11 +26,19 @@ Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 ODD = -1
-_BATCH_BYTES = 1 << 19
+FRAME, HEAD, DONE, END = 1, 2, 4, 8
+"""Parts of a read, in this order; a read of kind 0 is odd."""
+_BATCH_BYTES = 1 << 21
 _KEY = b'"completion_tokens":'
 _CANDIDATES = 64
 """Different distances of the key from the end that are tried in one batch; more means that it is no such stream."""
 _SHORTEST = 64
+_DONE_CHUNK = b"e\r\ndata: [DONE]\n\n\r\n"
+_END_CHUNK = b"0\r\n\r\n"
+_BREAKS = b"\r\n\r\n"
+_LOW_BITS, _HIGH_BITS, _ONES = 0x7F7F7F7F7F7F7F7F, 0x8080808080808080, 0x0101010101010101
+_HEADS_MAX = 64
+"""Different headers that are remembered; a date changes every second."""
 
 
 def _word(text: bytes) -> np.uint64:
@@ -37,38 +49,103 @@ _KEY_WORDS = tuple((offset, _word(_KEY[offset : offset + 8])) for offset in (0, 
 _TAIL = _word(b"}}\n\n\r\n")
 _OPENING = _word(b'data: {"')
 _TEXT = _word(b'text"')
+_HTTP = _word(b"HTTP/1.1")
+_DONE_WORDS = tuple((_word(_DONE_CHUNK[place : place + 8]), len(_DONE_CHUNK) - place) for place in (0, 8, 11))
+_END_WORD = _word(_END_CHUNK)
+
+
+def _controls(text: bytes) -> int:
+    return sum(byte < 32 for byte in text)
+
+
+class Found(NamedTuple):
+    """Columns of equal length, one row per read."""
+
+    counts: npt.NDArray[np.int32]
+    """The token count of its frame; `ODD` where it has none."""
+    kinds: npt.NDArray[np.uint8]
+
+
+class _Cores(NamedTuple):
+    """What is left of each read without headers and the last two chunks."""
+
+    starts: Places
+    ends: Places
+    kinds: npt.NDArray[np.uint8]
+    stripped_controls: int
+    """Control characters in what was taken off."""
 
 
 class Recogniser:
-    """Remembers where the counts stood; feed it the blocks of one recording."""
+    """Remembers headers and where the counts stood; feed it the blocks of one recording."""
 
     def __init__(self) -> None:
         self._distances: list[int] = []
         self._room = bytearray()
+        self._controls = np.empty(0, np.bool_)
+        self._heads: dict[bytes, int | None] = {}  # header → its control characters; None: not 200, or not in chunks
+        self._sizes = _Sizes()
 
-    def counts(self, data_fd: int, offset: int, lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
-        """Of each read, given that they lie one after another from `offset` on: its token count, or `ODD`."""
-        found = np.full(len(lengths), ODD, np.int32)
+    def look(self, data_fd: int, offset: int, lengths: npt.NDArray[np.uint32]) -> Found:
+        """What each read brings, given that they lie one after another from `offset` on."""
+        found = Found(np.full(len(lengths), ODD, np.int32), np.zeros(len(lengths), np.uint8))
         for first, end, size in _batches(lengths):
-            if len(self._room) < size + 8:
-                self._room = bytearray(max(size, _BATCH_BYTES) + 8)
-            with memoryview(self._room) as room:
-                os.preadv(data_fd, [room[:size]], offset)
-            found[first:end] = self._batch(self._room, size, lengths[first:end])
+            if len(self._room) < size + 16:
+                self._room = bytearray(max(size, _BATCH_BYTES) + 16)
+                self._controls = np.empty(len(self._room), np.bool_)
+            with memoryview(self._room) as room:  # 8 bytes before the data, so that a word may end where it begins
+                os.preadv(data_fd, [room[8 : 8 + size]], offset)
+            found.counts[first:end], found.kinds[first:end] = self._batch(self._room, size, lengths[first:end])
             offset += size
         return found
 
-    def _batch(self, data: bytearray, size: int, lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
-        found = np.full(len(lengths), ODD, np.int32)
-        ends = np.cumsum(lengths, dtype=np.int64)
-        words = np.ndarray((size + 1,), np.dtype("<u8"), data, strides=(1,))  # the eight bytes from each place on
-        usual = _framed(words, ends - lengths, ends, lengths)
-        usual = _one_line_each(np.frombuffer(data, np.uint8, size), usual, ends - lengths, ends)
+    def _batch(self, data: bytearray, size: int, lengths: npt.NDArray[np.uint32]) -> Found:
+        counts = np.full(len(lengths), ODD, np.int32)
+        ends = 8 + np.cumsum(lengths, dtype=np.int64)
+        words = np.ndarray((size + 9,), np.dtype("<u8"), data, strides=(1,))  # the eight bytes from each place on
+        starts = ends - lengths
+        cores = self._cores(data, words, starts, ends)
+        usual = self._sizes.framed(words, cores.starts, cores.ends)
+        filled = cores.ends > cores.starts
+        controls = np.less(np.frombuffer(data, np.uint8, size, 8), 32, out=self._controls[:size])
+        usual = _one_line_each(controls, usual, cores, filled)
         candidates = np.flatnonzero(usual)
-        keys = self._keys(data, words, ends[candidates])
-        known = keys >= 0
-        found[candidates[known]] = _numbers(words, keys[known] + len(_KEY))
-        return found
+        keys = self._keys(data, words, cores.ends[candidates])
+        known = keys >= cores.starts[candidates]
+        candidates = candidates[known]
+        counts[candidates] = _numbers(words, keys[known] + len(_KEY))
+        cores.kinds[counts != ODD] |= FRAME
+        cores.kinds[filled & (counts == ODD)] = 0
+        return Found(counts, cores.kinds)
+
+    def _cores(self, data: bytearray, words: Words, starts: Places, ends: Places) -> _Cores:
+        starts, ends, kinds = starts.copy(), ends.copy(), np.zeros(len(starts), np.uint8)
+        controls = 0
+        for read in np.flatnonzero(words[starts] == _HTTP).tolist():
+            begin, end = int(starts[read]), data.find(_BREAKS, int(starts[read]), int(ends[read])) + len(_BREAKS)
+            if end >= len(_BREAKS) and (inside := self._known(bytes(data[begin:end]))) is not None:
+                starts[read], kinds[read] = end, HEAD
+                controls += inside
+        long = np.flatnonzero(ends - starts >= len(_END_CHUNK))
+        long = long[words[ends[long] - 8] >> np.uint64(24) == _END_WORD]
+        ends[long] -= len(_END_CHUNK)
+        kinds[long] |= END
+        controls += len(long) * _controls(_END_CHUNK)
+        long = np.flatnonzero(ends - starts >= len(_DONE_CHUNK))
+        for word, before in _DONE_WORDS:
+            long = long[words[ends[long] - before] == word]
+        ends[long] -= len(_DONE_CHUNK)
+        kinds[long] |= DONE
+        return _Cores(starts, ends, kinds, controls + len(long) * _controls(_DONE_CHUNK))
+
+    def _known(self, head: bytes) -> int | None:
+        if head not in self._heads:
+            if len(self._heads) >= _HEADS_MAX:
+                self._heads.clear()
+            response = decode([(0.0, head)])
+            good = response.status == 200 and response.chunked and not response.coded
+            self._heads[head] = _controls(head) if good else None
+        return self._heads[head]
 
     def _keys(self, data: bytearray, words: Words, ends: Places) -> Places:
         """Place of the last key in each read; -1 where it is not found."""
@@ -116,48 +193,54 @@ def _batches(lengths: npt.NDArray[np.uint32]) -> Iterator[tuple[int, int, int]]:
         first, before = end, int(ends[end - 1])
 
 
-def _framed(words: Words, starts: Places, ends: Places, lengths: npt.NDArray[np.uint32]) -> Mask:
-    """Which reads are one chunk that holds one event of the usual form, as far as its ends tell."""
-    usual: Mask = lengths >= _SHORTEST
-    places = np.flatnonzero(usual)
-    tails = words[ends[places] - 8] >> np.uint64(16)
-    places = places[tails == _TAIL]
-    usual = np.zeros(len(lengths), np.bool_)
-    digits, heads = _heads(lengths[places].astype(np.int64))
-    shift = (np.uint64(64) - np.uint64(8) * (digits + 2).astype(np.uint64)) % np.uint64(64)
-    begun = words[starts[places]] << shift >> shift
-    after = starts[places] + digits + 2
-    right = (begun == heads) & (digits > 0)
-    right &= words[after] == _OPENING
-    right &= words[after + 8] << np.uint64(24) >> np.uint64(24) == _TEXT
-    usual[places[right]] = True
-    return usual
+class _Sizes:
+    """Chunk heads by the length of the read that they begin, as far as lengths were met."""
+
+    def __init__(self) -> None:
+        self._shifts = np.zeros(0, np.uint64)
+        """Bits of a word beyond the head; 0: no such length is one chunk."""
+        self._heads = np.zeros(0, np.uint64)
+
+    def framed(self, words: Words, starts: Places, ends: Places) -> Mask:
+        """Which reads are one chunk that holds one event of the usual form, as far as its ends tell."""
+        lengths = ends - starts
+        longest = int(lengths.max(initial=0))
+        if longest >= len(self._heads):
+            self._fill(1 << max(longest.bit_length(), 12))
+        usual: Mask = lengths >= _SHORTEST
+        places = np.flatnonzero(usual)
+        places = places[words[ends[places] - 8] >> np.uint64(16) == _TAIL]
+        first = starts[places]
+        shifts, heads = self._shifts[lengths[places]], self._heads[lengths[places]]
+        after = first + 8 - (shifts >> np.uint64(3)).astype(np.int64)
+        right = (words[first] << shifts >> shifts == heads) & (shifts > 0)
+        right &= words[after] == _OPENING
+        right &= words[after + 8] << np.uint64(24) >> np.uint64(24) == _TEXT
+        usual[:] = False
+        usual[places[right]] = True
+        return usual
+
+    def _fill(self, count: int) -> None:
+        lengths = np.arange(count)
+        self._shifts, self._heads = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+        for digits in range(2, 6):
+            size = lengths - digits - 4
+            fits = (size >= 16 ** (digits - 1)) & (size < 16**digits)
+            head = np.full(int(fits.sum()), 0x0A0D << (8 * digits), np.uint64)
+            for place in range(digits):
+                nibble = (size[fits] >> (4 * (digits - 1 - place))) & 15
+                head |= (nibble + np.where(nibble < 10, 48, 87)).astype(np.uint64) << np.uint64(8 * place)
+            self._heads[fits], self._shifts[fits] = head, 64 - 8 * (digits + 2)
 
 
-def _heads(lengths: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Words]:
-    """Hexadecimal digits of each chunk's head if the read is one chunk, and that head with its CRLF as a number."""
-    digits = np.zeros(len(lengths), np.int64)
-    heads = np.zeros(len(lengths), np.uint64)
-    for count in range(2, 6):
-        size = lengths - count - 4
-        fits = (size >= 16 ** (count - 1)) & (size < 16**count)
-        digits[fits] = count
-        head = np.full(int(fits.sum()), 0x0A0D << (8 * count), np.uint64)
-        for place in range(count):
-            nibble = (size[fits] >> (4 * (count - 1 - place))) & 15
-            head |= (nibble + np.where(nibble < 10, 48, 87)).astype(np.uint64) << np.uint64(8 * place)
-        heads[fits] = head
-    return digits, heads
+def _one_line_each(controls: Mask, usual: Mask, cores: _Cores, filled: Mask) -> Mask:
+    """Keep only frames with no line break, nor any other control character, but the six of their framing.
 
-
-def _one_line_each(data: Bytes, usual: Mask, starts: Places, ends: Places) -> Mask:
-    """Keep only reads with no line break, nor any other control character, but the six of their framing.
-
-    JSON has none inside strings, so one look at the whole batch is nearly always enough.
+    JSON has none inside strings, so one look at the whole batch is nearly always enough. `controls` [bytes] begins 8
+    bytes after the place that `cores` count from.
     """
-    controls = data < 32
-    odd = np.flatnonzero(~usual)
-    elsewhere = sum(
+    starts, ends, odd = cores.starts - 8, cores.ends - 8, np.flatnonzero(filled & ~usual)
+    elsewhere = cores.stripped_controls + sum(
         int(np.count_nonzero(controls[start:end]))
         for start, end in zip(starts[odd].tolist(), ends[odd].tolist(), strict=True)
     )
@@ -170,23 +253,21 @@ def _one_line_each(data: Bytes, usual: Mask, starts: Places, ends: Places) -> Ma
 
 
 def _numbers(words: Words, places: Places) -> npt.NDArray[np.int32]:
-    """Decimal numbers that end in `,` or `}`; `ODD` for anything else."""
+    """Decimal numbers of up to seven digits that end in `,` or `}`; `ODD` for anything else."""
     text: Any = words[places]
-    spaced = (text & np.uint64(255)) == 32
-    text = np.where(spaced, text >> np.uint64(8), text)
-    value = np.zeros(len(places), np.int64)
-    running = np.ones(len(places), np.bool_)
-    digits = np.zeros(len(places), np.int64)
-    closed = np.zeros(len(places), np.bool_)
-    for place in range(7):
-        byte = ((text >> np.uint64(8 * place)) & np.uint64(255)).astype(np.int64)
-        digit = running & (byte >= 48) & (byte < 58)
-        closed |= running & ~digit & ((byte == 44) | (byte == 125))
-        value = np.where(digit, 10 * value + byte - 48, value)
-        digits += digit
-        running = digit
-        if not running.any():
-            break
-    first = (text & np.uint64(255)).astype(np.int64)
-    right = closed & (digits > 0) & ((first != 48) | (digits == 1))
-    return np.where(right, value, ODD).astype(np.int32)
+    text = np.where(text & np.uint64(255) == 32, text >> np.uint64(8), text)
+    # https://graphics.stanford.edu/~seander/bithacks.html#HasLessInWord: the high bit of every byte that is no digit
+    value = text ^ np.uint64(0x3030303030303030)
+    others = (value | ((value & np.uint64(_LOW_BITS)) + np.uint64(0x7676767676767676))) & np.uint64(_HIGH_BITS)
+    mask = ((others & (~others + np.uint64(1))) >> np.uint64(7)) - np.uint64(1)  # the bytes before the first such
+    digits = (mask & np.uint64(_ONES)) * np.uint64(_ONES) >> np.uint64(56)
+    bits = digits << np.uint64(3)
+    # eight digits at once, the first in the lowest byte: https://lemire.me/blog/2022/01/21/swar-explained
+    value = (value & mask) << (np.uint64(64) - np.maximum(bits, np.uint64(8)))
+    value = value * np.uint64(10 * 256 + 1) >> np.uint64(8)
+    value = (value & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(100 * 65536 + 1) >> np.uint64(16)
+    value = (value & np.uint64(0x0000FFFF0000FFFF)) * np.uint64((10000 << 32) + 1) >> np.uint64(32)
+    end = text >> np.minimum(bits, np.uint64(56)) & np.uint64(255)
+    right = (others != 0) & (digits > 0) & ((end == 44) | (end == 125))
+    right &= (text & np.uint64(255) != 48) | (digits == 1)
+    return np.where(right, value, np.uint64(0)).astype(np.int32) + np.where(right, 0, ODD).astype(np.int32)

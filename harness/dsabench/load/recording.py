@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsabench.load.client.log import RequestLog
-from dsabench.load.recognise import Recogniser
+from dsabench.load.recognise import Found, Recogniser
 from dsabench.load.response import Response, decode
 
 Seconds = npt.NDArray[np.float64]
@@ -34,6 +34,11 @@ class Reel:
         """Descriptors of data and index."""
         return self.data.fileno(), self.index.fileno()
 
+    def close(self) -> None:
+        """Give the disk back."""
+        self.data.close()
+        self.index.close()
+
     def read_count(self) -> int:
         """Reads in it."""
         return os.fstat(self.index.fileno()).st_size // INDEX.itemsize
@@ -52,7 +57,7 @@ class Reel:
 class Reads:
     """Every read of the run, those of one request together and in order; columns of equal length.
 
-    24 bytes a read in memory; `close` of the recording lets them go.
+    25 bytes a read in memory; `close` of the recording lets them go.
     """
 
     at_s: Seconds
@@ -60,8 +65,8 @@ class Reads:
     length: npt.NDArray[np.int32]
     reel: npt.NDArray[np.int16]
     """Per request."""
-    counts: npt.NDArray[np.int32] | None
-    """What `Recogniser` found in each read, where it was asked."""
+    found: Found | None
+    """What `Recogniser` saw in each read, where it was asked."""
     starts: npt.NDArray[np.int64]
     """Place of each request's first read, and one more: the end of the last."""
 
@@ -103,7 +108,7 @@ class Recording:
 
     def sorted_reads(self, *, recognise: bool = False) -> Reads:
         """All reads by request; made on the first call, and again when `counts` are wanted and not there."""
-        if not self._reads or (recognise and self._reads[0].counts is None):
+        if not self._reads or (recognise and self._reads[0].found is None):
             self._reads[:] = [_sorted(self.reels, len(self), self.start_ns, Recogniser() if recognise else None)]
         return self._reads[0]
 
@@ -118,6 +123,13 @@ class Recording:
         reads = self.sorted_reads()
         fd = self.reels[int(reads.reel[index])].data.fileno()
         return [(float(reads.at_s[p]), os.pread(fd, int(reads.length[p]), int(reads.offset[p]))) for p in places]
+
+    def bytes_of(self, index: int, place: int) -> bytes:
+        """The bytes alone of one of its reads."""
+        reads = self.sorted_reads()
+        return os.pread(
+            self.reels[reads.reel.item(index)].data.fileno(), reads.length.item(place), reads.offset.item(place)
+        )
 
     def response(self, index: int) -> Response:
         """One request's answer, taken out of HTTP's framing."""
@@ -136,12 +148,15 @@ class Recording:
             return f"http {status}: {' '.join(text[:4000].split())[:200]}"
         return broken
 
+    def broken(self) -> set[int]:
+        """Requests that `error` may say something of."""
+        return {*self.errors, *np.flatnonzero((self.status != 0) & (self.status != 200)).tolist()}
+
     def close(self) -> None:
         """Give the disk and the memory back."""
         self._reads.clear()
         for reel in self.reels:
-            reel.data.close()
-            reel.index.close()
+            reel.close()
 
 
 def merged(logs: Sequence[RequestLog], reels: Sequence[Reel], *, start_ns: int, started_at: datetime) -> Recording:
@@ -177,8 +192,8 @@ def _sorted(reels: Sequence[Reel], count: int, start_ns: int, recogniser: Recogn
             reel_of[here > 0] = number
     starts = np.cumsum(counts)
     total = int(starts[-1])
-    counted = None if recogniser is None else np.empty(total, np.int32)
-    reads = Reads(np.empty(total), np.empty(total, np.int64), np.empty(total, np.int32), reel_of, counted, starts)
+    found = None if recogniser is None else Found(np.empty(total, np.int32), np.empty(total, np.uint8))
+    reads = Reads(np.empty(total), np.empty(total, np.int64), np.empty(total, np.int32), reel_of, found, starts)
     free = starts[:-1].copy()
     for reel in reels:
         for offset, block in reel.blocks():
@@ -187,8 +202,8 @@ def _sorted(reels: Sequence[Reel], count: int, start_ns: int, recogniser: Recogn
             reads.at_s[places] = (block["at_ns"] - start_ns) / 1e9
             reads.offset[places] = offset + np.cumsum(length) - length
             reads.length[places] = length
-            if recogniser is not None and counted is not None:
-                counted[places] = recogniser.counts(reel.data.fileno(), offset, block["length"])
+            if recogniser is not None and found is not None:
+                found.counts[places], found.kinds[places] = recogniser.look(reel.data.fileno(), offset, block["length"])
     return reads
 
 

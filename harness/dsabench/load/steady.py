@@ -10,13 +10,12 @@ Requests belong to the window that was open when they were sent; tokens and gaps
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dsabench.model.sample import RequestSample, Times
-from dsabench.model.workload import Workload
 
 Flags = npt.NDArray[np.bool_]
 
@@ -45,17 +44,37 @@ class Window(NamedTuple):
         return (at_s > self.start_s) & (at_s <= self.end_s)
 
 
+class Asked(Protocol):
+    """What decides where the window lies: of a workload, or of a command line."""
+
+    @property
+    def dataset(self) -> str:
+        """Its name."""
+
+    @property
+    def arrivals(self) -> str:
+        """Its kind."""
+
+    @property
+    def request_rate(self) -> float | None:
+        """Per second; None for a closed loop."""
+
+    @property
+    def max_concurrency(self) -> int | None:
+        """Slots; None for no limit."""
+
+
 class Unsteady(NamedTuple):
     """There is no such window."""
 
     reason: str
 
 
-def steady_window(samples: Sequence[RequestSample], workload: Workload) -> Window | Unsteady:
+def steady_window(samples: Sequence[RequestSample], asked: Asked) -> Window | Unsteady:
     """The window, or why there is none. Failed requests were in flight too; those inside it do not count as requests."""
     if len(samples) < REQUESTS_MIN:
         return Unsteady(f"{len(samples)} requests are too few; it takes {REQUESTS_MIN} inside the window")
-    if workload.request_rate is not None and workload.arrivals == "ramp":
+    if asked.request_rate is not None and asked.arrivals == "ramp":
         return Unsteady("a ramp changes its rate all along")
     sent_s, done_s = (
         np.array(column, np.float64)
@@ -65,7 +84,7 @@ def steady_window(samples: Sequence[RequestSample], workload: Workload) -> Windo
     if not completed.any():
         return Unsteady("no request ended well")
     start_s = float(done_s[completed].min())
-    slots = workload.max_concurrency if _is_closed(workload) else None
+    slots = asked.max_concurrency if _is_closed(asked) else None
     if slots is not None:
         full_s = _reaches(sent_s, done_s, slots)
         if full_s is None:
@@ -103,9 +122,9 @@ def _unsteady(window: Window, sent_s: Times, done_s: Times, completed: Flags, sl
     return None
 
 
-def _is_closed(workload: Workload) -> bool:
+def _is_closed(asked: Asked) -> bool:
     """Whether a request is sent as soon as another ends; a trace brings its own times."""
-    return workload.request_rate is None and workload.dataset != "mooncake"
+    return asked.request_rate is None and asked.dataset != "mooncake"
 
 
 def _reaches(sent_s: Times, done_s: Times, slots: int) -> float | None:

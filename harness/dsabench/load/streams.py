@@ -1,9 +1,9 @@
 """Recorded /generate streams → replies, with the exact reader for what is odd and for the ends of what is usual.
 
-Of a run of usual reads (see `recognise`) only the last is read exactly, between the odd ones; the others are counted.
-That gives what reading all of them exactly would give as long as the frames of one run have the layout of its last
-one, which is checked there: its exact count must be the recognised one. Where anything does not fit, the whole answer
-is read exactly.
+Of an answer whose every read was recognised only the last frame is read exactly, of another one what is odd and the
+last of each run of usual reads; the other frames are counted (see `recognise`). That gives what reading all of them
+exactly would give as long as the frames of one run have the layout of its last one, which is checked there: its exact
+count must be the recognised one. Where anything does not fit, the whole answer is read exactly.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dsabench.load.readers import Reply, read_generate
-from dsabench.load.recognise import ODD
+from dsabench.load.readers.generate import close_generate
+from dsabench.load.recognise import FRAME
 from dsabench.load.recording import Reads, Recording
 from dsabench.load.response import decode
+from dsabench.load.whole import last_frame, whole_answers
 from dsabench.model.sample import Frames
 
 Runs = list[tuple[int, int]]
@@ -28,20 +30,42 @@ Runs = list[tuple[int, int]]
 def read_streams(recording: Recording) -> Iterator[Reply]:
     """Every request's reply, in order, times in seconds after the start. Equal to `read_generate` of all its reads."""
     reads = recording.sorted_reads(recognise=True)
-    assert reads.counts is not None
-    counts = reads.counts
-    odd = np.flatnonzero(counts == ODD)
-    bounds = np.searchsorted(odd, reads.starts)
-    falling = np.flatnonzero((counts[1:] <= counts[:-1]) & (counts[1:] != ODD) & (counts[:-1] != ODD)) + 1
-    falls = np.searchsorted(falling, reads.starts)
-    for index in range(len(recording)):
-        first, end = int(reads.starts[index]), int(reads.starts[index + 1])
-        falls_here = falling[falls[index] : falls[index + 1]]
-        reply = None
-        if not len(falls_here) or bool((falls_here == first).all()):
-            odd_here = odd[bounds[index] : bounds[index + 1]].tolist()
-            reply = _counted(recording, reads, index, (first, end), odd_here)
-        yield reply if reply is not None else read_generate(recording.reads(index), 0.0)
+    piecewise: _Piecewise | None = None
+    for seen in whole_answers(reads):
+        for place, (first, end) in enumerate(pairwise(seen.edges)):
+            index = seen.first + place
+            if seen.whole[place]:
+                data = recording.bytes_of(index, seen.last_reads[place])
+                frames = Frames(seen.at_s[first:end], seen.tokens[first:end])
+                reply = close_generate(last_frame(data), frames, seen.totals[place])
+                if reply is not None:
+                    yield reply
+                    continue
+            piecewise = piecewise or _Piecewise(recording, reads)
+            reply = piecewise.reply(index)
+            yield reply if reply is not None else read_generate(recording.reads(index), 0.0)
+
+
+class _Piecewise:
+    """Reads what is odd exactly, and counts between."""
+
+    def __init__(self, recording: Recording, reads: Reads) -> None:
+        assert reads.found is not None
+        self._recording, self._reads = recording, reads
+        counts, usual = reads.found.counts, reads.found.kinds == FRAME
+        self._odd = np.flatnonzero(~usual)
+        self._bounds = np.searchsorted(self._odd, reads.starts)
+        self._falling = np.flatnonzero((counts[1:] <= counts[:-1]) & usual[1:] & usual[:-1]) + 1
+        self._falls = np.searchsorted(self._falling, reads.starts)
+
+    def reply(self, index: int) -> Reply | None:
+        """None where that is not enough."""
+        first, end = int(self._reads.starts[index]), int(self._reads.starts[index + 1])
+        falls = self._falling[self._falls[index] : self._falls[index + 1]]
+        if not bool((falls == first).all()):
+            return None
+        odd = self._odd[self._bounds[index] : self._bounds[index + 1]].tolist()
+        return _counted(self._recording, self._reads, index, (first, end), odd)
 
 
 def _counted(recording: Recording, reads: Reads, index: int, span: tuple[int, int], odd: list[int]) -> Reply | None:
@@ -70,8 +94,8 @@ def _runs(span: tuple[int, int], odd: list[int]) -> Runs:
 
 def _expanded(reads: Reads, runs: Runs, frames: Frames) -> Frames | None:
     """Put a run's frames in the place of its last one; None where the exact count is another than the recognised."""
-    counts = reads.counts
-    assert counts is not None
+    assert reads.found is not None
+    counts = reads.found.counts
     at_s, tokens = frames.at_s.tolist(), frames.tokens.tolist()
     frame = total = 0
     parts: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]] = []

@@ -84,5 +84,7 @@ def _client(run: Run) -> dict[str, Metric]:
         "client.cpu_s": client.cpu_s,
         "client.lag_ms.max": client.lag_max_ms,
         "client.send_lag_ms.max": client.send_lag_max_ms,
+        "client.gc_pauses": client.gc_pauses,
+        "client.gc_ms.max": client.gc_max_ms,
     }
     return {name: Metric(value=value, n=n) for name, value in values.items()}

@@ -114,4 +114,4 @@ class RequestSample:
     @property
     def output_tokens(self) -> int:
         """Tokens received."""
-        return int(self.frames.tokens.sum())
+        return sum(self.frames.tokens.tolist())

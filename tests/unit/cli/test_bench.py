@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,8 @@ import pytest
 from dsabench.cli.bench_flags import parse_flags
 from dsabench.cli.main import run
 from dsabench.errors import InputError
+from dsabench.store.samples import read_samples
+from paced_server import Pace, PacedServer
 from unit.cli.bench_server import BenchServerThread
 
 HERE = Path(__file__)
@@ -26,6 +30,7 @@ CONTRACT = (
 )
 SHORT = "bench --dataset-name random-ids --tokenize-prompt --vocab-size 100 --random-input-len 8 --random-output-len 9"
 CHAT = f"bench --backend sglang-oai-chat --dataset-name custom --dataset-path {DATA / 'custom.jsonl'} --num-prompts 5"
+TOO_FEW = "6 requests are too few; it takes 10 inside the window"
 HEAVY = {"pydantic", "typer", "rich", "optuna", "torch", "matplotlib", "scipy", "pandas", "pyarrow", "yaml"}
 
 
@@ -62,9 +67,45 @@ def test_the_block_has_bench_servings_lines(tmp_path: Path, capsys: pytest.Captu
     with BenchServerThread() as server:
         bench(server, f"{SHORT} --num-prompts 6 --goodput ttft:500 e2el:1000 --cache-report", tmp_path / "o")
     out = capsys.readouterr().out
-    assert re.sub(r"\d+(\.\d+)? *(?=%?\n)", "N", out).splitlines() == KEYS["block"]
+    block, steady = out.split("= Counted From Schedule =")[0].rsplit("\n", 1)[0] + "\n", out.splitlines()[-3:]
+    assert re.sub(r"\d+(\.\d+)? *(?=%?\n)", "N", block).splitlines() == KEYS["block"]
+    assert steady == ["================== Steady State ==================", f"none: {TOO_FEW}", "=" * 50]
     assert "Backend:                                 sglang    \n" in out
     assert "Cache hit rate:                          " in out
+
+
+def test_the_steady_state_follows_the_block(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with BenchServerThread() as server:
+        words = f"{SHORT} --num-prompts 40 --max-concurrency 2 --random-range-ratio 1"
+        record = bench(server, words, tmp_path / "o")
+    out = capsys.readouterr().out
+    steady = record["steady_state"]
+    assert 10 <= steady["completed"] < 40
+    assert 1.8 <= steady["concurrency"] <= 2.0
+    assert steady["duration_s"] < record["duration"]
+    assert steady["output_throughput"] == pytest.approx(9 * steady["request_throughput"], rel=0.1)
+    assert steady["p99_ttft_ms"] is None  # from 40 requests there is none to tell
+    _, after = out.split("= Steady State =")
+    assert "Concurrency:" in after
+    assert "Median TTFT (ms):" in after
+    assert "P99 TTFT" not in after
+
+
+def test_waiting_for_a_slot_counts_from_the_schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with BenchServerThread() as server:
+        words = f"{SHORT} --num-prompts 12 --max-concurrency 1 --random-range-ratio 1 --request-rate 1e6"
+        record = bench(server, f"{words} --samples {tmp_path / 's.parquet'} --goodput ttft:1000", tmp_path / "o")
+    told = record["from_schedule"]
+    assert told["mean_ttft_ms"] == pytest.approx(record["mean_ttft_ms"] + told["mean_queue_wait_ms"])
+    assert told["mean_queue_wait_ms"] > 2 * record["mean_e2e_latency_ms"]  # 12 at once, one slot: 5.5 before it
+    assert told["p99_queue_wait_ms"] is None
+    low, high = record["slo_attainment_interval"]
+    assert low < record["slo_attainment"] <= high
+    after = capsys.readouterr().out.split("= Counted From Schedule =")[1]
+    assert "Median Queue Wait (ms):" in after
+    samples = read_samples(tmp_path / "s.parquet")
+    assert [sample.output_tokens for sample in samples] == [9] * 12
+    assert run([*SHORT.split(), "--samples", str(tmp_path / "s.csv")]) == 2
 
 
 def test_requests_are_bench_servings(tmp_path: Path) -> None:
@@ -236,3 +277,39 @@ def test_a_missing_server_or_file_is_one_line(tmp_path: Path, capsys: pytest.Cap
     err = capsys.readouterr().err
     assert err.endswith("none: no such file\n")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("more", [["--disable-tqdm"], []])
+async def test_ctrl_c_ends_a_run_at_once(more: list[str], tmp_path: Path) -> None:
+    """Without a progress line the worker has the main thread, with one it is beside it."""
+    async with PacedServer(Pace(ttft_s=0.01, gap_s=0.1)) as server:
+        words = [
+            *SHORT.split(),
+            "--base-url",
+            server.base_url,
+            "--model",
+            "m",
+            "--random-output-len",
+            "400",
+            "--num-prompts",
+            "8",
+            *more,
+        ]
+        argv = [
+            sys.executable,
+            "-m",
+            "dsabench",
+            *words,
+            "--warmup-requests",
+            "0",
+            "--output-file",
+            str(tmp_path / "o"),
+        ]
+        process = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.PIPE)
+        while server.in_flight < 4:
+            await asyncio.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, said = await asyncio.wait_for(process.communicate(), 5.0)
+    assert process.returncode == 130
+    assert b"Traceback" not in said
+    assert not (tmp_path / "o").exists()

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dsabench.load import whole
 from dsabench.load.readers import read_generate
-from dsabench.load.recognise import ODD
+from dsabench.load.recognise import DONE, END, FRAME, ODD
+from dsabench.load.recognise import HEAD as HEADERS
 from dsabench.load.streams import read_streams
 from unit.load.recorded import HEAD, chunk, recording_of
 
@@ -55,9 +57,10 @@ def check(requests: list[list[bytes]], reels: int = 1) -> None:
 def test_a_usual_answer_is_recognised_in_every_read() -> None:
     """Otherwise the tests below would compare the exact reader with itself."""
     recording = recording_of([[HEAD, *answer(list(range(1, 130)))]])
-    counts = recording.sorted_reads(recognise=True).counts
-    assert counts is not None
-    assert counts.tolist() == [ODD, *range(1, 130), ODD, ODD]
+    found = recording.sorted_reads(recognise=True).found
+    assert found is not None
+    assert found.counts.tolist() == [ODD, *range(1, 130), ODD, ODD]
+    assert found.kinds.tolist() == [HEADERS, *[FRAME] * 129, DONE, END]
     [reply] = read_streams(recording)
     assert reply.error is None
     assert reply.frames.tokens.tolist() == [1] * 129
@@ -91,6 +94,11 @@ def test_odd_answers(requests: list[list[bytes]]) -> None:
 
 def test_answers_of_several_workers() -> None:
     check([[HEAD, *answer(list(range(1, 10 + own)))] for own in range(7)], reels=3)
+
+
+def test_requests_are_looked_at_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole, "_BLOCK_READS", 50)
+    check([[HEAD, *answer(list(range(1, 2 + own * 7 % 60)))] for own in range(40)] + [[], [HEAD]])
 
 
 def _cut(data: bytes, places: list[int]) -> list[bytes]:

@@ -6,10 +6,10 @@ import asyncio
 import socket
 import struct
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
+
+from raw_server import RawServer
 
 Then = Literal["keep", "close", "reset", "hang", "half"]
 
@@ -23,44 +23,23 @@ class Script:
     pause_s: float = 0.0
 
 
-class WireServer:
+class WireServer(RawServer):
     """Answers the requests with the scripts in turn, over again from the first."""
 
     def __init__(self, *scripts: Script) -> None:
+        super().__init__()
         self._scripts = scripts
         self.requests: list[bytes] = []
-        self.connections = 0
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=512)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/generate"
-        self._tasks: set[asyncio.Task[None]] = set()
-        return self
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+        return f"{self.base_url}/generate"
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        self.connections += 1
-        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            while await self._one(reader, writer):
-                pass
-        writer.close()
-
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = next(int(x.split(b":")[1]) for x in head.split(b"\r\n") if x.lower().startswith(b"content-length"))
+    async def answer(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> bool:
+        """Follow the script."""
         script = self._scripts[len(self.requests) % len(self._scripts)]
-        self.requests.append(head + await reader.readexactly(length))
+        self.requests.append(head + body)
         sock = writer.get_extra_info("socket")
         for piece in script.pieces:
             writer.write(piece)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +32,8 @@ class Answers(NamedTuple):
     """[g] inter-token latencies, request after request."""
     gap_counts: Ints
     """[n] how many of them each request has."""
+    gap_ends_s: Floats
+    """[g] when each of them ended."""
 
     def gaps_of(self, index: int) -> Floats:
         """One request's gaps."""
@@ -56,15 +58,16 @@ def answers_in_columns(
     done_s = np.fromiter((sample.done_s for sample in samples), np.float64, len(samples))
     first_s = np.fromiter((row.at_s[0] if len(row) else np.nan for row in rows), np.float64, len(samples))
     counted = _native_lens(samples, rows) if native else _openai_lens(samples, spoken, endpoint)
-    gaps_s, gap_counts = _gaps(rows, split=native)
+    gaps_s, gap_counts, gap_ends_s = _gaps(rows, split=native)
     return Answers(
         ok=ok,
         start_s=sent_s,
         ttft_s=np.where(np.isnan(first_s), 0.0, first_s - sent_s),
         latency_s=np.where(ok, done_s - sent_s, 0.0),
-        output_len=np.fromiter(counted, np.int64, len(samples)) * ok,
+        output_len=counted * ok,
         gaps_s=gaps_s,
         gap_counts=gap_counts,
+        gap_ends_s=gap_ends_s,
     )
 
 
@@ -89,36 +92,40 @@ def _heard_openai(sample: RequestSample, spoken: Spoken | None) -> Frames:
     return Frames(at_s, np.ones(len(at_s), np.int32))
 
 
-def _native_lens(samples: Sequence[RequestSample], rows: Sequence[Frames]) -> Iterator[int]:
+def _native_lens(samples: Sequence[RequestSample], rows: Sequence[Frames]) -> Ints:
     """An answer without any token keeps what was asked for."""
-    for sample, row in zip(samples, rows, strict=True):
-        yield int(row.tokens.sum()) if len(row) else sample.output_len_asked
+    frames = np.fromiter(map(len, rows), np.int64, len(rows))
+    asked = np.fromiter((sample.output_len_asked for sample in samples), np.int64, len(rows))
+    tokens = np.concatenate([NO_FRAMES.tokens, *(row.tokens for row in rows)])
+    told = np.bincount(np.repeat(np.arange(len(rows)), frames), weights=tokens, minlength=len(rows))
+    return np.where(frames > 0, told.astype(np.int64), asked)
 
 
-def _openai_lens(
-    samples: Sequence[RequestSample], spoken: Sequence[Spoken | None], endpoint: EndpointName
-) -> Iterator[int]:
+def _openai_lens(samples: Sequence[RequestSample], spoken: Sequence[Spoken | None], endpoint: EndpointName) -> Ints:
     """Of /v1/completions only usage in an event with text counts, of chat any."""
-    for sample, words in zip(samples, spoken, strict=True):
-        reported = None
-        if words is not None:
-            reported = words.reported_tokens if endpoint == "chat" else words.reported_beside_text
-        yield sample.output_len_asked if reported is None else reported
+    lens = np.fromiter((sample.output_len_asked for sample in samples), np.int64, len(samples))
+    for index, words in enumerate(spoken):
+        if words is None:
+            continue
+        reported = words.reported_tokens if endpoint == "chat" else words.reported_beside_text
+        if reported is not None:
+            lens[index] = reported
+    return lens
 
 
-def _gaps(rows: Sequence[Frames], *, split: bool) -> tuple[Floats, Ints]:
+def _gaps(rows: Sequence[Frames], *, split: bool) -> tuple[Floats, Ints, Floats]:
     """All at once over the frames of all requests: no Python per frame."""
     frames = np.fromiter(map(len, rows), np.int64, len(rows))
     if not frames.sum():
-        return np.zeros(0, np.float64), np.zeros(len(rows), np.int64)
+        return np.zeros(0, np.float64), np.zeros(len(rows), np.int64), np.zeros(0, np.float64)
     times = np.concatenate([row.at_s for row in rows])
     later = np.ones(len(times), np.bool_)
     later[(np.cumsum(frames) - frames)[frames > 0]] = False
     distances = np.diff(times, prepend=times[0])[later]
     counts = np.maximum(frames - 1, 0)
     if not split:
-        return distances, counts
+        return distances, counts, times[later]
     shares = np.concatenate([row.tokens for row in rows])[later]
     owner = np.repeat(np.arange(len(rows)), counts)
     tokens = np.bincount(owner, weights=shares, minlength=len(rows)).astype(np.int64)
-    return np.repeat(distances / shares, shares), tokens
+    return np.repeat(distances / shares, shares), tokens, np.repeat(times[later], shares)

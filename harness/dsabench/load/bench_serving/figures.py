@@ -9,8 +9,6 @@ import numpy as np
 
 from dsabench.load.bench_serving.answers import Answers, Floats, Ints
 
-GOODPUT_METRICS = ("ttft", "tpot", "e2el")
-
 
 class Spread(NamedTuple):
     """Of one latency, milliseconds; zeros where nothing was observed, as bench_serving has it."""

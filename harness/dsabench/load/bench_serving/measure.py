@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,6 +12,8 @@ from dsabench.load.bench_serving.answers import answers_in_columns
 from dsabench.load.bench_serving.cache import report_cache
 from dsabench.load.bench_serving.figures import compute_figures, compute_goodput, split_by_text
 from dsabench.load.bench_serving.report import Order, Report
+from dsabench.load.bench_serving.schedule import from_schedule
+from dsabench.load.bench_serving.steady import Pattern, steady_of
 from dsabench.load.readers.reply import Spoken
 from dsabench.load.target import EndpointName
 from dsabench.model.sample import RequestSample
@@ -31,21 +35,29 @@ ENDPOINTS: Mapping[str, EndpointName] = {
 _SPLIT_BY_TEXT = frozenset({"sglang-oai", "sglang-oai-chat"})
 
 
-def report_run(
-    order: Order,
-    samples: Sequence[RequestSample],
-    spoken: Sequence[Spoken | None],
-    duration_s: float,
-    *,
-    count: CountTokens | None,
-    goodput_slos_ms: Mapping[str, float] | None = None,
-    cache_report: bool = False,
-    server_info: object = None,
-) -> Report:
-    """Everything that is computed after a run.
+class Heard(NamedTuple):
+    """What a run left, one row per request."""
 
-    Without `count` (no tokenizer) the retokenised totals are 0, as in sglang's Rust client.
-    """
+    samples: Sequence[RequestSample]
+    spoken: Sequence[Spoken | None]
+    duration_s: float
+    server_info: object = None
+    """What the server told of itself after it."""
+
+
+class Wanted(NamedTuple):
+    """What is computed only when it is asked for."""
+
+    count_tokens: CountTokens | None
+    """Without it (no tokenizer) the retokenised totals are 0, as in sglang's Rust client."""
+    goodput_slos_ms: Mapping[str, float] | None = None
+    cache_report: bool = False
+
+
+def report_run(order: Order, heard: Heard, wanted: Wanted) -> Report:
+    """Everything that is computed after a run."""
+    samples, spoken, duration_s, server_info = heard
+    count = wanted.count_tokens
     answers = answers_in_columns(samples, spoken, ENDPOINTS[order.backend])
     accept_length = accept_length_of(server_info) if "sglang" in order.backend else None
     gaps_s = None
@@ -68,11 +80,18 @@ def report_run(
         spoken=spoken,
         answers=answers,
         figures=figures,
-        goodput=compute_goodput(answers, goodput_slos_ms, duration_s) if goodput_slos_ms else None,
-        cache=report_cache(samples, spoken) if cache_report else None,
+        goodput=compute_goodput(answers, wanted.goodput_slos_ms, duration_s) if wanted.goodput_slos_ms else None,
+        cache=report_cache(samples, spoken) if wanted.cache_report else None,
         accept_length=accept_length,
         server_info=server_info,
+        from_schedule=from_schedule(answers, samples),
+        steady=steady_of(answers, samples, _pattern(order)),
     )
+
+
+def _pattern(order: Order) -> Pattern:
+    rate = None if math.isinf(order.request_rate) else order.request_rate
+    return Pattern(order.dataset_name, "poisson", rate, order.max_concurrency)
 
 
 def accept_length_of(server_info: object) -> float | None:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from dsabench.errors import StoreError
 from dsabench.load.bench_serving.figures import Spread
 from dsabench.load.bench_serving.report import Report
+from dsabench.load.bench_serving.steady import Steady, told
+from dsabench.load.steady import Unsteady
 
 Json = Mapping[str, object]
 
@@ -26,6 +28,13 @@ class ClientCost(NamedTuple):
     saturated: bool
     reason: str | None = None
     """Why the numbers describe the client and not the server."""
+    lag_p99_ms: float | None = None
+    """How late its event loop ran a timer."""
+    send_lag_max_ms: float | None = None
+    backlog_ms: float | None = None
+    """Mean time that bytes lay in a socket before they were read; None where too few looks were taken."""
+    gc_pauses: int | None = None
+    gc_max_ms: float | None = None
 
 
 def record_of(report: Report, *, details: bool) -> Json:
@@ -115,4 +124,24 @@ def _ours(report: Report) -> dict[str, object]:
         "max_itl_ms": report.figures.itl.max,
         "failed": len(report.samples) - report.figures.completed,
         "accept_length_of_requests": sum(accepted) / len(accepted) if accepted else None,
+        "from_schedule": told(report.from_schedule),
+        "steady_state": _steady(report.steady),
+        **_attainment(report),
     }
+
+
+def _attainment(report: Report) -> dict[str, object]:
+    """Wilson's 95 % interval of the share that met every SLO; it takes requests as independent."""
+    if report.goodput is None:
+        return {}
+    from dsabench.stats.proportion import wilson  # noqa: PLC0415  (only a run with SLOs needs it)
+
+    sent = len(report.samples)
+    interval = wilson(report.goodput.slo_attainment * sent, sent)
+    return {} if interval is None else {"slo_attainment_interval": [interval.low, interval.high]}
+
+
+def _steady(steady: Steady | Unsteady | None) -> dict[str, float | int | None] | dict[str, str] | None:
+    if steady is None:
+        return None
+    return {"none": steady.reason} if isinstance(steady, Unsteady) else steady.as_json()

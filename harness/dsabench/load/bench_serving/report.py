@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dsabench.load.bench_serving.answers import Answers
 from dsabench.load.bench_serving.cache import CacheReport
 from dsabench.load.bench_serving.figures import Figures, Goodput
+from dsabench.load.bench_serving.steady import Steady, Tail
 from dsabench.load.readers.reply import Spoken
+from dsabench.load.steady import Unsteady
 from dsabench.model.sample import RequestSample
 
 
@@ -48,3 +51,6 @@ class Report(NamedTuple):
     accept_length: float | None = None
     """What the server tells of its whole life (`avg_spec_accept_length`), as in bench_serving."""
     server_info: object = None
+    from_schedule: Mapping[str, Tail] = MappingProxyType({})
+    steady: Steady | Unsteady | None = None
+    """None where it was not looked for."""

@@ -9,11 +9,8 @@ import asyncio
 import mmap
 import os
 import pickle
-import select
 import signal
 import struct
-import sys
-import threading
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,12 +21,12 @@ from dsabench.load.client.log import Progress
 from dsabench.load.client.share import Schedule, Share, own_tickets, shared_tickets
 from dsabench.load.client.worker import Stopper, run_worker
 from dsabench.load.plan import Timeouts
+from dsabench.load.process import no_full_collections
 
 MESSAGE = struct.Struct("<cQ")
 """Kind and length of what follows: R(eady), P(rogress: the length is the count), D(one), F(ault)."""
 START = struct.Struct("<q")
 _TOLD_EVERY_S = 0.1
-_TELLING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,45 +84,51 @@ def main(orders_fd: int) -> None:
         if orders.slots is None
         else shared_tickets(orders.tickets_fd),
     )
-    stopper, progress, started = Stopper(), Progress(), threading.Event()
-
-    async def ready() -> int:
-        tell(b"R", 0)
-        start: bytes = await asyncio.get_running_loop().run_in_executor(None, os.read, 0, START.size)
-        if len(start) < START.size:
-            os._exit(0)
-        started.set()
-        return int(START.unpack(start)[0])
-
-    threading.Thread(target=_watch, args=(started, progress), daemon=True).start()
+    progress = Progress()
     try:
-        done = run_worker(share, (orders.data_fd, orders.index_fd), ready, progress, stopper)
+        with no_full_collections():
+            done = run_worker(share, (orders.data_fd, orders.index_fd), _Parent(progress).ready, progress, Stopper())
     except OSError as error:
         data = pickle.dumps((error.errno, error.strerror))
         tell(b"F", len(data), data)
     else:
         data = pickle.dumps(done)
         tell(b"D", len(data), data)
-    sys.stdout.flush()
-    os._exit(0)  # the watching thread is in a read that nothing ends
+
+
+class _Parent:
+    """Who started this worker. On the worker's own loop: a thread beside it would cost every read (see `drive_alone`)."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._told = progress, 0
+
+    async def ready(self) -> int:
+        """Say so, and wait for the start."""
+        tell(b"R", 0)
+        loop = asyncio.get_running_loop()
+        start: asyncio.Future[int] = loop.create_future()
+        loop.add_reader(0, self._hear, start)
+        start_ns = await start
+        loop.call_later(_TOLD_EVERY_S, self._report, loop)
+        return start_ns
+
+    def _hear(self, start: asyncio.Future[int]) -> None:
+        """The start comes in one piece; after it nothing comes but the end of a parent that is gone."""
+        data = os.read(0, START.size)
+        if len(data) < START.size:
+            os._exit(0)
+        if not start.done():
+            start.set_result(START.unpack(data)[0])
+
+    def _report(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._progress.ended != self._told:
+            self._told = self._progress.ended
+            tell(b"P", self._told)
+        loop.call_later(_TOLD_EVERY_S, self._report, loop)
 
 
 def tell(kind: bytes, size: int, data: bytes = b"") -> None:
-    """Write one message whole: two threads tell, and a pipe takes a large one in parts."""
+    """Write one message whole: a pipe takes a large one in parts."""
     message = memoryview(MESSAGE.pack(kind, size) + data)
-    with _TELLING:
-        while message:
-            message = message[os.write(1, message) :]
-
-
-def _watch(started: threading.Event, progress: Progress) -> None:
-    """Tell how far it is, and leave when the parent is gone. Asleep nearly always."""
-    started.wait()
-    told = 0
-    while True:
-        readable, _, _ = select.select([0], [], [], _TOLD_EVERY_S)
-        if readable and not os.read(0, 1):
-            os._exit(0)
-        if progress.ended != told:
-            told = progress.ended
-            tell(b"P", told)
+    while message:
+        message = message[os.write(1, message) :]

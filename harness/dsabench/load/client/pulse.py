@@ -16,9 +16,13 @@ from dsabench.load.client.connection import Connection
 from dsabench.load.client.dispatch import Dispatcher
 from dsabench.load.plan import Timeouts
 
-TICK_S = 0.01
-_TIMEOUT_TICKS = 10
-_SAMPLES = 4
+TICK_S = 0.025
+"""Each tick wakes the loop once and costs as much as five frames."""
+_LOOKS = 4
+"""At sockets, per tick."""
+_LATE_SHARE = 0.05
+_CHECK_S_MAX = 1.0
+"""A timeout may come this share of itself late, and no more than this many seconds."""
 _INT = struct.Struct("i")
 
 
@@ -32,7 +36,7 @@ class Vitals:
     loop_cpu_s: float
     """Of the thread that runs the event loop."""
     lags_s: array[float]
-    """Lateness of the loop at every point of a 10 ms grid; a pause counts for every point that it swallowed."""
+    """Lateness of the loop at every point of a grid of `TICK_S`; a pause counts for every point that it swallowed."""
     gc_pauses: int
     gc_s: float
     gc_max_s: float
@@ -55,7 +59,8 @@ class Pulse:
         self._gc_started_s = self._gc_s = self._gc_max_s = 0.0
         self._gc_pauses = 0
         limits = [s for s in (timeouts.first_byte_s, timeouts.stall_s, timeouts.total_s) if s is not None]
-        self._every = 0 if not limits else 1 if min(limits) < 2.0 else _TIMEOUT_TICKS
+        check_s = min([_CHECK_S_MAX, *(_LATE_SHARE * limit for limit in limits)])
+        self._every = max(round(check_s / TICK_S), 1) if limits else 0
         self._order: list[Connection] = []
 
     def start(self) -> None:
@@ -97,7 +102,7 @@ class Pulse:
 
     def _look_at_sockets(self) -> None:
         """Ask the next few busy connections in turn whether bytes wait there."""
-        for _ in range(_SAMPLES):
+        for _ in range(_LOOKS):
             if not self._order:
                 self._order = [c for c in self._dispatcher.connections if c.index is not None]
             if not self._order:

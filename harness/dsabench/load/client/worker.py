@@ -75,7 +75,7 @@ async def _run(share: Share, files: tuple[int, int], ready: Ready, progress: Pro
     stop.hold(task)
     log = RequestLog(len(share.requests))
     spool = Spool(*files, on_fault=lambda _: None)
-    dispatcher = Dispatcher(share, log, spool, await _endpoint(share), progress)
+    dispatcher = Dispatcher(share, log, spool, _endpoint(share), progress)
     try:
         await dispatcher.connect()
         start_ns = await ready()
@@ -96,11 +96,14 @@ async def _run(share: Share, files: tuple[int, int], ready: Ready, progress: Pro
         await asyncio.sleep(0)  # the transports close in the loop's next turn
 
 
-async def _endpoint(share: Share) -> tuple[str, int]:
-    """Look the name up once; one that cannot be found is left for the connections to fail with."""
+def _endpoint(share: Share) -> tuple[str, int]:
+    """Look the name up once; one that cannot be found is left for the connections to fail with.
+
+    Nothing else runs on this loop yet, so it may wait: libuv would start four threads for it, and see `drive_alone`.
+    """
     host, port = share.address.host, share.address.port
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
         return host, port
     return str(found[0][4][0]), port

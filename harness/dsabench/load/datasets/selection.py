@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 DatasetName = Literal["random", "random-ids", "sharegpt", "generated-shared-prefix", "mooncake", "custom", "openai"]
-DATASET_NAMES: tuple[DatasetName, ...] = (
-    "sharegpt", "custom", "openai", "random", "random-ids", "generated-shared-prefix", "mooncake",
-)  # fmt: skip
 
 
 class SharedPrefix(NamedTuple):

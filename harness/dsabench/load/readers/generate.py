@@ -8,34 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from dsabench.load.readers.reply import Piece, Reply, Spoken
-from dsabench.load.readers.stream import Stream, as_float, as_int, message_of, shown
+from dsabench.load.readers.stream import Stream, as_float, as_int, message_of, problem_of, shown
 from dsabench.load.sse import Read
 from dsabench.model.sample import Frames
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
-
-
-class _Meta(NamedTuple):
-    """The fields of the last frame's `meta_info`; of a request, all others are of no interest here."""
-
-    values: dict[str, Any]
-
-    @property
-    def reason(self) -> JsonValue:
-        return self.values.get("finish_reason")
-
-    @property
-    def finish_reason(self) -> str | None:
-        kind = self.reason.get("type") if isinstance(self.reason, dict) else self.reason
-        return kind if isinstance(kind, str) else None
-
-    @property
-    def aborted(self) -> str | None:
-        return message_of(self.reason) if self.finish_reason == "abort" else None
 
 
 @dataclass(slots=True)
@@ -68,30 +51,61 @@ def read_generate(reads: Iterable[Read], start_s: float, *, keep_text: bool = Fa
     """
     stream = Stream(reads, start_s)
     pairs: list[tuple[float, int]] = []
-    tokens, meta, text = 0, _Meta({}), _Text()
+    tokens, text = 0, _Text()
+    values: dict[str, Any] = {}
     for at_s, frame in stream:
         info = frame.get("meta_info") if isinstance(frame, dict) else None
         count = as_int(info.get("completion_tokens")) if isinstance(info, dict) else None
         if not isinstance(frame, dict) or not isinstance(info, dict) or count is None:
             stream.refuse(f"a frame without meta_info.completion_tokens: {shown(frame)}")
             break
-        meta = _Meta(info)
+        values = info
         if count > tokens:
             pairs.append((at_s, count - tokens))
             tokens = count
         if keep_text:
             text.grow(at_s, frame, count)
-    values = meta.values
+    reason = values.get("finish_reason")
+    aborted = message_of(reason) if _name_of(reason) == "abort" else None
+    error = stream.verdict(tokens, finished=reason is not None, aborted=aborted)
+    spoken = _spoken(text, tokens, values.get("cached_tokens_details")) if keep_text else None
+    return _reply(Frames.of(pairs), values, error, spoken)
+
+
+def close_generate(last: bytes, frames: Frames, tokens: int) -> Reply | None:
+    """The reply of an answer that ended with `[DONE]` and whose frames are known, of its last frame's JSON.
+
+    None where that frame says anything but that all is well after so many `tokens`.
+    """
+    try:
+        frame = orjson.loads(last)
+    except orjson.JSONDecodeError:
+        return None
+    match frame:
+        case {"meta_info": {"completion_tokens": int() as count} as values} if problem_of(frame) is None:
+            if count is True or count != tokens or _name_of(values.get("finish_reason")) == "abort":
+                return None
+            return _reply(frames, values, None, None)
+    return None
+
+
+def _reply(frames: Frames, values: dict[str, Any], error: str | None, spoken: Spoken | None) -> Reply:
+    """`values` are the last frame's `meta_info`; of a request, those of all others are of no interest here."""
     return Reply(
-        frames=Frames.of(pairs),
+        frames=frames,
         input_tokens=as_int(values.get("prompt_tokens")),
         cached_tokens=as_int(values.get("cached_tokens")),
         accept_length=as_float(values.get("spec_accept_length")),
         dp_rank=as_int(values.get("dp_rank")),
-        finish_reason=meta.finish_reason,
-        error=stream.verdict(tokens, finished=meta.reason is not None, aborted=meta.aborted),
-        spoken=_spoken(text, tokens, values.get("cached_tokens_details")) if keep_text else None,
+        finish_reason=_name_of(values.get("finish_reason")),
+        error=error,
+        spoken=spoken,
     )
+
+
+def _name_of(reason: JsonValue) -> str | None:
+    kind = reason.get("type") if isinstance(reason, dict) else reason
+    return kind if isinstance(kind, str) else None
 
 
 def _spoken(text: _Text, tokens: int, details: object) -> Spoken:

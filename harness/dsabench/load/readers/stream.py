@@ -39,7 +39,7 @@ class Stream:
             except orjson.JSONDecodeError:
                 self.refuse(f"{shortened(data.decode('utf-8', 'replace'))!r} is not JSON")
                 return
-            if (problem := _problem(frame)) is not None:
+            if (problem := problem_of(frame)) is not None:
                 self.error = f"server: {problem}"
                 return
             yield at_s - self._start_s, frame
@@ -93,7 +93,8 @@ def as_float(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _problem(frame: JsonValue) -> str | None:
+def problem_of(frame: JsonValue) -> str | None:
+    """The failure that a frame tells of; None for a frame that tells of none."""
     match frame:
         case {"error": problem} if problem is not None:
             return message_of(problem)

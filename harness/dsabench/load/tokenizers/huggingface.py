@@ -36,7 +36,9 @@ class HuggingFace:
             raise InputError(f"tokenizer {file}: the package tokenizers {_EXTRA}") from error
         try:
             tokenizer = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as error:  # the library raises Exception itself
+        except (
+            Exception
+        ) as error:  # its Rust code raises builtins.Exception, and nothing narrower, for a file it cannot read
             raise InputError(f"tokenizer {file}: {' '.join(str(error).split())[:200]}") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()

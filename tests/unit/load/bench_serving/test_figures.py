@@ -12,7 +12,7 @@ import pytest
 
 from dsabench.load.bench_serving.answers import answers_in_columns
 from dsabench.load.bench_serving.figures import compute_figures
-from dsabench.load.bench_serving.measure import ENDPOINTS, report_run
+from dsabench.load.bench_serving.measure import ENDPOINTS, Heard, Wanted, report_run
 from dsabench.load.bench_serving.record import record_of
 from dsabench.load.bench_serving.report import Order, Report
 from dsabench.load.readers import READERS, Spoken
@@ -47,15 +47,12 @@ def report_for(golden: dict[str, Any]) -> Report:
     endpoint = ENDPOINTS[golden["backend"]]
     replies = [one for one in json.loads((GOLDEN / "recording.json").read_text()) if one["endpoint"] == endpoint]
     samples, spoken = zip(*map(read, range(len(replies)), replies), strict=True)
+    info = {"internal_states": [{"avg_spec_accept_length": golden["accept_length"]}]}
+    count = load_tokenizer(str(GOLDEN / "data" / "tokenizer")).count
     return report_run(
         Order(golden["backend"], "random-ids", float("inf"), 3),
-        samples,
-        spoken,
-        1.75,
-        count=load_tokenizer(str(GOLDEN / "data" / "tokenizer")).count,
-        goodput_slos_ms=SLOS,
-        cache_report=True,
-        server_info={"internal_states": [{"avg_spec_accept_length": golden["accept_length"]}]},
+        Heard(samples, spoken, 1.75, info),
+        Wanted(count, goodput_slos_ms=SLOS, cache_report=True),
     )
 
 

@@ -1,0 +1,64 @@
+"""Which flags of `dsabench bench` do not go together, and which files cannot be written."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from dsabench.errors import InputError
+
+
+def check_combinations(args: argparse.Namespace) -> None:
+    """Refuse combinations that mean nothing; each as bench_serving does, or where it would mislead.
+
+    Raises:
+        InputError: one line.
+
+    """
+    if args.tokenize_prompt and args.backend != "sglang":
+        raise InputError("--tokenize-prompt: only with --backend sglang")
+    if args.tokenize_prompt and args.dataset_name in ("sharegpt", "custom"):
+        raise InputError(f"--tokenize-prompt: dataset {args.dataset_name} is text")
+    if args.gsp_num_turns > 1:
+        raise InputError(
+            "--gsp-num-turns: not supported by dsabench bench beyond 1: further turns hold the model's own answers, so no "
+            "two servers get the same prompts; for conversations of drawn tokens use sessions in a sweep's workload"
+        )
+    if (args.gsp_group_distribution == "zipf") != (args.gsp_zipf_alpha is not None):
+        raise InputError("--gsp-zipf-alpha goes with --gsp-group-distribution zipf, and zipf needs it")
+    if args.dataset_name == "mooncake" and args.backend != "sglang":
+        raise InputError("--dataset-name mooncake: only with --backend sglang")
+    if args.dataset_name == "openai" and not args.backend.endswith("-chat"):
+        raise InputError("--dataset-name openai: only with a chat backend, e.g. --backend sglang-oai-chat")
+    if args.draw == "own" and not (args.dataset_name == "random-ids" and args.tokenize_prompt):
+        raise InputError("--draw own: only for --dataset-name random-ids with --tokenize-prompt")
+    if args.arrivals == "constant" and args.burstiness != 1.0:
+        raise InputError("--burstiness: not with --arrivals constant")
+
+
+def check_output(args: argparse.Namespace) -> None:
+    """Refuse files that could not be written, before the load, which nobody wants to repeat.
+
+    Raises:
+        InputError: one line.
+
+    """
+    if args.plot and Path(args.plot).suffix not in ("", ".svg", ".png"):
+        raise InputError(f"--plot: {args.plot}: pictures are written as .svg and .png")
+    if args.samples and Path(args.samples).suffix != ".parquet":
+        raise InputError(f"--samples: {args.samples}: samples are written as .parquet")
+    for flag, name in (("--output-file", args.output_file), ("--samples", args.samples), ("--plot", args.plot)):
+        if name and (reason := _unwritable(Path(name))):
+            raise InputError(f"{flag}: {name}: {reason}")
+
+
+def _unwritable(path: Path) -> str | None:
+    """Why a file could not be written there."""
+    if path.is_dir():
+        return "is a directory"
+    if path.exists():
+        return None if os.access(path, os.W_OK) else "cannot be written"
+    if not path.parent.is_dir():
+        return f"no such directory: {path.parent}"
+    return None if os.access(path.parent, os.W_OK) else f"{path.parent} cannot be written"
