@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-import os
-import signal
 import sys
 import uuid
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +16,7 @@ import uvloop
 from rich.console import Console
 
 from dsabench.cli.eval_progress import make_eval_progress
+from dsabench.cli.interrupts import cancel_at_first_signal, ignore_interrupts
 from dsabench.cli.show_eval import print_eval, result_object
 from dsabench.config.load_eval import load_eval
 from dsabench.errors import InputError, TrialFault
@@ -77,39 +75,18 @@ def run_eval(request: Request) -> int:
         require_math_verify()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_interruptible(_run(request, spec)))
+            return runner.run(cancel_at_first_signal(_run(request, spec), _INTERRUPTED))
     except TrialFault as fault:
         raise TrialFault(
             fault.kind, f"{fault.message}; finished samples are kept: the same command goes on", stage=fault.stage
         ) from fault
     except (KeyboardInterrupt, asyncio.CancelledError):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another has nothing left to interrupt
+        ignore_interrupts()
         print(_INTERRUPTED, file=sys.stderr)
         raise typer.Exit(130) from None
 
 
 _INTERRUPTED = "interrupted; finished samples are kept. The same command goes on."
-
-
-async def _interruptible(work: Coroutine[object, object, int]) -> int:
-    """End the work in order at the first Ctrl-C, TERM or HUP, and the process at the second.
-
-    Leaving at once loses nothing: finished samples are on disk, and a runtime of ours ends with its keeper.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    interrupts = itertools.count()
-
-    def interrupt() -> None:
-        if next(interrupts) == 0:
-            task.cancel()
-            return
-        print(_INTERRUPTED, file=sys.stderr, flush=True)
-        os._exit(130)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, interrupt)
-    return await work
 
 
 async def _run(request: Request, spec: EvalSpec) -> int:
