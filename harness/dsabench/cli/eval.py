@@ -26,6 +26,14 @@ def evaluate(
     num_examples: Annotated[int | None, typer.Option(min=1, help="Questions, at most.")] = None,
     num_shots: Annotated[int | None, typer.Option(min=0, help="Examples before each question.")] = None,
     num_subjects: Annotated[int | None, typer.Option(min=1, help="mmlu: subjects, at most.")] = None,
+    words: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            help="needle: a length in words (may be given several times).",
+            show_default="those of its file that fit",
+        ),
+    ] = None,
     repeat: Annotated[int | None, typer.Option(min=1, help="Passes over the questions.")] = None,
     thinking_mode: Annotated[Thinking | None, typer.Option(help="Keyword for the chat template.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
@@ -56,6 +64,7 @@ def evaluate(
         num_examples=num_examples,
         num_shots=num_shots,
         num_subjects=num_subjects,
+        words=tuple(words) if words else None,
         repeat=repeat,
         thinking=None if thinking_mode == "off" else thinking_mode,
         no_thinking=thinking_mode == "off",

@@ -26,12 +26,13 @@ from dsabench.evals.drivers import DRIVERS
 from dsabench.evals.drivers.drive import drive
 from dsabench.evals.drivers.program import Commission, DriverName, find_program
 from dsabench.evals.fetch import differs_from_known, find_data
+from dsabench.evals.fit import fit_to
 from dsabench.evals.plan import Plan, Wishes, make_plan, with_wishes
 from dsabench.evals.published import beside_published
 from dsabench.evals.run import Effort
 from dsabench.evals.scorers import SLOW
 from dsabench.evals.scorers.mathematics import require_math_verify
-from dsabench.evals.server import DEFAULT_URL, find_server
+from dsabench.evals.server import DEFAULT_URL, Served, find_server
 from dsabench.model.evals import EvalSpec
 from dsabench.model.outcome import Failed
 from dsabench.model.runtime import RuntimeSpec
@@ -95,8 +96,11 @@ async def _run(request: Request, spec: EvalSpec) -> int:
     if request.driver is not None:
         return await _drive(request, spec, request.driver, attached)
     data = await find_data(spec, request.data)
-    async with _boot(request) if attached is None else nullcontext(attached) as (target, setting):
-        plan = make_plan(spec, request.wishes, target.model, data)
+    async with _boot(request) if attached is None else nullcontext(attached) as (served, setting):
+        target = served.target
+        plan = await fit_to(make_plan(spec, request.wishes, target.model, data), served)
+        for note in plan.notes:
+            request.note(f"note: {note}")
         other_data = request.data is not None and differs_from_known(spec, request.data)
         if other_data:
             request.note(f"note: {request.data} is not the file that the published scores are of (another sha256)")
@@ -104,9 +108,10 @@ async def _run(request: Request, spec: EvalSpec) -> int:
     return _show(request, plan, target, finished, other_data=other_data)
 
 
-async def _drive(request: Request, spec: EvalSpec, driver: DriverName, attached: tuple[Target, Setting] | None) -> int:
+async def _drive(request: Request, spec: EvalSpec, driver: DriverName, attached: tuple[Served, Setting] | None) -> int:
     program = find_program(driver, request.driver_program)
-    async with _boot(request) if attached is None else nullcontext(attached) as (target, setting):
+    async with _boot(request) if attached is None else nullcontext(attached) as (served, setting):
+        target = served.target
         wished = with_wishes(spec, request.wishes, target.model)
         folder = (request.results / "drivers" / f"{spec.name}-{uuid.uuid4().hex[:12]}").absolute()
         data = None if request.data is None else request.data.absolute()
@@ -145,10 +150,10 @@ async def _ask(request: Request, plan: Plan, target: Target, setting: Setting) -
         return await conduct(plan, target, setting, effort, progress.resumed)
 
 
-async def _attach(request: Request, spec: EvalSpec) -> tuple[Target, Setting]:
+async def _attach(request: Request, spec: EvalSpec) -> tuple[Served, Setting]:
     """A server that runs already."""
     served = await find_server(request.base_url or DEFAULT_URL, request.model)
-    return served.target, Setting(
+    return served, Setting(
         runtime=RuntimeSpec(kind="external", model=served.target.model, base_url=served.target.base_url),
         environment=await collect_environment(served.identity),
         journal=Journal(request.results),
@@ -159,7 +164,7 @@ async def _attach(request: Request, spec: EvalSpec) -> tuple[Target, Setting]:
 
 
 @asynccontextmanager
-async def _boot(request: Request) -> AsyncIterator[tuple[Target, Setting]]:
+async def _boot(request: Request) -> AsyncIterator[tuple[Served, Setting]]:
     """The default setting of a config, booted for this eval."""
     # A seventh of the start that a server which runs already does not need.
     from dsabench.config.load import load_sweep
@@ -177,7 +182,7 @@ async def _boot(request: Request) -> AsyncIterator[tuple[Target, Setting]]:
     async with runtime.serve(config.default, place) as server:
         served = await find_server(server.base_url, request.model)
         yield (
-            served.target,
+            served,
             Setting(
                 runtime=config.default,
                 environment=environment,

@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from dsabench.cli.gate import pass_gate, prepare_gate_of
+from dsabench.cli.gate import gate_of
 from dsabench.cli.interrupts import end_at_any_signal, ignore_interrupts
 from dsabench.cli.outlook import identity_for_plan, outlook_of
 from dsabench.cli.progress import make_progress
@@ -155,9 +155,8 @@ async def _measure(lab: _Lab, notes: Console) -> Result:
                 ready_timeout_s=lab.config.runtime.ready_timeout_s,
                 watch=progress.watch(),
             )
-            gate = await prepare_gate_of(lab.config, bench, lab.purse.round)
-            result = await Sweep(bench, lab.ledger, lab.purse, progress.step, lab.refuse).run()
-            return result if gate is None else await pass_gate(gate, lab.config, result)
+            gate = await gate_of(lab.config, bench, lab.purse.round, say)
+            return await Sweep(bench, lab.ledger, lab.purse, progress.step, lab.refuse, gate).run()
 
 
 def _finish(request: Request, config: SweepConfig, journal: Journal, result: Result) -> int:
