@@ -64,7 +64,7 @@ def evaluate(
         num_examples=num_examples,
         num_shots=num_shots,
         num_subjects=num_subjects,
-        words=tuple(words) if words else None,
+        words=tuple(dict.fromkeys(words)) if words else None,
         repeat=repeat,
         thinking=None if thinking_mode == "off" else thinking_mode,
         no_thinking=thinking_mode == "off",

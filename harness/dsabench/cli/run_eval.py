@@ -38,7 +38,7 @@ from dsabench.model.outcome import Failed
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.secrets import without_secrets
 from dsabench.probes.environment import collect_environment
-from dsabench.reporting.eval_page import write_page
+from dsabench.reporting.eval_page import Asked, write_page
 from dsabench.store.journal import Journal
 
 
@@ -129,7 +129,11 @@ def _show(request: Request, plan: Plan, target: Target, finished: Finished, *, o
         raise TrialFault("request_errors", finished.record.outcome.message, stage="load")
     metrics = finished.record.outcome.metrics if finished.record.outcome.kind == "scored" else {}
     beside = beside_published(plan.spec, plan.task, target.model, metrics, other_data=other_data)
-    page = write_page(finished.samples.with_suffix(".html"), plan.task, finished.tally) if request.html else None
+    page = None
+    if request.html:
+        server = target.base_url if request.config is None else f"{request.config} (booted for this eval)"
+        asked = Asked(target.model, server, finished.record.started_at)
+        page = write_page(finished.samples.with_suffix(".html"), plan.task, finished.tally, asked)
     if request.as_json:
         for warning in finished.record.outcome.warnings if finished.record.outcome.kind == "scored" else ():
             request.note(f"warning: {warning}")

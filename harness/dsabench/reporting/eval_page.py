@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from html import escape
 from pathlib import Path
 
@@ -40,7 +42,17 @@ input { margin: 0 0 0 .8rem; } label { white-space: nowrap; }
 _FILTERS = (("correct", "correct"), ("wrong", "wrong"), ("no-answer", "no answer"), ("failed", "failed"))
 
 
-def write_page(path: Path, task: EvalTask, counted: Tally) -> Path:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a page says of who answered."""
+
+    model: str
+    server: str
+    """Its address, or the config that booted it."""
+    at: datetime
+
+
+def write_page(path: Path, task: EvalTask, counted: Tally, asked: Asked) -> Path:
     """Write the page; returns its path.
 
     Raises:
@@ -48,13 +60,13 @@ def write_page(path: Path, task: EvalTask, counted: Tally) -> Path:
 
     """
     try:
-        path.write_text("\n".join(_page(task, counted)), encoding="utf-8")
+        path.write_text("\n".join(_page(task, counted, asked)), encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
     return path
 
 
-def _page(task: EvalTask, counted: Tally) -> Iterator[str]:
+def _page(task: EvalTask, counted: Tally, asked: Asked) -> Iterator[str]:
     samples = sorted(
         (sample for of_question in counted.questions.values() for sample in of_question),
         key=lambda sample: _ORDER.index(sample.standing),
@@ -65,8 +77,12 @@ def _page(task: EvalTask, counted: Tally) -> Iterator[str]:
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     hide = " ".join(f"#show-{name}:not(:checked) ~ main details.{name} {{ display: none; }}" for name, _ in _FILTERS)
     only_cut = "#only-truncated:checked ~ main details:not(.truncated) { display: none; }"
-    yield f"<title>{escape(task.name)}: samples</title><style>{_STYLE}{hide} {only_cut}</style></head><body>"
+    yield f"<title>{escape(task.name)}, {escape(asked.model)}: samples</title><style>{_STYLE}{hide} {only_cut}</style></head><body>"
     yield f"<h1>{escape(task.name)} <small class=facts>{escape(task.harness_id)}</small></h1>"
+    yield (
+        f"<p>{_inline(asked.model)} at {_inline(asked.server)}, "
+        f"<time datetime={asked.at.isoformat()}>{asked.at:%Y-%m-%d %H:%M} UTC</time>.</p>"
+    )
     yield (
         f"<p>score {mean_score(counted.scores).value:.4f}. {counted.total} answers to {len(counted.questions)} questions, {task.repeat} each. "
         f"temperature {task.temperature:g}, top_p {task.top_p:g}, max_tokens {task.max_tokens}, "
