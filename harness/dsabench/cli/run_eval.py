@@ -72,6 +72,9 @@ def run_eval(request: Request) -> int:
     if request.config is not None and request.base_url is not None:
         raise InputError("--config and --base-url name two servers: give one")
     spec = load_eval(request.name)
+    with_wishes(
+        spec, request.wishes, request.model or ""
+    )  # an option that does not fit is told before anything is asked
     if spec.scorer in SLOW and request.driver is None:
         require_math_verify()
     try:
