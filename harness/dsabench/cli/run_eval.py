@@ -81,6 +81,8 @@ def run_eval(request: Request) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(cancel_at_first_signal(_run(request, spec), _INTERRUPTED))
     except TrialFault as fault:
+        if request.driver is not None:
+            raise
         raise TrialFault(
             fault.kind, f"{fault.message}; finished samples are kept: the same command goes on", stage=fault.stage
         ) from fault

@@ -40,7 +40,7 @@ async def fit_to(plan: Plan, served: Served) -> Plan:
     gone = ", ".join(str(length) for length in words if length not in fitting)
     return replace(
         plan.of_lengths(fitting),
-        notes=(*plan.notes, f"lengths of {gone} words left out: the server's context is {context} tokens"),
+        notes=(*plan.notes, f"lengths of {gone} words left out: the server has room for {context} tokens"),
     )
 
 
@@ -70,7 +70,7 @@ class _Room:
             smaller //= 2
         hint = f"--words {smaller} fits" if self.holds(spec, smaller) else "nothing shorter fits either"
         return (
-            f"no length fits the server's context of {self.context_tokens} tokens: {shortest} words and the answer take "
+            f"no length fits: the server has room for {self.context_tokens} tokens, and {shortest} words and the answer take "
             f"about {self.takes(spec, shortest)}; {hint}, or start the server with a longer context"
         )
 

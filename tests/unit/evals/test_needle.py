@@ -34,7 +34,7 @@ async def test_lengths_that_do_not_fit_are_left_out_and_said_so(tmp_path, contex
     assert list(record.trial.workload.words) == words
     notes = [line for line in said["warnings"] if "left out" in line]
     gone = ", ".join(str(length) for length in (1500, 6000, 24000) if length not in words)
-    assert notes == ([f"lengths of {gone} words left out: the server's context is {context} tokens"] if gone else [])
+    assert notes == ([f"lengths of {gone} words left out: the server has room for {context} tokens"] if gone else [])
     assert all(note in err for note in notes)
     # The text that tells the length of a token is none of the questions.
     asked = {json.loads(line)["prompt"] for line in Path(said["samples"]).read_text().splitlines()}
@@ -46,7 +46,7 @@ async def test_where_nothing_fits_one_line_says_what_would(tmp_path) -> None:
         code, out, err = await dsabench("needle", "--base-url", server.url, "--json", home=tmp_path)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert err.startswith(
-            "error: needle: no length fits the server's context of 900 tokens: 1500 words and the answer"
+            "error: needle: no length fits: the server has room for 900 tokens, and 1500 words and the answer"
         )
         assert "--words 375 fits" in err
         words = ("needle", "--base-url", server.url, "--words", "375", "--json", "--no-html")
