@@ -112,10 +112,7 @@ async def run_boot(bench: Bench, errands: Sequence[Errand], encore: Encore | Non
         async with bench.runtime.serve(errands[0].trial.runtime, place) as server:
             log.server = server
             bench.watch.on_ready(server.boot_s)
-            for errand in errands:
-                await _record_one(log, server, errand)
-                if log.server_is_lost:
-                    break
+            await _record_all(log, errands)
             if encore is not None and not log.server_is_lost:
                 await encore(server)
     except TrialFault as fault:
@@ -123,6 +120,19 @@ async def run_boot(bench: Bench, errands: Sequence[Errand], encore: Encore | Non
             raise
         for errand in errands[len(log.records) :]:
             log.write(errand, _failed(fault), boot, started)
+    return tuple(log.records)
+
+
+async def measure_on(bench: Bench, server: Server, errands: Sequence[Errand]) -> tuple[Record, ...]:
+    """Measure each errand on a server that runs already, append a record for each; ends where the server does.
+
+    Raises:
+        InputError: the workload does not fit the server.
+        StoreError: a record could not be written.
+
+    """
+    log = _Log(bench, server)
+    await _record_all(log, errands)
     return tuple(log.records)
 
 
@@ -181,6 +191,14 @@ class _Log:
         self.bench.journal.append(record)
         self.records.append(record)
         self.bench.watch.on_record(record)
+
+
+async def _record_all(log: _Log, errands: Sequence[Errand]) -> None:
+    assert log.server is not None
+    for errand in errands:
+        await _record_one(log, log.server, errand)
+        if log.server_is_lost:
+            break
 
 
 async def _record_one(log: _Log, server: Server, errand: Errand) -> None:

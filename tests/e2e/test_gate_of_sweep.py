@@ -146,7 +146,7 @@ def test_a_sweep_killed_in_its_eval_goes_on_there(tmp_path: Path) -> None:
     code, said, err = study.run()
     assert code == 0, err
     assert (said["gate"]["verdict"], said["passed_over"]) == ("no difference", [])
-    assert said["gate"]["reason"].startswith("yes, not less accurate by more than 1 points")
+    assert said["gate"]["reason"].startswith("yes, not less accurate by more than 1 point:")
     assert (tmp_path / "out" / "journal.jsonl").read_bytes().startswith(before)
     default, best = (record for record in study.records() if record.phase == "gate")
     if default.trial.runtime.knobs["prefill_backend"] != "flashmla_kv":

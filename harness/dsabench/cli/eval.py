@@ -19,6 +19,9 @@ def evaluate(
         str | None, typer.Option(help="An OpenAI-compatible server.", show_default="http://127.0.0.1:30000")
     ] = None,
     config: Annotated[str | None, typer.Option(help="Boot this config's runtime instead, and ask it.")] = None,
+    bench: Annotated[
+        bool, typer.Option("--bench", help="With --config: measure its workloads first, in the same boot.")
+    ] = False,
     model: Annotated[
         str | None, typer.Option(help="Its name at the server.", show_default="the first at /v1/models")
     ] = None,
@@ -76,6 +79,7 @@ def evaluate(
         name=name,
         base_url=base_url,
         config=config,
+        bench=bench,
         model=model,
         data=data,
         wishes=wishes,

@@ -6,8 +6,7 @@ import asyncio
 import json
 import sys
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,7 +35,6 @@ from dsabench.evals.server import DEFAULT_URL, Served, find_server
 from dsabench.model.evals import EvalSpec
 from dsabench.model.outcome import Failed
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.secrets import without_secrets
 from dsabench.probes.environment import collect_environment
 from dsabench.reporting.eval_page import Asked, write_page
 from dsabench.store.journal import Journal
@@ -49,6 +47,7 @@ class Request:
     name: str
     base_url: str | None
     config: str | None
+    bench: bool
     model: str | None
     data: Path | None
     wishes: Wishes
@@ -71,6 +70,8 @@ def run_eval(request: Request) -> int:
     """Run or resume an eval; returns the exit code."""
     if request.config is not None and request.base_url is not None:
         raise InputError("--config and --base-url name two servers: give one")
+    if request.bench and request.config is None:
+        raise InputError("--bench measures the workloads of a config: name it with --config")
     spec = load_eval(request.name)
     with_wishes(
         spec, request.wishes, request.model or ""
@@ -172,33 +173,10 @@ async def _attach(request: Request, spec: EvalSpec) -> tuple[Served, Setting]:
     )
 
 
-@asynccontextmanager
-async def _boot(request: Request) -> AsyncIterator[tuple[Served, Setting]]:
+def _boot(request: Request) -> AbstractAsyncContextManager[tuple[Served, Setting]]:
     """The default setting of a config, booted for this eval."""
     # A seventh of the start that a server which runs already does not need.
-    from dsabench.config.load import load_sweep
-    from dsabench.runtimes.choose import make_runtime
-    from dsabench.runtimes.protocol import Place
+    from dsabench.cli.eval_boot import booted
 
     assert request.config is not None
-    config = load_sweep(request.config)
-    runtime = make_runtime(config.runtime)
-    environment = await collect_environment(await runtime.identity())
-    boot = str(uuid.uuid4())
-    place = Place(
-        folder=request.results / "boots" / boot[:8], ready_timeout_s=config.runtime.ready_timeout_s, boot=boot
-    )
-    async with runtime.serve(config.default, place) as server:
-        served = await find_server(server.base_url, request.model)
-        yield (
-            served,
-            Setting(
-                runtime=config.default,
-                environment=environment,
-                journal=Journal(request.results),
-                boot=boot,
-                study=config.name,
-                boot_s=server.boot_s,
-                resolved={name: without_secrets(value) for name, value in server.resolved.items()},
-            ),
-        )
+    return booted(request.config, request.model, request.results, bench=request.bench, say=request.note)
