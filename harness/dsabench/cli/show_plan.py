@@ -66,7 +66,7 @@ def print_plan(console: Console, plan: SweepPlan, *, as_json: bool) -> None:
         words = f"{rest.boots} boots, {rest.trials} trials{' left' if done else ''}"
         console.print(f"{words}, about {show_duration(plan.left_s())} ({per})", highlight=False)
     if (gate := config.gate) is not None:
-        text = f"gate: {gate.eval}, {gate.repeat} passes, in the last boot of each side; {gate.finalists} finalists at most"
+        text = f"gate: {gate.eval}, repeat {gate.repeat}, in the last boot of each side; finalists: {gate.finalists} at most"
         console.print(text, highlight=False, markup=False)
     hours = plan.gpu_hours()
     if hours:

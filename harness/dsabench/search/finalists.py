@@ -56,7 +56,7 @@ def chosen(finalists: Sequence[Finalist]) -> Finalist | None:
 def constrained(found: Sequence[Candidate], finalists: Sequence[Finalist], margin: float) -> tuple[Candidate, ...]:
     """The candidates with the gate's verdicts as a constraint like any other: what did not pass is not feasible."""
     excess = {
-        one.candidate.spec.id: (_excess(one.accuracy, margin), f"accuracy: {one.accuracy.reason}")
+        one.candidate.spec.id: (_excess(one.accuracy, margin), _why_not(one.accuracy))
         for one in finalists
         if one.accuracy is not None and one.accuracy.verdict in ("worse", "inconclusive")
     }
@@ -68,6 +68,12 @@ def _excess(verdict: Verdict, margin: float) -> float:
     if verdict.verdict == "inconclusive" or verdict.effect is None:
         return _UNPROVEN
     return max(-verdict.effect - margin, 0.0) / margin
+
+
+def _why_not(verdict: Verdict) -> str:
+    if verdict.verdict == "inconclusive" or verdict.effect is None:
+        return f"accuracy undecided ({verdict.workload})"
+    return f"less accurate: {100 * verdict.effect:+.2f} points ({verdict.workload})"
 
 
 def _with(candidate: Candidate, excess: float, why_not: str) -> Candidate:
