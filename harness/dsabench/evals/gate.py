@@ -18,7 +18,7 @@ from dsabench.evals.conduct import Setting, conduct
 from dsabench.evals.fetch import find_data
 from dsabench.evals.fit import fit_to
 from dsabench.evals.plan import Plan, Wishes, make_plan
-from dsabench.evals.run import Effort
+from dsabench.evals.run import Effort, Progress
 from dsabench.evals.sample_log import read_samples
 from dsabench.evals.scorers import SLOW
 from dsabench.evals.scorers.mathematics import require_math_verify
@@ -141,11 +141,13 @@ class GateRun:
         )
         name = plan.task.name
         self.say(f"gate: {plan.total} samples of {name}")
-        effort = Effort(
-            plan.spec.concurrency,
-            plan.spec.request_timeout_s,
-            on_progress=lambda at: bench.watch.on_boot(f"{name} {at.done}/{at.total}, score {at.score:.3f}"),
-        )
+
+        def show(at: Progress) -> None:
+            if 10 * at.done >= at.total:  # the score of the first few answers says nothing
+                bench.watch.on_boot(f"{name}, score {at.score:.3f}")
+            bench.watch.on_requests(at.done, at.total)
+
+        effort = Effort(plan.spec.concurrency, plan.spec.request_timeout_s, on_progress=show)
         record = (await conduct(plan, served.target, setting, effort, lambda _: None)).record
         bench.watch.on_record(record)
         return record
