@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dsabench.errors import InputError
 from dsabench.evals.client import Reply
 from dsabench.evals.connections import open_connections
 from dsabench.evals.plan import Plan
+from dsabench.evals.question import Question
 from dsabench.evals.readers.needle import make_needles, sounding
 from dsabench.evals.request import body_of, path_of
 from dsabench.evals.server import Served
@@ -32,9 +34,9 @@ async def fit_to(plan: Plan, served: Served) -> Plan:
     if words is None or context is None:
         return plan
     room = _Room(context, plan.task.max_tokens, await _tokens_per_char(plan, served, context))
-    fitting = tuple(length for length in words if room.holds(plan.spec, length))
+    fitting = tuple(length for length in words if room.holds(_of_length(plan.questions, length)))
     if not fitting:
-        raise InputError(f"{plan.spec.name}: {room.refusal(plan.spec, min(words))}")
+        raise InputError(f"{plan.spec.name}: {room.refusal(plan)}")
     if fitting == words:
         return plan
     gone = ", ".join(str(length) for length in words if length not in fitting)
@@ -42,6 +44,10 @@ async def fit_to(plan: Plan, served: Served) -> Plan:
         plan.of_lengths(fitting),
         notes=(*plan.notes, f"lengths of {gone} words left out: the server has room for {context} tokens"),
     )
+
+
+def _of_length(questions: Sequence[Question], words: int) -> list[Question]:
+    return [question for question in questions if question.words == words]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +58,31 @@ class _Room:
     answer_tokens: int
     tokens_per_char: float
 
-    def holds(self, spec: EvalSpec, words: int) -> bool:
-        return self.takes(spec, words) <= self.context_tokens
+    def holds(self, questions: Sequence[Question]) -> bool:
+        return self.takes(questions) <= self.context_tokens
 
-    def takes(self, spec: EvalSpec, words: int) -> int:
-        """Tokens of the longest question of this length, and of its answer."""
-        assert spec.needle is not None
-        grid = spec.needle.model_copy(update={"words": (words,)})
-        questions = make_needles(spec.model_copy(update={"needle": grid, "num_examples": None}), None)
+    def takes(self, questions: Sequence[Question]) -> int:
+        """Tokens of the longest question, and of its answer."""
         longest = max(len(question.prompt) for question in questions)
         return round(longest * self.tokens_per_char) + _SPARE_TOKENS + self.answer_tokens
 
-    def refusal(self, spec: EvalSpec, shortest: int) -> str:
+    def refusal(self, plan: Plan) -> str:
         """Why nothing fits, and the length that would."""
-        smaller = shortest
-        while smaller > 1 and not self.holds(spec, smaller):
+        assert plan.task.words is not None
+        shortest = smaller = min(plan.task.words)
+        while smaller > 1 and not self.holds(_made(plan.spec, smaller)):
             smaller //= 2
-        hint = f"--words {smaller} fits" if self.holds(spec, smaller) else "nothing shorter fits either"
+        hint = f"--words {smaller} fits" if self.holds(_made(plan.spec, smaller)) else "nothing shorter fits either"
         return (
             f"no length fits: the server has room for {self.context_tokens} tokens, and {shortest} words and the answer take "
-            f"about {self.takes(spec, shortest)}; {hint}, or start the server with a longer context"
+            f"about {self.takes(_of_length(plan.questions, shortest))}; {hint}, or start the server with a longer context"
         )
+
+
+def _made(spec: EvalSpec, words: int) -> tuple[Question, ...]:
+    assert spec.needle is not None
+    grid = spec.needle.model_copy(update={"words": (words,)})
+    return make_needles(spec.model_copy(update={"needle": grid, "num_examples": None}), None)
 
 
 async def _tokens_per_char(plan: Plan, served: Served, context: int) -> float:

@@ -17,6 +17,7 @@ from dsabench.evals.compare import Side, compare_evals
 from dsabench.evals.conduct import Setting, conduct
 from dsabench.evals.fetch import find_data
 from dsabench.evals.fit import fit_to
+from dsabench.evals.numerics import changed_numerics
 from dsabench.evals.plan import Plan, Wishes, make_plan
 from dsabench.evals.run import Effort, Progress
 from dsabench.evals.sample_log import read_samples
@@ -32,23 +33,6 @@ from dsabench.model.trial import EvalTrial
 from dsabench.model.verdict import Verdict
 from dsabench.runtimes.protocol import Place, Server
 from dsabench.trial import Bench, unless_it_dies
-
-NUMERIC_KNOBS = frozenset(
-    {
-        *("kv_cache_dtype", "attention_backend", "prefill_backend", "decode_backend", "mha_threshold_tokens"),
-        *("topk_backend", "fuse_topk", "mqa_logits_backend", "triton_union", "index_topk_pattern", "quantization"),
-        *("moe_runner_backend", "moe_a2a_backend", "shared_experts_fusion", "hisparse", "hisparse_top_k", "dtype"),
-        *("model_overrides", "simulated_accept_length", "speculative_algorithm", "deterministic", "sampling_backend"),
-    }
-)
-"""Settings that other arithmetic runs under, so that answers may change; the rest moves work in time or space."""
-
-
-def changed_numerics(default: RuntimeSpec, best: RuntimeSpec) -> tuple[str, ...]:
-    """The knobs (and variables) in which two settings differ and that may change answers."""
-    knobs = {name for name in {*default.knobs, *best.knobs} if default.knobs.get(name) != best.knobs.get(name)}
-    env = {name for name in {*default.env, *best.env} if default.env.get(name) != best.env.get(name)}
-    return tuple(sorted((knobs & NUMERIC_KNOBS) | env))
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def make_plan(spec: EvalSpec, wishes: Wishes, model: str, data: Path | None) -> 
         stop=spec.prompt.stop,
         thinking=spec.prompt.thinking,
         repeat=spec.repeat,
-        words=None if spec.needle is None else spec.needle.words,
+        words=None if spec.needle is None else tuple(dict.fromkeys(q.words for q in questions if q.words)),
     )
     return Plan(spec, questions, task)
 

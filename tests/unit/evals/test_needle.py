@@ -55,6 +55,12 @@ async def test_where_nothing_fits_one_line_says_what_would(tmp_path) -> None:
     assert json.loads(out)["words"] == [375]
 
 
+def test_the_record_names_the_lengths_that_are_asked() -> None:
+    plan = make_plan(load_eval("needle"), Wishes(num_examples=21), "scripted", None)
+    assert plan.task.words == (1500, 6000)
+    assert plan.of_lengths((1500,)).task == make_plan(load_eval("needle"), Wishes(words=(1500,)), "scripted", None).task
+
+
 async def test_lengths_are_asked_of_needle_only(tmp_path) -> None:
     code, _, err = await dsabench("gsm8k", "--base-url", "http://127.0.0.1:9", "--words", "9", home=tmp_path)
     assert (code, err) == (2, "error: gsm8k: --words: only needle has lengths\n")
