@@ -18,7 +18,8 @@ Lengths = Annotated[
 
 def evaluate(
     name: Annotated[
-        str, typer.Argument(help="gsm8k, gsm8k-20shot, gsm8k-clean, gpqa, aime25, mmlu, needle, or a file.")
+        str,
+        typer.Argument(help="gsm8k, gsm8k-20shot, gsm8k-clean, gpqa, aime25, aime25-sglang, mmlu, needle, or a file."),
     ],
     base_url: Annotated[
         str | None, typer.Option(help="An OpenAI-compatible server.", show_default="http://127.0.0.1:30000")

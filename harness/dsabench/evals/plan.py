@@ -111,6 +111,8 @@ def with_wishes(spec: EvalSpec, wishes: Wishes, model: str) -> EvalSpec:
         raise InputError(f"{spec.name}: --num-shots: its prompt has no examples")
     if wishes.num_subjects is not None and spec.reader != "mmlu":
         raise InputError(f"{spec.name}: --num-subjects: only mmlu has subjects")
+    if wishes.top_p == 0.0:
+        raise InputError(f"{spec.name}: --top-p: above 0, at most 1")
     if wishes.words is not None:
         if spec.needle is None:
             raise InputError(f"{spec.name}: --words: only needle has lengths")
