@@ -88,7 +88,10 @@ class Study:
 
     def run(self) -> tuple[int, dict, str]:
         child = self.start()
-        out, err = child.communicate(timeout=100)
+        try:
+            out, err = child.communicate(timeout=100)
+        finally:
+            child.kill()
         return child.returncode, json.loads(out) if out else {}, err
 
     def records(self):
