@@ -36,6 +36,8 @@ class OpenAiServer:
     script: Script
     model: str = "scripted"
     streams: bool = True
+    context: int | None = None  # max_model_len
+    count_tokens: Callable[[str], int] = lambda _: 7  # of a prompt
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     in_flight: int = 0
@@ -69,7 +71,9 @@ class OpenAiServer:
         return [prompt for body in self.asked if not (prompt := prompt_of(body)).startswith("Name the capital")]
 
     async def _models(self, _: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
+        return web.json_response(
+            {"object": "list", "data": [{"id": self.model, "object": "model", "max_model_len": self.context}]}
+        )
 
     async def _info(self, _: web.Request) -> web.Response:
         return web.json_response({"model_path": self.model})
@@ -96,7 +100,8 @@ class OpenAiServer:
         count = len(turn.text.split())
         if "text" in body:
             return web.json_response({"text": turn.text, "meta_info": {"completion_tokens": count, "prompt_tokens": 7}})
-        usage = {"prompt_tokens": 7, "completion_tokens": count, "total_tokens": 7 + count}
+        tokens = self.count_tokens(prompt_of(body))
+        usage = {"prompt_tokens": tokens, "completion_tokens": count, "total_tokens": tokens + count}
         message = {"role": "assistant", "content": turn.text, "reasoning_content": turn.reasoning}
         if not (self.streams and body.get("stream")):
             choice = {

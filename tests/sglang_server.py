@@ -2,7 +2,9 @@
 
 Written into a folder for PYTHONPATH, so that dsabench drives it as it drives sglang: its own interpreter process, its
 own argument parser, `/health` that is 503 at first, streamed `/generate`, `/server_info`. `STAND_IN` in its environment
-makes it fail the way the runtime does: the texts are the runtime's.
+makes it fail the way the runtime does: the texts are the runtime's. `STAND_IN_SCRIPT` names a Python file that gives it
+a speed and answers: `pause_s(settings)` before a token, `answer(settings, prompt)` at `/v1/completions`. What is asked is
+noted in `asked.txt` beside its log, a path a line.
 """
 
 from __future__ import annotations
@@ -119,6 +121,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif self.path == "/server_info":
             states = [{"avg_spec_accept_length": 1.0}]
             self.answer(200, json.dumps({**settings, "max_total_num_tokens": 400000, "version": VERSION, "internal_states": states}).encode())
+        elif self.path == "/v1/models":
+            card = {"id": settings["model_path"], "object": "model", "max_model_len": 32768}
+            self.answer(200, json.dumps({"data": [card]}).encode())
         else:
             self.answer(404)
     def do_POST(self):
@@ -126,6 +131,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/flush_cache":
             return self.answer(200)
         asked = json.loads(body)
+        asked_paths.write(self.path + "\n")
+        if self.path == "/v1/completions":
+            choice = {"index": 0, "text": script["answer"](settings, asked["prompt"]), "finish_reason": "stop"}
+            usage = {"prompt_tokens": len(asked["prompt"]) // 4, "completion_tokens": 3}
+            return self.answer(200, json.dumps({"choices": [choice], "usage": usage}).encode())
         tokens = asked["sampling_params"]["max_new_tokens"]
         new_shape = len(asked["input_ids"]) not in seen
         seen.add(len(asked["input_ids"]))
@@ -135,6 +145,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         for count in range(1, tokens + 1):
+            time.sleep(script["pause_s"](settings))
             meta = {"prompt_tokens": len(asked["input_ids"]), "completion_tokens": count, "cached_tokens": 0}
             meta["finish_reason"] = {"type": "length"} if count == tokens else None
             self.wfile.write(b"data: " + json.dumps({"output_ids": [1], "meta_info": meta}).encode() + b"\n\n")
@@ -144,6 +155,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 seen = set()
+script = {"pause_s": lambda _: 0.0, "answer": lambda _, prompt: "7"}
+if os.environ.get("STAND_IN_SCRIPT"):
+    exec(open(os.environ["STAND_IN_SCRIPT"]).read(), script)
+asked_paths = open("asked.txt", "a", buffering=1)
 if settings.get("node_rank"):
     boot_later = threading.Event()
     if mode == "node":

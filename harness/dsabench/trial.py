@@ -9,7 +9,7 @@ import asyncio
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,11 +81,16 @@ class Bench:
         return tuple(sorted({*self.server_cores, *self.client_cores}))
 
 
-async def run_boot(bench: Bench, errands: Sequence[Errand]) -> tuple[Record, ...]:
+Encore = Callable[[Server], Awaitable[None]]
+"""What a booted server is still used for when every errand is measured and recorded."""
+
+
+async def run_boot(bench: Bench, errands: Sequence[Errand], encore: Encore | None = None) -> tuple[Record, ...]:
     """Boot once, measure each errand, append a record for each; their specs must be equal.
 
     A boot that fails gives a `Failed` record for every errand. A server that dies in the middle gives one for the
-    errand it died in; what follows is left for another boot. Returns the records written.
+    errand it died in; what follows is left for another boot. Returns the records written. The encore comes last, so that
+    nothing measured in this boot was warmed or disturbed by it; it keeps its own record of what became of it.
 
     Raises:
         InputError: the workload does not fit the server (no vocabulary size, no data file).
@@ -107,15 +112,27 @@ async def run_boot(bench: Bench, errands: Sequence[Errand]) -> tuple[Record, ...
         async with bench.runtime.serve(errands[0].trial.runtime, place) as server:
             log.server = server
             bench.watch.on_ready(server.boot_s)
-            for errand in errands:
-                await _record_one(log, server, errand)
-                if log.server_is_lost:
-                    break
+            await _record_all(log, errands)
+            if encore is not None and not log.server_is_lost:
+                await encore(server)
     except TrialFault as fault:
         if fault.kind == "not_gone":
             raise
         for errand in errands[len(log.records) :]:
             log.write(errand, _failed(fault), boot, started)
+    return tuple(log.records)
+
+
+async def measure_on(bench: Bench, server: Server, errands: Sequence[Errand]) -> tuple[Record, ...]:
+    """Measure each errand on a server that runs already, append a record for each; ends where the server does.
+
+    Raises:
+        InputError: the workload does not fit the server.
+        StoreError: a record could not be written.
+
+    """
+    log = _Log(bench, server)
+    await _record_all(log, errands)
     return tuple(log.records)
 
 
@@ -176,6 +193,14 @@ class _Log:
         self.bench.watch.on_record(record)
 
 
+async def _record_all(log: _Log, errands: Sequence[Errand]) -> None:
+    assert log.server is not None
+    for errand in errands:
+        await _record_one(log, log.server, errand)
+        if log.server_is_lost:
+            break
+
+
 async def _record_one(log: _Log, server: Server, errand: Errand) -> None:
     """Measure one errand and append its record, whatever came out."""
     log.bench.watch.on_trial(errand)
@@ -193,7 +218,7 @@ async def _record_one(log: _Log, server: Server, errand: Errand) -> None:
 
 
 async def _measure(bench: Bench, server: Server, errand: Errand) -> Measured:
-    seen = await _unless_it_dies(server, _load(bench, server, errand.trial))
+    seen = await unless_it_dies(server, _load(bench, server, errand.trial))
     measured = summarise(seen.run, errand.trial.workload, seen.view)
     said = (*measured.warnings, *_otherwise_than_asked(server), seen.rehearsal.warning, warn_of(seen.others_share))
     metrics = {**measured.metrics, **_rehearsed(seen.rehearsal)}
@@ -274,7 +299,7 @@ def _target(server: Server, trial: Trial) -> Target:
 _DEATH_LAG_S = 2.0
 
 
-async def _unless_it_dies(server: Server, load: Coroutine[object, object, Result]) -> Result:
+async def unless_it_dies(server: Server, load: Coroutine[object, object, Result]) -> Result:
     """The load's result, or the server's death as a `TrialFault`, whichever comes first."""
     loading = asyncio.ensure_future(load)
     dying = asyncio.ensure_future(server.died())

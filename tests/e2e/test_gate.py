@@ -1,4 +1,4 @@
-"""A sweep with a gate over the real reference server: scored in its own boots, recorded, read back by the next run."""
+"""Evals and benchmarks that share the boots of the real reference server: a sweep with a gate, and `eval --config --bench`."""
 
 from __future__ import annotations
 
@@ -45,8 +45,23 @@ def test_four_questions_do_not_pass_a_gate_of_one_point(tmp_path) -> None:
     gated = [record for record in records if record.phase == "gate"]
     assert [record.outcome.kind for record in gated] == ["scored", "scored"]
     assert len({record.boot for record in gated}) == 2
+    assert {record.boot for record in gated} == {record.boot for record in records if record.phase == "confirm"}
     assert {record.trial.runtime.knobs["prefill_backend"] for record in gated} == {"flashmla_kv", "flashmla_sparse"}
     again = subprocess.run(words, capture_output=True, text=True, check=False)
     assert again.returncode == 1
     assert json.loads(again.stdout)["gate"] == gate
     assert read_journal(tmp_path / "r" / "journal.jsonl").records == records
+
+
+def test_a_benchmark_and_an_eval_share_a_boot(tmp_path) -> None:
+    (tmp_path / "short.yaml").write_text(EVAL)
+    config = write_study(tmp_path)
+    words = [sys.executable, "-m", "dsabench", "eval", str(tmp_path / "short.yaml"), "--config", str(config), "--bench"]
+    words += ["--results", str(tmp_path / "r"), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["n"] == 4
+    records = read_journal(tmp_path / "r" / "journal.jsonl").records
+    assert [record.trial.kind for record in records] == ["serve", "serve", "eval"]
+    assert len({record.boot for record in records}) == 1
+    assert {record.outcome.kind for record in records} == {"measured", "scored"}

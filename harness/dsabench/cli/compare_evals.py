@@ -69,8 +69,8 @@ def _side(name: str, eval_: str, records: list[tuple[Path, Record]]) -> Side:
     """Runs of one trial are repeats of each other; those of several trials are not one side."""
     trials = sorted({record.id for _, record in records})
     if len(trials) > 1:
-        shown = ", ".join(trial[:10] for trial in trials[:4])
-        raise InputError(f"{name}: {len(trials)} settings of {eval_} ({shown}): name one with #TRIAL")
+        shown = "; ".join(_told_apart(name.partition("#")[0], records)[:4])
+        raise InputError(f"{name}: {len(trials)} settings of {eval_}; name one of them: {shown}")
     samples: list[EvalSample] = []
     runs: list[str] = []
     for path, record in records:
@@ -81,3 +81,24 @@ def _side(name: str, eval_: str, records: list[tuple[Path, Record]]) -> Side:
     if not samples:
         raise InputError(f"{name}: {eval_}: no samples were kept, so nothing can be paired")
     return Side(name, records[0][1].trial.workload.name, tuple(samples), tuple(runs))
+
+
+def _told_apart(place: str, records: list[tuple[Path, Record]]) -> list[str]:
+    """`PLACE#TRIAL (what no other has)` for each trial."""
+    settings = {record.id: _settings(record) for _, record in records}
+    differing = {
+        name
+        for one in settings.values()
+        for name, value in one.items()
+        if any(other.get(name) != value for other in settings.values())
+    }
+    return [
+        f"{place}#{trial[:10]} ({', '.join(f'{name} {one[name]}' for name in sorted(differing) if name in one)})"
+        for trial, one in settings.items()
+    ]
+
+
+def _settings(record: Record) -> dict[str, str]:
+    runtime, task = record.trial.runtime, record.trial.workload.model_dump(exclude_none=True)
+    told = {"model": runtime.model, "base_url": runtime.base_url or "", **runtime.knobs, **task}
+    return {name: str(value) for name, value in told.items() if not name.endswith("sha256")}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-import signal
 import sys
 import tempfile
 from pathlib import Path
 
+from dsabench.cli.interrupts import end_at_any_signal
 from dsabench.errors import TrialFault
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.launch import Launch
@@ -27,9 +26,7 @@ def drive(spec: RuntimeSpec, accepted: Accepted, launch: Launch, logs: Path | No
         TrialFault: a part failed or ended by itself; the others are gone by then.
 
     """
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits it as ignored
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    end_at_any_signal()
     try:
         asyncio.run(_serve(spec, accepted, launch, logs))
     except KeyboardInterrupt:

@@ -9,16 +9,23 @@ import typer
 
 Thinking = Literal["deepseek-v3", "qwen3", "qwen-3", "glm-45", "kimi-k2", "off"]
 """How the chat template is told to think; the names of sglang's run_eval."""
+Benched = Annotated[bool, typer.Option("--bench", help="With --config: measure its workloads first, in the same boot.")]
+Lengths = Annotated[
+    list[int] | None,
+    typer.Option(min=1, help="needle: a length in words; may be repeated.", show_default="those of its file that fit"),
+]
 
 
 def evaluate(
     name: Annotated[
-        str, typer.Argument(help="gsm8k, gsm8k-20shot, gsm8k-clean, gpqa, aime25, mmlu, needle, or a file.")
+        str,
+        typer.Argument(help="gsm8k, gsm8k-20shot, gsm8k-clean, gpqa, aime25, aime25-sglang, mmlu, needle, or a file."),
     ],
     base_url: Annotated[
         str | None, typer.Option(help="An OpenAI-compatible server.", show_default="http://127.0.0.1:30000")
     ] = None,
     config: Annotated[str | None, typer.Option(help="Boot this config's runtime instead, and ask it.")] = None,
+    bench: Benched = False,
     model: Annotated[
         str | None, typer.Option(help="Its name at the server.", show_default="the first at /v1/models")
     ] = None,
@@ -26,6 +33,7 @@ def evaluate(
     num_examples: Annotated[int | None, typer.Option(min=1, help="Questions, at most.")] = None,
     num_shots: Annotated[int | None, typer.Option(min=0, help="Examples before each question.")] = None,
     num_subjects: Annotated[int | None, typer.Option(min=1, help="mmlu: subjects, at most.")] = None,
+    words: Lengths = None,
     repeat: Annotated[int | None, typer.Option(min=1, help="Passes over the questions.")] = None,
     thinking_mode: Annotated[Thinking | None, typer.Option(help="Keyword for the chat template.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1)] = None,
@@ -56,6 +64,7 @@ def evaluate(
         num_examples=num_examples,
         num_shots=num_shots,
         num_subjects=num_subjects,
+        words=tuple(dict.fromkeys(words)) if words else None,
         repeat=repeat,
         thinking=None if thinking_mode == "off" else thinking_mode,
         no_thinking=thinking_mode == "off",
@@ -67,6 +76,7 @@ def evaluate(
         name=name,
         base_url=base_url,
         config=config,
+        bench=bench,
         model=model,
         data=data,
         wishes=wishes,

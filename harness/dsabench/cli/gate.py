@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from dsabench.config.specs import SweepConfig
-from dsabench.search.loop import Result
+from dsabench.search.finalists import AccuracyGate
 from dsabench.trial import Bench
 
-if TYPE_CHECKING:
-    from dsabench.evals.gate import GateRun
 
-
-async def prepare_gate_of(config: SweepConfig, bench: Bench, round_: int) -> GateRun | None:
+async def gate_of(config: SweepConfig, bench: Bench, round_: int, say: Callable[[str], None]) -> AccuracyGate | None:
     """The gate of a config, its questions read; None without one.
 
     Raises:
-        InputError: its questions cannot be had.
+        InputError: its questions cannot be had, or its grader is not installed.
 
     """
     if config.gate is None:
         return None
     from dsabench.evals.gate import prepare_gate
 
-    return await prepare_gate(config.gate, bench, config.runtime.model, round_)
-
-
-async def pass_gate(gate: GateRun, config: SweepConfig, result: Result) -> Result:
-    """The result with the gate's verdict, where the best setting was confirmed and may answer otherwise."""
-    from dsabench.evals.gate import changed_numerics
-
-    if result.best is None or not result.verdicts or not changed_numerics(config.default, result.best.spec):
-        return result
-    return replace(result, gate=await gate.judge(config.default, result.best.spec))
+    run = await prepare_gate(config.gate, bench, config.default, round_, say)
+    return AccuracyGate(config.gate.margin, config.gate.finalists, run.applies, run.score, run.judge)

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from dsabench.cli.figures import show_duration, show_figure
-from dsabench.model.outcome import Failed
+from dsabench.model.outcome import Failed, Scored
 from dsabench.model.record import Record
 from dsabench.search.plan import Step
 from dsabench.trial import Errand, Watch
@@ -37,6 +37,8 @@ def say_record(record: Record, metric: str) -> str:
     outcome, name = record.outcome, record.trial.workload.name
     if isinstance(outcome, Failed):
         return f"{name}: FAILED in {outcome.stage}: {outcome.fault}: {outcome.message.splitlines()[0][:160]}"
+    if isinstance(outcome, Scored):
+        return f"{name}: score {outcome.metrics['score'].value:.4f} ({record.duration_s:.1f} s)"
     named = ((metric, f"{metric} {{}}"), ("ttft_ms.p50", "TTFT {} ms"), ("itl_ms.p50", "ITL {} ms"))
     shown = [words.format(show_figure(outcome.metrics[key].value)) for key, words in named if key in outcome.metrics]
     return f"{name}: {', '.join(shown)} ({record.duration_s:.1f} s)"

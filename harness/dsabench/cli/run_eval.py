@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-import os
-import signal
 import sys
 import uuid
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +15,7 @@ import uvloop
 from rich.console import Console
 
 from dsabench.cli.eval_progress import make_eval_progress
+from dsabench.cli.interrupts import cancel_at_first_signal, ignore_interrupts
 from dsabench.cli.show_eval import print_eval, result_object
 from dsabench.config.load_eval import load_eval
 from dsabench.errors import InputError, TrialFault
@@ -28,18 +25,18 @@ from dsabench.evals.drivers import DRIVERS
 from dsabench.evals.drivers.drive import drive
 from dsabench.evals.drivers.program import Commission, DriverName, find_program
 from dsabench.evals.fetch import differs_from_known, find_data
+from dsabench.evals.fit import fit_to
 from dsabench.evals.plan import Plan, Wishes, make_plan, with_wishes
 from dsabench.evals.published import beside_published
 from dsabench.evals.run import Effort
 from dsabench.evals.scorers import SLOW
 from dsabench.evals.scorers.mathematics import require_math_verify
-from dsabench.evals.server import DEFAULT_URL, find_server
+from dsabench.evals.server import DEFAULT_URL, Served, find_server
 from dsabench.model.evals import EvalSpec
 from dsabench.model.outcome import Failed
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.secrets import without_secrets
 from dsabench.probes.environment import collect_environment
-from dsabench.reporting.eval_page import write_page
+from dsabench.reporting.eval_page import Asked, write_page
 from dsabench.store.journal import Journal
 
 
@@ -50,6 +47,7 @@ class Request:
     name: str
     base_url: str | None
     config: str | None
+    bench: bool
     model: str | None
     data: Path | None
     wishes: Wishes
@@ -72,44 +70,30 @@ def run_eval(request: Request) -> int:
     """Run or resume an eval; returns the exit code."""
     if request.config is not None and request.base_url is not None:
         raise InputError("--config and --base-url name two servers: give one")
+    if request.bench and request.config is None:
+        raise InputError("--bench measures the workloads of a config: name it with --config")
     spec = load_eval(request.name)
+    with_wishes(
+        spec, request.wishes, request.model or ""
+    )  # an option that does not fit is told before anything is asked
     if spec.scorer in SLOW and request.driver is None:
         require_math_verify()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_interruptible(_run(request, spec)))
+            return runner.run(cancel_at_first_signal(_run(request, spec), _INTERRUPTED))
     except TrialFault as fault:
+        if request.driver is not None:
+            raise
         raise TrialFault(
             fault.kind, f"{fault.message}; finished samples are kept: the same command goes on", stage=fault.stage
         ) from fault
     except (KeyboardInterrupt, asyncio.CancelledError):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # another has nothing left to interrupt
+        ignore_interrupts()
         print(_INTERRUPTED, file=sys.stderr)
         raise typer.Exit(130) from None
 
 
 _INTERRUPTED = "interrupted; finished samples are kept. The same command goes on."
-
-
-async def _interruptible(work: Coroutine[object, object, int]) -> int:
-    """End the work in order at the first Ctrl-C, TERM or HUP, and the process at the second.
-
-    Leaving at once loses nothing: finished samples are on disk, and a runtime of ours ends with its keeper.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    interrupts = itertools.count()
-
-    def interrupt() -> None:
-        if next(interrupts) == 0:
-            task.cancel()
-            return
-        print(_INTERRUPTED, file=sys.stderr, flush=True)
-        os._exit(130)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, interrupt)
-    return await work
 
 
 async def _run(request: Request, spec: EvalSpec) -> int:
@@ -118,8 +102,11 @@ async def _run(request: Request, spec: EvalSpec) -> int:
     if request.driver is not None:
         return await _drive(request, spec, request.driver, attached)
     data = await find_data(spec, request.data)
-    async with _boot(request) if attached is None else nullcontext(attached) as (target, setting):
-        plan = make_plan(spec, request.wishes, target.model, data)
+    async with _boot(request) if attached is None else nullcontext(attached) as (served, setting):
+        target = served.target
+        plan = await fit_to(make_plan(spec, request.wishes, target.model, data), served)
+        for note in plan.notes:
+            request.note(f"note: {note}")
         other_data = request.data is not None and differs_from_known(spec, request.data)
         if other_data:
             request.note(f"note: {request.data} is not the file that the published scores are of (another sha256)")
@@ -127,9 +114,10 @@ async def _run(request: Request, spec: EvalSpec) -> int:
     return _show(request, plan, target, finished, other_data=other_data)
 
 
-async def _drive(request: Request, spec: EvalSpec, driver: DriverName, attached: tuple[Target, Setting] | None) -> int:
+async def _drive(request: Request, spec: EvalSpec, driver: DriverName, attached: tuple[Served, Setting] | None) -> int:
     program = find_program(driver, request.driver_program)
-    async with _boot(request) if attached is None else nullcontext(attached) as (target, setting):
+    async with _boot(request) if attached is None else nullcontext(attached) as (served, setting):
+        target = served.target
         wished = with_wishes(spec, request.wishes, target.model)
         folder = (request.results / "drivers" / f"{spec.name}-{uuid.uuid4().hex[:12]}").absolute()
         data = None if request.data is None else request.data.absolute()
@@ -147,7 +135,11 @@ def _show(request: Request, plan: Plan, target: Target, finished: Finished, *, o
         raise TrialFault("request_errors", finished.record.outcome.message, stage="load")
     metrics = finished.record.outcome.metrics if finished.record.outcome.kind == "scored" else {}
     beside = beside_published(plan.spec, plan.task, target.model, metrics, other_data=other_data)
-    page = write_page(finished.samples.with_suffix(".html"), plan.task, finished.tally) if request.html else None
+    page = None
+    if request.html:
+        server = target.base_url if request.config is None else f"{request.config} (booted for this eval)"
+        asked = Asked(target.model, server, finished.record.started_at)
+        page = write_page(finished.samples.with_suffix(".html"), plan.task, finished.tally, asked)
     if request.as_json:
         for warning in finished.record.outcome.warnings if finished.record.outcome.kind == "scored" else ():
             request.note(f"warning: {warning}")
@@ -168,10 +160,10 @@ async def _ask(request: Request, plan: Plan, target: Target, setting: Setting) -
         return await conduct(plan, target, setting, effort, progress.resumed)
 
 
-async def _attach(request: Request, spec: EvalSpec) -> tuple[Target, Setting]:
+async def _attach(request: Request, spec: EvalSpec) -> tuple[Served, Setting]:
     """A server that runs already."""
     served = await find_server(request.base_url or DEFAULT_URL, request.model)
-    return served.target, Setting(
+    return served, Setting(
         runtime=RuntimeSpec(kind="external", model=served.target.model, base_url=served.target.base_url),
         environment=await collect_environment(served.identity),
         journal=Journal(request.results),
@@ -181,33 +173,10 @@ async def _attach(request: Request, spec: EvalSpec) -> tuple[Target, Setting]:
     )
 
 
-@asynccontextmanager
-async def _boot(request: Request) -> AsyncIterator[tuple[Target, Setting]]:
+def _boot(request: Request) -> AbstractAsyncContextManager[tuple[Served, Setting]]:
     """The default setting of a config, booted for this eval."""
     # A seventh of the start that a server which runs already does not need.
-    from dsabench.config.load import load_sweep
-    from dsabench.runtimes.choose import make_runtime
-    from dsabench.runtimes.protocol import Place
+    from dsabench.cli.eval_boot import booted
 
     assert request.config is not None
-    config = load_sweep(request.config)
-    runtime = make_runtime(config.runtime)
-    environment = await collect_environment(await runtime.identity())
-    boot = str(uuid.uuid4())
-    place = Place(
-        folder=request.results / "boots" / boot[:8], ready_timeout_s=config.runtime.ready_timeout_s, boot=boot
-    )
-    async with runtime.serve(config.default, place) as server:
-        served = await find_server(server.base_url, request.model)
-        yield (
-            served.target,
-            Setting(
-                runtime=config.default,
-                environment=environment,
-                journal=Journal(request.results),
-                boot=boot,
-                study=config.name,
-                boot_s=server.boot_s,
-                resolved={name: without_secrets(value) for name, value in server.resolved.items()},
-            ),
-        )
+    return booted(request.config, request.model, request.results, bench=request.bench, say=request.note)

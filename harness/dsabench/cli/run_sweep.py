@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
-import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,8 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from dsabench.cli.gate import pass_gate, prepare_gate_of
+from dsabench.cli.gate import gate_of
+from dsabench.cli.interrupts import end_at_any_signal, ignore_interrupts
 from dsabench.cli.outlook import identity_for_plan, outlook_of
 from dsabench.cli.progress import make_progress
 from dsabench.cli.show_plan import SweepPlan, print_plan
@@ -89,15 +88,11 @@ def run_sweep(request: Request) -> int:
     reading = journal.read()
     for problem in reading.problems:
         notes.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
-    # A polite TERM (a scheduler, a closed terminal) is a Ctrl-C that nobody typed.
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits it as ignored
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    end_at_any_signal()
     try:
         return asyncio.run(_run(request, config, journal, notes))
     except KeyboardInterrupt:
-        # Another Ctrl-C has nothing left to interrupt: the keeper ends what a hurried exit leaves.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ignore_interrupts()
         print(f"interrupted; what is measured is kept. Go on with:\n  {request.resume_command()}", file=sys.stderr)
         raise typer.Exit(130) from None
 
@@ -160,9 +155,8 @@ async def _measure(lab: _Lab, notes: Console) -> Result:
                 ready_timeout_s=lab.config.runtime.ready_timeout_s,
                 watch=progress.watch(),
             )
-            gate = await prepare_gate_of(lab.config, bench, lab.purse.round)
-            result = await Sweep(bench, lab.ledger, lab.purse, progress.step, lab.refuse).run()
-            return result if gate is None else await pass_gate(gate, lab.config, result)
+            gate = await gate_of(lab.config, bench, lab.purse.round, say)
+            return await Sweep(bench, lab.ledger, lab.purse, progress.step, lab.refuse, gate).run()
 
 
 def _finish(request: Request, config: SweepConfig, journal: Journal, result: Result) -> int:

@@ -39,6 +39,7 @@ def result_object(plan: Plan, target: Target, finished: Finished, beside: Sequen
         "repeat": task.repeat,
         "scores": list(counted.passes()),
         "num_shots": task.num_shots,
+        "words": None if task.words is None else list(task.words),
         "retries": finished.pace.retries,
         "resumed": finished.resumed,
         "latency_s": finished.pace.duration_s,

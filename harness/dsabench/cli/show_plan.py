@@ -65,6 +65,9 @@ def print_plan(console: Console, plan: SweepPlan, *, as_json: bool) -> None:
     if rest.boots:
         words = f"{rest.boots} boots, {rest.trials} trials{' left' if done else ''}"
         console.print(f"{words}, about {show_duration(plan.left_s())} ({per})", highlight=False)
+    if (gate := config.gate) is not None:
+        text = f"gate: {gate.eval}, repeat {gate.repeat}, in the last boot of each side; finalists: {gate.finalists} at most"
+        console.print(text, highlight=False, markup=False)
     hours = plan.gpu_hours()
     if hours:
         console.print(f"about {hours:.1f} GPU-hours", highlight=False)
@@ -85,6 +88,7 @@ def _plan_json(plan: SweepPlan) -> str:
         "estimated_s": round(plan.left_s(), 1),
         "gpu_hours": None if (hours := plan.gpu_hours()) is None else round(hours, 2),
         "estimate_from": "records" if forecast.costs().measured else "assumptions",
+        "gate": None if plan.ledger.config.gate is None else plan.ledger.config.gate.model_dump(),
         "workloads": [workload.name for workload in plan.ledger.config.workloads],
         "refused": {
             "points": survey.refused,

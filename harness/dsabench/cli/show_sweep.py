@@ -55,6 +55,10 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
 
 
 def _print_gate(console: Console, result: Result) -> None:
+    for one in result.passed_over:
+        if one.accuracy is not None:
+            text = f"refused by the gate: {one.candidate.label}: {one.accuracy.workload}: {one.accuracy.reason}"
+            console.print(text, style="red", markup=False, highlight=False)
     if result.gate is None:
         return
     words, style = ("refused by the gate", "bold red") if result.is_refused else ("passed the gate", "green")
@@ -78,6 +82,10 @@ def result_json(config: SweepConfig, journal: Path, result: Result, plot: Path |
         "candidates": [_candidate_json(candidate) for candidate in result.candidates],
         "verdicts": [verdict.model_dump() for verdict in result.verdicts],
         "gate": None if result.gate is None else result.gate.model_dump(),
+        "passed_over": [
+            {**_candidate_json(one.candidate), "gate": None if one.accuracy is None else one.accuracy.model_dump()}
+            for one in result.passed_over
+        ],
     }
     return json.dumps(data)
 

@@ -272,7 +272,10 @@ def first_mistakes(source: Source, first: Sequence[Assignment], space: SearchSpa
 
 
 def gate_mistakes(source: Source, gate: Gate) -> Mistakes:
-    """The eval and the data file must exist."""
+    """The eval and the data file must exist, and a confirmation in whose boots the eval runs."""
+    match source.data.get("budget"):
+        case {"confirm_boots": 0}:
+            yield source.error("a gate needs confirm_boots of 1 or more: it scores what is confirmed", ("gate",))
     if gate.data is not None and not _exists(gate.data):
         yield source.error("no such file", ("gate", "data"))
     try:

@@ -84,11 +84,12 @@ def _word(result: NonInferiority) -> VerdictWord:
 def _reason(result: NonInferiority, margin: float, count: int) -> str:
     low, high = (f"{100 * end:+.2f}" for end in result.interval)
     found = f"{100 * result.difference:+.2f} points over {count} questions, 90 % interval [{low}, {high}]"
-    asked = f"not less accurate by more than {100 * margin:g} points"
+    most = "1 point" if margin == 0.01 else f"{100 * margin:g} points"
+    asked = f"not less accurate by more than {most}"
     if result.answer == "yes":
         return f"yes, {asked}: {found}"
     if result.answer == "no":
-        return f"no, less accurate: {found}, the loss exceeds {100 * margin:g} points and is no chance (p = {result.worse_p:.2g})"
+        return f"no, less accurate: {found}, the loss exceeds {most} and is no chance (p = {result.worse_p:.2g})"
     if result.more_repeats is None:
         return f"inconclusive whether {asked}: {found}; repeats alone will not settle it, it takes more questions"
     return f"inconclusive whether {asked}: {found}; needs {result.more_repeats} more repeats a side"

@@ -108,7 +108,7 @@ def record_of(
         duration_s=(datetime.now(UTC) - started_at).total_seconds(),
         boot_s=setting.boot_s,
         resolved=dict(setting.resolved),
-        outcome=_outcome(counted, pace, samples),
+        outcome=_outcome(plan, counted, pace, samples),
     )
 
 
@@ -136,7 +136,7 @@ def _too_many_failed(counted: Tally) -> bool:
     return counted.failed > FAILED_SHARE_MAX * counted.total
 
 
-def _outcome(counted: Tally, pace: Pace, samples: Path) -> Outcome:
+def _outcome(plan: Plan, counted: Tally, pace: Pace, samples: Path) -> Outcome:
     if _too_many_failed(counted):
         errors = [s.error for of_question in counted.questions.values() for s in of_question if s.error is not None]
         commonest = max(set(errors), key=errors.count)
@@ -147,4 +147,5 @@ def _outcome(counted: Tally, pace: Pace, samples: Path) -> Outcome:
             transient=True,
         )
     scored = summarise(counted, duration_s=pace.duration_s, tokens=pace.completion_tokens)
-    return scored.model_copy(update={"samples": f"samples/{samples.name}"})
+    warnings = (*plan.notes, *scored.warnings)
+    return scored.model_copy(update={"samples": f"samples/{samples.name}", "warnings": warnings})

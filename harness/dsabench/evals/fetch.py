@@ -51,7 +51,8 @@ async def find_data(spec: EvalSpec, given: Path | None, key: str = "--data") -> 
         return None
     path = cache_folder() / source.file
     if not path.is_file():
-        hint = f"give the file with {key} FILE (licence {source.licence})"
+        about = f"licence {source.licence}" + (f"; {source.note}" if source.note else "")
+        hint = f"give the file with {key} FILE ({about})"
         await _fetch(spec, source.url, path, hint)
     known = source.sha256 or _noted(path)
     found = sha256_of(path)

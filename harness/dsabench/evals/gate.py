@@ -1,8 +1,12 @@
-"""The gate of a sweep: the best setting and the default answer the same eval, and the best must not be less accurate."""
+"""The gate of a sweep: a finalist and the default answer the same eval, and the finalist must not be less accurate.
+
+Both answer on a server that the confirmation booted and has measured, so a gate costs no boot.
+"""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -12,8 +16,10 @@ from dsabench.errors import InputError, TrialFault
 from dsabench.evals.compare import Side, compare_evals
 from dsabench.evals.conduct import Setting, conduct
 from dsabench.evals.fetch import find_data
+from dsabench.evals.fit import fit_to
+from dsabench.evals.numerics import changed_numerics
 from dsabench.evals.plan import Plan, Wishes, make_plan
-from dsabench.evals.run import Effort
+from dsabench.evals.run import Effort, Progress
 from dsabench.evals.sample_log import read_samples
 from dsabench.evals.scorers import SLOW
 from dsabench.evals.scorers.mathematics import require_math_verify
@@ -25,47 +31,47 @@ from dsabench.model.secrets import without_secrets
 from dsabench.model.study import Gate
 from dsabench.model.trial import EvalTrial
 from dsabench.model.verdict import Verdict
-from dsabench.runtimes.protocol import Place
-from dsabench.trial import Bench
-
-NUMERIC_KNOBS = frozenset(
-    {
-        *("kv_cache_dtype", "attention_backend", "prefill_backend", "decode_backend", "mha_threshold_tokens"),
-        *("topk_backend", "fuse_topk", "mqa_logits_backend", "triton_union", "index_topk_pattern", "quantization"),
-        *("moe_runner_backend", "moe_a2a_backend", "shared_experts_fusion", "hisparse", "hisparse_top_k", "dtype"),
-        *("model_overrides", "simulated_accept_length", "speculative_algorithm", "deterministic", "sampling_backend"),
-    }
-)
-"""Settings that other arithmetic runs under, so that answers may change; the rest moves work in time or space."""
-
-
-def changed_numerics(default: RuntimeSpec, best: RuntimeSpec) -> tuple[str, ...]:
-    """The knobs (and variables) in which two settings differ and that may change answers."""
-    knobs = {name for name in {*default.knobs, *best.knobs} if default.knobs.get(name) != best.knobs.get(name)}
-    env = {name for name in {*default.env, *best.env} if default.env.get(name) != best.env.get(name)}
-    return tuple(sorted((knobs & NUMERIC_KNOBS) | env))
+from dsabench.runtimes.protocol import Place, Server
+from dsabench.trial import Bench, unless_it_dies
 
 
 @dataclass(frozen=True, slots=True)
 class GateRun:
-    """A gate about to be run."""
+    """A gate about to be run: each finalist and the default answer the eval once in a round, on a server of the bench."""
 
     gate: Gate
     bench: Bench
     plan: Plan
+    default: RuntimeSpec
     round: int
+    say: Callable[[str], None]
 
-    async def judge(self, default: RuntimeSpec, best: RuntimeSpec) -> Verdict:
-        """Score both (or find them scored in this round), and compare.
+    def applies(self, spec: RuntimeSpec) -> bool:
+        """Whether a setting may answer otherwise than the default."""
+        return bool(changed_numerics(self.default, spec))
 
-        A side that cannot be scored leaves the gate undecided, which is not a pass.
+    async def score(self, spec: RuntimeSpec, server: Server) -> None:
+        """Let a booted server answer, unless this round has its score.
+
+        What breaks off leaves its finished samples: `judge` goes on with them in a boot of its own.
         """
+        if self._recorded(spec) is not None:
+            return
+        try:
+            await unless_it_dies(server, self._score_at(spec, server))
+        except TrialFault as fault:
+            self.say(f"gate: {self.plan.task.name} broke off in the confirmed boot ({fault.kind}: {fault.message})")
+
+    async def judge(self, best: RuntimeSpec, may_boot: bool) -> Verdict:
+        """Compare the scores. A side that has none leaves the gate undecided, which is not a pass."""
         sides = []
-        for name, spec in (("default", default), ("best", best)):
+        for name, spec in (("default", self.default), ("best", best)):
             try:
-                record = self._recorded(spec) or await self._score(spec)
+                record = self._recorded(spec) or (await self._boot_and_score(spec) if may_boot else None)
             except TrialFault as fault:
                 return self._undecided(f"the {name} setting could not be scored: {fault.kind}: {fault.message}")
+            if record is None:
+                return self._undecided(f"the {name} setting is not scored yet")
             if isinstance(record.outcome, Failed):
                 return self._undecided(f"the {name} setting was not scored: {record.outcome.message}")
             assert isinstance(record.outcome, Scored)
@@ -75,18 +81,20 @@ class GateRun:
         return compare_evals(sides[0], sides[1], self.gate.margin)
 
     def _recorded(self, spec: RuntimeSpec) -> Record | None:
-        wanted = EvalTrial(runtime=spec, workload=self.plan.task).id
         found = [
             record
             for record in self.bench.journal.read().records
-            if record.id == wanted
+            if record.trial.runtime == spec
+            and isinstance(record.trial, EvalTrial)
+            and record.trial.workload.is_part_of(self.plan.task)
             and record.environment.fingerprint == self.bench.environment.fingerprint
             and (record.phase, record.round) == ("gate", self.round)
             and isinstance(record.outcome, Scored)
         ]
         return found[-1] if found else None
 
-    async def _score(self, spec: RuntimeSpec) -> Record:
+    async def _boot_and_score(self, spec: RuntimeSpec) -> Record:
+        """Only where the confirmed boot is gone: a kill, or a server that died, in the middle of the eval."""
         bench, boot = self.bench, str(uuid.uuid4())
         place = Place(
             boot=boot,
@@ -96,21 +104,37 @@ class GateRun:
             ready_timeout_s=bench.ready_timeout_s,
             on_progress=bench.watch.on_boot,
         )
+        self.say(f"gate: {self.plan.task.name} goes on in a boot of its own")
         async with bench.runtime.serve(spec, place) as server:
-            served = await find_server(server.base_url, None)
-            setting = Setting(
-                runtime=spec,
-                environment=bench.environment,
-                journal=bench.journal,
-                boot=boot,
-                study=bench.study,
-                phase="gate",
-                round=self.round,
-                boot_s=server.boot_s,
-                resolved=MappingProxyType({k: without_secrets(v) for k, v in server.resolved.items()}),
-            )
-            effort = Effort(self.plan.spec.concurrency, self.plan.spec.request_timeout_s)
-            return (await conduct(self.plan, served.target, setting, effort, lambda _: None)).record
+            return await unless_it_dies(server, self._score_at(spec, server))
+
+    async def _score_at(self, spec: RuntimeSpec, server: Server) -> Record:
+        bench = self.bench
+        served = await find_server(server.base_url, None)
+        plan = await fit_to(self.plan, served)
+        setting = Setting(
+            runtime=spec,
+            environment=bench.environment,
+            journal=bench.journal,
+            boot=server.boot,
+            study=bench.study,
+            phase="gate",
+            round=self.round,
+            boot_s=server.boot_s,
+            resolved=MappingProxyType({k: without_secrets(v) for k, v in server.resolved.items()}),
+        )
+        name = plan.task.name
+        self.say(f"gate: {plan.total} samples of {name}")
+
+        def show(at: Progress) -> None:
+            if 10 * at.done >= at.total:  # the score of the first few answers says nothing
+                bench.watch.on_boot(f"{name}, score {at.score:.3f}")
+            bench.watch.on_requests(at.done, at.total)
+
+        effort = Effort(plan.spec.concurrency, plan.spec.request_timeout_s, on_progress=show)
+        record = (await conduct(plan, served.target, setting, effort, lambda _: None)).record
+        bench.watch.on_record(record)
+        return record
 
     def _undecided(self, reason: str) -> Verdict:
         return Verdict(
@@ -124,7 +148,9 @@ class GateRun:
         )
 
 
-async def prepare_gate(gate: Gate, bench: Bench, model: str, round_: int) -> GateRun:
+async def prepare_gate(
+    gate: Gate, bench: Bench, default: RuntimeSpec, round_: int, say: Callable[[str], None]
+) -> GateRun:
     """Read the eval and its questions.
 
     Raises:
@@ -136,7 +162,7 @@ async def prepare_gate(gate: Gate, bench: Bench, model: str, round_: int) -> Gat
         require_math_verify()
     try:
         data = await find_data(spec, None if gate.data is None else Path(gate.data), "data:")
-        plan = make_plan(spec, Wishes(repeat=gate.repeat), model, data)
+        plan = make_plan(spec, Wishes(repeat=gate.repeat), default.model, data)
     except InputError as error:
         raise InputError(f"gate: {error}") from error
-    return GateRun(gate, bench, plan, round_)
+    return GateRun(gate, bench, plan, default, round_, say)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsabench.errors import InputError
@@ -23,6 +23,7 @@ class Wishes:
     num_examples: int | None = None
     num_shots: int | None = None
     num_subjects: int | None = None
+    words: tuple[int, ...] | None = None
     repeat: int | None = None
     thinking: ThinkingMode | None = None
     no_thinking: bool = False
@@ -38,6 +39,8 @@ class Plan:
     spec: EvalSpec
     questions: tuple[Question, ...]
     task: EvalTask
+    notes: tuple[str, ...] = ()
+    """What the reader of the score must know of the choice of questions."""
 
     @property
     def total(self) -> int:
@@ -47,6 +50,12 @@ class Plan:
     def jobs(self) -> Iterator[tuple[Question, int]]:
         """Every question, then every question again: a run cut short has whole passes."""
         return ((question, repeat) for repeat in range(self.task.repeat) for question in self.questions)
+
+    def of_lengths(self, words: tuple[int, ...]) -> Plan:
+        """The questions of these lengths only."""
+        questions = tuple(question for question in self.questions if question.words in words)
+        update = {"questions_sha256": _digest_of(questions), "num_questions": len(questions), "words": words}
+        return replace(self, questions=questions, task=self.task.model_copy(update=update))
 
     def key(self, runtime: RuntimeSpec, model: str) -> str:
         """Names what an unfinished run asked, and whom: only the same goes on with its samples.
@@ -67,13 +76,12 @@ def make_plan(spec: EvalSpec, wishes: Wishes, model: str, data: Path | None) -> 
     questions = READERS[spec.reader](spec, data)
     if len({question.id for question in questions}) < len(questions):
         raise InputError(f"{data}: two questions have the same id")
-    content = json.dumps([[question.id, question.prompt, question.expected] for question in questions])
     task = EvalTask(
         name=spec.name,
         harness_id=spec.harness_id,
         scorer=spec.scorer,
         dataset_sha256=None if data is None else sha256_of(data),
-        questions_sha256=digest(content),
+        questions_sha256=_digest_of(questions),
         num_questions=len(questions),
         num_shots=spec.prompt.shots,
         endpoint=spec.prompt.endpoint,
@@ -83,8 +91,13 @@ def make_plan(spec: EvalSpec, wishes: Wishes, model: str, data: Path | None) -> 
         stop=spec.prompt.stop,
         thinking=spec.prompt.thinking,
         repeat=spec.repeat,
+        words=None if spec.needle is None else tuple(dict.fromkeys(q.words for q in questions if q.words)),
     )
     return Plan(spec, questions, task)
+
+
+def _digest_of(questions: Sequence[Question]) -> str:
+    return digest(json.dumps([[question.id, question.prompt, question.expected] for question in questions]))
 
 
 def with_wishes(spec: EvalSpec, wishes: Wishes, model: str) -> EvalSpec:
@@ -98,6 +111,12 @@ def with_wishes(spec: EvalSpec, wishes: Wishes, model: str) -> EvalSpec:
         raise InputError(f"{spec.name}: --num-shots: its prompt has no examples")
     if wishes.num_subjects is not None and spec.reader != "mmlu":
         raise InputError(f"{spec.name}: --num-subjects: only mmlu has subjects")
+    if wishes.top_p == 0.0:
+        raise InputError(f"{spec.name}: --top-p: above 0, at most 1")
+    if wishes.words is not None:
+        if spec.needle is None:
+            raise InputError(f"{spec.name}: --words: only needle has lengths")
+        spec = spec.model_copy(update={"needle": spec.needle.model_copy(update={"words": wishes.words})})
     sampling = spec.sampling
     names = ("temperature", "top_p", "max_tokens")
     matching = [entry for entry in spec.models if entry.model.lower() in model.lower()]

@@ -17,6 +17,8 @@ class Question:
     expected: str
     group: str | None = None
     """Subject or cell that gets a score of its own."""
+    words: int | None = None
+    """Length of the text, where the eval asks several."""
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -48,12 +48,11 @@ class SampleLog:
         sample.
         """
         os.fsync(self._descriptor)
-        final.hardlink_to(self.path)
-        try:
+        with ExitStack() as undo:
+            final.hardlink_to(self.path)
+            undo.callback(final.unlink)
             yield
-        except BaseException:
-            final.unlink()
-            raise
+            undo.pop_all()
         self.path.unlink()
 
 

@@ -34,6 +34,8 @@ class Served:
     identity: RuntimeIdentity
     info: Mapping[str, JsonValue]
     """What it says of its settings; empty where it does not."""
+    context_tokens: int | None = None
+    """Longest sequence, prompt and answer together; None where it does not say."""
 
 
 async def find_server(base_url: str, model: str | None) -> Served:
@@ -45,7 +47,8 @@ async def find_server(base_url: str, model: str | None) -> Served:
     """
     url = normal_url(base_url)
     key = os.environ.get(KEY_VARIABLE) or None
-    listed = await _models(url, key)
+    contexts = await _models(url, key)
+    listed = list(contexts)
     if model is None and not listed:
         raise InputError(f"{url}/v1/models lists no model: name it with --model")
     target = Target(url, model or listed[0], key)
@@ -55,8 +58,15 @@ async def find_server(base_url: str, model: str | None) -> Served:
     except (InputError, TrialFault):
         # No sglang: it is known by its models alone.
         said = digest(json.dumps([url, *listed]))
-        return Served(target, RuntimeIdentity(kind="external", version="unknown", wheel_hash=f"models:{said}"), {})
-    return Served(target, identity, {name: without_secrets(value) for name, value in info.items()})
+        identity, info = RuntimeIdentity(kind="external", version="unknown", wheel_hash=f"models:{said}"), {}
+    settings = {name: without_secrets(value) for name, value in info.items()}
+    return Served(target, identity, settings, _context(contexts.get(target.model), info))
+
+
+def _context(listed: JsonValue, info: Mapping[str, JsonValue]) -> int | None:
+    """The least of what the model's entry and the settings say; sglang's pool of KV tokens may be the narrower."""
+    said = (listed, info.get("context_length"), info.get("max_req_input_len"))
+    return min((length for length in said if isinstance(length, int) and length > 0), default=None)
 
 
 def normal_url(base_url: str) -> str:
@@ -75,8 +85,8 @@ def normal_url(base_url: str) -> str:
     return url
 
 
-async def _models(url: str, key: str | None) -> list[str]:
-    """Names at /v1/models; empty where there is no such path."""
+async def _models(url: str, key: str | None) -> dict[str, JsonValue]:
+    """Name → max_model_len of what /v1/models lists; empty where there is no such path."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         async with (
@@ -93,9 +103,9 @@ async def _models(url: str, key: str | None) -> list[str]:
     if status in (401, 403):
         raise InputError(f"{url}/v1/models: HTTP {status}: set {KEY_VARIABLE}")
     if status != 200:
-        return []
+        return {}
     try:
         entries = json.loads(text)["data"]
-        return [str(entry["id"]) for entry in entries]
-    except (ValueError, KeyError, TypeError):
-        return []
+        return {str(entry["id"]): entry.get("max_model_len") for entry in entries}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}

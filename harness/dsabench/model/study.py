@@ -61,3 +61,5 @@ class Gate(Value):
     """Largest loss that is accepted, as a share of 1."""
     repeat: PositiveInt = 4
     """Passes over the questions for each of the two settings."""
+    finalists: PositiveInt = 3
+    """Settings that are confirmed and scored, at most: after one that is less accurate comes the next best."""

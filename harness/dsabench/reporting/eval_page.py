@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from html import escape
 from pathlib import Path
 
@@ -33,14 +35,24 @@ details { border: 1px solid var(--line); border-left-width: 6px; border-radius: 
 details.correct { border-left-color: var(--right); } details.wrong { border-left-color: var(--wrong); }
 details.no-answer { border-left-color: var(--none); } details.failed { border-left-color: var(--quiet); }
 summary { cursor: pointer; } .facts { color: var(--quiet); } .pick { margin: .8rem 0; }
-input { margin: 0 0 0 .8rem; } label { white-space: nowrap; }
+input { margin: 0 .3rem 0 0; } label { white-space: nowrap; display: inline-block; margin-right: 1rem; }
 .tag { border: 1px solid var(--none); color: var(--none); border-radius: 3px; padding: 0 .3rem; margin-left: .4rem; }
 """
-# Filters without a script: an unticked box hides the samples of its class that stand behind it.
+# Filters without a script: an unticked box hides the samples of its class.
 _FILTERS = (("correct", "correct"), ("wrong", "wrong"), ("no-answer", "no answer"), ("failed", "failed"))
 
 
-def write_page(path: Path, task: EvalTask, counted: Tally) -> Path:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a page says of who answered."""
+
+    model: str
+    server: str
+    """Its address, or the config that booted it."""
+    at: datetime
+
+
+def write_page(path: Path, task: EvalTask, counted: Tally, asked: Asked) -> Path:
     """Write the page; returns its path.
 
     Raises:
@@ -48,13 +60,13 @@ def write_page(path: Path, task: EvalTask, counted: Tally) -> Path:
 
     """
     try:
-        path.write_text("\n".join(_page(task, counted)), encoding="utf-8")
+        path.write_text("\n".join(_page(task, counted, asked)), encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
     return path
 
 
-def _page(task: EvalTask, counted: Tally) -> Iterator[str]:
+def _page(task: EvalTask, counted: Tally, asked: Asked) -> Iterator[str]:
     samples = sorted(
         (sample for of_question in counted.questions.values() for sample in of_question),
         key=lambda sample: _ORDER.index(sample.standing),
@@ -63,29 +75,28 @@ def _page(task: EvalTask, counted: Tally) -> Iterator[str]:
     yield "<!doctype html><html lang=en><head><meta charset=utf-8>"
     yield '<meta name=viewport content="width=device-width, initial-scale=1">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-    hide = " ".join(f"#show-{name}:not(:checked) ~ main details.{name} {{ display: none; }}" for name, _ in _FILTERS)
-    only_cut = "#only-truncated:checked ~ main details:not(.truncated) { display: none; }"
-    yield f"<title>{escape(task.name)}: samples</title><style>{_STYLE}{hide} {only_cut}</style></head><body>"
+    hide = " ".join(f"body:has(#show-{name}:not(:checked)) details.{name} {{ display: none; }}" for name, _ in _FILTERS)
+    only_cut = "body:has(#only-truncated:checked) details:not(.truncated) { display: none; }"
+    yield f"<title>{escape(task.name)}, {escape(asked.model)}: samples</title><style>{_STYLE}{hide} {only_cut}</style></head><body>"
     yield f"<h1>{escape(task.name)} <small class=facts>{escape(task.harness_id)}</small></h1>"
+    yield (
+        f"<p>{_inline(asked.model)} at {_inline(asked.server)}, "
+        f"<time datetime={asked.at.isoformat()}>{asked.at:%Y-%m-%d %H:%M} UTC</time>.</p>"
+    )
     yield (
         f"<p>score {mean_score(counted.scores).value:.4f}. {counted.total} answers to {len(counted.questions)} questions, {task.repeat} each. "
         f"temperature {task.temperature:g}, top_p {task.top_p:g}, max_tokens {task.max_tokens}, "
         f"thinking {escape(task.thinking or 'off')}.</p>"
     )
     for name, label in _FILTERS:
-        yield f"<input type=checkbox id=show-{name} checked>{_label(f'show-{name}', f'{label} ({numbers[label]})')}"
-    yield f"<input type=checkbox id=only-truncated>{_label('only-truncated', f'only cut ones ({counted.truncated})')}"
+        yield f"<label><input type=checkbox id=show-{name} checked>{label} ({numbers[label]})</label>"
+    yield f"<label><input type=checkbox id=only-truncated>only cut ones ({counted.truncated})</label>"
     yield "<main class=pick>"
     for sample in samples[:SAMPLES_MAX]:
         yield from _shown(sample)
     if len(samples) > SAMPLES_MAX:
         yield f"<p>{len(samples) - SAMPLES_MAX} further samples are in the JSONL beside this page.</p>"
     yield "</main></body></html>"
-
-
-def _label(box: str, text: str) -> str:
-    # The space that does not break keeps box and label on one line.
-    return f"<label for={box}>&nbsp;{text}</label>"
 
 
 def _shown(sample: EvalSample) -> Iterator[str]:

@@ -91,10 +91,11 @@ class Purse:
             return f"the time is needed for the confirmation ({self.budget.time_s:.0f} s in all)"
         return None
 
-    def stops_confirmation(self) -> str | None:
-        """Why no further boot of the confirmation may start."""
-        if self.budget.max_boots is not None and self.ledger.boots(self.round) + 1 > self.budget.max_boots:
+    def stops_confirmation(self, boots: int = 1) -> str | None:
+        """Why no further boot of the confirmation may start, or not so many as are needed; None when they may."""
+        if self.budget.max_boots is not None and self.ledger.boots(self.round) + boots > self.budget.max_boots:
             return f"{self.budget.max_boots} boots are the limit (max_boots)"
-        if self.budget.time_s is not None and self.elapsed_s > self.budget.time_s:
+        ahead_s = costs(self.ledger).of(boots, boots * len(self.ledger.config.workloads)) if boots > 1 else 0.0
+        if self.budget.time_s is not None and self.elapsed_s + ahead_s > self.budget.time_s:
             return f"the time is up ({self.budget.time_s:.0f} s)"
         return None

@@ -15,10 +15,14 @@ EQUIVALENCE = 0.01
 """A difference of 1 % or less matters to nobody's choice of a default."""
 
 
-def judge(ledger: Ledger, best: RuntimeSpec, round_: int) -> tuple[Verdict, ...]:
-    """A verdict per workload for the objective and each constrained metric, corrected over the family."""
+def judge(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int = 0) -> tuple[Verdict, ...]:
+    """A verdict per workload for the objective and each constrained metric, corrected over the family.
+
+    The default's boots are those of the heat in which the best setting was confirmed.
+    """
     config = ledger.config
-    base = ledger.of_setting(config.default, "confirm", round_)
+    of_heat = slice(heat * config.budget.confirm_boots, (heat + 1) * config.budget.confirm_boots)
+    base = {name: found[of_heat] for name, found in ledger.of_setting(config.default, "confirm", round_).items()}
     candidate = ledger.of_setting(best, "confirm", round_)
     metrics = dict.fromkeys([config.objective.metric, *(bound.metric for bound in config.objective.constraints)])
     family = [

@@ -1,14 +1,16 @@
-"""The sweep, forward only: search until the budget ends, then boot best and default in turns, then judge."""
+"""The sweep, forward only: search until the budget ends, then boot finalists and the default in turns, then judge."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from dsabench.model.record import Record
 from dsabench.model.refusal import Refuse, refuse_nothing
 from dsabench.model.verdict import Verdict
 from dsabench.search.budget import Purse
+from dsabench.search.finalists import AccuracyGate, Finalist, chosen, constrained
 from dsabench.search.judge import judge
 from dsabench.search.ledger import Ledger
 from dsabench.search.plan import (
@@ -16,12 +18,13 @@ from dsabench.search.plan import (
     Step,
     candidates,
     challenger,
+    confirm_boots_left,
     default_failed,
     next_confirm_step,
     next_search_step,
 )
 from dsabench.search.proposers import Proposer, make_proposer
-from dsabench.trial import Bench, refuse_boot, run_boot
+from dsabench.trial import Bench, Encore, refuse_boot, run_boot
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Result:
     """Why the search ended before its space was exhausted."""
     gate: Verdict | None = None
     """Accuracy of the best setting against the default's; anything but a pass takes the recommendation away."""
+    passed_over: tuple[Finalist, ...] = ()
+    """Finalists that were faster than `best` in the search, and less accurate than the default."""
 
     @property
     def is_refused(self) -> bool:
@@ -55,15 +60,34 @@ class Sweep:
     on_step: Callable[[Step], None] = field(default=lambda _: None)
     refuse: Refuse = refuse_nothing
     """The runtime's rules, asked before each boot."""
+    gate: AccuracyGate | None = None
 
     async def run(self) -> Result:
         """Search, confirm, judge; every step is on disk before the next begins."""
         before = len(self.ledger.records)
         stopped = await self._search(make_proposer(self.ledger.config))
-        best = _to_confirm(self.ledger, self.purse.round)
-        if best is not None:
-            stopped = await self._confirm(best) or stopped
-        return conclude(self.ledger, self.purse, stopped, len(self.ledger.records) - before)
+        finalists, cut = await self._finals()
+        return conclude(self.ledger, self.purse, cut or stopped, len(self.ledger.records) - before, finalists)
+
+    async def _finals(self) -> tuple[list[Finalist], str | None]:
+        """Confirm the best setting; after one that is less accurate, the next best. And why that was cut short."""
+        finalists: list[Finalist] = []
+        for heat in range(1 if self.gate is None else self.gate.finalists):
+            best = _to_confirm(self.ledger, self.purse.round, {one.candidate.spec.id for one in finalists})
+            if best is None:
+                break
+            cut = await self._confirm(best, heat)
+            if cut is not None and heat > 0:
+                return finalists, cut
+            finalists.append(Finalist(best, heat, await self._accuracy(best, may_boot=cut is None)))
+            if cut is not None or not finalists[-1].is_less_accurate:
+                return finalists, cut
+        return finalists, None
+
+    async def _accuracy(self, best: Candidate, *, may_boot: bool) -> Verdict | None:
+        if self.gate is None or not self.gate.applies(best.spec):
+            return None
+        return await self.gate.judge(best.spec, may_boot)
 
     async def _search(self, proposer: Proposer) -> str | None:
         while True:
@@ -75,19 +99,29 @@ class Sweep:
                 return reason
             await self._take(step)
 
-    async def _confirm(self, best: Candidate) -> str | None:
-        while (step := next_confirm_step(self.ledger, best.spec, self.purse.round)) is not None:
+    async def _confirm(self, best: Candidate, heat: int) -> str | None:
+        scored = self.gate is not None and self.gate.applies(best.spec)
+        left = confirm_boots_left(self.ledger, best.spec, self.purse.round, heat)
+        # The first finalist's boots were kept for it; another one is not begun where it cannot be finished.
+        if heat > 0 and left and (reason := self.purse.stops_confirmation(left)) is not None:
+            return f"the next best setting was not confirmed: {reason}"
+        while (step := next_confirm_step(self.ledger, best.spec, self.purse.round, heat)) is not None:
             reason = self.purse.stops_confirmation()
             if reason is not None:
                 return f"confirmation cut short: {reason}"
-            await self._take(step)
+            # Only a side's last boot is scored, when it is measured: what is confirmed of a side precedes its eval.
+            encore = partial(self.gate.score, step.spec) if self.gate and scored and step.is_last else None
+            await self._take(step, encore)
         return None
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: Step, encore: Encore | None = None) -> None:
         self.on_step(step)
         errands = step.errands(self.ledger, self.purse.round)
         refusal = self.refuse(step.spec)
-        records = await run_boot(self.bench, errands) if refusal is None else refuse_boot(self.bench, errands, refusal)
+        if refusal is None:
+            records = await run_boot(self.bench, errands, encore)
+        else:
+            records = refuse_boot(self.bench, errands, refusal)
         for record in records:
             self.ledger.add(record)
 
@@ -104,25 +138,34 @@ def has_work(ledger: Ledger, purse: Purse) -> bool:
     return next_confirm_step(ledger, best.spec, purse.round) is not None
 
 
-def conclude(ledger: Ledger, purse: Purse, stopped: str | None, measured_now: int) -> Result:
-    """The result as the ledger has it."""
+def conclude(
+    ledger: Ledger, purse: Purse, stopped: str | None, measured_now: int, finalists: Sequence[Finalist] = ()
+) -> Result:
+    """The result as the ledger has it; without finalists, the best setting with what was confirmed of it."""
     round_ = purse.round
     best = challenger(ledger, round_)
-    confirmed = _to_confirm(ledger, round_)
+    if not finalists and (confirmed := _to_confirm(ledger, round_)) is not None:
+        finalists = (Finalist(confirmed, 0),)
+    winner = chosen(finalists)
     if best is not None and default_failed(ledger, round_):
         stopped = "the default failed, so there is nothing to hold the best setting against"
+    margin = 0.0 if ledger.config.gate is None else ledger.config.gate.margin
+    found = constrained(candidates(ledger, round_), finalists, margin)
+    best = best if winner is None else winner.candidate
     return Result(
         records=tuple(record for record in ledger.records if record.round == round_),
         measured_now=measured_now,
-        candidates=tuple(candidates(ledger, round_)),
-        best=best,
-        verdicts=() if confirmed is None else judge(ledger, confirmed.spec, round_),
+        candidates=found,
+        best=next((one for one in found if best is not None and one.spec == best.spec), best),
+        verdicts=() if winner is None else judge(ledger, winner.candidate.spec, round_, winner.heat),
         stopped=stopped,
+        gate=None if winner is None else winner.accuracy,
+        passed_over=tuple(one for one in finalists if one is not winner),
     )
 
 
-def _to_confirm(ledger: Ledger, round_: int) -> Candidate | None:
+def _to_confirm(ledger: Ledger, round_: int, refused: Container[str] = ()) -> Candidate | None:
     """The setting to hold against the default, where both can be measured and a confirmation is asked for."""
     if ledger.config.budget.confirm_boots == 0 or default_failed(ledger, round_):
         return None
-    return challenger(ledger, round_)
+    return challenger(ledger, round_, refused)

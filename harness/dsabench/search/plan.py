@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from dsabench.config.specs import SweepConfig
@@ -26,6 +26,8 @@ class Step:
     workloads: tuple[Workload, ...]
     phase: Phase
     label: str
+    is_last: bool = False
+    """Of this setting's boots in a confirmation."""
 
     def errands(self, ledger: Ledger, round_: int) -> list[Errand]:
         """The trials of this boot with their occasions."""
@@ -65,11 +67,11 @@ def next_search_step(ledger: Ledger, strategy: Proposer, round_: int, trials_lef
     return Step(spec, tuple(missing), "search", describe(ledger, spec)) if missing else None
 
 
-def challenger(ledger: Ledger, round_: int) -> Candidate | None:
-    """The best feasible setting that is not the default; None when there is none."""
+def challenger(ledger: Ledger, round_: int, refused: Container[str] = ()) -> Candidate | None:
+    """The best feasible setting that is neither the default nor refused (ids of specs); None when there is none."""
     best: Candidate | None = None
     for one in candidates(ledger, round_):
-        if one.spec != ledger.config.default and one.score.is_feasible:
+        if one.spec != ledger.config.default and one.score.is_feasible and one.spec.id not in refused:
             best = one if best is None or better(ledger.config.objective, one.score, best.score) else best
     return best
 
@@ -80,16 +82,28 @@ def default_failed(ledger: Ledger, round_: int) -> bool:
     return score(ledger.config.objective, ledger.of_setting(default, "search", round_)).value is None
 
 
-def next_confirm_step(ledger: Ledger, best: RuntimeSpec, round_: int) -> Step | None:
-    """Default and best take turns (AB BA AB …), so that a drift of the machine hits both alike."""
-    default = ledger.config.default
-    for pair in range(ledger.config.budget.confirm_boots):
-        sides = (default, best) if pair % 2 == 0 else (best, default)
-        for spec in sides:
-            missing = ledger.missing(spec, "confirm", round_, boots=pair + 1)
+def next_confirm_step(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int = 0) -> Step | None:
+    """Default and best take turns (AB BA AB …), so that a drift of the machine hits both alike.
+
+    Each heat has boots of the default of its own: another finalist is confirmed at another time.
+    """
+    return next(_turns_left(ledger, best, round_, heat), None)
+
+
+def confirm_boots_left(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int) -> int:
+    """Boots that a heat still takes, if none fails."""
+    return sum(1 for _ in _turns_left(ledger, best, round_, heat))
+
+
+def _turns_left(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int) -> Iterator[Step]:
+    default, of_heat = ledger.config.default, ledger.config.budget.confirm_boots
+    for pair in range(of_heat):
+        sides = ((default, heat * of_heat), (best, 0))
+        for spec, before in sides if pair % 2 == 0 else reversed(sides):
+            missing = ledger.missing(spec, "confirm", round_, boots=before + pair + 1)
             if missing:
-                return Step(spec, tuple(missing), "confirm", describe(ledger, spec))
-    return None
+                label, is_last = describe(ledger, spec), pair == of_heat - 1
+                yield Step(spec, tuple(missing), "confirm", label, is_last)
 
 
 def describe(ledger: Ledger, spec: RuntimeSpec) -> str:

@@ -54,4 +54,4 @@ def _confirm_boots(purse: Purse, forecast: Forecast, *, searched: bool) -> int:
         return 0 if searched else forecast.confirm_boots()
     ledger, wanted = purse.ledger, purse.budget.confirm_boots
     sides = (ledger.of_setting(spec, "confirm", purse.round) for spec in (ledger.config.default, best.spec))
-    return sum(wanted - min(map(len, side.values())) for side in sides)
+    return sum(max(0, wanted - min(map(len, side.values()))) for side in sides)

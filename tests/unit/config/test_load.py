@@ -133,6 +133,7 @@ def test_a_missing_file_names_the_nearest() -> None:
         ("objective: {metric: duration_s, direction: minimize, constraints: [{metric: itl_ms.max}]}", "objective.constraints[0]: needs max or min"),
         ("objective: {metric: duration_s, direction: minimize, constraints: [{metric: itl_ms.max, min: 2, max: 1}]}", "objective.constraints[0]: min 2 is above max 1"),
         ("objective: {metric: duration_s, direction: minimize, constraints: [{metric: itl_ms.max, max: .inf}]}", "objective.constraints[0].max: must be a finite number"),
+        ("gate: {eval: gsm8k}\nbudget: {confirm_boots: 0}", "gate: a gate needs confirm_boots of 1 or more"),
         ("gate: {eval: gsm8q}", "gate.eval: gsm8q: no such file"),
         ("gate: {eval: gsm8k, data: /no/such.jsonl}", "gate.data: no such file"),
         ("name: ../up", "name: must be letters, digits"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dsabench.evals.drivers.told import read_told
 from dsabench.store.journal import read_journal
 from eval_process import dsabench
 from openai_server import OpenAiServer, Turn
@@ -33,6 +34,10 @@ for repeat in range(int(repeats)):
         for i in range(3)
     ]
     (folder / f"output-rs{{repeat}}.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
+if "--model=silent" not in sys.argv:
+    own = {{"pass@1[avg-of-2]": 50.0, "majority@2": 50.0, "pass@2": 70.0, "pass@1[avg-of-1]": 33.3333}}
+    modes = {{mode: {{"num_entries": 3, "avg_tokens": 5, "symbolic_correct": share}} for mode, share in own.items()}}
+    (folder / "metrics.json").write_text(json.dumps({{name: modes}}))
 """
 
 
@@ -55,6 +60,10 @@ async def test_nemo_skills_predictions_become_a_record(tmp_path, ns) -> None:
     assert (said["harness_id"], said["n"], said["n_invalid"]) == ("nemo-skills-aime25", 6, 2)
     assert said["score"] == pytest.approx(3 / 6)
     assert said["metrics"]["majority_at.2"] == pytest.approx((0.5 + 1 + 0) / 3)
+    # Its own metrics.json stands beside, and where it says something else, a warning.
+    own = {name: said["metrics"][f"driver.{name}"] for name in ("score", "majority_at.2", "pass_at.2")}
+    assert own == pytest.approx({"score": 0.5, "majority_at.2": 0.5, "pass_at.2": 0.7})
+    assert said["warnings"] == ["the driver says pass_at.2 0.7000, its predictions come to 0.6667"]
     (record,) = read_journal(tmp_path / "results" / "local-evals" / "journal.jsonl").records
     assert record.trial.workload.driver == "nemo-skills"
     (asked,) = (tmp_path / "results").rglob("argv.jsonl")
@@ -76,3 +85,24 @@ async def test_a_driver_that_fails_or_is_not_there_is_one_line(tmp_path, ns) -> 
         code, _, err = await dsabench(*words, "/nowhere/ns", "--base-url", server.url, home=tmp_path)
         assert code == 2
         assert "pip install" in err
+
+
+async def test_a_driver_that_sums_nothing_up_is_read_by_its_predictions(tmp_path, ns) -> None:
+    async with OpenAiServer(lambda _: Turn("7"), model="silent") as server:
+        words = ("--driver", "nemo-skills", "--driver-program", str(ns), "--repeat", "1", "--json", "--no-html")
+        code, out, err = await dsabench("aime25", "--base-url", server.url, *words, home=tmp_path)
+    assert code == 0, err
+    said = json.loads(out)
+    assert said["score"] == pytest.approx(1 / 3)
+    assert said["warnings"] == ["the driver left no metrics.json: the scores are computed from its predictions"]
+    assert "driver.score" not in said["metrics"]
+
+
+def test_what_sgl_eval_says_of_a_run_is_read(tmp_path) -> None:
+    """As sgl-eval 0.1.3 wrote it, but for what is not read."""
+    folder = tmp_path / "sgl_eval_aime25_20261122-003156"
+    folder.mkdir()
+    aggregate = {"error_rate": 0.0, "majority@4": 0.0667, "no_answer": 0.4, "pass@1": 0.0417, "pass@1_sem": 0.016, "pass@4": 0.1, "score": 0.0417}  # fmt: skip
+    (folder / "metrics.json").write_text(json.dumps({"aggregate": aggregate, "name": "aime25", "n_repeats": 4}))
+    told = read_told(tmp_path, "sgl_eval_*/output-rs*.jsonl")
+    assert told == {"score": 0.0417, "majority_at.4": 0.0667, "pass_at.4": 0.1}

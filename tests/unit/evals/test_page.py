@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 from dsabench.evals.sample import EvalSample
 from dsabench.evals.summarise import tally
 from dsabench.model.evals import EvalTask
-from dsabench.reporting.eval_page import CHARS_MAX, SAMPLES_MAX, write_page
+from dsabench.reporting.eval_page import CHARS_MAX, SAMPLES_MAX, Asked, write_page
 
 EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\" onload='x' &amp; <style>*{display:none}</style>"
 TASK = EvalTask(
     name="gsm8k", harness_id="h", scorer="last-integer", questions_sha256="0" * 64, num_questions=3, endpoint="chat",
     temperature=0.0, top_p=1.0, max_tokens=8, repeat=1,
 )  # fmt: skip
+
+
+ASKED = Asked(EVIL, EVIL, datetime(2026, 1, 2, 3, 4, tzinfo=UTC))
 
 
 def sample(number: int, **more) -> EvalSample:
@@ -47,12 +51,13 @@ def read(path) -> Reader:
 
 def test_completions_stay_text(tmp_path) -> None:
     samples = [sample(0), sample(1, standing="failed", error=EVIL, completion=None), sample(2, id=EVIL, group=EVIL)]
-    page = read(write_page(tmp_path / "page.html", TASK, tally(samples)))
+    page = read(write_page(tmp_path / "page.html", TASK, tally(samples), ASKED))
     tags = [tag for tag, _ in page.tags]
     assert not {"script", "img", "iframe"} & set(tags)
     assert tags.count("style") == 1
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
     assert page.text.count(EVIL) >= 8
+    assert "2026-01-02 03:04 UTC" in page.text
     policy = next(
         attributes["content"] for tag, attributes in page.tags if tag == "meta" and "http-equiv" in attributes
     )
@@ -62,7 +67,7 @@ def test_completions_stay_text(tmp_path) -> None:
 def test_every_kind_can_be_filtered_and_wrong_ones_come_first(tmp_path) -> None:
     kinds = ["correct", "wrong", "no answer", "failed"]
     samples = [sample(i, standing=kind, truncated=i == 2, answer="7") for i, kind in enumerate(kinds)]
-    page = read(write_page(tmp_path / "page.html", TASK, tally(samples)))
+    page = read(write_page(tmp_path / "page.html", TASK, tally(samples), ASKED))
     classes = [attributes["class"] for tag, attributes in page.tags if tag == "details"]
     assert classes == ["failed", "no-answer truncated", "wrong", "correct"]
     boxes = {attributes["id"] for tag, attributes in page.tags if tag == "input"}
@@ -72,7 +77,7 @@ def test_every_kind_can_be_filtered_and_wrong_ones_come_first(tmp_path) -> None:
 def test_long_texts_and_many_samples_are_cut_and_said_so(tmp_path) -> None:
     samples = [sample(i, completion="x", prompt="p", reasoning=None) for i in range(SAMPLES_MAX + 5)]
     samples[0] = sample(0, completion="a" * 3 * CHARS_MAX)
-    path = write_page(tmp_path / "page.html", TASK, tally(samples))
+    path = write_page(tmp_path / "page.html", TASK, tally(samples), ASKED)
     text = read(path).text
     assert "5 further samples" in text
     assert f"{2 * CHARS_MAX} characters left out" in text

@@ -15,11 +15,13 @@ from dsabench.errors import TrialFault
 from dsabench.evals.conduct import Finished, Setting, record_of
 from dsabench.evals.drivers.predictions import read_predictions
 from dsabench.evals.drivers.program import Commission, DriverName, Errands
+from dsabench.evals.drivers.told import held_against, read_told
 from dsabench.evals.plan import Plan
 from dsabench.evals.run import Pace
 from dsabench.evals.sample import EvalSample
 from dsabench.evals.summarise import tally
 from dsabench.model.evals import EvalTask
+from dsabench.model.outcome import Scored
 from dsabench.model.value import digest
 
 _TAIL_BYTES = 8000
@@ -47,6 +49,9 @@ async def drive(name: DriverName, commission: Commission, errands: Errands, sett
     pace = Pace(duration_s, sum(sample.completion_tokens or 0 for sample in samples), 0)
     counted = tally(samples)
     record = record_of(plan, setting, counted, pace, samples=path, started_at=started_at)
+    if isinstance(record.outcome, Scored):
+        told = read_told(commission.folder, errands.predictions)
+        record = record.model_copy(update={"outcome": held_against(record.outcome, told)})
     setting.journal.append(record)
     return plan, Finished(record, counted, pace, 0, path)
 

@@ -35,7 +35,9 @@ def _read_file(file: Path, repeat: int, harness_id: str) -> Iterator[EvalSample]
 
 def _sample(row: dict[str, Any], number: int, repeat: int, harness_id: str) -> EvalSample:
     question = str(row.get("id") or f"question-{number}")
-    answer, right = row.get("predicted_answer"), bool(row["symbolic_correct"])
+    # Older NeMo-Skills call it is_correct.
+    answer = row.get("predicted_answer")
+    right = bool(row["symbolic_correct"] if "symbolic_correct" in row else row["is_correct"])
     failed = row.get("finish_reason") == "error"
     standing: Standing = "failed" if failed else "correct" if right else "no answer" if answer is None else "wrong"
     start_s, end_s = row.get("generation_start_time"), row.get("generation_end_time")

@@ -121,6 +121,12 @@ def make_needles(spec: EvalSpec, _data: Path | None, /) -> tuple[Question, ...]:
     return tuple(_question(spec, grid, cell) for cell in cells[: spec.num_examples])
 
 
+def sounding(spec: EvalSpec) -> str:
+    """A text of the same kind as the questions', and none of them."""
+    assert spec.needle is not None
+    return _question(spec, spec.needle, (600, 0.5, -1)).prompt
+
+
 def _question(spec: EvalSpec, grid: NeedleGrid, cell: tuple[int, float, int]) -> Question:
     words, depth, number = cell
     rng = random.Random(f"{grid.seed} {words} {depth} {number}")
@@ -133,7 +139,7 @@ def _question(spec: EvalSpec, grid: NeedleGrid, cell: tuple[int, float, int]) ->
     sentences.insert(round(depth * len(sentences)), _needle(colour, place, codes[0]))
     values = {"text": " ".join(sentences), "colour": colour, "place": place}
     name = f"{words}w-{depth:g}"
-    return Question(f"needle-{name}-{number}", fill(spec.prompt.template, values), str(codes[0]), name)
+    return Question(f"needle-{name}-{number}", fill(spec.prompt.template, values), str(codes[0]), name, words)
 
 
 def _needle(colour: str, place: str, code: int) -> str:

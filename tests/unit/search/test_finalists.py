@@ -1,0 +1,123 @@
+"""Finalists: boots of each heat, and the gate's verdict as a constraint."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from dsabench.model.study import Budget
+from dsabench.model.verdict import Verdict, VerdictWord
+from dsabench.search.budget import Purse
+from dsabench.search.finalists import Finalist, chosen, constrained
+from dsabench.search.judge import judge
+from dsabench.search.ledger import Ledger
+from dsabench.search.plan import (
+    candidates,
+    challenger,
+    confirm_boots_left,
+    next_confirm_step,
+    next_search_step,
+)
+from dsabench.search.proposers import make_proposer
+from factories import ENVIRONMENT, make_record
+from studies import load_study
+
+_minutes = itertools.count()
+
+
+def take(ledger: Ledger, step, value: float) -> None:
+    minute = next(_minutes)
+    for errand in step.errands(ledger, 0):
+        ledger.add(
+            make_record(
+                spec=errand.trial.runtime,
+                workload=errand.trial.workload,
+                occasion=errand.occasion,
+                phase=errand.phase,
+                boot=f"boot-{minute}",
+                value=value,
+                minute=minute,
+            )
+        )
+
+
+@pytest.fixture
+def ledger(tmp_path) -> Ledger:
+    """Four settings searched: 100 (the default), 130, 120, 110."""
+    found = Ledger(load_study(tmp_path), ENVIRONMENT.fingerprint, ())
+    for value in (100.0, 130.0, 120.0, 110.0):
+        step = next_search_step(found, make_proposer(found.config), 0, None)
+        assert step is not None
+        take(found, step, value)
+    return found
+
+
+def confirm(ledger: Ledger, heat: int, refused: set[str], values: dict[bool, float]):
+    """Boot the next finalist against the default; returns it, and who was booted."""
+    best = challenger(ledger, 0, refused)
+    assert best is not None
+    turns = []
+    while (step := next_confirm_step(ledger, best.spec, 0, heat)) is not None:
+        is_default = step.spec == ledger.config.default
+        turns.append(("default" if is_default else "best", step.is_last))
+        take(ledger, step, values[is_default] + next(_minutes) % 3 / 100)
+    return best, turns
+
+
+def test_each_heat_has_boots_of_the_default_of_its_own(ledger) -> None:
+    first, turns = confirm(ledger, 0, set(), {True: 100.0, False: 130.0})
+    assert turns == [("default", False), ("best", False), ("best", True), ("default", True)]
+    assert confirm_boots_left(ledger, first.spec, 0, 0) == 0
+    second, again = confirm(ledger, 1, {first.spec.id}, {True: 50.0, False: 60.0})
+    assert again == turns
+    assert second.score.value == pytest.approx(120.0)
+    # Each is held against the boots that it took turns with.
+    effects = [
+        {verdict.effect for verdict in judge(ledger, one.spec, 0, heat)} for heat, one in ((0, first), (1, second))
+    ]
+    assert all(effect == pytest.approx(0.3, abs=0.01) for effect in effects[0])
+    assert all(effect == pytest.approx(0.2, abs=0.01) for effect in effects[1])
+
+
+def test_a_heat_that_cannot_be_finished_is_not_begun(ledger) -> None:
+    first, _ = confirm(ledger, 0, set(), {True: 100.0, False: 130.0})
+    second = challenger(ledger, 0, {first.spec.id})
+    assert second is not None
+    left = confirm_boots_left(ledger, second.spec, 0, 1)
+    assert left == 4
+    assert ledger.boots(0) == 8
+    assert Purse(Budget(max_boots=12), ledger, 0).stops_confirmation(left) is None
+    assert Purse(Budget(max_boots=11), ledger, 0).stops_confirmation(left) == "11 boots are the limit (max_boots)"
+    assert Purse(Budget(time_s=3.0), ledger, 0).stops_confirmation(left) == "the time is up (3 s)"
+
+
+def told(word: VerdictWord, effect: float | None = None) -> Verdict:
+    return Verdict(
+        metric="score",
+        workload="gsm8k",
+        unit="points",
+        verdict=word,
+        effect=effect,
+        n_base=9,
+        n_candidate=9,
+        reason="r",
+    )
+
+
+def test_what_does_not_pass_is_infeasible_and_the_one_that_passes_wins(ledger) -> None:
+    found = sorted(candidates(ledger, 0), key=lambda one: -(one.score.value or 0.0))
+    worse, undecided, passed = (
+        Finalist(found[0], 0, told("worse", -0.03)),
+        Finalist(found[1], 1, told("inconclusive", -0.001)),
+        Finalist(found[1], 1, told("no difference", 0.0)),
+    )
+    assert chosen([]) is None
+    assert chosen([worse, passed]) is passed
+    assert chosen([worse, undecided]) is undecided
+    assert chosen([worse, Finalist(found[1], 1, told("worse", -0.02))]) is worse
+    violations = {one.spec.id: one.score.violation for one in constrained(found, [worse, undecided], 0.01)}
+    assert violations[found[0].spec.id] == pytest.approx(2.0)  # two margins beyond the margin
+    assert violations[found[1].spec.id] == 1.0
+    assert violations[found[2].spec.id] == 0.0
+    assert {one.score.violation for one in constrained(found, [passed], 0.01)} == {0.0}
