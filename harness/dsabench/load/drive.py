@@ -76,8 +76,10 @@ async def drive(plan: Plan, *, on_progress: OnProgress | None = None) -> Driven:
         InputError: the URL or a header cannot be sent.
 
     """
-    orders = _orders(plan)
-    tell = on_progress or _silent
+    return await _drive(_orders(plan), on_progress or _silent)
+
+
+async def _drive(orders: _Orders, tell: OnProgress) -> Driven:
     with _keeping(orders.reels):
         if len(orders.reels) == 1:
             start_ns, dones = await _run_beside(orders, tell)
@@ -97,9 +99,7 @@ def drive_alone(plan: Plan) -> Driven:
     """
     orders = _orders(plan)
     if len(orders.reels) > 1:
-        for reel in orders.reels:
-            reel.close()
-        return asyncio.run(drive(plan))
+        return asyncio.run(_drive(orders, _silent))
     start_ns = 0
 
     async def ready() -> int:
