@@ -84,7 +84,7 @@ def _select(shape: Shape, first: int, last: int, generator: torch.Generator) -> 
     age = seen.unsqueeze(1) - 1 - torch.arange(length, device=device)
     scores = shared + 0.3 * own - age / (length / 8 + 1)
     scores.masked_fill_(age < 0, -torch.inf)
-    best = scores.topk(min(length, shape.dimensions.index_topk), dim=1)
+    best = scores.topk(min(length, shape.dimensions.index_topk), dim=1, sorted=False)
     return best.indices.masked_fill(best.values == -torch.inf, -1)
 
 

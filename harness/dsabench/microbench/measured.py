@@ -42,6 +42,9 @@ class Measurement(Value):
     flops: int | None = None
     floor_us: float | None = None
     """Time of the least work at the bandwidth and speed measured in the same run."""
+    ceiling_tb_s: float | None = None
+    ceiling_tflop_s: float | None = None
+    """That bandwidth (a copy) and speed (products of large bfloat16 matrices)."""
     sm_mhz: int | None = None
     memory_mhz: int | None = None
     temperature_c: int | None = None
@@ -129,7 +132,7 @@ def write_table(folder: Path, measurements: Sequence[Measurement]) -> Path:
     last = {(m.point, m.environment.fingerprint): m for m in measurements if m.status == "ok"}
     rows = [_row(m) for m in last.values()]
     texts = ("operator", "candidate", "shape_id", "dtype")
-    numbers = ("median_us", "mad_us", "low_us", "high_us", "floor_us", "rel_err")
+    numbers = ("median_us", "mad_us", "low_us", "high_us", "floor_us", "rel_err", "ceiling_tb_s", "ceiling_tflop_s")
     schema = pa.schema(
         [(name, pa.string()) for name in texts]
         + [(name, pa.float64()) for name in numbers]

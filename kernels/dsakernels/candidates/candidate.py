@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from dsakernels.operator import Dtype
+from dsakernels.operator import Dtype, Operator
 from dsakernels.shape import Shape
 
 Call = Callable[[], torch.Tensor]
@@ -58,6 +58,12 @@ class Candidate:
     package: Package | None = None
     limit: Callable[[Shape], str | None] = lambda _shape: None
     """Why it does not take a shape, None where it does."""
+    tolerance: float | None = None
+    """Where it rounds more than the operator's tolerance allows for, by design (fp8 queries); its docstring says why."""
+
+    def tolerance_of(self, operator: Operator, dtype: Dtype) -> float:
+        """Largest relative error of a row that is right."""
+        return operator.tolerance[dtype] if self.tolerance is None else self.tolerance
 
 
 def obstacle(candidate: Candidate, device: Device) -> str | None:

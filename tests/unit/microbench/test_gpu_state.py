@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from dsabench.microbench.gpu_state import GpuState, parse
+from dsabench.microbench.gpu_state import GpuState, read_state
 
 
-def test_a_line_of_nvidia_smi():
-    assert parse("1980, 2619, 41, 0x0000000000000004") == GpuState(1980, 2619, 41, 4)
-    assert parse("[N/A], 2619, 41, 0x0") is None
-    assert parse("") is None
+def test_without_the_drivers_library_there_is_no_state():
+    assert read_state("GPU-0", library="libnvidia-ml-absent.so") is None
 
 
 def test_the_power_cap_is_load_and_heat_is_throttling():
