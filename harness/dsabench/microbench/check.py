@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -82,6 +83,14 @@ class Examined:
     kept: list[Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Rows of one draw, and the reference's answer for each block of them."""
+
+    rows: torch.Tensor
+    expected: Sequence[torch.Tensor]
+
+
 def examine(
     case: Case, candidates: Sequence[Candidate], *, keep: int = 0, start: Callable[[Candidate], None] = lambda _c: None
 ) -> Examined:
@@ -104,13 +113,13 @@ def examine(
         if seen >= ROWS:
             continue
         rows = _some_rows(case, number, ROWS)
-        expected = [case.operator.expected(inputs, part) for part in rows.split(_BLOCK)]
+        expected = [case.operator.expected(inputs, part) for part in torch.split(rows, _BLOCK)]
         seen += len(rows)
         for candidate in candidates:
             if candidate.name in found.verdicts:
                 continue
             start(candidate)
-            answer = attempt(lambda c=candidate, i=inputs: error_of(case, i, c.bind(i), rows, expected), case.device)  # type: ignore[misc]
+            answer = attempt(partial(_error_of_bound, case, candidate, inputs, Asked(rows, expected)), case.device)
             if isinstance(answer, Fault):
                 found.verdicts[candidate.name] = answer
                 stop_if_lost(case.device, found.verdicts)
@@ -152,8 +161,12 @@ def stop_if_lost(device: str, verdicts: dict[str, Verdict | Fault]) -> None:
         raise ContextLostError(verdicts) from error
 
 
-def error_of(case: Case, inputs: Any, call: Call, rows: torch.Tensor, expected: Sequence[torch.Tensor]) -> float:
-    """Largest relative error of these rows, NaN where an output is not finite.
+def _error_of_bound(case: Case, candidate: Candidate, inputs: Any, asked: Asked) -> float:
+    return error_of(case, inputs, candidate.bind(inputs), asked)
+
+
+def error_of(case: Case, inputs: Any, call: Call, asked: Asked) -> float:
+    """Largest relative error of the rows asked for, NaN where an output is not finite.
 
     The call runs twice. The first output is overwritten with what is never right and given back to the allocator, so
     that a kernel which leaves rows unwritten returns that, and not the right answer of an earlier call.
@@ -162,7 +175,7 @@ def error_of(case: Case, inputs: Any, call: Call, rows: torch.Tensor, expected: 
     output = call()
     errors = [
         relative_error(case.operator.pick(inputs, output, part), answer)
-        for part, answer in zip(rows.split(_BLOCK), expected, strict=True)
+        for part, answer in zip(torch.split(asked.rows, _BLOCK), asked.expected, strict=True)
     ]
     return max(errors) if all(map(math.isfinite, errors)) else math.nan
 

@@ -40,17 +40,15 @@ async def conduct(request: Request, python: str | None) -> AsyncGenerator[Said, 
     dead: Point | None = None
     for attempt in range(_CRASHES):
         async with aclosing(_worker(request, python)) as worker:
-            async for said in worker:
-                if said["is"] == "end":
+            async for heard in worker:
+                if heard["is"] == "end":
                     return
-                if said["is"] == "mistake":
-                    raise InputError(str(said["message"]))
-                if said["is"] == "crash":
-                    point = said["point"]
-                    assert isinstance(point, Point)
-                    dead = point
-                    kind = "point" if request.action == "bench" else "check"
-                    said = {"is": kind, **point._asdict(), "status": "crashed", "reason": said["reason"]}
+                if heard["is"] == "mistake":
+                    raise InputError(str(heard["message"]))
+                said = heard
+                if heard["is"] == "crash":
+                    dead = _point(heard)
+                    said = {**heard, "is": "point" if request.action == "bench" else "check"}
                 if said["is"] in _DONE:
                     request = replace(request, skip=(*request.skip, _point(said)))
                 if said["is"] != "lost" and (attempt == 0 or said["is"] not in _FIRST):
@@ -91,7 +89,7 @@ async def _worker(request: Request, python: str | None) -> AsyncGenerator[Said, 
     reason += f": {tail.splitlines()[-1]}" if tail.strip() else ""
     if running is None:
         raise TrialFault("exited", reason, stage="load", log_tail=tail)
-    yield {"is": "crash", "point": running, "reason": reason}
+    yield {"is": "crash", **running._asdict(), "status": "crashed", "reason": reason}
 
 
 async def _line(stream: asyncio.StreamReader, patience_s: float) -> bytes:

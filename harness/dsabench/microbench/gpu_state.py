@@ -39,15 +39,14 @@ def read_state(uuid: str, library: str = "libnvidia-ml.so.1") -> GpuState | None
     device = ctypes.c_void_p()
     if nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device)):
         return None
-    cells = [ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()]
-    reasons = ctypes.c_ulonglong()
+    sm, memory, celsius, reasons = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint(), ctypes.c_ulonglong()
     failed = (
-        nvml.nvmlDeviceGetClockInfo(device, _SM, ctypes.byref(cells[0]))
-        or nvml.nvmlDeviceGetClockInfo(device, _MEMORY, ctypes.byref(cells[1]))
-        or nvml.nvmlDeviceGetTemperature(device, _SENSOR, ctypes.byref(cells[2]))
+        nvml.nvmlDeviceGetClockInfo(device, _SM, ctypes.byref(sm))
+        or nvml.nvmlDeviceGetClockInfo(device, _MEMORY, ctypes.byref(memory))
+        or nvml.nvmlDeviceGetTemperature(device, _SENSOR, ctypes.byref(celsius))
         or nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device, ctypes.byref(reasons))
     )
-    return None if failed else GpuState(*(cell.value for cell in cells), reasons.value)
+    return None if failed else GpuState(sm.value, memory.value, celsius.value, reasons.value)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from pydantic import AwareDatetime, ValidationError
 
 from dsabench.errors import InputError, StoreError
 from dsabench.microbench.request import Point
+from dsabench.microbench.summary import Times
 from dsabench.model.runtime import Environment
 from dsabench.model.value import Value, digest
 
@@ -61,6 +62,13 @@ class Measurement(Value):
         return Point(self.operator, self.candidate, self.shape_id, self.dtype)
 
     @property
+    def times(self) -> Times | None:
+        """None where there are none."""
+        if self.median_us is None or self.mad_us is None or self.low_us is None or self.high_us is None:
+            return None
+        return None if self.n is None else Times(self.median_us, self.mad_us, self.low_us, self.high_us, self.n)
+
+    @property
     def split(self) -> Literal["fit", "held_out"]:
         """One shape in five is held out of fits, the same in every run."""
         return "held_out" if int(digest(self.shape_id)[:8], 16) % _HELD_OUT == 0 else "fit"
@@ -73,12 +81,20 @@ def append(folder: Path, measurement: Measurement) -> None:
         StoreError: disk full or read-only.
 
     """
-    file = folder / FILE_NAME
-    line = measurement.model_dump_json(exclude_none=True) + "\n"
+    append_line(folder / FILE_NAME, measurement.model_dump_json(exclude_none=True))
+
+
+def append_line(file: Path, text: str) -> None:
+    """Write one line and sync it.
+
+    Raises:
+        StoreError: disk full or read-only.
+
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a+b") as stream:
-            stream.write(_mend(file) + line.encode())
+            stream.write(_mend(file) + text.encode() + b"\n")
             stream.flush()
             os.fsync(stream.fileno())
     except OSError as error:

@@ -141,5 +141,12 @@ CANDIDATES = (
     *_sparse("sparse_decode"),
     *_sparse("mtp_verify"),
     Candidate("torch_mha", "dense_prefill", "blocks of queries, softmax of the scores", ("bf16",), _mha),
-    Candidate("torch_sdpa", "dense_prefill", "scaled_dot_product_attention", ("bf16",), _sdpa),
+    Candidate(
+        "torch_sdpa",
+        "dense_prefill",
+        "scaled_dot_product_attention",
+        ("bf16",),
+        _sdpa,
+        limit=lambda s: None if s.batch * s.q_tokens * s.kv_tokens <= 1 << 29 else "too large a mask",
+    ),
 )

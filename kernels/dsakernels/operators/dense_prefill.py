@@ -50,7 +50,7 @@ def expected(inputs: DenseInputs, rows: torch.Tensor) -> torch.Tensor:
     """The formula in float64, sequence by sequence and head by head: K and V of all heads would not fit."""
     out = torch.empty(len(rows), *inputs.q.shape[1:2], inputs.v.shape[2], dtype=torch.float64, device=rows.device)
     sequences = rows // inputs.shape.q_tokens
-    for sequence in sequences.unique().tolist():
+    for sequence in torch.unique(sequences).tolist():
         mine = sequences == sequence
         out[mine] = _attend(inputs, sequence, rows[mine])
     return out
@@ -81,6 +81,10 @@ def _grid() -> tuple[Shape, ...]:
     return tuple(shape for shape in shapes.prefill() if shape.kv_tokens <= 32768)
 
 
+def _study() -> tuple[Shape, ...]:
+    return tuple(shape for shape in shapes.study() if shape.total_kv <= 32768)
+
+
 OPERATOR = Operator(
     name="dense_prefill",
     does="dense MHA of a prefill chunk over prefix and new tokens",
@@ -94,4 +98,5 @@ OPERATOR = Operator(
     pick=rows_of,
     cost=cost,
     redraw=redraw,
+    study=_study,
 )

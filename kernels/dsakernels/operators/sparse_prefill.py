@@ -123,4 +123,5 @@ OPERATOR = Operator(
     pick=rows_of,
     cost=cost,
     redraw=redraw,
+    study=shapes.study,
 )
