@@ -16,8 +16,9 @@ from typing import Any
 import dsabench
 from dsabench.errors import InputError
 from dsabench.microbench.conduct import Said, conduct
-from dsabench.microbench.measured import Measurement, append, latest, read, write_table
+from dsabench.microbench.measured import Measurement, append, latest, read
 from dsabench.microbench.request import Action, Limits, Request
+from dsabench.microbench.table import read_points, write_table
 from dsabench.model.runtime import Environment, RuntimeIdentity
 from dsabench.probes.environment import collect_environment
 from dsabench.runtimes.identify import hash_of
@@ -98,7 +99,7 @@ def report_kernels(results: Path, output: Path) -> None:
     """Write the page and say where it is."""
     from dsabench.reporting.kernel_page import write_page
 
-    print(write_page(list(latest(read(results)).values()), output))
+    print(write_page(list(latest(read_points(results)).values()), output))
 
 
 async def _bench(request: Request, python: str | None, results: Path, answer: Answer, *, again: bool) -> None:

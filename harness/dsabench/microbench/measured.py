@@ -1,4 +1,8 @@
-"""The journal of kernel times, one point a line, and the table that is made of it."""
+"""The journal of kernel times, one point a line.
+
+It is no journal of records: a record is of a server's boot (study, round, runtime, workload, samples), and a point has
+none of these; hundreds of points would stand between the trials that every reader of a journal is after.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,6 @@ from dsabench.model.runtime import Environment
 from dsabench.model.value import Value, digest
 
 FILE_NAME = "kernels.jsonl"
-TABLE_NAME = "kernels.parquet"
 _HELD_OUT = 5
 
 Status = Literal["ok", "wrong", "unavailable", "unstable", "failed", "crashed"]
@@ -133,42 +136,3 @@ def read(folder: Path) -> tuple[Measurement, ...]:
 def latest(measurements: Sequence[Measurement], fingerprint: str | None = None) -> dict[Point, Measurement]:
     """The last measurement of every point, of one environment if told."""
     return {m.point: m for m in measurements if fingerprint in (None, m.environment.fingerprint)}
-
-
-def write_table(folder: Path, measurements: Sequence[Measurement]) -> Path:
-    """The points that have times, as Parquet: one row a point and environment.
-
-    Raises:
-        StoreError: disk full or read-only.
-
-    """
-    import pyarrow as pa  # noqa: PLC0415  (half a second)
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    last = {(m.point, m.environment.fingerprint): m for m in measurements if m.status == "ok"}
-    rows = [_row(m) for m in last.values()]
-    texts = ("operator", "candidate", "shape_id", "dtype")
-    numbers = ("median_us", "mad_us", "low_us", "high_us", "floor_us", "rel_err", "ceiling_tb_s", "ceiling_tflop_s")
-    schema = pa.schema(
-        [(name, pa.string()) for name in texts]
-        + [(name, pa.float64()) for name in numbers]
-        + [("n", pa.int32()), ("bytes", pa.int64()), ("flops", pa.int64())]
-        + [(name, pa.string()) for name in ("split", "fingerprint", "gpu", "torch", "packages")]
-    )
-    file = folder / TABLE_NAME
-    temporary = file.with_suffix(".tmp")
-    try:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
-        temporary.rename(file)
-    except OSError as error:
-        raise StoreError(f"{file}: {error.strerror or error}: the table was not written") from error
-    return file
-
-
-def _row(m: Measurement) -> dict[str, object]:
-    fields = m.model_dump(include=set(Measurement.model_fields) - {"environment"})
-    runtime = m.environment.runtime
-    gpu = m.environment.hardware.gpus[0].name if m.environment.hardware.gpus else None
-    packages = ",".join(f"{name}={version}" for name, version in sorted((runtime.packages or {}).items()))
-    more = {"split": m.split, "fingerprint": m.environment.fingerprint, "gpu": gpu}
-    return {**fields, **more, "torch": runtime.torch, "packages": packages}
