@@ -121,6 +121,12 @@ def _grid() -> tuple[Shape, ...]:
     return tuple(shape for shape in whole if shape.total_q * shape.kv_tokens <= 1 << 31)
 
 
+def _study() -> tuple[Shape, ...]:
+    """One sequence of up to 32k tokens, where dense attention is a choice and the indexer a part of what it saves."""
+    whole = [s for s in shapes.study() if s.heads == s.dimensions.heads and s.batch == 1]
+    return tuple(shape for shape in whole if shape.kv_tokens <= 32768)
+
+
 OPERATOR = Operator(
     name="indexer_ragged",
     does="lightning-indexer logits of a prefill chunk",
@@ -134,4 +140,5 @@ OPERATOR = Operator(
     pick=pick,
     cost=cost,
     redraw=redraw,
+    study=_study,
 )
