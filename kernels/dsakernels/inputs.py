@@ -51,7 +51,7 @@ def slots(table: torch.Tensor, shape: Shape) -> torch.Tensor:
     """Pool row of every cached token [B · L] int32, sequence after sequence."""
     inside = torch.arange(PAGE, device=table.device, dtype=torch.int32)
     rows = (table.unsqueeze(-1) * PAGE + inside).flatten(1)
-    return rows[:, : shape.kv_tokens].reshape(-1)
+    return rows[:, : shape.kv_tokens].reshape(-1).contiguous()  # of one-token sequences, reshape leaves a view
 
 
 def lengths(shape: Shape, device: torch.device) -> torch.Tensor:

@@ -157,7 +157,7 @@ def _timed(case: Case, candidate: Candidate, kept: Sequence[Any], limits: Limits
 
 
 def _time(case: Case, candidate: Candidate, kept: Sequence[Any], limits: Limits) -> Told:
-    timer = timer_for(case.device, [candidate.bind(inputs) for inputs in kept])
+    timer = timer_for(case.device, [candidate.bind(inputs) for inputs in kept], captures=candidate.captures)
     start = time.monotonic()
     samples = [timer.sample() for _ in range(limits.min_samples)]
     reason = instability(samples, limits.half_width)

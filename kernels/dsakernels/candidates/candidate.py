@@ -58,6 +58,8 @@ class Candidate:
     package: Package | None = None
     limit: Callable[[Shape], str | None] = lambda _shape: None
     """Why it does not take a shape, None where it does."""
+    captures: bool = True
+    """False where the call waits for the GPU inside, so that no CUDA graph can hold it."""
     tolerance: float | None = None
     """Where it rounds more than the operator's tolerance allows for, by design (fp8 queries); its docstring says why."""
 

@@ -14,7 +14,7 @@ from dsabench.microbench.request import Limits, Request
 
 CHECK = Request(
     "check",
-    operators=("kv_*",),
+    operators=("kv_*quantise",),
     shapes=("small-h8-b1-q96-kv96",),
     threads=1,
     limits=Limits(min_samples=6, max_samples=6, half_width=0.5),
@@ -87,7 +87,7 @@ async def test_after_an_illegal_access_another_process_goes_on(tmp_path):
 
 
 async def test_mistakes_are_the_users(tmp_path):
-    with pytest.raises(InputError, match="no operator 'nope': one of dense_prefill"):
+    with pytest.raises(InputError, match="no operator 'nope': one of absorb, dense_prefill"):
         await heard(Request("list", ("nope",)))
     with pytest.raises(InputError, match="--kernel-python /no/such/python: No such file"):
         await heard(CHECK, "/no/such/python")
