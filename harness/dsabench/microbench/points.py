@@ -109,6 +109,7 @@ def time_twice(say: Say, request: Request, chosen: Chosen, device: Device) -> No
 
 def _works(request: Request, chosen: Chosen, device: Device) -> Iterator[_Work]:
     """Shape by shape, so that the candidates of one shape are measured close together."""
+    done = set(request.skip)
     for operator, runnable in chosen:
         for shape in choose.shapes(request, operator, device):
             for dtype in operator.dtypes:
@@ -118,7 +119,7 @@ def _works(request: Request, chosen: Chosen, device: Device) -> Iterator[_Work]:
                     for candidate in runnable
                     if dtype in candidate.dtypes
                     and (not request.dtypes or dtype in request.dtypes)
-                    and Point(operator.name, candidate.name, shape.id, dtype) not in request.skip
+                    and Point(operator.name, candidate.name, shape.id, dtype) not in done
                 )
                 if wanted:
                     yield _Work(case, wanted)

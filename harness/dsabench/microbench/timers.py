@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from statistics import median
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -61,7 +61,8 @@ class CudaTimer:
             for _ in range(3):  # compile, choose, allocate
                 call()
         torch.cuda.synchronize()
-        self._calls = [_captured(call) if captures else call for call in calls]
+        pool = torch.cuda.graph_pool_handle()  # they run one after the other and may use the same memory
+        self._calls = [_captured(call, pool) if captures else call for call in calls]
         l2_bytes = torch.cuda.get_device_properties().L2_cache_size
         self._flush = torch.empty(2 * l2_bytes, dtype=torch.int8, device="cuda")
         self._next = 0
@@ -99,11 +100,17 @@ class _Replay:
         return self._output
 
 
-def _captured(call: Call) -> Call:
+def _captured(call: Call, pool: Any) -> Call:
+    """What `torch.cuda.graph` does, but for its collection of garbage and return of memory, which take far longer."""
     graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
     try:
-        with torch.cuda.graph(graph):
-            output = call()
+        with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+            graph.capture_begin(pool=pool)
+            try:
+                output = call()
+            finally:
+                graph.capture_end()
     except RuntimeError:
         torch.cuda.synchronize()
         return call

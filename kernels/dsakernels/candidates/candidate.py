@@ -15,6 +15,17 @@ import torch
 from dsakernels.operator import Dtype, Operator
 from dsakernels.shape import Shape
 
+_IMPORT_FAULTS = (
+    ImportError,
+    OSError,
+    RuntimeError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    LookupError,
+    AssertionError,
+)
+"""What a large package raises on import where another that it patches is of the wrong version."""
 Call = Callable[[], torch.Tensor]
 """What is timed: everything that the runtime does around the kernel in each layer, and the kernel."""
 
@@ -90,7 +101,7 @@ def _package_obstacle(package: Package) -> str | None:
         return f"{names} {version}: {wanted}"
     try:
         importlib.import_module(package.module)
-    except (ImportError, OSError, RuntimeError) as error:
+    except _IMPORT_FAULTS as error:
         first = str(error).splitlines()[:1]
         return f"{names} {version} does not import: {''.join(first) or type(error).__name__}"
     return None
