@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from dsabench.microbench.check import Case, ContextLostError, Fault, Verdict, at
 from dsabench.microbench.gpu_state import read_state
 from dsabench.microbench.request import Limits, Point, Request
 from dsabench.microbench.summary import instability, summarise
-from dsabench.microbench.timers import CudaTimer, timer_for
+from dsabench.microbench.timers import CudaTimer, Timer, timer_for
 from dsakernels.candidates.candidate import Candidate, Device
 from dsakernels.operator import Operator
 
@@ -71,21 +72,22 @@ def bench_all(say: Say, request: Request, chosen: Chosen, device: Device) -> Non
                 say("point", **work.point(candidate)._asdict(), status="unavailable", reason=reason)
         able = [candidate for candidate in work.candidates if candidate.limit(work.case.shape) is None]
         verdicts, kept = _examined(say, "point", work, able, keep=_sets(work.case))
+        told = {candidate: {**_words(verdicts[candidate.name]), **_floor(work.case, ceilings)} for candidate in able}
+        right = [candidate for candidate in able if told[candidate]["status"] == "ok"]
+        times = in_turn(work.case, right, kept, request.limits, start=partial(_say_start, say, work))
+        for candidate, found in zip(right, times, strict=True):
+            told[candidate] |= found
         for candidate in able:
-            about = {**_words(verdicts[candidate.name]), **_floor(work.case, ceilings)}
-            if about["status"] == "ok":
-                say("start", **work.point(candidate)._asdict())
-                about |= _timed(work.case, candidate, kept, request.limits)
-            say("point", **work.point(candidate)._asdict(), **about)
-            if about["status"] == "failed":
-                stop_if_lost(device.kind, {})
+            say("point", **work.point(candidate)._asdict(), **told[candidate])
+        if any(about["status"] == "failed" for about in told.values()):
+            stop_if_lost(device.kind, {})
         del kept
         _give_back(device)
     say("left", points=left)
 
 
 def time_twice(say: Say, request: Request, chosen: Chosen, device: Device) -> None:
-    """Say a `pair` for every point: its times in two measurements, each with a timer of its own as in `bench_all`.
+    """Say a `pair` for every point: its times as those of two candidates that are measured in turn.
 
     Raises:
         ContextLostError: what came before it is said.
@@ -97,12 +99,10 @@ def time_twice(say: Say, request: Request, chosen: Chosen, device: Device) -> No
             break
         able = [candidate for candidate in work.candidates if candidate.limit(work.case.shape) is None]
         verdicts, kept = _examined(say, "check", work, able, keep=_sets(work.case))
-        for candidate in able:
-            if _words(verdicts[candidate.name])["status"] != "ok":
-                continue
-            say("start", **work.point(candidate)._asdict())
-            first, second = (_timed(work.case, candidate, kept, request.limits) for _ in range(2))
-            say("pair", **work.point(candidate)._asdict(), first=first, second=second)
+        right = [candidate for candidate in able if _words(verdicts[candidate.name])["status"] == "ok"]
+        for candidate in right:
+            pair = in_turn(work.case, [candidate] * 2, kept, request.limits, start=partial(_say_start, say, work))
+            say("pair", **work.point(candidate)._asdict(), first=pair[0], second=pair[1])
         del kept
         _give_back(device)
 
@@ -129,14 +129,12 @@ def _examined(
     say: Say, kind: str, work: _Work, able: Sequence[Candidate], *, keep: int
 ) -> tuple[Mapping[str, Verdict | Fault], list[Any]]:
     """Verdicts and kept inputs; where the inputs themselves do not fit into memory, every candidate has that fault."""
-
-    def start(candidate: Candidate) -> None:
-        say("start", **work.point(candidate)._asdict())
-
     if not able:
         return {}, []
     try:
-        found = attempt(lambda: examine(work.case, able, keep=keep, start=start), work.case.device)
+        found = attempt(
+            lambda: examine(work.case, able, keep=keep, start=partial(_say_start, say, work)), work.case.device
+        )
     except ContextLostError as lost:
         for name, verdict in lost.args[0].items():
             candidate = next(c for c in able if c.name == name)
@@ -152,19 +150,52 @@ def _sets(case: Case) -> int:
     return 4 if case.operator.cost(case.shape, case.dtype).bytes < _ROTATED_BYTES else 2
 
 
-def _timed(case: Case, candidate: Candidate, kept: Sequence[Any], limits: Limits) -> Told:
-    found = attempt(lambda: _time(case, candidate, kept, limits), case.device)
-    return found if not isinstance(found, Fault) else _fault(found, "failed")
+def in_turn(
+    case: Case,
+    candidates: Sequence[Candidate],
+    kept: Sequence[Any],
+    limits: Limits,
+    *,
+    start: Callable[[Candidate], None] = lambda _c: None,
+) -> list[Told]:
+    """Times of each, in the order given: one sample of each after the other, so that what drifts drifts for all alike.
+
+    `limits.max_s` is for each candidate.
+    """
+    timers: list[Timer | Fault] = []
+    for candidate in candidates:
+        start(candidate)
+        timers.append(attempt(partial(_timer, case, candidate, kept), case.device))
+    samples: list[list[float]] = [[] for _ in timers]
+    live = [(timer, mine) for timer, mine in zip(timers, samples, strict=True) if not isinstance(timer, Fault)]
+    fault = attempt(partial(_sample, live, limits), case.device)
+    told = []
+    for timer, mine in zip(timers, samples, strict=True):
+        if isinstance(timer, Fault):
+            told.append(_fault(timer, "failed"))
+        else:
+            told.append(_fault(fault, "failed") if fault else _told(timer, mine, limits))
+    return told
 
 
-def _time(case: Case, candidate: Candidate, kept: Sequence[Any], limits: Limits) -> Told:
-    timer = timer_for(case.device, [candidate.bind(inputs) for inputs in kept], captures=candidate.captures)
-    start = time.monotonic()
-    samples = [timer.sample() for _ in range(limits.min_samples)]
+def _timer(case: Case, candidate: Candidate, kept: Sequence[Any]) -> Timer:
+    return timer_for(case.device, [candidate.bind(inputs) for inputs in kept], captures=candidate.captures)
+
+
+def _sample(live: Sequence[tuple[Timer, list[float]]], limits: Limits) -> None:
+    """Until all are at rest; every other round backwards, so that none always follows the same."""
+    begin = time.monotonic()
+    while live:
+        for number in range(limits.min_samples):
+            for timer, mine in live if number % 2 == 0 else reversed(live):
+                mine.append(timer.sample())
+        is_over = len(live[0][1]) >= limits.max_samples or time.monotonic() - begin >= limits.max_s * len(live)
+        if is_over or not any(instability(mine, limits.half_width) for _, mine in live):
+            return
+
+
+def _told(timer: Timer, samples: Sequence[float], limits: Limits) -> Told:
     reason = instability(samples, limits.half_width)
-    while reason and len(samples) < limits.max_samples and time.monotonic() - start < limits.max_s:
-        samples += [timer.sample() for _ in range(limits.min_samples)]
-        reason = instability(samples, limits.half_width)
     is_gpu = isinstance(timer, CudaTimer)
     state = read_state(f"GPU-{torch.cuda.get_device_properties().uuid}") if is_gpu else None
     about: Told = {}
@@ -176,6 +207,10 @@ def _time(case: Case, candidate: Candidate, kept: Sequence[Any], limits: Limits)
     if reason is not None:
         return {**about, "status": "unstable", "reason": reason}
     return {**about, "status": "ok", **asdict(summarise(samples))}
+
+
+def _say_start(say: Say, work: _Work, candidate: Candidate) -> None:
+    say("start", **work.point(candidate)._asdict())
 
 
 def _floor(case: Case, ceilings: Ceilings) -> Told:
