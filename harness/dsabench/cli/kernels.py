@@ -99,7 +99,7 @@ def bench(
 @app.command("twice")
 @_with(_selection, _timing)
 def twice(asked: dict[str, Any], results: Results = _RESULTS, json_: Json = False) -> None:
-    """Measure every candidate two times and say how often it is told apart from itself, as bench tells two apart.
+    """Measure every candidate as if it were two and say how often it is told apart from itself.
 
     Exit 1 where that is more than one pair in 100, or where the median difference is 1 % or more.
     """

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
 Action = Literal["device", "list", "check", "bench", "twice"]
-"""`twice` measures every candidate two times, as two candidates of one shape are (A/A)."""
+"""`twice` measures every candidate as if it were two (A/A)."""
 
 
 class Point(NamedTuple):
