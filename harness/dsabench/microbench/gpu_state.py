@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 _SLOWED = {0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
@@ -44,9 +45,17 @@ def read_state(uuid: str, library: str = "libnvidia-ml.so.1") -> GpuState | None
         nvml.nvmlDeviceGetClockInfo(device, _SM, ctypes.byref(sm))
         or nvml.nvmlDeviceGetClockInfo(device, _MEMORY, ctypes.byref(memory))
         or nvml.nvmlDeviceGetTemperature(device, _SENSOR, ctypes.byref(celsius))
-        or nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device, ctypes.byref(reasons))
+        or _reasons(nvml)(device, ctypes.byref(reasons))
     )
     return None if failed else GpuState(sm.value, memory.value, celsius.value, reasons.value)
+
+
+def _reasons(nvml: ctypes.CDLL) -> Callable[..., int]:
+    """Renamed with driver 535; the old name is to go."""
+    new = "nvmlDeviceGetCurrentClocksEventReasons"
+    name = new if hasattr(nvml, new) else "nvmlDeviceGetCurrentClocksThrottleReasons"
+    call: Callable[..., int] = getattr(nvml, name)
+    return call
 
 
 @functools.cache
