@@ -51,7 +51,7 @@ def slots(table: torch.Tensor, shape: Shape) -> torch.Tensor:
     """Pool row of every cached token [B · L] int32, sequence after sequence."""
     inside = torch.arange(PAGE, device=table.device, dtype=torch.int32)
     rows = (table.unsqueeze(-1) * PAGE + inside).flatten(1)
-    return rows[:, : shape.kv_tokens].reshape(-1)
+    return rows[:, : shape.kv_tokens].reshape(-1).contiguous()  # of one-token sequences, reshape leaves a view
 
 
 def lengths(shape: Shape, device: torch.device) -> torch.Tensor:
@@ -84,7 +84,7 @@ def _select(shape: Shape, first: int, last: int, generator: torch.Generator) -> 
     age = seen.unsqueeze(1) - 1 - torch.arange(length, device=device)
     scores = shared + 0.3 * own - age / (length / 8 + 1)
     scores.masked_fill_(age < 0, -torch.inf)
-    best = scores.topk(min(length, shape.dimensions.index_topk), dim=1)
+    best = scores.topk(min(length, shape.dimensions.index_topk), dim=1, sorted=False)
     return best.indices.masked_fill(best.values == -torch.inf, -1)
 
 

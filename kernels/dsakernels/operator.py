@@ -45,6 +45,10 @@ class Operator:
     expected: Callable[[Any, torch.Tensor], torch.Tensor]
     pick: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
     cost: Callable[[Shape, Dtype], Cost]
+    redraw: Callable[[Any, torch.Generator], Any] | None = None
+    """Fresh queries over the same cache: what changes from step to step. None: `make` is quick enough."""
+    study: Callable[[], tuple[Shape, ...]] | None = None
+    """Where the choice between kernels is studied more finely than `grid`."""
 
 
 def rows_of(_inputs: object, output: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

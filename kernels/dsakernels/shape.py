@@ -109,6 +109,9 @@ def parse(text: str) -> Shape:
 _RANKS = (("v3.2", 128), ("v3.2", 16), ("v3.2", 8), ("glm5", 64), ("glm5", 8))
 """Heads of a rank: all of them under DP attention, 16 under TP8, 8 under TP16 (GLM-5: under TP8)."""
 
+_STUDIED = (("v3.2", 128), ("v3.2", 16), ("glm5", 64))
+_POOL = 1 << 21
+
 SMALL_PREFILL = tuple(Shape("small", 8, batch, q, kv) for batch, q, kv in ((1, 96, 96), (1, 64, 512), (2, 128, 256)))
 SMALL_DECODE = tuple(Shape("small", 8, batch, 1, kv) for batch, kv in ((1, 40), (8, 256), (32, 1024)))
 SMALL_VERIFY = tuple(Shape("small", 8, batch, 4, kv) for batch, kv in ((1, 64), (16, 512)))
@@ -128,13 +131,34 @@ def prefill() -> tuple[Shape, ...]:
     return tuple(dict.fromkeys(shapes))
 
 
+def study() -> tuple[Shape, ...]:
+    """New tokens × cached tokens × batch for the choice between prefill kernels: finer than `prefill`, fewer ranks."""
+    single = [
+        Shape(model, heads, 1, new, prefix + new)
+        for model, heads in _STUDIED
+        for new in (16, 64, 128, 256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
+        for prefix in (0, 1024, 4096, 8192, 16384, 32768, 65536, 114688)
+        if prefix + new > 1024
+    ]
+    batched = [
+        Shape(model, heads, batch, new, prefix + new)
+        for model, heads in _STUDIED
+        for batch, news in ((4, (16, 256, 1024, 4096)), (16, (4, 64, 256, 1024)))
+        for new in news
+        for prefix in (0, 4096, 16384, 65536)
+        if prefix + new > 1024
+    ]
+    return (*single, *batched)
+
+
 def decode() -> tuple[Shape, ...]:
-    """1 × 1 to 128 sequences of 128k."""
+    """1 × 1 to 128 sequences, up to the 2 million tokens that one GPU's pool may hold in a layer."""
     return tuple(
         Shape(model, heads, batch, 1, kv)
         for model, heads in _RANKS
         for batch in (1, 8, 32, 64, 128)
         for kv in (1, 2048, 8192, 32768, 131072)
+        if batch * kv <= _POOL
     )
 
 
@@ -146,4 +170,5 @@ def verify() -> tuple[Shape, ...]:
         for batch in (1, 8, 32)
         for q in (2, 4)
         for kv in (2048, 32768, 131072)
+        if batch * kv <= _POOL
     )

@@ -1,23 +1,64 @@
-"""`dsabench kernels list|check|bench|report`."""
+"""`dsabench kernels list|check|bench|twice|report`."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 app = typer.Typer(help="Time the operators of DSA, every candidate on the same shapes.", no_args_is_help=True)
 
 Operators = Annotated[list[str] | None, typer.Argument(metavar="[OPERATOR]...", help="Names or patterns; all if none.")]
-Candidates = Annotated[str, typer.Option(help="Names or patterns, with commas between them.")]
-Shapes = Annotated[str, typer.Option(help="Ids, patterns, `small` or `grid`, with commas between them.")]
-Dtypes = Annotated[str, typer.Option(help="How the cache is kept: bf16, fp8.")]
 Python = Annotated[str | None, typer.Option(help="The interpreter that has torch and the kernels.")]
 Where = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to run.")]
-Threads = Annotated[int, typer.Option(min=1, help="Of torch, on a CPU.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object: operator, candidate, status.")]
-Seed = Annotated[int, typer.Option(help="Of the random inputs.")]
+Results = Annotated[Path, typer.Option(help="Folder of the journal and the table.")]
+_RESULTS = Path("results/local-kernels")
+
+
+def _selection(
+    operators: Operators = None,
+    candidates: Annotated[str, typer.Option(help="Names or patterns, with commas between them.")] = "",
+    shapes: Annotated[str, typer.Option(help="Ids, patterns, `small`, `grid` or `study`, with commas between.")] = "",
+    dtypes: Annotated[str, typer.Option(help="How the cache is kept: bf16, fp8.")] = "",
+    kernel_python: Python = None,
+    device: Where = "auto",
+    threads: Annotated[int, typer.Option(min=1, help="Of torch, on a CPU.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    patience: Annotated[str, typer.Option(help="End a kernel that is silent for so long: 90s, 5m.")] = "5m",
+) -> None:
+    """Options of every command that runs kernels: which points, and how."""
+
+
+def _timing(
+    budget: Annotated[str, typer.Option(help="Start no new point after 90s, 5m, 1h.")] = "",
+    spread: Annotated[
+        float, typer.Option(min=0.001, max=0.5, help="Largest half of the median's 95 % interval, as a share of it.")
+    ] = 0.02,
+) -> None:
+    """Options of every command that times."""
+
+
+def _with(*options: Callable[..., None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the parameters of `options` in front of its own; they arrive as `asked`, by name."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        shared = [p for function in options for p in inspect.signature(function, eval_str=True).parameters.values()]
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "asked"]
+
+        def run(**values: Any) -> None:
+            command(asked={p.name: values.pop(p.name) for p in shared}, **values)
+
+        run.__doc__ = command.__doc__
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*shared, *own)]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
+
+    return decorate
 
 
 @app.command("list")
@@ -27,63 +68,51 @@ def list_(
     """Every candidate, whether it runs here, and why not."""
     from dsabench.cli.run_kernels import ask, list_candidates
 
-    list_candidates(ask("list", operators, device=device), kernel_python, as_json=json_)
+    list_candidates(ask("list", operators=operators, device=device), kernel_python, as_json=json_)
 
 
 @app.command("check")
-def check(
-    operators: Operators = None,
-    candidates: Candidates = "",
-    shapes: Shapes = "",
-    dtypes: Dtypes = "",
-    kernel_python: Python = None,
-    device: Where = "auto",
-    threads: Threads = 1,
-    seed: Seed = 0,
-    json_: Json = False,
-) -> None:
+@_with(_selection)
+def check(asked: dict[str, Any], json_: Json = False) -> None:
     """Hold every candidate that runs here against the reference in float64; exit 1 where one is wrong."""
     from dsabench.cli.run_kernels import ask, check_candidates
 
-    request = ask(*("check", operators, candidates, shapes, dtypes), device=device, threads=threads, seed=seed)
-    raise typer.Exit(check_candidates(request, kernel_python, as_json=json_))
+    python = asked.pop("kernel_python")
+    raise typer.Exit(check_candidates(ask("check", **asked), python, as_json=json_))
 
 
 @app.command("bench")
+@_with(_selection, _timing)
 def bench(
-    operators: Operators = None,
-    candidates: Candidates = "",
-    shapes: Shapes = "",
-    dtypes: Dtypes = "",
-    kernel_python: Python = None,
-    device: Where = "auto",
-    threads: Threads = 1,
-    seed: Seed = 0,
-    budget: Annotated[str, typer.Option(help="Start no new point after 90s, 5m, 1h.")] = "",
-    spread: Annotated[
-        float, typer.Option(min=0.001, max=0.5, help="Largest half of the median's 95 % interval, as a share of it.")
-    ] = 0.02,
+    asked: dict[str, Any],
     again: Annotated[bool, typer.Option("--again", help="Measure anew what is recorded already.")] = False,
-    results: Annotated[Path, typer.Option(help="Folder of the journal and the table.")] = Path("results/local-kernels"),
+    results: Results = _RESULTS,
     json_: Json = False,
 ) -> None:
     """Check, then time; run again to go on where it stopped. Points that do not come to rest give no number."""
     from dsabench.cli.run_kernels import ask, bench_candidates
 
-    request = ask(
-        *("bench", operators, candidates, shapes, dtypes),
-        device=device,
-        threads=threads,
-        seed=seed,
-        budget=budget,
-        spread=spread,
-    )
-    raise typer.Exit(bench_candidates(request, kernel_python, results, again=again, as_json=json_))
+    python = asked.pop("kernel_python")
+    raise typer.Exit(bench_candidates(ask("bench", **asked), python, results, again=again, as_json=json_))
+
+
+@app.command("twice")
+@_with(_selection, _timing)
+def twice(asked: dict[str, Any], results: Results = _RESULTS, json_: Json = False) -> None:
+    """Measure every candidate as if it were two and say how often it is told apart from itself.
+
+    Exit 1 where that is more than one pair in 100, or where the median difference is 1 % or more.
+    """
+    from dsabench.cli.run_kernels import ask
+    from dsabench.cli.run_twice import measure_twice
+
+    python = asked.pop("kernel_python")
+    raise typer.Exit(measure_twice(ask("twice", **asked), python, results, as_json=json_))
 
 
 @app.command("report")
 def report(
-    results: Annotated[Path, typer.Option(help="Folder that bench wrote.")] = Path("results/local-kernels"),
+    results: Annotated[Path, typer.Option(help="Folder that bench wrote.")] = _RESULTS,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the page and its pictures.")] = Path(
         "reports/local-kernels"
     ),

@@ -16,8 +16,9 @@ from typing import Any
 import dsabench
 from dsabench.errors import InputError
 from dsabench.microbench.conduct import Said, conduct
-from dsabench.microbench.measured import Measurement, append, latest, read, write_table
+from dsabench.microbench.measured import Measurement, append, latest, read
 from dsabench.microbench.request import Action, Limits, Request
+from dsabench.microbench.table import read_points, write_table
 from dsabench.model.runtime import Environment, RuntimeIdentity
 from dsabench.probes.environment import collect_environment
 from dsabench.runtimes.identify import hash_of
@@ -28,19 +29,20 @@ Answer = dict[str, dict[str, dict[str, Any]]]
 
 def ask(
     action: Action,
-    operators: list[str] | None,
+    *,
+    operators: list[str] | None = None,
     candidates: str = "",
     shapes: str = "",
     dtypes: str = "",
-    *,
     budget: str = "",
+    patience: str = "5m",
     spread: float = 0.02,
     **more: Any,
 ) -> Request:
     """The request that the options mean.
 
     Raises:
-        InputError: a budget or dtype that is none.
+        InputError: a time or dtype that is none.
 
     """
     wanted = _words(dtypes)
@@ -53,7 +55,8 @@ def ask(
         candidates=_words(candidates),
         shapes=_words(shapes),
         dtypes=wanted,
-        budget_s=_seconds(budget) if budget else None,
+        budget_s=_seconds("--budget", budget) if budget else None,
+        patience_s=_seconds("--patience", patience),
         limits=Limits(half_width=spread),
         **more,
     )
@@ -62,7 +65,7 @@ def ask(
 def list_candidates(request: Request, python: str | None, *, as_json: bool) -> None:
     """One line a candidate."""
     answer: Answer = {}
-    asyncio.run(_collect(request, python, lambda said: _note(answer, said)))
+    asyncio.run(collect(request, python, lambda said: _note(answer, said)))
     if as_json:
         print(json.dumps(answer, indent=1))
         return
@@ -79,9 +82,9 @@ def check_candidates(request: Request, python: str | None, *, as_json: bool) -> 
     def hear(said: Said) -> None:
         _note(answer, said)
         if said["is"] == "check":
-            _say_progress(said)
+            say_progress(said)
 
-    asyncio.run(_collect(request, python, hear))
+    asyncio.run(collect(request, python, hear))
     return _finish(answer, as_json=as_json)
 
 
@@ -96,11 +99,11 @@ def report_kernels(results: Path, output: Path) -> None:
     """Write the page and say where it is."""
     from dsabench.reporting.kernel_page import write_page
 
-    print(write_page(list(latest(read(results)).values()), output))
+    print(write_page(list(latest(read_points(results)).values()), output))
 
 
 async def _bench(request: Request, python: str | None, results: Path, answer: Answer, *, again: bool) -> None:
-    environment = await _environment(request, python)
+    environment = await environment_of(request, python)
     known = {} if again else latest(read(results), environment.fingerprint)
     settled = {point: m for point, m in known.items() if m.status in ("ok", "wrong", "unavailable")}
     request = replace(request, skip=tuple(settled))
@@ -108,12 +111,14 @@ async def _bench(request: Request, python: str | None, results: Path, answer: An
     def hear(said: Said) -> None:
         _note(answer, said)
         if said["is"] == "point":
-            _say_progress(said)
+            say_progress(said)
             append(results, _measurement(said, request, environment))
+        elif said["is"] == "ceilings":
+            print(f"ceilings: {said['tb_s']:.3f} TB/s copied, {said['tflop_s']:.1f} TFLOP/s", file=sys.stderr)
         elif said["is"] == "left" and said["points"]:
             print(f"{said['points']} points left: the same command goes on with them", file=sys.stderr)
 
-    await _collect(request, python, hear)
+    await collect(request, python, hear)
     for measurement in settled.values():
         if measurement.operator in answer and measurement.candidate in answer[measurement.operator]:
             _note(answer, {"is": "point", **measurement.model_dump(mode="json", exclude_none=True)})
@@ -128,7 +133,7 @@ def _measurement(said: Said, request: Request, environment: Environment) -> Meas
     return Measurement(**where, seed=request.seed, threads=request.threads, started_at=now, environment=environment)
 
 
-async def _environment(request: Request, python: str | None) -> Environment:
+async def environment_of(request: Request, python: str | None) -> Environment:
     """Hardware, torch and kernel packages of the worker, and the code of the adapters."""
     device: Said = {}
 
@@ -136,7 +141,7 @@ async def _environment(request: Request, python: str | None) -> Environment:
         if said["is"] == "device":
             device.update(said)
 
-    await _collect(replace(request, action="list"), python, hear)
+    await collect(replace(request, action="device"), python, hear)
     package = Path(dsabench.__file__).parent
     kernels = package.parent.parent / "kernels" / "dsakernels"
     code = [folder for folder in (kernels, package.parent / "dsakernels", package / "microbench") if folder.is_dir()]
@@ -152,7 +157,8 @@ async def _environment(request: Request, python: str | None) -> Environment:
     )
 
 
-async def _collect(request: Request, python: str | None, hear: Callable[[Said], None]) -> None:
+async def collect(request: Request, python: str | None, hear: Callable[[Said], None]) -> None:
+    """Hear what workers say."""
     async with aclosing(conduct(request, python)) as lines:
         async for said in lines:
             hear(said)
@@ -193,7 +199,7 @@ def _without_description(entry: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in entry.items() if name not in ("does", "dtypes")}
 
 
-def _say_progress(said: Said) -> None:
+def say_progress(said: Said) -> None:
     """One plain line a point, on standard error."""
     what = f"{said['operator']} {said['candidate']} {said['shape_id']} {said['dtype']}"
     figure = f"{said['median_us']:.1f} µs ± {said['mad_us']:.1f}, n {said['n']}" if "median_us" in said else ""
@@ -209,8 +215,8 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (word.strip() for word in text.split(","))))
 
 
-def _seconds(text: str) -> float:
+def _seconds(option: str, text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
     if match is None:
-        raise InputError(f"--budget {text}: a number with s, m or h, as in 5m")
+        raise InputError(f"{option} {text}: a number with s, m or h, as in 5m")
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]

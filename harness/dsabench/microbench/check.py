@@ -1,10 +1,17 @@
-"""Is a candidate right: its output against the reference in float64, on random query rows."""
+"""Are the candidates of a case right: their outputs against the reference in float64, on random query rows.
+
+A case's inputs are drawn once and given to all its candidates: drawing them, and the reference, take longer than most
+kernels.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 
@@ -12,9 +19,12 @@ from dsakernels.candidates.candidate import Call, Candidate
 from dsakernels.operator import Dtype, Operator, relative_error
 from dsakernels.shape import Shape
 
+T = TypeVar("T")
 ROWS = 256
 """Query rows that a verdict rests on, at least."""
 _BLOCK = 64
+_FAULTS = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError, ImportError, OSError)
+"""What kernels, compilers and their bindings raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,33 +41,141 @@ class Verdict:
         return self.rel_err is not None and self.rel_err <= self.tolerance
 
 
-def check(operator: Operator, candidate: Candidate, shape: Shape, dtype: Dtype, device: str, *, seed: int) -> Verdict:
-    """Fresh inputs as often as it takes for `ROWS` rows."""
-    rows, worst, draw = 0, 0.0, 0
-    while rows < ROWS:
-        generator = torch.Generator(device).manual_seed(seed + draw)
-        inputs = operator.make(shape, dtype, generator)
-        count = min(ROWS, operator.rows(shape))
-        error = error_of(operator, inputs, candidate.bind(inputs), shape, count)
-        if not math.isfinite(error):
-            return Verdict(None, rows + count, operator.tolerance[dtype])
-        rows, worst, draw = rows + count, max(worst, error), draw + 1
-    return Verdict(worst, rows, operator.tolerance[dtype])
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A candidate raised, or there was not the memory for it."""
+
+    reason: str
+    is_memory: bool = False
 
 
-def error_of(operator: Operator, inputs: Any, call: Call, shape: Shape, count: int) -> float:
-    """Largest relative error of `count` random rows.
+class ContextLostError(Exception):
+    """After an illegal access of memory a CUDA context answers nothing more; the process has to be another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What candidates are compared on."""
+
+    operator: Operator
+    shape: Shape
+    dtype: Dtype
+    device: str
+    seed: int
+
+    def draws(self) -> Iterator[Any]:
+        """Inputs without end, each from a seed of its own; what `redraw` keeps is shared by all."""
+        first = None
+        for number in itertools.count():
+            generator = torch.Generator(self.device).manual_seed(self.seed + number)
+            if first is not None and self.operator.redraw is not None:
+                yield self.operator.redraw(first, generator)
+            else:
+                first = self.operator.make(self.shape, self.dtype, generator)
+                yield first
+
+
+@dataclass(slots=True)
+class Examined:
+    """Verdicts by candidate, and the inputs of the first draws, for timing."""
+
+    verdicts: dict[str, Verdict | Fault]
+    kept: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Rows of one draw, and the reference's answer for each block of them."""
+
+    rows: torch.Tensor
+    expected: Sequence[torch.Tensor]
+
+
+def examine(
+    case: Case, candidates: Sequence[Candidate], *, keep: int = 0, start: Callable[[Candidate], None] = lambda _c: None
+) -> Examined:
+    """Draw inputs until `ROWS` rows of every candidate are held against the reference.
+
+    `start` hears which candidate runs next. A candidate that is wrong or raises is not run again.
+
+    Raises:
+        ContextLostError: with the faults so far in `args`, as `verdicts`.
+
+    """
+    found = Examined({}, [])
+    worst = {candidate.name: 0.0 for candidate in candidates}
+    seen = 0
+    for number, inputs in enumerate(case.draws()):
+        if seen >= ROWS and number >= keep:
+            break
+        if number < keep:
+            found.kept.append(inputs)
+        if seen >= ROWS:
+            continue
+        rows = _some_rows(case, number, ROWS)
+        expected = [case.operator.expected(inputs, part) for part in torch.split(rows, _BLOCK)]
+        seen += len(rows)
+        for candidate in candidates:
+            if candidate.name in found.verdicts:
+                continue
+            start(candidate)
+            answer = attempt(partial(_error_of_bound, case, candidate, inputs, Asked(rows, expected)), case.device)
+            if isinstance(answer, Fault):
+                found.verdicts[candidate.name] = answer
+                stop_if_lost(case.device, found.verdicts)
+                continue
+            worst[candidate.name] = max(worst[candidate.name], answer)
+            if not math.isfinite(answer):
+                found.verdicts[candidate.name] = Verdict(None, seen, candidate.tolerance_of(case.operator, case.dtype))
+    for candidate in candidates:
+        verdict = Verdict(worst[candidate.name], seen, candidate.tolerance_of(case.operator, case.dtype))
+        found.verdicts.setdefault(candidate.name, verdict)
+    return found
+
+
+def attempt(act: Callable[[], T], device: str) -> T | Fault:
+    """What it returns, or how it failed; memory that a failure left is given back."""
+    try:
+        return act()
+    except torch.OutOfMemoryError as error:
+        fault = Fault(_first_line(error), is_memory=True)
+    except _FAULTS as error:
+        fault = Fault(f"{type(error).__name__}: {_first_line(error)}".rstrip(": "))
+    if device == "cuda" and fault.is_memory:
+        torch.cuda.empty_cache()
+    return fault
+
+
+def stop_if_lost(device: str, verdicts: dict[str, Verdict | Fault]) -> None:
+    """After a fault: whether the context still answers.
+
+    Raises:
+        ContextLostError: it does not.
+
+    """
+    if device != "cuda":
+        return
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        raise ContextLostError(verdicts) from error
+
+
+def _error_of_bound(case: Case, candidate: Candidate, inputs: Any, asked: Asked) -> float:
+    return error_of(case, inputs, candidate.bind(inputs), asked)
+
+
+def error_of(case: Case, inputs: Any, call: Call, asked: Asked) -> float:
+    """Largest relative error of the rows asked for, NaN where an output is not finite.
 
     The call runs twice. The first output is overwritten with what is never right and given back to the allocator, so
     that a kernel which leaves rows unwritten returns that, and not the right answer of an earlier call.
     """
     poison(call())
     output = call()
-    generator = torch.Generator(output.device).manual_seed(count)
-    rows = torch.randperm(operator.rows(shape), generator=generator, device=output.device)[:count]
     errors = [
-        relative_error(operator.pick(inputs, output, part), operator.expected(inputs, part))
-        for part in (rows[first : first + _BLOCK] for first in range(0, len(rows), _BLOCK))
+        relative_error(case.operator.pick(inputs, output, part), answer)
+        for part, answer in zip(torch.split(asked.rows, _BLOCK), asked.expected, strict=True)
     ]
     return max(errors) if all(map(math.isfinite, errors)) else math.nan
 
@@ -70,3 +188,13 @@ def poison(output: torch.Tensor) -> None:
         output.view(torch.uint8).fill_(255)
     else:
         output.fill_(-7)
+
+
+def _some_rows(case: Case, number: int, most: int) -> torch.Tensor:
+    generator = torch.Generator(case.device).manual_seed(case.seed + number)
+    return torch.randperm(case.operator.rows(case.shape), generator=generator, device=case.device)[:most]
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else ""

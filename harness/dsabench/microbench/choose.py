@@ -63,7 +63,7 @@ def shapes(request: Request, operator: Operator, device: Device) -> tuple[Shape,
 
     """
     wanted = request.shapes or ("small" if device.kind == "cpu" else "grid",)
-    every = {shape.id: shape for shape in (*operator.small, *operator.grid())}
+    every = {shape.id: shape for shape in (*operator.small, *operator.grid(), *_study(operator))}
     chosen = dict.fromkeys(shape for word in wanted for shape in _named(word, operator, every))
     if request.action == "check" and not request.shapes and device.kind == "cuda":
         short = [shape for shape in chosen if shape.total_kv <= _CHECKED_KV]
@@ -71,18 +71,24 @@ def shapes(request: Request, operator: Operator, device: Device) -> tuple[Shape,
     return tuple(chosen)
 
 
+def _study(operator: Operator) -> tuple[Shape, ...]:
+    return (operator.study or operator.grid)()
+
+
 def _named(word: str, operator: Operator, every: dict[str, Shape]) -> Iterator[Shape]:
     if word == "small":
         yield from operator.small
     elif word == "grid":
         yield from operator.grid()
+    elif word == "study":
+        yield from _study(operator)
     elif any(mark in word for mark in "*?["):
         yield from (shape for name, shape in every.items() if fnmatchcase(name, word))
     else:
         try:
             yield every.get(word) or parse(word)
         except ValueError as error:
-            raise UnknownNameError(f"--shapes {error}, nor a pattern, small or grid") from None
+            raise UnknownNameError(f"--shapes {error}, nor a pattern, small, grid or study") from None
 
 
 def _fitting(what: str, patterns: tuple[str, ...], names: Iterable[str]) -> list[str]:

@@ -1,4 +1,8 @@
-"""The journal of kernel times, one point a line, and the table that is made of it."""
+"""The journal of kernel times, one point a line.
+
+It is no journal of records: a record is of a server's boot (study, round, runtime, workload, samples), and a point has
+none of these; hundreds of points would stand between the trials that every reader of a journal is after.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,11 @@ from pydantic import AwareDatetime, ValidationError
 
 from dsabench.errors import InputError, StoreError
 from dsabench.microbench.request import Point
+from dsabench.microbench.summary import Times
 from dsabench.model.runtime import Environment
 from dsabench.model.value import Value, digest
 
 FILE_NAME = "kernels.jsonl"
-TABLE_NAME = "kernels.parquet"
 _HELD_OUT = 5
 
 Status = Literal["ok", "wrong", "unavailable", "unstable", "failed", "crashed"]
@@ -42,6 +46,9 @@ class Measurement(Value):
     flops: int | None = None
     floor_us: float | None = None
     """Time of the least work at the bandwidth and speed measured in the same run."""
+    ceiling_tb_s: float | None = None
+    ceiling_tflop_s: float | None = None
+    """That bandwidth (a copy) and speed (products of large bfloat16 matrices)."""
     sm_mhz: int | None = None
     memory_mhz: int | None = None
     temperature_c: int | None = None
@@ -58,6 +65,13 @@ class Measurement(Value):
         return Point(self.operator, self.candidate, self.shape_id, self.dtype)
 
     @property
+    def times(self) -> Times | None:
+        """None where there are none."""
+        if self.median_us is None or self.mad_us is None or self.low_us is None or self.high_us is None:
+            return None
+        return None if self.n is None else Times(self.median_us, self.mad_us, self.low_us, self.high_us, self.n)
+
+    @property
     def split(self) -> Literal["fit", "held_out"]:
         """One shape in five is held out of fits, the same in every run."""
         return "held_out" if int(digest(self.shape_id)[:8], 16) % _HELD_OUT == 0 else "fit"
@@ -70,12 +84,20 @@ def append(folder: Path, measurement: Measurement) -> None:
         StoreError: disk full or read-only.
 
     """
-    file = folder / FILE_NAME
-    line = measurement.model_dump_json(exclude_none=True) + "\n"
+    append_line(folder / FILE_NAME, measurement.model_dump_json(exclude_none=True))
+
+
+def append_line(file: Path, text: str) -> None:
+    """Write one line and sync it.
+
+    Raises:
+        StoreError: disk full or read-only.
+
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a+b") as stream:
-            stream.write(_mend(file) + line.encode())
+            stream.write(_mend(file) + text.encode() + b"\n")
             stream.flush()
             os.fsync(stream.fileno())
     except OSError as error:
@@ -114,42 +136,3 @@ def read(folder: Path) -> tuple[Measurement, ...]:
 def latest(measurements: Sequence[Measurement], fingerprint: str | None = None) -> dict[Point, Measurement]:
     """The last measurement of every point, of one environment if told."""
     return {m.point: m for m in measurements if fingerprint in (None, m.environment.fingerprint)}
-
-
-def write_table(folder: Path, measurements: Sequence[Measurement]) -> Path:
-    """The points that have times, as Parquet: one row a point and environment.
-
-    Raises:
-        StoreError: disk full or read-only.
-
-    """
-    import pyarrow as pa  # noqa: PLC0415  (half a second)
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    last = {(m.point, m.environment.fingerprint): m for m in measurements if m.status == "ok"}
-    rows = [_row(m) for m in last.values()]
-    texts = ("operator", "candidate", "shape_id", "dtype")
-    numbers = ("median_us", "mad_us", "low_us", "high_us", "floor_us", "rel_err")
-    schema = pa.schema(
-        [(name, pa.string()) for name in texts]
-        + [(name, pa.float64()) for name in numbers]
-        + [("n", pa.int32()), ("bytes", pa.int64()), ("flops", pa.int64())]
-        + [(name, pa.string()) for name in ("split", "fingerprint", "gpu", "torch", "packages")]
-    )
-    file = folder / TABLE_NAME
-    temporary = file.with_suffix(".tmp")
-    try:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
-        temporary.rename(file)
-    except OSError as error:
-        raise StoreError(f"{file}: {error.strerror or error}: the table was not written") from error
-    return file
-
-
-def _row(m: Measurement) -> dict[str, object]:
-    fields = m.model_dump(include=set(Measurement.model_fields) - {"environment"})
-    runtime = m.environment.runtime
-    gpu = m.environment.hardware.gpus[0].name if m.environment.hardware.gpus else None
-    packages = ",".join(f"{name}={version}" for name, version in sorted((runtime.packages or {}).items()))
-    more = {"split": m.split, "fingerprint": m.environment.fingerprint, "gpu": gpu}
-    return {**fields, **more, "torch": runtime.torch, "packages": packages}

@@ -6,7 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
-Action = Literal["list", "check", "bench"]
+Action = Literal["device", "list", "check", "bench", "twice"]
+"""`twice` measures every candidate as if it were two (A/A)."""
 
 
 class Point(NamedTuple):
@@ -44,6 +45,8 @@ class Request:
     seed: int = 0
     skip: tuple[Point, ...] = ()
     budget_s: float | None = None
+    patience_s: float = 300.0
+    """A worker that says nothing for so long is ended, and its point recorded as crashed: kernels may wait for ever."""
     limits: Limits = Limits()
 
     def line(self) -> str:

@@ -24,6 +24,16 @@ class Times:
         return (self.high_us - self.low_us) / 2 / self.median_us
 
 
+SAME = 0.01
+"""Medians nearer than this are not told apart, whatever their intervals: clocks and heat move between two points."""
+
+
+def are_apart(a: Times, b: Times) -> bool:
+    """Whether two candidates differ: their 95 % intervals do not touch and their medians are more than 1 % apart."""
+    touch = a.low_us <= b.high_us and b.low_us <= a.high_us
+    return not touch and abs(a.median_us - b.median_us) > SAME * min(a.median_us, b.median_us)
+
+
 def summarise(samples: Sequence[float]) -> Times:
     """Of at least 6 samples in microseconds: fewer have no 95 % interval of the median."""
     ordered = sorted(samples)

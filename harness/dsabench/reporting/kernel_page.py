@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dsabench.errors import InputError, StoreError
 from dsabench.microbench.measured import Measurement
+from dsabench.microbench.summary import are_apart
 from dsabench.reporting.kernel_map import Cell, draw_map
 
 Group = tuple[str, str]
@@ -16,7 +17,7 @@ Group = tuple[str, str]
 
 _WORDS = (
     "Median time of one call; the floor is the least work at the bandwidth and speed of the same run. "
-    "Candidates within their intervals of each other are not told apart."
+    "Candidates whose intervals touch, or whose medians are within 1 %, are not told apart."
 )
 _STYLE = """body{font:14px sans-serif;margin:2em;max-width:75em}table{border-collapse:collapse}
 td,th{padding:.2em .7em;border-bottom:1px solid #ddd;text-align:right}td:first-child,td:nth-child(2){text-align:left}"""
@@ -93,9 +94,10 @@ def _by_shape(members: Sequence[Measurement]) -> list[list[Measurement]]:
 
 
 def _cell(members: Sequence[Measurement]) -> Cell | None:
-    """The fastest of a shape, told apart from the next only where their intervals do not touch."""
-    first, *others = sorted(members, key=lambda m: m.median_us or 0.0)
-    if first.median_us is None or first.floor_us is None or first.high_us is None:
+    """The fastest of a shape, and whether it is told apart from the next."""
+    timed = sorted(((m, m.times) for m in members), key=lambda both: both[0].median_us or 0.0)
+    (first, times), *others = timed
+    if times is None or first.floor_us is None:
         return None
-    ties = any(other.low_us is not None and other.low_us <= first.high_us for other in others)
-    return Cell(first.shape_id, first.candidate, first.median_us / first.floor_us, is_tie=ties)
+    ties = any(other is not None and not are_apart(times, other) for _, other in others)
+    return Cell(first.shape_id, first.candidate, times.median_us / first.floor_us, is_tie=ties)

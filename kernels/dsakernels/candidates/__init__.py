@@ -12,6 +12,7 @@ from dsakernels.candidates import (
     torch_attention,
     torch_cache,
     torch_indexer,
+    torch_projections,
     triton_ours,
 )
 from dsakernels.candidates.candidate import Candidate
@@ -27,4 +28,5 @@ CANDIDATES: tuple[Candidate, ...] = (
     *torch_attention.CANDIDATES,
     *torch_indexer.CANDIDATES,
     *torch_cache.CANDIDATES,
+    *torch_projections.CANDIDATES,
 )

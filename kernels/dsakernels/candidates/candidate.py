@@ -12,9 +12,20 @@ from typing import Any, Literal
 
 import torch
 
-from dsakernels.operator import Dtype
+from dsakernels.operator import Dtype, Operator
 from dsakernels.shape import Shape
 
+_IMPORT_FAULTS = (
+    ImportError,
+    OSError,
+    RuntimeError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    LookupError,
+    AssertionError,
+)
+"""What a large package raises on import where another that it patches is of the wrong version."""
 Call = Callable[[], torch.Tensor]
 """What is timed: everything that the runtime does around the kernel in each layer, and the kernel."""
 
@@ -58,6 +69,14 @@ class Candidate:
     package: Package | None = None
     limit: Callable[[Shape], str | None] = lambda _shape: None
     """Why it does not take a shape, None where it does."""
+    captures: bool = True
+    """False where the call waits for the GPU inside, so that no CUDA graph can hold it."""
+    tolerance: float | None = None
+    """Where it rounds more than the operator's tolerance allows for, by design (fp8 queries); its docstring says why."""
+
+    def tolerance_of(self, operator: Operator, dtype: Dtype) -> float:
+        """Largest relative error of a row that is right."""
+        return operator.tolerance[dtype] if self.tolerance is None else self.tolerance
 
 
 def obstacle(candidate: Candidate, device: Device) -> str | None:
@@ -82,7 +101,7 @@ def _package_obstacle(package: Package) -> str | None:
         return f"{names} {version}: {wanted}"
     try:
         importlib.import_module(package.module)
-    except (ImportError, OSError, RuntimeError) as error:
+    except _IMPORT_FAULTS as error:
         first = str(error).splitlines()[:1]
         return f"{names} {version} does not import: {''.join(first) or type(error).__name__}"
     return None

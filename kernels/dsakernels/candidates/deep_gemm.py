@@ -13,8 +13,8 @@ from dsakernels.operators.indexer_paged import paged_keys
 from dsakernels.operators.indexer_ragged import IndexerInputs
 from dsakernels.shape import Shape
 
-_PACKAGE = Package("deep_gemm", ("sglang-kernel", "sgl-kernel", "sgl-deep-gemm", "deep-gemm"), "0.0.1")
-"""sglang-kernel brings deep_gemm with it."""
+_PACKAGE = Package("deep_gemm", ("sgl-deep-gemm", "deep-gemm", "sglang-kernel", "sgl-kernel"), "0.0.1")
+"""sglang 0.5.16 has it from sgl-deep-gemm 0.1.4; older ones brought it with sgl-kernel."""
 
 
 def _ragged(inputs: IndexerInputs) -> Call:
@@ -30,18 +30,21 @@ def _ragged(inputs: IndexerInputs) -> Call:
 
 
 def _paged(inputs: IndexerInputs) -> Call:
-    """Each query is a sequence of its own, with the page table of its sequence."""
+    """Each query is a sequence of its own, with the page table of its sequence, as sglang has it on Hopper.
+
+    (On Blackwell a verify step's queries are one call of several: not done here.)
+    """
     module, shape = importlib.import_module("deep_gemm"), inputs.shape
     pages = paged_keys(inputs).view(inputs.table.numel(), PAGE, 1, -1)
     lengths = inputs.lengths.int().unsqueeze(1)
     table = inputs.table.repeat_interleave(shape.q_tokens, 0)
-    sms = torch.cuda.get_device_properties().multi_processor_count
-    schedule = module.get_paged_mqa_logits_metadata(lengths, PAGE, sms)
+    schedule = module.get_paged_mqa_logits_metadata(lengths, PAGE, module.get_num_sms())
+    longest = table.shape[1] * PAGE
     q = inputs.q.unsqueeze(1)
 
     def call() -> torch.Tensor:
         answer: torch.Tensor = module.fp8_paged_mqa_logits(
-            q, pages, inputs.weights, lengths, table, schedule, shape.kv_tokens, clean_logits=False
+            q, pages, inputs.weights, lengths, table, schedule, longest, clean_logits=False
         )
         return answer
 

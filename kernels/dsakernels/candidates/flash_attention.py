@@ -27,17 +27,19 @@ def _mla(inputs: SparseInputs) -> Call:
     lengths = (inputs.indices >= 0).sum(1).int()
     starts = torch.arange(total + 1, dtype=torch.int32, device=device)
     ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
+    pool = inputs.cache.unsqueeze(1)
     keys, values = (
-        inputs.cache[:, latent:].unsqueeze(1).unsqueeze(1),
-        inputs.cache[:, :latent].unsqueeze(1).unsqueeze(1),
+        pool[:, :, latent:].view(-1, 1, 1, pool.shape[2] - latent),
+        pool[:, :, :latent].view(-1, 1, 1, latent),
     )
+    rope, absorbed = (part.contiguous() for part in (inputs.q[:, :, latent:], inputs.q[:, :, :latent]))
 
     def call() -> torch.Tensor:
         answer: torch.Tensor = attend(
-            q=inputs.q[:, :, latent:],
+            q=rope,
             k_cache=keys,
             v_cache=values,
-            qv=inputs.q[:, :, :latent],
+            qv=absorbed,
             page_table=table,
             cache_seqlens=lengths,
             cu_seqlens_q=starts,
@@ -45,6 +47,7 @@ def _mla(inputs: SparseInputs) -> Call:
             max_seqlen_q=1,
             softmax_scale=inputs.scale,
             causal=True,
+            num_splits=0,
         )
         return answer
 

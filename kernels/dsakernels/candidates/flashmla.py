@@ -1,6 +1,7 @@
-"""FlashMLA's two sparse kernels as sglang calls them: with its padding of heads and its dequantising of the prefix.
+"""FlashMLA's sparse kernels as sglang calls them: with its padding of heads and its dequantising of the prefix.
 
-Source: sglang 0.5.16 dsa_backend.py `_forward_flashmla_sparse`, `_forward_flashmla_kv`, `_compute_flashmla_metadata`.
+Source: sglang 0.5.16 dsa_backend.py `forward_extend`, `_forward_flashmla_sparse`, `_forward_flashmla_sparse_q8kv8`,
+`_forward_flashmla_kv`, `_compute_flashmla_metadata`.
 Heads of a rank are padded on every call, in new zeros: to 64 on Hopper and 128 on Blackwell for the sparse kernel, to
 64 or 128 for the other. What is done once a step for all layers (scheduler metadata) is not in the timed call.
 """
@@ -20,6 +21,10 @@ from dsakernels.shape import Shape
 _SGL_KERNEL = Package("sgl_kernel.flash_mla", ("sglang-kernel", "sgl-kernel"), "0.3.21", "0.4.10")
 """0.4.10 came with sglang 0.5.23, where the kernels moved to sgl-flash-mla."""
 _DEQUANTISE = Package("sglang.kernels.ops.attention.dsa.dequant_k_cache", ("sglang",), "0.5.16")
+_Q8 = Package("sglang.jit_kernel.sparse_mla_q8kv8_prefill_sm90", ("sglang",), "0.5.16")
+_Q8_TOLERANCE = 0.1
+_ROWS = (1 << 31) // 656
+"""Rows that the dequantising kernel reaches: it counts bytes in 32 bits."""
 _ARCHS = ("sm90", "sm100", "sm103")
 
 
@@ -41,17 +46,49 @@ def _sparse(inputs: SparseInputs) -> Call:
 
 
 def _dequantise_sparse(inputs: SparseInputs) -> Call:
-    """Dequantises the whole prefix of every sequence in each call, as a layer does."""
+    """In each call, as a layer does: dequantises the whole prefix of every sequence, or where no sequence has a prefix
+    joins the two parts of the rows that it has just computed.
+    """
     kernel, heads = _module().flash_mla_sparse_fwd, _sparse_heads(inputs)
     dequantise = importlib.import_module(_DEQUANTISE.module).dequantize_k_cache_paged
     cache = inputs.cache.view(torch.float8_e4m3fn).unsqueeze(1)
     selected = inputs.selected.unsqueeze(1)
+    latent = inputs.layout.latent
+    has_prefix = inputs.shape.kv_tokens > inputs.shape.q_tokens
+    fresh = None if has_prefix else dequantise(cache, inputs.slots).split([latent, inputs.layout.rope], dim=-1)
+    parts = None if fresh is None else [part.contiguous() for part in fresh]
 
     def call() -> torch.Tensor:
-        rows = dequantise(cache, inputs.slots)
+        rows = dequantise(cache, inputs.slots) if parts is None else torch.cat(parts, dim=-1)
         q = _padded(inputs.q, heads)
-        out = kernel(q=q, kv=rows, indices=selected, sm_scale=inputs.scale, d_v=inputs.layout.latent)[0]
+        out = kernel(q=q, kv=rows, indices=selected, sm_scale=inputs.scale, d_v=latent)[0]
         return _trimmed(out, inputs.shape.heads)
+
+    return call
+
+
+def _q8(inputs: SparseInputs) -> Call:
+    """Queries and rows in fp8 with one scale of 1: rows are dequantised by group and rounded again, on every call.
+
+    As many rows of zeros are appended as a query selects, where the kernel lets absent tokens point. Both roundings
+    (2^-4 of a value) and that of the weights come on top of the cache's own: about 6 % of a row of random values.
+    """
+    attend = importlib.import_module(_Q8.module).sparse_mla_q8kv8_prefill_fwd
+    requantise = importlib.import_module(_DEQUANTISE.module).gather_dequant_requant_fp8_paged
+    cast = importlib.import_module("sglang.kernels.ops.kvcache.cache_ops").concat_and_cast_q_fp8_pad
+    shape, latent, (tokens, _, width) = inputs.shape, inputs.layout.latent, inputs.q.shape
+    heads = -(-shape.heads // 64) * 64
+    q = torch.zeros(tokens, heads, width, dtype=torch.float8_e4m3fn, device=inputs.q.device)
+    one = torch.ones(1, dtype=torch.float32, device=inputs.q.device)
+    cache = inputs.cache.view(torch.float8_e4m3fn).unsqueeze(1)
+    selected = inputs.selected.unsqueeze(1)
+    parts = torch.split(inputs.q, [latent, inputs.layout.rope], dim=-1)
+
+    def call() -> torch.Tensor:
+        cast(q, *parts, shape.heads)
+        rows = requantise(cache, inputs.slots, extra_rows=inputs.selected.shape[1])
+        out = attend(q=q, kv=rows, indices=selected, sm_scale=inputs.scale, q_scale=one, kv_scale=one, d_v=latent)[0]
+        return _trimmed(out, shape.heads)
 
     return call
 
@@ -117,15 +154,26 @@ def _limit(shape: Shape) -> str | None:
     return None
 
 
+def _limit_of_whole(shape: Shape) -> str | None:
+    return _limit(shape) or (None if shape.total_kv < _ROWS else f"reaches {_ROWS:,} cached tokens")
+
+
 def _of(operator: str) -> tuple[Candidate, ...]:
-    where: dict[str, Any] = {"archs": _ARCHS, "limit": _limit, "gpu": True}
-    both = "dequantises the whole prefix, then flash_mla_sparse_fwd"
+    where: dict[str, Any] = {"archs": _ARCHS, "limit": _limit, "gpu": True, "package": _SGL_KERNEL}
     return (
-        Candidate("flashmla_sparse", operator, "flash_mla_sparse_fwd", ("bf16",), _sparse, package=_SGL_KERNEL, **where),
-        Candidate("flashmla_sparse_dequantise", operator, both, ("fp8",), _dequantise_sparse,
-                  package=_DEQUANTISE, **where),
-        Candidate("flashmla_kv", operator, "flash_mla_with_kvcache", ("fp8",), _kv, package=_SGL_KERNEL, **where),
-    )  # fmt: skip
+        Candidate("flashmla_sparse", operator, "flash_mla_sparse_fwd", ("bf16",), _sparse, **where),
+        Candidate("flashmla_kv", operator, "flash_mla_with_kvcache", ("fp8",), _kv, **where),
+    )
 
 
-CANDIDATES = (*_of("sparse_prefill"), *_of("sparse_decode"), *_of("mtp_verify"))
+_WHOLE: dict[str, Any] = {"limit": _limit_of_whole, "gpu": True}
+CANDIDATES = (
+    *_of("sparse_prefill"),
+    *_of("sparse_decode"),
+    *_of("mtp_verify"),
+    # a decode or verify step never dequantises the whole prefix
+    Candidate("flashmla_sparse_dequantise", "sparse_prefill", "dequantises the whole prefix, then flash_mla_sparse_fwd",
+              ("fp8",), _dequantise_sparse, archs=_ARCHS, package=_DEQUANTISE, **_WHOLE),
+    Candidate("flashmla_sparse_q8", "sparse_prefill", "rounds queries and the whole prefix to fp8, then attends in fp8",
+              ("fp8",), _q8, archs=("sm90",), package=_Q8, tolerance=_Q8_TOLERANCE, **_WHOLE),
+)  # fmt: skip

@@ -1,4 +1,8 @@
-"""Fused selection and transform: sglang-kernel's and flashinfer's (sglang 0.5.16 dsa_topk_backend.py:118, :153)."""
+"""Fused selection and transform: sglang-kernel's, flashinfer's and sglang's own for decode (0.5.16 dsa_topk_backend.py).
+
+sglang 0.5.16 takes its own (`topk_transform_512_v2`, on by default) where each query has a page table of its own, as
+in decode and verify, and `fast_topk_transform_fused` for a prefill chunk.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ import importlib
 import torch
 
 from dsakernels.candidates.candidate import Call, Candidate, Package
+from dsakernels.inputs import PAGE
 from dsakernels.operators.topk_select import TopkInputs
 from dsakernels.shape import Shape
 
 _SGL_KERNEL = Package("sgl_kernel", ("sglang-kernel", "sgl-kernel"), "0.3.21")
+_SGLANG = Package("sglang.jit_kernel.dsv4.topk", ("sglang",), "0.5.16")
 _FLASHINFER = Package("flashinfer", ("flashinfer-python",), "0.6.14")
 
 
@@ -48,6 +54,28 @@ def _flashinfer(inputs: TopkInputs) -> Call:
     return call
 
 
+def _sglang_v2(inputs: TopkInputs) -> Call:
+    """Reads the table of 64-token pages; its plan is made once a step."""
+    module = importlib.import_module(_SGLANG.module)
+    shape = inputs.shape
+    pages = inputs.slots.view(shape.batch, -1)[:, ::PAGE] // PAGE
+    table = pages.repeat_interleave(shape.q_tokens, 0).contiguous()
+    plan = module.plan_topk_v2(inputs.lengths)
+
+    def call() -> torch.Tensor:
+        out = inputs.logits.new_full((shape.total_q, inputs.k), -1, dtype=torch.int32)
+        module.topk_transform_512_v2(inputs.logits, inputs.lengths, table, out, PAGE, plan)
+        return out
+
+    return call
+
+
+def _decode_shaped(shape: Shape) -> str | None:
+    if shape.q_tokens > 4:
+        return "the runtime uses it for decode and verify"
+    return _limit(shape) or (None if shape.kv_tokens % 4 == 0 else "rows of logits must be aligned to 16 bytes")
+
+
 def _limit(shape: Shape) -> str | None:
     return None if shape.dimensions.index_topk == 2048 else "only index_topk 2048"
 
@@ -57,4 +85,6 @@ CANDIDATES = (
               package=_SGL_KERNEL, limit=_limit),
     Candidate("flashinfer", "topk_select", "top_k_page_table_transform", ("bf16",), _flashinfer, gpu=True,
               package=_FLASHINFER),
+    Candidate("sglang_v2", "topk_select", "topk_transform_512_v2", ("bf16",), _sglang_v2, gpu=True, package=_SGLANG,
+              limit=_decode_shaped),
 )  # fmt: skip

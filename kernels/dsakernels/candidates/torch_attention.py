@@ -126,8 +126,9 @@ def _sequence(inputs: DenseInputs, s: int) -> tuple[torch.Tensor, torch.Tensor, 
 def _sparse(operator: str) -> tuple[Candidate, ...]:
     return (
         Candidate("torch_flashmla_sparse", operator, "gather and attend; fp8 dequantised as a whole first",
-                  ("bf16", "fp8"), _flashmla_sparse),
-        Candidate("torch_flashmla_kv", operator, "gather packed rows, dequantise those, attend", ("fp8",), _flashmla_kv),
+                  ("bf16", "fp8"), _flashmla_sparse, captures=False),
+        Candidate("torch_flashmla_kv", operator, "gather packed rows, dequantise those, attend", ("fp8",), _flashmla_kv,
+                  captures=False),
         Candidate("torch_masked_dense", operator, "all scores, masked to the selection", ("bf16", "fp8"), _masked_dense,
                   limit=lambda s: None if s.total_q * s.kv_tokens * s.heads <= _PAIRS * 16 else "too many scores"),
         Candidate("torch_gathered_sdpa", operator, "gather, then scaled_dot_product_attention", ("bf16", "fp8"),
@@ -141,5 +142,12 @@ CANDIDATES = (
     *_sparse("sparse_decode"),
     *_sparse("mtp_verify"),
     Candidate("torch_mha", "dense_prefill", "blocks of queries, softmax of the scores", ("bf16",), _mha),
-    Candidate("torch_sdpa", "dense_prefill", "scaled_dot_product_attention", ("bf16",), _sdpa),
+    Candidate(
+        "torch_sdpa",
+        "dense_prefill",
+        "scaled_dot_product_attention",
+        ("bf16",),
+        _sdpa,
+        limit=lambda s: None if s.batch * s.q_tokens * s.kv_tokens <= 1 << 29 else "too large a mask",
+    ),
 )

@@ -100,6 +100,8 @@ CANDIDATES = (
     Candidate("torch_pack_in_place", "kv_quantise", "float32 scales, parts written in place", ("fp8",), _pack_in_place),
     Candidate("torch_unpack", "kv_dequantise", "bits moved by integer operations", ("fp8",), _unpack),
     Candidate("torch_cast", "kv_dequantise", "torch's conversion from e4m3", ("fp8",), _cast),
-    Candidate("torch_copy_missing", "hisparse_swap_in", "copies what is missing", ("bf16",), _copy_missing),
-    Candidate("torch_copy_all", "hisparse_swap_in", "copies all that is wanted", ("bf16",), _copy_all),
+    Candidate(
+        "torch_copy_missing", "hisparse_swap_in", "copies what is missing", ("bf16",), _copy_missing, captures=False
+    ),
+    Candidate("torch_copy_all", "hisparse_swap_in", "copies all that is wanted", ("bf16",), _copy_all, captures=False),
 )

@@ -101,6 +101,8 @@ def _logits(operator: str) -> tuple[Candidate, ...]:
 CANDIDATES = (
     *_logits("indexer_ragged"),
     *_logits("indexer_paged"),
-    Candidate("torch_select", "topk_select", "sortable integers, partition (CPU) or topk", ("bf16",), _select),
+    Candidate(
+        "torch_select", "topk_select", "sortable integers, partition (CPU) or topk", ("bf16",), _select, captures=False
+    ),
     Candidate("torch_topk", "topk_select", "torch.topk", ("bf16",), _torch_topk),
 )

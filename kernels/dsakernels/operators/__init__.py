@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dsakernels.operator import Operator
 from dsakernels.operators import (
+    absorb,
     dense_prefill,
     hisparse_swap_in,
     indexer_paged,
     indexer_ragged,
     kv_dequantise,
+    kv_expand,
     kv_quantise,
     mtp_verify,
     sparse_decode,
@@ -24,6 +26,8 @@ OPERATORS: dict[str, Operator] = {
     "sparse_decode": sparse_decode.OPERATOR,
     "mtp_verify": mtp_verify.OPERATOR,
     "dense_prefill": dense_prefill.OPERATOR,
+    "absorb": absorb.OPERATOR,
+    "kv_expand": kv_expand.OPERATOR,
     "kv_quantise": kv_quantise.OPERATOR,
     "kv_dequantise": kv_dequantise.OPERATOR,
     "hisparse_swap_in": hisparse_swap_in.OPERATOR,

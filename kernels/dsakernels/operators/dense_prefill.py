@@ -7,7 +7,7 @@ and values is not part of it. Source: sglang's dsa_backend.py `_forward_standard
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -41,18 +41,31 @@ def make(shape: Shape, _dtype: Dtype, generator: torch.Generator) -> DenseInputs
     )
 
 
+def redraw(inputs: DenseInputs, generator: torch.Generator) -> DenseInputs:
+    """Fresh queries over the same keys and values."""
+    return replace(inputs, q=draw.normal(tuple(inputs.q.shape), generator))
+
+
 def expected(inputs: DenseInputs, rows: torch.Tensor) -> torch.Tensor:
-    """The formula in float64, query by query."""
-    return torch.stack([_attend(inputs, int(row)) for row in rows])
+    """The formula in float64, sequence by sequence and head by head: K and V of all heads would not fit."""
+    out = torch.empty(len(rows), *inputs.q.shape[1:2], inputs.v.shape[2], dtype=torch.float64, device=rows.device)
+    sequences = rows // inputs.shape.q_tokens
+    for sequence in torch.unique(sequences).tolist():
+        mine = sequences == sequence
+        out[mine] = _attend(inputs, sequence, rows[mine])
+    return out
 
 
-def _attend(inputs: DenseInputs, row: int) -> torch.Tensor:
+def _attend(inputs: DenseInputs, sequence: int, rows: torch.Tensor) -> torch.Tensor:
     shape = inputs.shape
-    sequence, token = divmod(row, shape.q_tokens)
-    first = sequence * shape.kv_tokens
-    seen = slice(first, first + shape.kv_tokens - shape.q_tokens + token + 1)
-    scores = torch.einsum("hd,lhd->hl", inputs.q[row].double() * inputs.scale, inputs.k[seen].double())
-    return torch.einsum("hl,lhf->hf", scores.softmax(-1), inputs.v[seen].double())
+    kept = slice(sequence * shape.kv_tokens, (sequence + 1) * shape.kv_tokens)
+    last = rows % shape.q_tokens + shape.kv_tokens - shape.q_tokens
+    future = torch.arange(shape.kv_tokens, device=rows.device) > last.unsqueeze(1)
+    heads = []
+    for head in range(inputs.q.shape[1]):
+        scores = inputs.q[rows, head].double() * inputs.scale @ inputs.k[kept, head].double().t()
+        heads.append(scores.masked_fill_(future, -torch.inf).softmax(-1) @ inputs.v[kept, head].double())
+    return torch.stack(heads, 1)
 
 
 def cost(shape: Shape, _dtype: Dtype) -> Cost:
@@ -68,6 +81,10 @@ def _grid() -> tuple[Shape, ...]:
     return tuple(shape for shape in shapes.prefill() if shape.kv_tokens <= 32768)
 
 
+def _study() -> tuple[Shape, ...]:
+    return tuple(shape for shape in shapes.study() if shape.total_kv <= 32768)
+
+
 OPERATOR = Operator(
     name="dense_prefill",
     does="dense MHA of a prefill chunk over prefix and new tokens",
@@ -80,4 +97,6 @@ OPERATOR = Operator(
     expected=expected,
     pick=rows_of,
     cost=cost,
+    redraw=redraw,
+    study=_study,
 )

@@ -39,4 +39,5 @@ OPERATOR = replace(
     does="lightning-indexer logits of a decode or verify step",
     small=(*shapes.SMALL_DECODE, *shapes.SMALL_VERIFY),
     grid=_grid,
+    study=None,
 )

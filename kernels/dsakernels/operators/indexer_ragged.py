@@ -10,7 +10,7 @@ fp8_mqa_logits, of which `starts` and `ends` [T] int32 are the arguments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -51,25 +51,37 @@ def make(shape: Shape, dtype: Dtype, generator: torch.Generator) -> IndexerInput
     """Fresh inputs on the generator's device."""
     model = shape.dimensions
     table = draw.pages(shape, generator)
-    q = draw.normal((shape.total_q, model.index_heads, model.index_dim), generator)
+    q, weights = _queries(shape, dtype, generator)
     k = draw.normal((shape.total_kv, model.index_dim), generator)
     scale = torch.ones(shape.total_kv, device=k.device)
     if dtype == "fp8":
         scale = k.float().abs().amax(1) / E4M3_MAX
         k = (k.float() / scale.unsqueeze(1)).to(torch.float8_e4m3fn)
-        q = q.to(torch.float8_e4m3fn)
-    weights = draw.normal((shape.total_q, model.index_heads), generator, torch.float32)
     return IndexerInputs(
         shape=shape,
         dtype=dtype,
         q=q,
         k=k,
         scale=scale,
-        weights=weights * (model.index_heads * model.index_dim) ** -0.5,
+        weights=weights,
         lengths=draw.lengths(shape, k.device),
         table=table,
         slots=draw.slots(table, shape),
     )
+
+
+def redraw(inputs: IndexerInputs, generator: torch.Generator) -> IndexerInputs:
+    """Fresh queries and weights over the same keys."""
+    q, weights = _queries(inputs.shape, inputs.dtype, generator)
+    return replace(inputs, q=q, weights=weights)
+
+
+def _queries(shape: Shape, dtype: Dtype, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    model = shape.dimensions
+    q = draw.normal((shape.total_q, model.index_heads, model.index_dim), generator)
+    weights = draw.normal((shape.total_q, model.index_heads), generator, torch.float32)
+    scaled = weights * (model.index_heads * model.index_dim) ** -0.5
+    return q if dtype == "bf16" else q.to(torch.float8_e4m3fn), scaled
 
 
 def expected(inputs: IndexerInputs, rows: torch.Tensor) -> torch.Tensor:
@@ -109,6 +121,12 @@ def _grid() -> tuple[Shape, ...]:
     return tuple(shape for shape in whole if shape.total_q * shape.kv_tokens <= 1 << 31)
 
 
+def _study() -> tuple[Shape, ...]:
+    """One sequence of up to 32k tokens, where dense attention is a choice and the indexer a part of what it saves."""
+    whole = [s for s in shapes.study() if s.heads == s.dimensions.heads and s.batch == 1]
+    return tuple(shape for shape in whole if shape.kv_tokens <= 32768)
+
+
 OPERATOR = Operator(
     name="indexer_ragged",
     does="lightning-indexer logits of a prefill chunk",
@@ -121,4 +139,6 @@ OPERATOR = Operator(
     expected=expected,
     pick=pick,
     cost=cost,
+    redraw=redraw,
+    study=_study,
 )

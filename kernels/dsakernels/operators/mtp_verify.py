@@ -18,4 +18,5 @@ OPERATOR = replace(
     does="sparse attention of an MTP verify step, 2 or 4 queries a sequence",
     small=shapes.SMALL_VERIFY,
     grid=shapes.verify,
+    study=None,
 )

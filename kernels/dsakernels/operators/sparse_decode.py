@@ -17,4 +17,5 @@ OPERATOR = replace(
     does="sparse attention of a decode step, one query a sequence",
     small=shapes.SMALL_DECODE,
     grid=shapes.decode,
+    study=None,
 )

@@ -11,7 +11,7 @@ dsa_backend.py `_forward_flashmla_sparse`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -49,21 +49,36 @@ def make(shape: Shape, dtype: Dtype, generator: torch.Generator) -> SparseInputs
     model = shape.dimensions
     table = draw.pages(shape, generator)
     slots = draw.slots(table, shape)
-    selected = draw.selection(shape, generator)
     rows, layout = table.numel() * draw.PAGE, PackedLayout(model.latent, model.rope)
     is_packed = dtype == "fp8"
     cache = draw.packed(rows, layout, generator) if is_packed else draw.normal((rows, model.width), generator)
+    selected, indices = _selection(shape, slots, generator)
     return SparseInputs(
         shape=shape,
         dtype=dtype,
-        q=draw.normal((shape.total_q, shape.heads, model.width), generator),
+        q=_queries(shape, generator),
         cache=cache,
         table=table,
         slots=slots,
         selected=selected,
-        indices=torch.where(selected >= 0, slots[selected.clamp(min=0).long()], -1),
+        indices=indices,
         scale=(model.nope + model.rope) ** -0.5,
     )
+
+
+def redraw(inputs: SparseInputs, generator: torch.Generator) -> SparseInputs:
+    """Fresh queries and selections over the same cache."""
+    selected, indices = _selection(inputs.shape, inputs.slots, generator)
+    return replace(inputs, q=_queries(inputs.shape, generator), selected=selected, indices=indices)
+
+
+def _queries(shape: Shape, generator: torch.Generator) -> torch.Tensor:
+    return draw.normal((shape.total_q, shape.heads, shape.dimensions.width), generator)
+
+
+def _selection(shape: Shape, slots: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    selected = draw.selection(shape, generator)
+    return selected, torch.where(selected >= 0, slots[selected.clamp(min=0).long()], -1)
 
 
 def expected(inputs: SparseInputs, rows: torch.Tensor) -> torch.Tensor:
@@ -107,4 +122,6 @@ OPERATOR = Operator(
     expected=expected,
     pick=rows_of,
     cost=cost,
+    redraw=redraw,
+    study=shapes.study,
 )

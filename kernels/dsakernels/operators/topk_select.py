@@ -89,4 +89,5 @@ OPERATOR = Operator(
     expected=expected,
     pick=pick,
     cost=cost,
+    study=indexer_ragged.OPERATOR.study,
 )

@@ -17,6 +17,8 @@ def _logits(
 ):  # fmt: skip
     """Keys of one sequence are read once for QUERIES queries; heads are the rows of each product."""
     sequence, turn, keys = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    if keys * BLOCK >= kept - new + (turn + 1) * QUERIES:
+        return  # the last of these queries does not see the first of these keys
     place = keys * BLOCK + tl.arange(0, BLOCK)
     inside = place < kept
     e, i = tl.arange(0, E), tl.arange(0, I)
@@ -37,7 +39,10 @@ def _logits(
 def logits(
     q: torch.Tensor, k: torch.Tensor, scale: torch.Tensor, weights: torch.Tensor, slots: torch.Tensor, *, batch: int
 ) -> torch.Tensor:
-    """Take q [T, I, E], k [N, E], scale [N], weights [T, I], slots [B · L] (row of each token) → [T, L] float32."""
+    """Take q [T, I, E], k [N, E], scale [N], weights [T, I], slots [B · L] (row of each token) → [T, L] float32.
+
+    Columns that a query does not see may be left as they are.
+    """
     tokens, heads, width = q.shape
     new, kept = tokens // batch, slots.numel() // batch
     out = torch.empty(tokens, kept, dtype=torch.float32, device=q.device)

@@ -1,17 +1,18 @@
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 import torch
 
-from dsabench.microbench.check import check, poison
+from dsabench.microbench.check import Case, Fault, examine, poison
 from dsakernels.candidates import CANDIDATES
 from dsakernels.operators import OPERATORS
 from dsakernels.shape import Shape
 
 DECODE = OPERATORS["sparse_decode"]
-SHAPE = Shape("small", 8, 8, 1, 256)
+CASE = Case(DECODE, Shape("small", 8, 8, 1, 256), "bf16", "cpu", seed=0)
 RIGHT = next(c for c in CANDIDATES if c.operator == "sparse_decode" and c.name == "torch_flashmla_sparse")
 
 
@@ -20,7 +21,7 @@ def verdict(spoil):
         call = RIGHT.bind(inputs)
         return lambda: spoil(call())
 
-    return check(DECODE, replace(RIGHT, bind=bind), SHAPE, "bf16", "cpu", seed=0)
+    return examine(CASE, [replace(RIGHT, bind=bind)]).verdicts[RIGHT.name]
 
 
 def test_a_right_candidate_is_right_on_256_rows():
@@ -48,6 +49,28 @@ def test_rows_that_a_second_call_leaves_unwritten_are_found():
     found = verdict(stale)
     assert not found.is_right
     assert found.rel_err is None
+
+
+def test_one_that_raises_or_finds_no_memory_leaves_the_others_their_verdict():
+    def raises(inputs):
+        raise RuntimeError("no kernel image\nand more")
+
+    def starves(inputs):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    broken = [replace(RIGHT, name="a", bind=raises), replace(RIGHT, name="b", bind=starves)]
+    found = examine(CASE, [*broken, RIGHT], keep=3)
+    assert found.verdicts["a"] == Fault("RuntimeError: no kernel image")
+    assert found.verdicts["b"] == Fault("CUDA out of memory", is_memory=True)
+    assert found.verdicts[RIGHT.name].is_right
+    assert len(found.kept) == 3
+
+
+def test_draws_over_one_cache_have_queries_of_their_own():
+    first, second = itertools.islice(CASE.draws(), 2)
+    assert first.cache is second.cache
+    assert not torch.equal(first.q, second.q)
+    assert not torch.equal(first.indices, second.indices)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.uint8, torch.int32])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from dsabench.microbench.request import Limits, Request
 
 CHECK = Request(
     "check",
-    operators=("kv_*",),
+    operators=("kv_*quantise",),
     shapes=("small-h8-b1-q96-kv96",),
     threads=1,
     limits=Limits(min_samples=6, max_samples=6, half_width=0.5),
@@ -60,8 +61,33 @@ async def test_a_kernel_that_takes_its_process_down_does_not_take_the_others(tmp
     assert len([s for s in said if s["is"] == "device"]) == 1
 
 
+async def test_a_kernel_that_waits_for_ever_is_ended(tmp_path):
+    waiting = "import time\nfrom dsakernels.candidates import torch_cache\n"
+    waiting += "torch_cache.pack = lambda *a: time.sleep(600)\n"
+    said = await heard(replace(CHECK, patience_s=3.0), interpreter(tmp_path, waiting))
+    verdicts = {s["candidate"]: s for s in said if s["is"] == "check"}
+    silent = verdicts.pop("torch_pack")
+    assert silent["status"] == "crashed"
+    assert silent["reason"].startswith("nothing was heard for 3 s")
+    assert {v["status"] for v in verdicts.values()} == {"ok"}
+
+
+async def test_after_an_illegal_access_another_process_goes_on(tmp_path):
+    # what a fault of a GPU does: the kernel raises, and from then on everything in the process does
+    lost = "from dsabench.microbench import check\nfrom dsakernels.candidates import torch_cache\n"
+    lost += "def pack(*a):\n    raise RuntimeError('an illegal memory access')\n"
+    lost += "torch_cache.pack = pack\n"
+    lost += "def stop(device, verdicts):\n    raise check.ContextLostError(verdicts)\n"
+    lost += "check.stop_if_lost = stop\n"
+    said = await heard(CHECK, interpreter(tmp_path, lost))
+    verdicts = {s["candidate"]: s for s in said if s["is"] == "check"}
+    assert verdicts.pop("torch_pack")["reason"] == "RuntimeError: an illegal memory access"
+    assert {v["status"] for v in verdicts.values()} == {"ok"}
+    assert len(verdicts) == 3
+
+
 async def test_mistakes_are_the_users(tmp_path):
-    with pytest.raises(InputError, match="no operator 'nope': one of dense_prefill"):
+    with pytest.raises(InputError, match="no operator 'nope': one of absorb, dense_prefill"):
         await heard(Request("list", ("nope",)))
     with pytest.raises(InputError, match="--kernel-python /no/such/python: No such file"):
         await heard(CHECK, "/no/such/python")

@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dsabench.errors import StoreError
-from dsabench.microbench.measured import FILE_NAME, Measurement, append, latest, read, write_table
+from dsabench.errors import InputError, StoreError
+from dsabench.microbench.measured import FILE_NAME, Measurement, append, latest, read
+from dsabench.microbench.table import TABLE_NAME, read_points, write_table
 from dsabench.model.runtime import Environment, Hardware, RuntimeIdentity
 from dsabench.reporting import kernel_page
 
@@ -47,11 +48,24 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path):
         append(tmp_path / "file", measurement())
 
 
-def test_a_fifth_of_the_shapes_is_held_out_whatever_the_candidate(tmp_path):
+def test_a_fifth_of_the_shapes_is_held_out_whatever_the_candidate():
     splits = [measurement(shape_id=f"small-h8-b1-q1-kv{kv}").split for kv in range(1, 1001)]
     assert 150 < splits.count("held_out") < 250
     assert measurement("a").split == measurement("b").split
-    assert write_table(tmp_path, [measurement("a"), measurement("b", status="unstable")]).exists()
+
+
+def test_a_table_alone_can_be_read_back(tmp_path):
+    kept = measurement("a", n=15, bytes=1 << 40, graph=True, sm_mhz=1980)
+    write_table(tmp_path, [measurement("a", 11.0), kept, measurement("b", status="unstable")])
+    assert read_points(tmp_path) == (kept,)
+    append(tmp_path, measurement("journal"))
+    assert [m.candidate for m in read_points(tmp_path)] == ["journal"]
+
+
+def test_a_file_that_is_no_such_table_is_said(tmp_path):
+    (tmp_path / TABLE_NAME).write_bytes(b"no parquet")
+    with pytest.raises(InputError, match="not a table of kernel times"):
+        read_points(tmp_path)
 
 
 def test_a_winner_is_named_only_where_intervals_do_not_touch():

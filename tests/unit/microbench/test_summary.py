@@ -5,7 +5,7 @@ import random
 import pytest
 
 from dsabench.microbench.request import Limits, Point, Request, read_request
-from dsabench.microbench.summary import instability, summarise
+from dsabench.microbench.summary import Times, are_apart, instability, summarise
 
 
 def test_median_mad_and_an_interval_around_it():
@@ -39,3 +39,12 @@ def test_what_does_not_come_to_rest_is_refused():
 def test_a_request_survives_its_line():
     request = Request("bench", ("a",), skip=(Point("a", "b", "c", "d"),), budget_s=3.0, limits=Limits(half_width=0.1))
     assert read_request(request.line()) == request
+
+
+def test_apart_are_medians_more_than_a_percent_away_whose_intervals_do_not_touch():
+    def times(median, half):
+        return Times(median, half, median - half, median + half, 15)
+
+    assert are_apart(times(100, 0.5), times(102, 0.5))
+    assert not are_apart(times(100, 1.5), times(102, 1.5))
+    assert not are_apart(times(100, 0.1), times(100.9, 0.1))
