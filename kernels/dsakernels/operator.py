@@ -45,6 +45,8 @@ class Operator:
     expected: Callable[[Any, torch.Tensor], torch.Tensor]
     pick: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
     cost: Callable[[Shape, Dtype], Cost]
+    by_head: bool = False
+    """Outputs are [T, H, …], and each head of a query is a row of its own: one wrong head does not hide among 128."""
     redraw: Callable[[Any, torch.Generator], Any] | None = None
     """Fresh queries over the same cache: what changes from step to step. None: `make` is quick enough."""
     study: Callable[[], tuple[Shape, ...]] | None = None
@@ -56,7 +58,8 @@ def rows_of(_inputs: object, output: torch.Tensor, rows: torch.Tensor) -> torch.
     return output[rows].double()
 
 
-def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
+def relative_error(found: torch.Tensor, expected: torch.Tensor, *, by_head: bool = False) -> float:
     """Largest ‖found - expected‖ / ‖expected‖ over the rows; not finite where an output is not."""
-    difference = (found - expected).flatten(1).norm(dim=1)
-    return float((difference / expected.flatten(1).norm(dim=1).clamp(min=1e-30)).max())
+    rows = 2 if by_head else 1
+    difference = (found - expected).flatten(rows).norm(dim=-1)
+    return float((difference / expected.flatten(rows).norm(dim=-1).clamp(min=1e-30)).max())

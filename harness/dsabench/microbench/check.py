@@ -21,7 +21,7 @@ from dsakernels.shape import Shape
 
 T = TypeVar("T")
 ROWS = 256
-"""Query rows that a verdict rests on, at least."""
+"""Rows that a verdict rests on, at least: queries, or heads of queries."""
 _BLOCK = 64
 _FAULTS = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError, ImportError, OSError)
 """What kernels, compilers and their bindings raise."""
@@ -114,7 +114,7 @@ def examine(
             continue
         rows = _some_rows(case, number, ROWS)
         expected = [case.operator.expected(inputs, part) for part in torch.split(rows, _BLOCK)]
-        seen += len(rows)
+        seen += len(rows) * (case.shape.heads if case.operator.by_head else 1)
         for candidate in candidates:
             if candidate.name in found.verdicts:
                 continue
@@ -174,7 +174,7 @@ def error_of(case: Case, inputs: Any, call: Call, asked: Asked) -> float:
     poison(call())
     output = call()
     errors = [
-        relative_error(case.operator.pick(inputs, output, part), answer)
+        relative_error(case.operator.pick(inputs, output, part), answer, by_head=case.operator.by_head)
         for part, answer in zip(torch.split(asked.rows, _BLOCK), asked.expected, strict=True)
     ]
     return max(errors) if all(map(math.isfinite, errors)) else math.nan

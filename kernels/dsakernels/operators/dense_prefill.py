@@ -97,6 +97,7 @@ OPERATOR = Operator(
     expected=expected,
     pick=rows_of,
     cost=cost,
+    by_head=True,
     redraw=redraw,
     study=_study,
 )

@@ -122,6 +122,7 @@ OPERATOR = Operator(
     expected=expected,
     pick=rows_of,
     cost=cost,
+    by_head=True,
     redraw=redraw,
     study=shapes.study,
 )
