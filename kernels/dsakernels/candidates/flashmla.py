@@ -22,7 +22,7 @@ _SGL_KERNEL = Package("sgl_kernel.flash_mla", ("sglang-kernel", "sgl-kernel"), "
 """0.4.10 came with sglang 0.5.23, where the kernels moved to sgl-flash-mla."""
 _DEQUANTISE = Package("sglang.kernels.ops.attention.dsa.dequant_k_cache", ("sglang",), "0.5.16")
 _Q8 = Package("sglang.jit_kernel.sparse_mla_q8kv8_prefill_sm90", ("sglang",), "0.5.16")
-_Q8_TOLERANCE = 0.1
+_Q8_TOLERANCE = 0.3
 _ROWS = (1 << 31) // 656
 """Rows that the dequantising kernel reaches: it counts bytes in 32 bits."""
 _ARCHS = ("sm90", "sm100", "sm103")
@@ -71,7 +71,8 @@ def _q8(inputs: SparseInputs) -> Call:
     """Queries and rows in fp8 with one scale of 1: rows are dequantised by group and rounded again, on every call.
 
     As many rows of zeros are appended as a query selects, where the kernel lets absent tokens point. Both roundings
-    (2^-4 of a value) and that of the weights come on top of the cache's own: about 6 % of a row of random values.
+    (2^-4 of a value) and that of the weights come on top of the cache's own: computed on random values, 6 % of the median
+    head and 18 % of the worst of 2,048.
     """
     attend = importlib.import_module(_Q8.module).sparse_mla_q8kv8_prefill_fwd
     requantise = importlib.import_module(_DEQUANTISE.module).gather_dequant_requant_fp8_paged

@@ -106,9 +106,9 @@ def cost(shape: Shape, dtype: Dtype) -> Cost:
     return Cost(rows + vectors + indices, 2 * shape.selected * shape.heads * (model.width + model.latent))
 
 
-TOLERANCE: dict[Dtype, float] = {"bf16": 1e-2, "fp8": 1e-2}
-"""bfloat16 rounds weights and output at 2^-9 = 0.2 %; one row missed of 2,048 is an error of about 2 %. A kernel that
-rounds scores to bfloat16 too is off by 1.6 % at V3.2's width, and wrong here; fp8 queries would need more."""
+TOLERANCE: dict[Dtype, float] = {"bf16": 2e-2, "fp8": 2e-2}
+"""Of the worst head. bfloat16 rounds weights and output at 2^-9: 0.2 %; rows that are dequantised to bfloat16 first: 0.7 %
+in 2,048 heads. One selected row missed of 2,048 is an error of 2.8 to 30 % in the worst of 128 heads."""
 
 OPERATOR = Operator(
     name="sparse_prefill",

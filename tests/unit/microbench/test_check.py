@@ -79,3 +79,12 @@ def test_poison_changes_every_dtype(dtype):
     poison(tensor)
     values = tensor.double()
     assert bool((values.isnan() | (values == 255) | (values == -7)).all())
+
+
+def test_one_selected_row_that_is_missed_is_found_in_the_head_that_needs_it():
+    def bind(inputs):
+        indices = inputs.indices.clone()
+        indices[:, 7] = -1
+        return RIGHT.bind(replace(inputs, indices=indices))
+
+    assert not examine(CASE, [replace(RIGHT, bind=bind)]).verdicts[RIGHT.name].is_right
