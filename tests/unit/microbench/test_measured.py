@@ -80,3 +80,14 @@ def test_the_page_escapes_what_a_file_says(tmp_path):
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     assert "<td>5.0" in text  # × floor
+
+
+def test_a_prefill_map_has_a_row_for_each_prefix_and_a_decode_map_for_each_length(tmp_path):
+    def labels(operator, *shape_ids):
+        write_page([measurement(operator=operator, shape_id=shape_id) for shape_id in shape_ids], tmp_path)
+        drawing = (tmp_path / f"{operator}-bf16.svg").read_text()
+        return {text for text in ("0", "1,024", "2,048", "3,072") if f"<!-- {text} -->" in drawing}
+
+    write_page = kernel_page.write_page
+    assert labels("sparse_prefill", "glm5-h8-b1-q1024-kv2048", "glm5-h8-b1-q2048-kv3072") == {"1,024"}
+    assert labels("sparse_decode", "glm5-h8-b1-q1-kv2048", "glm5-h8-b8-q1-kv3072") == {"2,048", "3,072"}
