@@ -35,7 +35,9 @@ REFERENCE_KNOBS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("context_length", "prefix_cache", "random_seed", "cpu_threads", "index_topk_pattern"), ()),
     "speculative_algorithm": ("EAGLE", "NEXTN", "off"),
     **dict.fromkeys(("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"), ()),
-    "simulated_accept_length": (),
+    **dict.fromkeys(("simulated_accept_length", "tp_size", "dp_size", "ep_size", "dp_attention"), ()),
+    **dict.fromkeys(("hisparse", "hisparse_top_k", "hisparse_device_buffer_size"), ()),
+    **dict.fromkeys(("hisparse_host_to_device_ratio", "hisparse_swap_in_block_size"), ()),
 }
 """Knobs of the reference runtime, with their choices where it has fewer than sglang."""
 

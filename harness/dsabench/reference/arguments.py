@@ -10,13 +10,19 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from dsabench.errors import InputError
-from dsabench.reference import overrides
+from dsabench.reference import overrides, parallel
 from dsabench.reference.overrides import model_size
+from dsabench.reference.parallel import Parallel
 from dsabench.reference.sizes import SIZES
 
 PrefillBackend = Literal["flashmla_sparse", "flashmla_kv", "flashmla_auto"]
 DecodeBackend = Literal["flashmla_sparse", "flashmla_kv"]
 _DEFAULT_STEPS = 3  # sglang's auto_choose_speculative_params for DeepseekV32ForCausalLM
+_SIZES_OF_PARALLEL = {
+    ("--tp-size", "--tensor-parallel-size", "--tp"): "processes that share a model",
+    ("--dp-size", "--data-parallel-size", "--dp"): "replicas of it, or groups of ranks with --enable-dp-attention",
+    ("--ep-size", "--expert-parallel-size", "--ep"): "sets of ranks that have whole experts",
+}
 PAGE_SIZES = (16, 32, 64, 128, 256)
 
 
@@ -49,6 +55,15 @@ class ServerArgs:
     speculative_num_steps: int | None
     speculative_eagle_topk: int | None
     speculative_num_draft_tokens: int | None
+    tp_size: int
+    dp_size: int
+    ep_size: int
+    enable_dp_attention: bool
+
+    @property
+    def parallel(self) -> Parallel:
+        """Processes that serve together."""
+        return Parallel(self.tp_size, self.dp_size, self.ep_size, self.enable_dp_attention)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +124,7 @@ def _check(args: ServerArgs) -> None:
     if args.max_total_tokens is not None and args.max_total_tokens < args.page_size:
         raise InputError(f"--max-total-tokens: {args.max_total_tokens} is less than a page of {args.page_size}")
     speculation_of(args)
-    model_size(args.model_path, args.json_model_override_args)
+    parallel.check(args.parallel, model_size(args.model_path, args.json_model_override_args))
     longest = SIZES[args.model_path].context
     if args.context_length is not None and args.context_length > longest:
         raise InputError(
@@ -188,6 +203,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--speculative-num-steps", type=whole(1), help="tokens guessed before each verification")
     add("--speculative-eagle-topk", type=whole(1), help="guesses kept per step: 1")
     add("--speculative-num-draft-tokens", type=whole(2), help="tokens verified at once: steps + 1")
+    for names, text in _SIZES_OF_PARALLEL.items():
+        add(*names, type=whole(1), default=1, help=text)
+    add("--enable-dp-attention", action="store_true", help="dp groups of the tp ranks attend each to own requests")
     return parser
 
 

@@ -58,3 +58,9 @@ class Batch:
     """Rows whose next token is asked for."""
     path: Path
     shape: Prefill | Decode
+
+
+def empty_batch(device: str) -> Batch:
+    """No tokens: what a group of ranks runs while only others have work."""
+    none = torch.empty(0, dtype=torch.int64, device=device)
+    return Batch(none, none, none, none, "dense_mha", Prefill(()))

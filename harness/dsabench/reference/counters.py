@@ -74,3 +74,7 @@ class Counters:
         fresh = Counters()
         for one in fields(self):
             setattr(self, one.name, getattr(fresh, one.name))
+
+    def __add__(self, other: Counters) -> Counters:
+        """The counts of two engines together."""
+        return Counters(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})

@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from dataclasses import replace
 
 import torch
 
-from dsabench.reference import draft_weights, latent_cache, weights
-from dsabench.reference.batch import Prefill
+from dsabench.reference import draft_weights, latent_cache, sharding, weights
+from dsabench.reference.batch import Prefill, empty_batch
 from dsabench.reference.counters import Counters
+from dsabench.reference.ranks import ALONE, Ranks
 from dsabench.reference.request import Request, Sampling
 from dsabench.reference.sampler import Sampler
 from dsabench.reference.scheduler import Scheduler, Step
 from dsabench.reference.settings import Settings
 from dsabench.reference.speculation import Drafter, keep_hidden
+from dsabench.reference.transformer import Transformer
 from dsabench.reference.verification import Verifier
 
 _log = logging.getLogger(__name__)
@@ -26,16 +29,17 @@ _WARM_UP = Sampling(max_new_tokens=2, temperature=0.0, ignore_eos=True)
 class Engine:
     """What serves requests, without threads and without HTTP."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, ranks: Ranks = ALONE) -> None:
         self.settings = settings
         self.counters = Counters()
-        torch.set_num_threads(settings.args.cpu_threads)
+        torch.set_num_threads(max(1, settings.args.cpu_threads // settings.parallel.processes))
         _log.info("Set DSA backends for %s KV Cache: prefill=%s, decode=%s.", settings.kv_cache_dtype,
                   settings.prefill_backend, settings.decode_backend)  # fmt: skip
         started = time.perf_counter()
-        self.model = weights.build(
+        whole = weights.build(
             settings.size, settings.random_seed, settings.dtype, settings.context_length, settings.device
         )
+        self.model = whole if settings.parallel.tp == 1 else sharding.shard(whole, ranks)
         _log.info("Load weight end. elapsed=%.2f s, type=%s, dtype=%s", time.perf_counter() - started,
                   settings.size.name, settings.dtype)  # fmt: skip
         slots = (settings.pages + 1) * settings.page_size  # page 0 is padding
@@ -43,15 +47,19 @@ class Engine:
         _log.info("KV Cache is allocated. #tokens: %d, KV size: %.2f GB", settings.pool_tokens, self.kv_bytes / 1e9)
         self._sampler = Sampler(settings.random_seed, settings.device)
         self.scheduler = Scheduler(settings, self.counters)
-        self._drafter = self._make_drafter(slots) if settings.speculation else None
+        self._drafter = self._make_drafter(whole, slots) if settings.speculation else None
         self._verifier = Verifier(self._sampler, settings.simulated_accept_length, self.counters)
+        self._nothing = empty_batch(settings.device)
         self._decode_steps: deque[tuple[int, float]] = deque(maxlen=_WINDOW_STEPS)
 
-    def _make_drafter(self, slots: int) -> Drafter:
+    def _make_drafter(self, whole: Transformer, slots: int) -> Drafter:
         settings = self.settings
         assert settings.speculation is not None, "the caller looked"
         cache = latent_cache.allocate_draft(settings.size, slots, settings.kv_cache_dtype, settings.device)
-        head = draft_weights.build(self.model, settings.random_seed)
+        head = draft_weights.build(whole, settings.random_seed)
+        if settings.parallel.tp > 1:
+            alone = replace(self.model, ranks=self.model.ranks.within_group)
+            head = replace(head, trunk=alone, block=sharding.shard_for_group(head.block, self.model.ranks.seat))
         return Drafter(head, cache, self.scheduler, settings.speculation.steps, self.counters)
 
     @property
@@ -70,12 +78,19 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> tuple[Request, ...] | None:
-        """Run one forward pass → the requests that got a token, or None where there was nothing to do."""
+        """Run one forward pass → the requests that got a token, or None where there was nothing to do.
+
+        With DP attention a group without work runs along empty-handed, as all are needed for the MLPs.
+        """
         started = time.perf_counter()
         step = self.scheduler.next_prefill() or self._next_decode()
-        if step is None:
+        counts = self.model.ranks.token_counts(0 if step is None else len(step.batch.tokens))
+        if not any(counts):
             return None
-        hidden = self.model.hidden(step.batch, self.caches, self.counters)
+        batch = self._nothing if step is None else step.batch
+        hidden = self.model.hidden(batch, self.caches, self.counters, counts if len(counts) > 1 else None)
+        if step is None:
+            return ()
         logits = self.model.logits(hidden[step.batch.wanted])
         if self._drafter is None:
             tokens = [[token] for token in self._sampler.choose(logits, step.requests)]

@@ -49,6 +49,8 @@ class MixtureOfExperts:
     router: Router
     shared: GatedMlp
     routed: tuple[GatedMlp, ...]
+    first: int = 0
+    """Number of the first of `routed`: a rank may have only some of the experts."""
 
     def __call__(self, x: torch.Tensor, counters: Counters) -> torch.Tensor:
         """Map x [T, hidden] to [T, hidden]. Each expert that somebody chose runs once, on all of its tokens."""
@@ -56,12 +58,12 @@ class MixtureOfExperts:
         out = self.shared(x)
         places = chosen.flatten()
         order = places.argsort(stable=True)
-        loads = torch.bincount(places, minlength=len(self.routed)).tolist()
+        loads = torch.bincount(places, minlength=self.router.widths.routed).tolist()
         tokens = torch.split(order.div(chosen.shape[1], rounding_mode="floor"), loads)
         scales = torch.split(weights.flatten()[order].to(x.dtype).unsqueeze(1), loads)
-        for expert, load in enumerate(loads):
-            if load:
-                computed = self.routed[expert](x[tokens[expert]])
+        for expert, mlp in enumerate(self.routed, self.first):
+            if load := loads[expert]:
+                computed = mlp(x[tokens[expert]])
                 out.index_add_(0, tokens[expert], computed.mul_(scales[expert]))
                 counters.expert_tokens[expert] += load
         return out

@@ -19,6 +19,7 @@ from aiohttp import web
 from dsabench.errors import InputError
 from dsabench.reference.allocator import keep_freed_memory
 from dsabench.reference.arguments import ServerArgs, parse
+from dsabench.reference.family import Member, RankDiedError, fork
 from dsabench.reference.server import Server
 from dsabench.reference.worker import Worker
 
@@ -43,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
         with listener:
-            return asyncio.run(_serve(args, listener))
+            replicas = fork(args, args.parallel, listener.close)
+            return asyncio.run(_serve(args, listener, replicas))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 (one line for whoever typed the command)
         return 2
@@ -66,12 +68,12 @@ def _listen(args: ServerArgs) -> socket.socket:
         raise InputError(f"--host {args.host} --port {args.port}: {error.strerror}") from error
 
 
-async def _serve(args: ServerArgs, listener: socket.socket) -> int:
+async def _serve(args: ServerArgs, listener: socket.socket, replicas: list[list[Member]]) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    worker = Worker(args)
+    worker = Worker(replicas, args.parallel)
     server = Server(args, worker)
     runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=_CLOSE_S, access_log=None)
     await runner.setup()
@@ -93,9 +95,11 @@ async def _serve(args: ServerArgs, listener: socket.socket) -> int:
 def _exit_code(error: BaseException | None) -> int:
     if isinstance(error, InputError):
         raise error
+    if isinstance(error, RankDiedError):
+        _log.critical("%s", error)
+        return error.exit_code
     if error is not None:
-        _log.critical("Scheduler hit an exception:", exc_info=error)
-        return 1
+        raise error
     return 0
 
 

@@ -138,6 +138,7 @@ def answer(request: Request, update: Update) -> dict[str, object]:
             "cached_tokens": request.cached_tokens,
             "weight_version": "default",
             "e2e_latency": update.at_s - request.arrived_s,
+            **({} if request.dp_rank is None else {"dp_rank": request.dp_rank}),
             **(update.accepted.snapshot(update.output_tokens) if update.accepted else {}),
         },
     }

@@ -58,6 +58,12 @@ class Accepted:
         """The same after one more pass."""
         return Accepted(self.verify_passes + 1, self.proposed + proposed, self.correct + correct)
 
+    def __add__(self, other: Accepted) -> Accepted:
+        """Of two engines together."""
+        return Accepted(
+            self.verify_passes + other.verify_passes, self.proposed + other.proposed, self.correct + other.correct
+        )
+
     def snapshot(self, output_tokens: int) -> dict[str, float]:
         """As in `meta_info` (sglang 0.5.23 tokenizer_manager.py:3150): tokens per pass include the pass's own."""
         return {
@@ -110,6 +116,10 @@ class Request:
     hidden: torch.Tensor | None = None
     """[m, hidden] trunk states in front of the last m tokens, those that the draft head has not seen; see `speculation`."""
     accepted: Accepted = field(default_factory=Accepted)
+    told: int = 0
+    """Tokens that the server has heard of."""
+    dp_rank: int | None = None
+    """Which of several groups serves it; only the server knows."""
 
     @property
     def total_tokens(self) -> int:

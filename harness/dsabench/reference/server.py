@@ -11,12 +11,11 @@ from contextlib import aclosing, contextmanager
 import orjson
 from aiohttp import web
 
-from dsabench import __version__
 from dsabench.errors import InputError
 from dsabench.reference import messages
 from dsabench.reference.arguments import ServerArgs
 from dsabench.reference.exchange import Exchange
-from dsabench.reference.metrics import Metrics
+from dsabench.reference.metrics import Metrics, server_info
 from dsabench.reference.openai import Gate, OpenAi
 from dsabench.reference.request import Request, Sampling, Update
 from dsabench.reference.worker import Worker
@@ -46,7 +45,7 @@ class Server:
         self._name = args.served_model_name or args.model_path
         self.draining = False
         self._started_s = time.time()
-        self._metrics = Metrics(self._name, lambda: worker.engine)
+        self._metrics = Metrics(self._name)
         self._running: set[str] = set()
 
     def application(self) -> web.Application:
@@ -104,7 +103,7 @@ class Server:
 
     async def health(self, _: web.Request) -> web.StreamResponse:
         """200 when requests are taken, else 503."""
-        return web.Response(status=503 if self.draining or self._worker.engine is None else 200)
+        return web.Response(status=503 if self.draining or self._worker.ready is None else 200)
 
     async def health_generate(self, _: web.Request) -> web.StreamResponse:
         """Generate a token; 503 where that takes longer than 20 s."""
@@ -120,8 +119,8 @@ class Server:
 
     async def models(self, _: web.Request) -> web.StreamResponse:
         """OpenAI's list of models."""
-        engine = self._worker.engine
-        length = engine.settings.context_length if engine else None
+        started = self._worker.ready
+        length = started.context_length if started else None
         card = {"id": self._name, "object": "model", "created": int(self._started_s), "owned_by": "sglang",
                 "root": self._name, "max_model_len": length}  # fmt: skip
         return _json({"object": "list", "data": [card]})
@@ -141,22 +140,10 @@ class Server:
 
     async def server_info(self, _: web.Request) -> web.StreamResponse:
         """Resolved settings, load, and counters of what ran."""
-        engine = self._worker.engine
-        if engine is None:
+        started = self._worker.ready
+        if started is None:
             raise Refused(503, "the server is not ready")
-        settings = engine.settings
-        usage = {"kvcache": engine.kv_bytes / 1e9, "token_capacity": settings.pool_tokens}
-        state: dict[str, object] = {
-            "last_gen_throughput": engine.decode_tokens_per_s,
-            "memory_usage": usage,
-            "effective_max_running_requests_per_dp": settings.max_running_requests,
-        }
-        if engine.counters.accept_length is not None:
-            state["avg_spec_accept_length"] = engine.counters.accept_length
-        reference = {**settings.reference_snapshot(), "counters": engine.counters.snapshot()}
-        return _json(
-            {**settings.snapshot(), "internal_states": [state], "version": __version__, "reference": reference}
-        )
+        return _json(server_info(started, await self._worker.statuses()))
 
     async def flush_cache(self, _: web.Request) -> web.StreamResponse:
         """Empty the prefix cache; 400 while requests are running."""
@@ -178,13 +165,17 @@ class Server:
 
     async def metrics(self, _: web.Request) -> web.StreamResponse:
         """Prometheus's text format."""
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4"})
+        started = self._worker.ready
+        statuses = await self._worker.statuses() if started else []
+        return web.Response(
+            body=self._metrics.render(started, statuses), headers={"Content-Type": "text/plain; version=0.0.4"}
+        )
 
     def _limits(self) -> messages.Limits:
-        engine = self._worker.engine
-        if engine is None or self.draining:
+        started = self._worker.ready
+        if started is None or self.draining:
             raise Refused(503, "the server is shutting down" if self.draining else "the server is not ready")
-        return messages.Limits(context=engine.settings.context_length, pool=engine.settings.pool_tokens)
+        return messages.Limits(context=started.context_length, pool=started.pool_tokens)
 
     @contextmanager
     def _submitted(self, exchange: Exchange) -> Iterator[None]:

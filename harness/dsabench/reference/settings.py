@@ -17,6 +17,7 @@ from dsabench.reference import tables
 from dsabench.reference.arguments import DecodeBackend, PrefillBackend, ServerArgs, Speculation, speculation_of
 from dsabench.reference.batch import Path
 from dsabench.reference.overrides import model_size
+from dsabench.reference.parallel import Parallel
 from dsabench.reference.sizes import VOCABULARY, ModelSize
 
 MHA_VARIABLE = "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD"
@@ -53,6 +54,16 @@ class Settings:
     speculation: Speculation | None
     simulated_accept_length: float | None
     """Accept so many tokens per verification on average, whatever the model says."""
+
+    @property
+    def heads_per_rank(self) -> int:
+        """Attention heads that one rank computes."""
+        return self.size.heads // self.parallel.seat(0).heads.of
+
+    @property
+    def parallel(self) -> Parallel:
+        """Processes that serve together."""
+        return self.args.parallel
 
     @property
     def pool_tokens(self) -> int:
@@ -100,7 +111,7 @@ class Settings:
             "vocab_size": VOCABULARY,
             "index_topk": self.size.index_topk,
             "index_topk_pattern": self.size.index_topk_pattern,
-            "heads_per_rank": self.size.heads,
+            "heads_per_rank": self.heads_per_rank,
             "device_name": self.device_name,
             "mha_threshold_tokens": self.mha_threshold_tokens,
             "mha_threshold_source": self.mha_threshold_source,
@@ -123,7 +134,7 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
     kv_cache_dtype: Literal["bfloat16", "fp8_e4m3"] = "fp8_e4m3" if packed else "bfloat16"
     drafts = speculation_of(args)
     device_name = torch.cuda.get_device_name(0).replace(" ", "_") if args.device == "cuda" else "CPU"
-    key = tables.TableKey(size.heads, size.index_topk, device_name, kv_cache_dtype)
+    key = tables.TableKey(size.heads // args.parallel.seat(0).heads.of, size.index_topk, device_name, kv_cache_dtype)
     threshold, threshold_source = _mha_threshold(key, env)
     auto = tables.find("flashmla_auto", key, env)
     # sglang 0.5.23's defaults on Hopper, but for the plain cache's decode, where it has fa3
@@ -142,7 +153,7 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
         auto_rule=tables.kernel_rule(auto),
         auto_rule_source=auto.source if auto else "built-in constant",
         chunked_prefill_size=None if args.chunked_prefill_size == -1 else args.chunked_prefill_size,
-        max_running_requests=args.max_running_requests or (_MAX_RUNNING_SPECULATING if drafts else size.max_running),
+        max_running_requests=_max_running(args, size, speculating=drafts is not None),
         pages=(args.max_total_tokens or size.pool_tokens) // args.page_size,
         page_size=args.page_size,
         context_length=args.context_length or size.context,
@@ -151,6 +162,12 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
         speculation=drafts,
         simulated_accept_length=_simulated_accept_length(env) if drafts else None,
     )
+
+
+def _max_running(args: ServerArgs, size: ModelSize, *, speculating: bool) -> int:
+    """Of one scheduler: with DP attention the groups share what is asked for, replicas have it each, as in sglang."""
+    wanted = args.max_running_requests or (_MAX_RUNNING_SPECULATING if speculating else size.max_running)
+    return max(1, wanted // args.parallel.groups)
 
 
 def _mha_threshold(key: tables.TableKey, env: Mapping[str, str]) -> tuple[int, str]:

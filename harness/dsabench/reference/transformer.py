@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch.nn import functional
@@ -14,6 +15,7 @@ from dsabench.reference.experts import MixtureOfExperts
 from dsabench.reference.forward_pass import ForwardPass
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.layers import GatedMlp, rms_norm
+from dsabench.reference.ranks import ALONE, Ranks
 from dsabench.reference.sizes import ModelSize
 
 
@@ -29,9 +31,10 @@ class Block:
     def __call__(self, x: torch.Tensor, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
         """Map x [T, hidden] to [T, hidden]."""
         eps = self.attention.size.norm_eps
-        x = x + self.attention(rms_norm(x, self.attention_norm, eps), now, cache)
-        normed = rms_norm(x, self.mlp_norm, eps)
-        return x + (self.mlp(normed) if isinstance(self.mlp, GatedMlp) else self.mlp(normed, now.counters))
+        if len(x):  # with DP attention a group may have no tokens, and only take part in the others' MLPs
+            x = x + now.ranks.sum_in_group(self.attention(rms_norm(x, self.attention_norm, eps), now, cache))
+        mlp = self.mlp if isinstance(self.mlp, GatedMlp) else partial(self.mlp, counters=now.counters)
+        return x + now.through(mlp, rms_norm(x, self.mlp_norm, eps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +50,25 @@ class Transformer:
     """[vocabulary, hidden]."""
     rope: torch.Tensor
     """Cosines and sines, [context, 2, R/2] in the model's dtype."""
+    ranks: Ranks = ALONE
 
     def forward(self, batch: Batch, caches: list[LayerCache], counters: Counters) -> torch.Tensor:
         """Run the batch's tokens through the whole model → logits [wanted rows, vocabulary] float32."""
         return self.logits(self.hidden(batch, caches, counters)[batch.wanted])
 
-    def hidden(self, batch: Batch, caches: list[LayerCache], counters: Counters) -> torch.Tensor:
-        """Run the batch's tokens through all layers → the residual stream behind the last one, [T, hidden]."""
+    def hidden(
+        self,
+        batch: Batch,
+        caches: list[LayerCache],
+        counters: Counters,
+        token_counts: tuple[int, ...] | None = None,
+    ) -> torch.Tensor:
+        """Run the batch's tokens through all layers → the residual stream behind the last one, [T, hidden].
+
+        `token_counts` is given where other groups of ranks bring tokens to the same pass.
+        """
         x = functional.embedding(batch.tokens, self.embedding)
-        now = self.start(batch, counters)
+        now = replace(self.start(batch, counters), token_counts=token_counts)
         for block, cache in zip(self.blocks, caches, strict=True):
             x = block(x, now, cache)
         return x
@@ -67,4 +80,4 @@ class Transformer:
     def start(self, batch: Batch, counters: Counters) -> ForwardPass:
         """Look up what all layers need."""
         cos, sin = self.rope[batch.positions].unsqueeze(2).unbind(1)
-        return ForwardPass(batch, cos, sin, counters)
+        return ForwardPass(batch, cos, sin, counters, self.ranks)

@@ -1,112 +1,199 @@
-"""The engine's thread, and the way to it from the event loop."""
+"""The server's side of its ranks: routes requests to the group with the least to do, hears of tokens and of deaths."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-import os
-import queue
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field
 
-from dsabench.reference.arguments import ServerArgs
-from dsabench.reference.request import Request, Update
+from dsabench.errors import InputError
+from dsabench.reference.calls import (
+    Abort,
+    Answer,
+    Ask,
+    Call,
+    Flush,
+    News,
+    Refused,
+    Report,
+    Started,
+    Status,
+    Stop,
+    Submit,
+)
+from dsabench.reference.family import Member, RankDiedError
+from dsabench.reference.parallel import Parallel
+from dsabench.reference.request import Request
 
-if TYPE_CHECKING:
-    from dsabench.reference.engine import Engine
-
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_WITNESSES_S = 0.3
+"""After a rank's death, for those to die that it takes along: the one that was killed is the cause."""
+
+
+@dataclass(slots=True)
+class Group:
+    """A scheduler, as the server sees it."""
+
+    number: int
+    """Within its replica."""
+    replica: Callable[[Call], object]
+    """Sends a call to all ranks of its replica."""
+    requests: dict[str, Request] = field(default_factory=dict)
+    started: Started | None = None
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """Unfinished requests, and their tokens."""
+        return len(self.requests), sum(request.total_tokens for request in self.requests.values())
+
+
+@dataclass(slots=True)
+class _Question:
+    """Asked of all groups."""
+
+    done: asyncio.Future[None]
+    answers: dict[int, bool | Status] = field(default_factory=dict)
 
 
 class Worker:
-    """Runs an `Engine` in one thread. Everything but `_run` is called on the event loop."""
+    """All ranks. Its methods are called on the event loop."""
 
-    def __init__(self, args: ServerArgs) -> None:
-        self._args = args
-        self._commands: queue.SimpleQueue[Callable[[Engine], None]] = queue.SimpleQueue()
-        self._stopping = False
+    def __init__(self, replicas: Sequence[Sequence[Member]], parallel: Parallel) -> None:
         self._loop = asyncio.get_running_loop()
-        self._ready: asyncio.Future[Engine] = self._loop.create_future()
+        self._members = [member for replica in replicas for member in replica]
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._questions: dict[int, _Question] = {}
+        self._tickets = itertools.count()
+        # calls are sent by threads, as a pipe may be full while a rank computes
+        self._senders = [ThreadPoolExecutor(1, thread_name_prefix="calls") for _ in replicas]
+        self._replicas = [
+            lambda call, one=replica, sender=sender: sender.submit(one[0].pipe.send, call)
+            for replica, sender in zip(replicas, self._senders, strict=True)
+        ]
+        self.groups: list[Group] = []
+        width = parallel.tp // parallel.groups
+        for replica, send in zip(replicas, self._replicas, strict=True):
+            groups = [Group(number, send) for number in range(parallel.groups)]
+            self.groups += groups
+            for rank, member in enumerate(replica):
+                self._listen(member, groups[rank // width])
 
     @property
-    def engine(self) -> Engine | None:
-        """The engine once it is ready. Other threads only read its counters."""
-        return self._ready.result() if self._ready.done() else None
+    def ready(self) -> Started | None:
+        """What is served, once every group is ready."""
+        return self.groups[0].started if all(group.started for group in self.groups) else None
 
     async def run(self) -> None:
-        """Boot and serve until `stop`.
+        """Return when the ranks have ended after `stop`; nothing is left of them then.
 
         Raises:
             InputError: environment or tables are unusable.
-            Exception: whatever ended the engine.
+            RankDiedError: a rank ended by itself.
 
         """
-        with ThreadPoolExecutor(1, thread_name_prefix="engine") as pool:
-            await self._loop.run_in_executor(pool, self._run)
+        try:
+            await self._ended
+        finally:
+            for member in self._members:
+                member.process.kill()
+            for member in self._members:
+                member.process.join()
+            for sender in self._senders:
+                sender.shutdown(wait=False)
 
     def submit(self, request: Request) -> None:
-        """Queue a request; its listener hears of every token from now on."""
-        self._commands.put(lambda engine: engine.scheduler.add(request))
+        """Give a request to the group with the least to do; its listener hears of every token from now on."""
+        group = min(self.groups, key=lambda one: one.load)
+        request.dp_rank = self.groups.index(group) if len(self.groups) > 1 else None
+        group.requests[request.id] = request
+        group.replica(Submit(group.number, request.id, request.prompt, request.sampling, request.arrived_s))
 
     def abort(self, request_id: str | None, message: str) -> None:
         """End one request, or all where the id is None. Their listeners hear of it."""
-
-        def command(engine: Engine) -> None:
-            self._tell(engine.scheduler.abort(request_id, message))
-
-        self._commands.put(command)
+        self._tell_all(Abort(request_id, message))
 
     async def flush(self) -> bool:
         """Forget all prefixes; False where requests are running or waiting."""
-        done: asyncio.Future[bool] = self._loop.create_future()
+        return all(await self._ask(Flush))
 
-        def command(engine: Engine) -> None:
-            self._loop.call_soon_threadsafe(_resolve, done, engine.flush())
-
-        self._commands.put(command)
-        return await done
+    async def statuses(self) -> list[Status]:
+        """Of each group."""
+        return [answer for answer in await self._ask(Ask) if isinstance(answer, Status)]
 
     def stop(self) -> None:
         """Let `run` return after the step in progress."""
-        self._stopping = True
-        self._commands.put(lambda _: None)
+        self._tell_all(Stop())
 
-    def _run(self) -> None:
-        # Imported here because it takes a second, in which the server answers already that it is not ready.
-        from dsabench.reference.engine import Engine  # noqa: PLC0415
-        from dsabench.reference.settings import resolve  # noqa: PLC0415
+    def _tell_all(self, call: Call) -> None:
+        for send in self._replicas:
+            send(call)
 
-        engine = Engine(resolve(self._args, os.environ))
-        if not self._args.skip_server_warmup:
-            engine.warm_up()
-        self._loop.call_soon_threadsafe(self._announce, engine)
-        while not self._stopping:
-            self._obey(engine)
-            self._tell(engine.step() or ())
+    async def _ask(self, kind: type[Flush | Ask]) -> list[bool | Status]:
+        ticket = next(self._tickets)
+        question = self._questions[ticket] = _Question(self._loop.create_future())
+        self._tell_all(kind(ticket))
+        try:
+            await question.done
+        finally:
+            del self._questions[ticket]
+        return [question.answers[index] for index in range(len(self.groups))]
 
-    def _announce(self, engine: Engine) -> None:
-        self._ready.set_result(engine)
-        _log.info("The server is fired up and ready to roll!")
+    def _listen(self, member: Member, group: Group) -> None:
+        def hear() -> None:
+            try:
+                while member.pipe.poll():
+                    self._hear(group, member.pipe.recv())
+            except (EOFError, OSError):
+                self._loop.remove_reader(member.pipe.fileno())
 
-    def _obey(self, engine: Engine) -> None:
-        """Carry out what was asked meanwhile; with nothing to compute, wait until something is asked."""
-        if engine.scheduler.idle and not self._stopping:
-            self._commands.get()(engine)
-        while not self._commands.empty():
-            self._commands.get()(engine)
+        def bury() -> None:
+            self._loop.remove_reader(member.process.sentinel)
+            hear()
+            self._loop.call_later(0.0 if member.process.exitcode == 0 else _WITNESSES_S, self._autopsy)
 
-    def _tell(self, requests: Sequence[Request]) -> None:
-        if requests:
-            self._loop.call_soon_threadsafe(_publish, [(request, request.update()) for request in requests])
+        self._loop.add_reader(member.pipe.fileno(), hear)
+        self._loop.add_reader(member.process.sentinel, bury)
+
+    def _hear(self, group: Group, report: Report) -> None:
+        match report:
+            case Started():
+                group.started = report
+                if self.ready:
+                    _log.info("The server is fired up and ready to roll!")
+            case Refused():
+                if not self._ended.done():
+                    self._ended.set_exception(InputError(report.message))
+            case Answer():
+                if question := self._questions.get(report.ticket):
+                    question.answers[self.groups.index(group)] = report.value
+                    if len(question.answers) == len(self.groups):
+                        question.done.set_result(None)
+            case _:
+                for news in report:
+                    _publish(group, news)
+
+    def _autopsy(self) -> None:
+        """Name the cause: a rank that was killed rather than one that then missed it."""
+        codes = [(member.process.exitcode, member.name) for member in self._members]
+        dead = [(code, name) for code, name in codes if code is not None]
+        if self._ended.done():
+            return
+        if any(code for code, _ in dead):
+            code, name = min(dead)  # a signal's is negative
+            self._ended.set_exception(RankDiedError(name, code))
+        elif len(dead) == len(codes):
+            self._ended.set_result(None)
 
 
-def _publish(updates: Sequence[tuple[Request, Update]]) -> None:
-    for request, update in updates:
-        request.listen(update)
-
-
-def _resolve(future: asyncio.Future[T], value: T) -> None:
-    if not future.done():
-        future.set_result(value)
+def _publish(group: Group, news: News) -> None:
+    request = group.requests.get(news.id)
+    if request is None:
+        return
+    request.output += news.tokens
+    request.cached_tokens = news.cached_tokens
+    if news.update.finish is not None:
+        del group.requests[news.id]
+    request.listen(news.update)

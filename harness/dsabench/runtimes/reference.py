@@ -36,6 +36,9 @@ FLAGS = {
     "dtype": "--dtype",
     "random_seed": "--random-seed",
     "cpu_threads": "--cpu-threads",
+    "tp_size": "--tp-size",
+    "dp_size": "--dp-size",
+    "ep_size": "--ep-size",
     "speculative_algorithm": "--speculative-algorithm",
     "speculative_num_steps": "--speculative-num-steps",
     "speculative_eagle_topk": "--speculative-eagle-topk",
@@ -51,8 +54,21 @@ OVERRIDES = {"index_topk_pattern": "index_topk_pattern"}
 """Knobs that are a key of the model's config."""
 _OF_SPECULATION = {*(name for name in FLAGS if name.startswith("speculative_")), "simulated_accept_length"}
 """What `speculative_algorithm: off` leaves out: a sweep needs a value for "no speculation"."""
-OFF_SWITCHES = {"prefix_cache": "--disable-radix-cache"}
-"""Knobs that are on unless a flag switches them off."""
+SWITCHES = {
+    "prefix_cache": "--disable-radix-cache",
+    "dp_attention": "--enable-dp-attention",
+    "hisparse": "--enable-hisparse",
+}
+"""Knobs that a flag without a value switches: the first off, the others on."""
+HISPARSE = {
+    "hisparse_top_k": "top_k",
+    "hisparse_device_buffer_size": "device_buffer_size",
+    "hisparse_host_to_device_ratio": "host_to_device_ratio",
+    "hisparse_swap_in_block_size": "swap_in_block_size",
+}
+"""Knobs that are a key of `--hisparse-config`; they mean nothing without `hisparse`."""
+KNOWN = {*FLAGS, *VARIABLES, *OVERRIDES, *HISPARSE, *SWITCHES}
+"""All knobs of this runtime."""
 
 
 @dataclass(frozen=True)
@@ -153,22 +169,22 @@ def render(knobs: Mapping[str, KnobValue]) -> tuple[tuple[str, ...], dict[str, s
     if knobs.get("speculative_algorithm") == "off":
         knobs = {name: value for name, value in knobs.items() if name not in _OF_SPECULATION}
     flags: list[str] = []
-    variables: dict[str, str] = {}
-    overrides: dict[str, KnobValue] = {}
     for name, value in sorted(knobs.items()):
+        if name not in KNOWN:
+            raise InputError(f"{name}: the reference runtime has no such knob (it has {', '.join(sorted(KNOWN))})")
         if name in FLAGS:
             flags += [FLAGS[name], str(value)]
-        elif name in VARIABLES:
-            variables[VARIABLES[name]] = str(value)
-        elif name in OVERRIDES:
-            overrides[OVERRIDES[name]] = value
-        elif name in OFF_SWITCHES:
+        elif name in SWITCHES:
             if not isinstance(value, bool):
                 raise InputError(f"{name}: {value!r} is neither true nor false")
-            flags += [] if value else [OFF_SWITCHES[name]]
-        else:
-            known = ", ".join(sorted({*FLAGS, *VARIABLES, *OVERRIDES, *OFF_SWITCHES}))
-            raise InputError(f"{name}: the reference runtime has no such knob (it has {known})")
-    if overrides:
-        flags += ["--json-model-override-args", json.dumps(overrides)]
-    return tuple(flags), variables
+            flags += [SWITCHES[name]] if value is not (name == "prefix_cache") else []
+    if knobs.get("hisparse") is True:
+        flags += _as_json("--hisparse-config", HISPARSE, knobs)
+    flags += _as_json("--json-model-override-args", OVERRIDES, knobs)
+    return tuple(flags), {variable: str(knobs[name]) for name, variable in VARIABLES.items() if name in knobs}
+
+
+def _as_json(flag: str, keys: Mapping[str, str], knobs: Mapping[str, KnobValue]) -> list[str]:
+    """A flag whose value is an object of those knobs that are set; nothing where none is."""
+    given = {key: knobs[name] for name, key in keys.items() if name in knobs}
+    return [flag, json.dumps(given)] if given else []

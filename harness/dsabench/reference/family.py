@@ -1,0 +1,98 @@
+"""Forking the ranks, each with its pipes and nothing else of what its siblings hold.
+
+They are forked before the event loop starts and before anything heavy is imported. A pipe whose other end is gone reads
+as closed only if nobody else holds that end too; so every rank closes all pipes but its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+
+from dsabench.reference.arguments import ServerArgs
+from dsabench.reference.parallel import Parallel
+
+_log = logging.getLogger(__name__)
+_FORK = multiprocessing.get_context("fork")
+
+
+class RankDiedError(Exception):
+    """A rank ended by itself."""
+
+    def __init__(self, name: str, code: int) -> None:
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        super().__init__(f"{name} {how}; the others end with it")
+        self.exit_code = 128 - code if code < 0 else 1
+        """As a shell tells a signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank's process, from outside."""
+
+    name: str
+    process: ForkProcess
+    pipe: Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Pipes:
+    """The ends that one rank keeps."""
+
+    server: Connection
+    others: tuple[Connection, ...] = ()
+    """To the other ranks of the replica; only rank 0 has them."""
+    leader: Connection | None = None
+    """To rank 0; only the others have it."""
+
+    @property
+    def kept(self) -> set[Connection]:
+        """All of them."""
+        return {self.server, *self.others, *([self.leader] if self.leader else [])}
+
+
+def fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> list[list[Member]]:
+    """Start the ranks of every replica. `close` is called in each of them, for what else it must not hold open."""
+    outer: dict[tuple[int, int], Connection] = {}
+    inner: dict[tuple[int, int], Pipes] = {}
+    for replica in range(parallel.replicas):
+        chains = [_FORK.Pipe() for _ in range(parallel.tp - 1)]
+        for rank in range(parallel.tp):
+            outer[replica, rank], server = _FORK.Pipe()
+            leading = Pipes(server, tuple(first for first, _ in chains))
+            inner[replica, rank] = leading if rank == 0 else Pipes(server, (), chains[rank - 1][1])
+    ends = {*outer.values(), *(end for pipes in inner.values() for end in pipes.kept)}
+    family: list[list[Member]] = [[] for _ in range(parallel.replicas)]
+    for (replica, rank), pipes in inner.items():
+        name = f"rank {rank}" + (f" of replica {replica}" if parallel.replicas > 1 else "")
+
+        def main(rank: int = rank, pipes: Pipes = pipes) -> None:
+            close()
+            for end in ends - pipes.kept:
+                end.close()
+            _run(args, parallel, rank, pipes)
+
+        process = _FORK.Process(target=main, name=name)
+        process.start()
+        family[replica].append(Member(name, process, outer[replica, rank]))
+    for pipes in inner.values():
+        for end in pipes.kept:
+            end.close()
+    return family
+
+
+def _run(args: ServerArgs, parallel: Parallel, rank: int, pipes: Pipes) -> None:
+    # imported here because it takes a second, in which the server answers already that it is not ready
+    from dsabench.reference import rank as ranks  # noqa: PLC0415
+
+    try:
+        ranks.main(args, ranks.Post(parallel, parallel.seat(rank), pipes))
+    except Exception:  # noqa: BLE001 (told in the log of the server, and by the exit code)
+        _log.critical("Scheduler hit an exception:", exc_info=True)
+        sys.exit(1)

@@ -1,0 +1,157 @@
+"""One process of the server: an engine with its part of the model, told what to do through a pipe.
+
+Rank 0 of a replica hears the server and passes every call on, once per step; so all ranks know the same and take the
+same steps. With DP attention they do so with a scheduler per group, and the steps are the same in number.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dsabench.errors import InputError
+from dsabench.reference import ranks
+from dsabench.reference.arguments import ServerArgs
+from dsabench.reference.calls import (
+    Abort,
+    Answer,
+    Ask,
+    Call,
+    Flush,
+    News,
+    Refused,
+    Report,
+    Started,
+    Status,
+    Stop,
+    Submit,
+)
+from dsabench.reference.engine import Engine
+from dsabench.reference.family import Pipes
+from dsabench.reference.parallel import Parallel, Seat
+from dsabench.reference.request import Request
+from dsabench.reference.settings import resolve
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """The pipes of one rank. Where the other end is gone, so is the reason to live."""
+
+    parallel: Parallel
+    seat: Seat
+    pipes: Pipes
+
+    def calls(self, *, wait: bool) -> Sequence[Call]:
+        """What was asked since the last step; with nothing to compute, wait until something is asked.
+
+        Raises:
+            EOFError: the server, or rank 0, is gone.
+
+        """
+        if self.pipes.leader is not None:
+            passed_on: Sequence[Call] = self.pipes.leader.recv()
+            return passed_on
+        calls: list[Call] = [self.pipes.server.recv()] if wait else []
+        while self.pipes.server.poll():
+            calls.append(self.pipes.server.recv())
+        for other in self.pipes.others:
+            other.send(calls)
+        return calls
+
+    def report(self, report: Report) -> None:
+        """Tell the server; ranks that lead no group have nothing to tell but that they are ready."""
+        if self.seat.leads or isinstance(report, Refused):
+            self.pipes.server.send(report)
+
+
+def main(args: ServerArgs, post: Post) -> None:
+    """Boot, say so, and serve until told to stop or left alone."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # the server's to hear: it lets requests end first
+    if not post.seat.leads:
+        logging.getLogger().setLevel(logging.WARNING)
+    try:
+        _serve(args, post)
+    except InputError as error:
+        post.report(Refused(str(error)))
+    except (EOFError, ConnectionError):
+        _log.info("Left alone.")
+
+
+def _serve(args: ServerArgs, post: Post) -> None:
+    settings = resolve(args, os.environ)
+    joined = ranks.join(post.parallel, post.seat, settings.device, post.pipes)
+    rank = Rank(Engine(settings, joined), post)
+    if not args.skip_server_warmup:
+        rank.engine.warm_up()
+    rank.run()
+
+
+class Rank:
+    """Carries out calls between steps."""
+
+    def __init__(self, engine: Engine, post: Post) -> None:
+        self.engine, self._post = engine, post
+        self._stopping = False
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        settings = self.engine.settings
+        facts = Started(
+            settings.context_length,
+            settings.pool_tokens,
+            settings.max_running_requests,
+            self.engine.kv_bytes,
+            settings.snapshot(),
+            settings.reference_snapshot(),
+        )
+        self._post.report(facts)
+        idle = True
+        while True:
+            for call in self._post.calls(wait=idle):
+                self._obey(call)
+            if self._stopping:
+                return
+            served = self.engine.step()
+            idle = served is None
+            self._tell(served or ())
+
+    def _obey(self, call: Call) -> None:
+        match call:
+            case Submit() if call.group == self._post.seat.group:
+                request = Request(call.id, call.prompt, call.sampling, lambda _: None, arrived_s=call.arrived_s)
+                self.engine.scheduler.add(request)
+            case Abort():
+                self._tell(self.engine.scheduler.abort(call.id, call.message))
+            case Flush():
+                self._post.report(Answer(call.ticket, self.engine.flush()))
+            case Ask():
+                self._post.report(Answer(call.ticket, self._status()))
+            case Stop():
+                self._stopping = True
+
+    def _status(self) -> Status:
+        scheduler, pool = self.engine.scheduler, self.engine.scheduler.pool
+        return Status(
+            self.engine.counters,
+            self.engine.decode_tokens_per_s,
+            len(scheduler.running) + len(scheduler.prefilling),
+            len(scheduler.waiting),
+            pool.used * pool.page_size,
+            self.engine.model.ranks.collect(dict(self.engine.counters.expert_tokens)),
+        )
+
+    def _tell(self, requests: Sequence[Request]) -> None:
+        if requests and self._post.seat.leads:
+            self._post.report(tuple(_news(request) for request in requests))
+
+
+def _news(request: Request) -> News:
+    tokens = request.output[request.told :]
+    request.told = len(request.output)
+    return News(request.id, tokens, request.cached_tokens, request.update())

@@ -1,0 +1,106 @@
+"""The sums over ranks that a split model needs, through torch.distributed (gloo on CPUs, NCCL on GPUs)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import distributed
+from torch._C._distributed_c10d import TCPStore
+
+from dsabench.reference.family import Pipes
+from dsabench.reference.parallel import ONLY, Parallel, Seat
+
+_HOST = "127.0.0.1"
+_TIMEOUT = timedelta(seconds=120)
+"""For a rank that lives and does not answer; a dead one closes its connections, which the others see at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This rank's place, and its connections to those that compute with it; None where there are none."""
+
+    seat: Seat = ONLY
+    heads: distributed.ProcessGroup | None = None
+    """The ranks that share its requests."""
+    everyone: distributed.ProcessGroup | None = None
+    """All ranks of the replica, where they serve several groups of requests; else None."""
+    groups: int = 1
+
+    @property
+    def within_group(self) -> Ranks:
+        """The same without the other groups."""
+        return Ranks(self.seat, self.heads)
+
+    def sum_in_group(self, x: torch.Tensor) -> torch.Tensor:
+        """Add up x [T, hidden] over the ranks that share its requests."""
+        return x if self.heads is None else _sum(x, self.heads)
+
+    def sum_of_all(self, x: torch.Tensor) -> torch.Tensor:
+        """Add up x [T, hidden] over all ranks of the replica."""
+        return x if self.everyone is None else _sum(x, self.everyone)
+
+    def gather(self, x: torch.Tensor, counts: tuple[int, ...]) -> torch.Tensor:
+        """The tokens of all groups, group after group: x [T, hidden] → [Σ counts, hidden].
+
+        A sum of what is zero but for one's own part (sglang's `_dp_gather_via_all_reduce`).
+        """
+        out = x.new_zeros(sum(counts), x.shape[1])
+        if self.seat.leads:
+            start = sum(counts[: self.seat.group])
+            out[start : start + len(x)] = x
+        return self.sum_of_all(out)
+
+    def token_counts(self, own: int) -> tuple[int, ...]:
+        """How many tokens each group brings to the next pass."""
+        if self.everyone is None:
+            return (own,)
+        counts = torch.zeros(self.groups, dtype=torch.int64)
+        counts[self.seat.group] = own if self.seat.leads else 0
+        distributed.all_reduce(counts, group=self.everyone)
+        return tuple(counts.tolist())
+
+    def collect(self, value: dict[int, int]) -> list[dict[int, int]]:
+        """The value of each rank of the replica; nothing where there is one."""
+        group = self.everyone or self.heads
+        if group is None:
+            return []
+        values: list[dict[int, int]] = [{}] * distributed.get_world_size(group)
+        distributed.all_gather_object(values, value, group=group)
+        return values
+
+
+ALONE = Ranks()
+
+
+def _sum(x: torch.Tensor, group: distributed.ProcessGroup) -> torch.Tensor:
+    """In float32, so that the result does not depend on how many partial sums were rounded."""
+    total = x.float().contiguous()
+    distributed.all_reduce(total, group=group)
+    return total.to(x.dtype)
+
+
+def join(parallel: Parallel, seat: Seat, device: str, pipes: Pipes) -> Ranks:
+    """Connect with the other ranks of the replica. Rank 0 opens the store and tells its port to the others."""
+    if parallel.tp == 1:
+        return Ranks(seat)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo looks the host's name up
+    if pipes.leader is None:
+        store = TCPStore(_HOST, 0, parallel.tp, is_master=True, timeout=_TIMEOUT, wait_for_workers=False)
+        for other in pipes.others:
+            other.send(store.port)
+    else:
+        store = TCPStore(_HOST, pipes.leader.recv(), parallel.tp, timeout=_TIMEOUT)
+    if device == "cuda":
+        torch.cuda.set_device(seat.rank)
+    backend = "nccl" if device == "cuda" else "gloo"
+    distributed.init_process_group(backend, store=store, rank=seat.rank, world_size=parallel.tp, timeout=_TIMEOUT)
+    everyone = distributed.group.WORLD
+    if parallel.groups == 1:
+        return Ranks(seat, everyone)
+    width = parallel.tp // parallel.groups
+    members = [list(range(start, start + width)) for start in range(0, parallel.tp, width)]
+    made = [distributed.new_group(one, timeout=_TIMEOUT) for one in members]  # every rank makes all of them
+    return Ranks(seat, made[seat.group] if width > 1 else None, everyone, parallel.groups)
