@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from dsabench.errors import InputError
-from dsabench.reference import overrides, parallel
+from dsabench.reference import hisparse, overrides, parallel
+from dsabench.reference.hisparse import HiSparse
 from dsabench.reference.overrides import model_size
 from dsabench.reference.parallel import Parallel
 from dsabench.reference.sizes import SIZES
@@ -59,6 +60,15 @@ class ServerArgs:
     dp_size: int
     ep_size: int
     enable_dp_attention: bool
+    enable_hisparse: bool
+    hisparse_config: str | None
+
+    @property
+    def hisparse(self) -> HiSparse | None:
+        """Where the rows of running requests are; None keeps them all on the device."""
+        if not self.enable_hisparse:
+            return None
+        return hisparse.read(self.hisparse_config, SIZES[self.model_path], self.page_size)
 
     @property
     def parallel(self) -> Parallel:
@@ -124,12 +134,27 @@ def _check(args: ServerArgs) -> None:
     if args.max_total_tokens is not None and args.max_total_tokens < args.page_size:
         raise InputError(f"--max-total-tokens: {args.max_total_tokens} is less than a page of {args.page_size}")
     speculation_of(args)
+    _check_hisparse(args)
     parallel.check(args.parallel, model_size(args.model_path, args.json_model_override_args))
     longest = SIZES[args.model_path].context
     if args.context_length is not None and args.context_length > longest:
         raise InputError(
             f"--context-length: {args.model_path} was made for at most {longest}, not {args.context_length}"
         )
+
+
+def _check_hisparse(args: ServerArgs) -> None:
+    how = args.hisparse
+    if how is None:
+        if args.hisparse_config is not None:
+            raise InputError(f"{hisparse.FLAG} without --enable-hisparse")
+        return
+    if not args.disable_radix_cache:
+        raise InputError("--enable-hisparse needs --disable-radix-cache")
+    if args.speculative_algorithm is not None:
+        raise InputError("--enable-hisparse with --speculative-algorithm: a buffer serves one new token per step here")
+    if args.kv_cache_dtype == "fp8_e4m3" and args.dsa_decode_backend == "flashmla_sparse":
+        raise InputError("--enable-hisparse with --kv-cache-dtype fp8_e4m3 needs --dsa-decode-backend flashmla_kv")
 
 
 def speculation_of(args: ServerArgs) -> Speculation | None:
@@ -205,6 +230,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--speculative-num-draft-tokens", type=whole(2), help="tokens verified at once: steps + 1")
     for names, text in _SIZES_OF_PARALLEL.items():
         add(*names, type=whole(1), default=1, help=text)
+    add("--enable-hisparse", action="store_true", help="keep hot rows on the device and all rows in host memory")
+    add(hisparse.FLAG, help='JSON: {"device_buffer_size": 256, "host_to_device_ratio": 2, "swap_in_block_size": 960}')
     add("--enable-dp-attention", action="store_true", help="dp groups of the tp ranks attend each to own requests")
     return parser
 

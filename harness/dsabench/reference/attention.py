@@ -64,7 +64,11 @@ class Attention:
     def __call__(self, x: torch.Tensor, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
         """Map x [T, hidden] to [T, hidden]. Stores the new tokens first."""
         new = self._project(x, now.cos, now.sin)
-        cache.write(now.batch.slots, new.rows, new.index_k)
+        batch = now.batch
+        if isinstance(batch.shape, Decode) and batch.shape.hot is not None:
+            batch.shape.hot.write(cache, batch.slots, new.rows, new.index_k)
+        else:
+            cache.write(batch.row_slots, batch.slots, new.rows, new.index_k)
         attend = self._dense if now.batch.path == "dense_mha" else self._sparse
         return functional.linear(attend(new, now, cache), self.weights.out)
 
@@ -103,7 +107,7 @@ class Attention:
         for span in now.batch.shape.spans:
             if cache.layer == 0:
                 now.counters.tokens["prefill.dense_mha"] += span.new_tokens
-            rows = cache.read(span.slots, q.dtype)
+            rows = cache.read(span.row_slots, q.dtype)
             outs.append(dense_mha(q[span.start : span.stop], rows, self.weights.kv_up, self.size))
         return torch.cat(outs).flatten(1)
 

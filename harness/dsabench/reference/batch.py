@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
+
+if TYPE_CHECKING:
+    from dsabench.reference.hot_buffer import HotStep
 
 Path = Literal["dense_mha", "flashmla_sparse", "flashmla_kv"]
 
@@ -18,6 +21,8 @@ class Span:
     stop: int
     slots: torch.Tensor
     """[L] slots of the sequence, prefix and new tokens."""
+    row_slots: torch.Tensor
+    """[L] where its rows are: the same, but with HiSparse."""
 
     @property
     def new_tokens(self) -> int:
@@ -42,6 +47,8 @@ class Decode:
     """[B] tokens that each row sees, its own included."""
     longest: int
     page_size: int
+    hot: HotStep | None = None
+    """HiSparse: the buffers that the rows are in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,9 @@ class Batch:
     positions: torch.Tensor
     """[T] int64, place in the sequence."""
     slots: torch.Tensor
-    """[T] int64, where their rows go."""
+    """[T] int64, where their indexer keys go."""
+    row_slots: torch.Tensor
+    """[T] int64, where their rows go in prefill, and without HiSparse in decode: else each layer has its own place."""
     wanted: torch.Tensor
     """Rows whose next token is asked for."""
     path: Path
@@ -63,4 +72,4 @@ class Batch:
 def empty_batch(device: str) -> Batch:
     """No tokens: what a group of ranks runs while only others have work."""
     none = torch.empty(0, dtype=torch.int64, device=device)
-    return Batch(none, none, none, none, "dense_mha", Prefill(()))
+    return Batch(none, none, none, none, none, "dense_mha", Prefill(()))

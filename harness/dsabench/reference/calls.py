@@ -56,6 +56,8 @@ class Started:
 
     context_length: int
     pool_tokens: int
+    prompt_tokens: int
+    """Longest prompt."""
     max_running_requests: int
     kv_bytes: int
     settings: Mapping[str, object]

@@ -59,7 +59,13 @@ def _text(trunk: Transformer, seed: int) -> Batch:
         tokens=torch.randint(_BYTES, (total,), generator=generator).to(device),
         positions=slots % length,
         slots=slots,
+        row_slots=slots,
         wanted=slots,
         path="dense_mha",
-        shape=Prefill(tuple(Span(start, start + length, slots[start : start + length]) for start in starts)),
+        shape=Prefill(
+            tuple(
+                Span(start, start + length, part, part)
+                for start, part in zip(starts, torch.split(slots, length), strict=True)
+            )
+        ),
     )

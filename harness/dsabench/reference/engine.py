@@ -43,10 +43,11 @@ class Engine:
         _log.info("Load weight end. elapsed=%.2f s, type=%s, dtype=%s", time.perf_counter() - started,
                   settings.size.name, settings.dtype)  # fmt: skip
         slots = (settings.pages + 1) * settings.page_size  # page 0 is padding
-        self.caches = latent_cache.allocate(settings.size, slots, settings.kv_cache_dtype, settings.device)
+        row_slots = (settings.device_pages + 1) * settings.page_size
+        self.caches = latent_cache.allocate(settings.size, slots, settings.kv_cache_dtype, settings.device, row_slots)
         _log.info("KV Cache is allocated. #tokens: %d, KV size: %.2f GB", settings.pool_tokens, self.kv_bytes / 1e9)
         self._sampler = Sampler(settings.random_seed, settings.device)
-        self.scheduler = Scheduler(settings, self.counters)
+        self.scheduler = Scheduler(settings, self.counters, self.caches)
         self._drafter = self._make_drafter(whole, slots) if settings.speculation else None
         self._verifier = Verifier(self._sampler, settings.simulated_accept_length, self.counters)
         self._nothing = empty_batch(settings.device)
@@ -64,11 +65,11 @@ class Engine:
 
     @property
     def kv_bytes(self) -> int:
-        """Size of the KV pool."""
-        size, drafting = self.settings.size, self.settings.speculation is not None
-        return self.settings.pool_tokens * latent_cache.bytes_per_token(
-            size, self.settings.kv_cache_dtype, size.layers + drafting
-        )
+        """Size of the KV pool on the device."""
+        settings = self.settings
+        rows = settings.device_tokens * latent_cache.row_bytes(settings.size, settings.kv_cache_dtype)
+        keys = settings.pool_tokens * latent_cache.key_bytes(settings.size)
+        return (rows + keys) * (settings.size.layers + (settings.speculation is not None))
 
     @property
     def decode_tokens_per_s(self) -> float:
@@ -113,7 +114,7 @@ class Engine:
     def warm_up(self) -> None:
         """Generate two tokens after a prompt that needs the indexer, so that libraries load what they need; forget it."""
         prompt = [0] * min(
-            self.settings.size.index_topk + 1, self.settings.context_length - 2, self.settings.pool_tokens - 2
+            self.settings.size.index_topk + 1, self.settings.context_length - 2, self.settings.device_tokens - 2
         )
         self.scheduler.add(Request("warm-up", prompt, _WARM_UP, lambda _: None))
         while self.step() is not None:

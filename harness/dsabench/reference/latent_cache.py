@@ -21,10 +21,15 @@ class LayerCache:
     """[slots, E] bfloat16: the indexer's keys."""
     packed: PackedLayout | None
 
-    def write(self, slots: torch.Tensor, rows: torch.Tensor, keys: torch.Tensor | None) -> None:
-        """Store rows [T, D] and keys [T, E] of new tokens in slots [T]; a layer without an indexer has no keys."""
+    def write(
+        self, row_slots: torch.Tensor, slots: torch.Tensor, rows: torch.Tensor, keys: torch.Tensor | None
+    ) -> None:
+        """Store rows [T, D] in row_slots [T] and keys [T, E] in slots [T]; a layer without an indexer has no keys.
+
+        The two are the same but with HiSparse, which has keys of more tokens than rows.
+        """
         stored = rows.to(torch.bfloat16) if self.packed is None else pack(rows, self.packed)
-        self.rows.index_copy_(0, slots, stored)
+        self.rows.index_copy_(0, row_slots, stored)
         if keys is not None:
             self.keys.index_copy_(0, slots, keys.to(torch.bfloat16))
 
@@ -34,14 +39,16 @@ class LayerCache:
         return stored.to(dtype) if self.packed is None else unpack(stored, self.packed, dtype)
 
 
-def allocate(size: ModelSize, slots: int, kv_cache_dtype: str, device: str) -> list[LayerCache]:
+def allocate(
+    size: ModelSize, slots: int, kv_cache_dtype: str, device: str, row_slots: int | None = None
+) -> list[LayerCache]:
     """The caches of all layers. Memory is not touched before it is written, so a large pool costs nothing to make."""
     packed = PackedLayout(size.latent, size.rope) if kv_cache_dtype == "fp8_e4m3" else None
     width, dtype = (size.row, torch.bfloat16) if packed is None else (packed.row_bytes, torch.uint8)
     caches = [
         LayerCache(
             layer,
-            torch.empty(slots, width, dtype=dtype, device=device),
+            torch.empty(row_slots or slots, width, dtype=dtype, device=device),
             torch.empty(slots, size.index_dim, dtype=torch.bfloat16, device=device),
             packed,
         )
@@ -62,7 +69,11 @@ def allocate_draft(size: ModelSize, slots: int, kv_cache_dtype: str, device: str
     return replace(cache, layer=size.layers, rows=torch.zeros_like(cache.rows), keys=torch.zeros_like(cache.keys))
 
 
-def bytes_per_token(size: ModelSize, kv_cache_dtype: str, layers: int) -> int:
-    """Bytes of one token over so many layers, indexer keys included."""
-    row = PackedLayout(size.latent, size.rope).row_bytes if kv_cache_dtype == "fp8_e4m3" else 2 * size.row
-    return layers * (row + 2 * size.index_dim)
+def row_bytes(size: ModelSize, kv_cache_dtype: str) -> int:
+    """Bytes of one token's row in one layer."""
+    return PackedLayout(size.latent, size.rope).row_bytes if kv_cache_dtype == "fp8_e4m3" else 2 * size.row
+
+
+def key_bytes(size: ModelSize) -> int:
+    """Bytes of one token's indexer key in one layer."""
+    return 2 * size.index_dim

@@ -80,6 +80,8 @@ class Limits:
 
     context: int
     pool: int
+    prompt: int
+    """Less than the pool with HiSparse, as a prompt is prefilled on the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,11 @@ def _sampling(body: SamplingBody, prompt_tokens: int, limits: Limits) -> Samplin
         raise InputError(
             f"The request can never fit: it needs {total} tokens of KV cache ({prompt_tokens} of input, {new} to "
             f"generate), and the pool has {limits.pool}."
+        )
+    if prompt_tokens > limits.prompt:
+        raise InputError(
+            f"The request can never fit: its {prompt_tokens} tokens of input are prefilled on the device, which has "
+            f"room for {limits.prompt}."
         )
     stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     return Sampling(

@@ -63,8 +63,8 @@ class SparsePaths:
             positions = self.selected[span.start] = self._select_of_sequence(queries.index, span)
         q = queries.absorbed
         if path == "flashmla_sparse" and self.cache.packed is not None:
-            return self._attend_plain(q, self.cache.read(span.slots, q.dtype), positions)
-        slots = torch.where(positions < 0, -1, span.slots[positions])  # -1 reads the last slot, and is replaced
+            return self._attend_plain(q, self.cache.read(span.row_slots, q.dtype), positions)
+        slots = torch.where(positions < 0, -1, span.row_slots[positions])  # -1 reads the last slot, and is replaced
         return self._attend(q, slots, path)
 
     def decode(self, queries: Queries, step: Decode, path: Path) -> torch.Tensor:
@@ -75,6 +75,8 @@ class SparsePaths:
         else:
             positions = self.selected[0] = self._select_of_batch(queries.index, step)
         q = queries.absorbed
+        if step.hot is not None:
+            return self._attend(q, step.hot.find(self.cache.layer, positions), path)
         if path == "flashmla_sparse" and self.cache.packed is not None:
             rows = self.cache.read(step.slots.reshape(-1), q.dtype)
             offsets = torch.arange(len(step.slots), device=q.device).unsqueeze(1) * step.slots.shape[1]

@@ -105,6 +105,7 @@ class Rank:
         facts = Started(
             settings.context_length,
             settings.pool_tokens,
+            settings.device_tokens,
             settings.max_running_requests,
             self.engine.kv_bytes,
             settings.snapshot(),

@@ -110,6 +110,8 @@ class Request:
     pages: list[int] = field(default_factory=list)
     own_pages: set[int] = field(default_factory=set)
     """Those of `pages` that no node owns."""
+    device_pages: list[int] = field(default_factory=list)
+    """HiSparse: where its rows on the device are."""
     row: int | None = None
     """Its row in the table of slots."""
     finish: Finish | None = None

@@ -15,6 +15,8 @@ import torch
 
 from dsabench.reference.batch import Batch, Decode, Prefill, Span
 from dsabench.reference.counters import Counters
+from dsabench.reference.hot_buffer import HotBuffers
+from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.prefix_cache import PagePool
 from dsabench.reference.request import Finish, Request
 from dsabench.reference.settings import Settings
@@ -44,7 +46,7 @@ class Run:
 class Scheduler:
     """Queues, pages and the table of slots."""
 
-    def __init__(self, settings: Settings, counters: Counters) -> None:
+    def __init__(self, settings: Settings, counters: Counters, caches: list[LayerCache]) -> None:
         self._settings, self._counters = settings, counters
         self.pool = PagePool(settings.pages, settings.page_size, reuse=settings.prefix_reuse)
         self.waiting: deque[Request] = deque()
@@ -54,6 +56,10 @@ class Scheduler:
         rows = min(settings.max_running_requests, settings.pages)  # a request has at least one page
         self._slots = torch.zeros(rows, longest, dtype=torch.int64, device=settings.device)
         self._free_rows = list(range(rows))
+        self.hot: HotBuffers | None = None
+        if settings.args.hisparse is not None:
+            pool = PagePool(settings.device_pages, settings.page_size, reuse=False)
+            self.hot = HotBuffers(settings.args.hisparse, caches, pool, counters, rows=rows, context=longest)
         self._in_page = torch.arange(settings.page_size, device=settings.device)
 
     @property
@@ -105,6 +111,8 @@ class Scheduler:
                 self.prefilling.remove(request)
                 self.running.append(request)
                 self._publish(request, request.prompt)
+                if self.hot is not None:
+                    self.hot.settle(request, self._slots[request.row, : len(request.prompt)])
                 stored = 0
             for count, token in enumerate(chosen, 1):
                 request.add(token)
@@ -137,7 +145,8 @@ class Scheduler:
         known = self.pool.match(request.prompt) if self.pool.reuse else []
         self.pool.hold(known)
         missing = self._settings.pages_of(request.total_tokens) - len(known)
-        if missing > self.pool.available:
+        crowded = self.hot is not None and self.hot.pages_for(request) > self.hot.pool.available
+        if missing > self.pool.available or crowded:
             self.pool.release(known)
             return None
         self.waiting.popleft()
@@ -149,6 +158,8 @@ class Scheduler:
         pages = torch.tensor(request.pages, device=self._slots.device).unsqueeze(1)
         slots = (pages * self.pool.page_size + self._in_page).flatten()[: self._slots.shape[1]]
         self._slots[request.row, : len(slots)] = slots
+        if self.hot is not None:
+            self.hot.admit(request)
         self._counters.prompt_tokens += len(request.prompt)
         self._counters.cached_tokens += request.cached_tokens
         self.prefilling.append(request)
@@ -160,7 +171,8 @@ class Scheduler:
         for request, count in parts:
             first, stop = request.stored_tokens, start + count
             length = request.stored_tokens = first + count
-            spans.append(Span(start, stop, self._slots[request.row, :length]))
+            row_slots = self._slots if self.hot is None else self.hot.staged
+            spans.append(Span(start, stop, self._slots[request.row, :length], row_slots[request.row, :length]))
             tokens += request.prompt[first:length]
             positions.append(torch.arange(first, length, device=self._slots.device))
             if length == len(request.prompt):
@@ -172,6 +184,7 @@ class Scheduler:
             tokens=torch.tensor(tokens, device=self._slots.device),
             positions=torch.cat(positions),
             slots=torch.cat([span.slots[-span.new_tokens :] for span in spans]),
+            row_slots=torch.cat([span.row_slots[-span.new_tokens :] for span in spans]),
             wanted=torch.tensor(wanted, dtype=torch.int64, device=self._slots.device),
             path=self._settings.prefill_path(new_tokens=start, kv_tokens=total_kv, longest=longest),
             shape=Prefill(tuple(spans)),
@@ -186,13 +199,16 @@ class Scheduler:
         rows = torch.tensor([run.request.row for run in runs for _ in run.tokens], device=device)
         longest = 1 + max(places)
         slots = self._slots[:, : -(-longest // page) * page].index_select(0, rows)
+        new = slots.gather(1, positions.unsqueeze(1)).squeeze(1)
+        hot = None if self.hot is None else self.hot.start_step(rows, slots, positions)
         return Batch(
             tokens=torch.tensor([token for run in runs for token in run.tokens], device=device),
             positions=positions,
-            slots=slots.gather(1, positions.unsqueeze(1)).squeeze(1),
+            slots=new,
+            row_slots=new,
             wanted=torch.arange(len(places), device=device),
             path=self._settings.decode_backend,
-            shape=Decode(slots, positions + 1, longest, page),
+            shape=Decode(slots, positions + 1, longest, page, hot),
         )
 
     def _publish(self, request: Request, tokens: Sequence[int]) -> None:
@@ -208,6 +224,8 @@ class Scheduler:
         self.pool.release(request.nodes)
         self.pool.give_back(sorted(request.own_pages, reverse=True))
         assert request.row is not None, "only admitted requests leave"
+        if self.hot is not None:
+            self.hot.release(request)
         # padding beyond a successor's pages reads page 0
         self._slots[request.row].zero_()
         self._free_rows.append(request.row)

@@ -175,7 +175,7 @@ class Server:
         started = self._worker.ready
         if started is None or self.draining:
             raise Refused(503, "the server is shutting down" if self.draining else "the server is not ready")
-        return messages.Limits(context=started.context_length, pool=started.pool_tokens)
+        return messages.Limits(context=started.context_length, pool=started.pool_tokens, prompt=started.prompt_tokens)
 
     @contextmanager
     def _submitted(self, exchange: Exchange) -> Iterator[None]:

@@ -47,6 +47,9 @@ class Settings:
     """None sets no limit."""
     max_running_requests: int
     pages: int
+    """Of indexer keys, and of rows where they are: without HiSparse on the device, with it in the host store."""
+    device_pages: int
+    """Of rows on the device."""
     page_size: int
     context_length: int
     prefix_reuse: bool
@@ -67,8 +70,13 @@ class Settings:
 
     @property
     def pool_tokens(self) -> int:
-        """Tokens that fit into the KV pool."""
+        """Tokens that fit into the KV pool, the host's part included."""
         return self.pages * self.page_size
+
+    @property
+    def device_tokens(self) -> int:
+        """Tokens whose rows fit on the device: no prompt can be longer."""
+        return self.device_pages * self.page_size
 
     def pages_of(self, tokens: int) -> int:
         """Pages that a sequence of so many tokens needs."""
@@ -96,9 +104,9 @@ class Settings:
             "dsa_prefill_backend": self.prefill_backend,
             "dsa_decode_backend": self.decode_backend,
             "max_running_requests": self.max_running_requests,
-            "max_total_tokens": self.pool_tokens,
+            "max_total_tokens": self.device_tokens,
             "max_total_num_tokens": self.pool_tokens,
-            "max_req_input_len": min(self.context_length, self.pool_tokens) - 1,
+            "max_req_input_len": min(self.context_length, self.device_tokens) - 1,
             "context_length": self.context_length,
             **(self.speculation.snapshot() if self.speculation else {}),
         }
@@ -111,6 +119,7 @@ class Settings:
             "vocab_size": VOCABULARY,
             "index_topk": self.size.index_topk,
             "index_topk_pattern": self.size.index_topk_pattern,
+            "hisparse": self.args.hisparse.snapshot() if self.args.hisparse else None,
             "heads_per_rank": self.heads_per_rank,
             "device_name": self.device_name,
             "mha_threshold_tokens": self.mha_threshold_tokens,
@@ -133,6 +142,8 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
     packed = args.kv_cache_dtype == "fp8_e4m3"
     kv_cache_dtype: Literal["bfloat16", "fp8_e4m3"] = "fp8_e4m3" if packed else "bfloat16"
     drafts = speculation_of(args)
+    hot = args.hisparse
+    pages = (args.max_total_tokens or size.pool_tokens) // args.page_size
     device_name = torch.cuda.get_device_name(0).replace(" ", "_") if args.device == "cuda" else "CPU"
     key = tables.TableKey(size.heads // args.parallel.seat(0).heads.of, size.index_topk, device_name, kv_cache_dtype)
     threshold, threshold_source = _mha_threshold(key, env)
@@ -154,7 +165,8 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
         auto_rule_source=auto.source if auto else "built-in constant",
         chunked_prefill_size=None if args.chunked_prefill_size == -1 else args.chunked_prefill_size,
         max_running_requests=_max_running(args, size, speculating=drafts is not None),
-        pages=(args.max_total_tokens or size.pool_tokens) // args.page_size,
+        pages=pages * (1 if hot is None else hot.host_to_device_ratio),
+        device_pages=pages,
         page_size=args.page_size,
         context_length=args.context_length or size.context,
         prefix_reuse=not args.disable_radix_cache,

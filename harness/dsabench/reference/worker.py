@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
 
 from dsabench.errors import InputError
 from dsabench.reference.calls import (
@@ -39,7 +41,7 @@ class Group:
 
     number: int
     """Within its replica."""
-    replica: Callable[[Call], object]
+    replica: Callable[[Call], None]
     """Sends a call to all ranks of its replica."""
     requests: dict[str, Request] = field(default_factory=dict)
     started: Started | None = None
@@ -70,8 +72,7 @@ class Worker:
         # calls are sent by threads, as a pipe may be full while a rank computes
         self._senders = [ThreadPoolExecutor(1, thread_name_prefix="calls") for _ in replicas]
         self._replicas = [
-            lambda call, one=replica, sender=sender: sender.submit(one[0].pipe.send, call)
-            for replica, sender in zip(replicas, self._senders, strict=True)
+            partial(_send, sender, replica[0].pipe) for replica, sender in zip(replicas, self._senders, strict=True)
         ]
         self.groups: list[Group] = []
         width = parallel.tp // parallel.groups
@@ -186,6 +187,10 @@ class Worker:
             self._ended.set_exception(RankDiedError(name, code))
         elif len(dead) == len(codes):
             self._ended.set_result(None)
+
+
+def _send(sender: ThreadPoolExecutor, pipe: Connection, call: Call) -> None:
+    sender.submit(pipe.send, call)
 
 
 def _publish(group: Group, news: News) -> None:

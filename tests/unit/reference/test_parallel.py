@@ -94,7 +94,9 @@ def test_parts_of_every_layer_add_up(parallel):
     size = SIZES["tiny-moe"]
     model = weights.build(size, 0, torch.float32, 256, "cpu")
     slots = torch.arange(100)
-    batch = Batch(torch.arange(100), slots, slots, slots, "flashmla_sparse", Prefill((Span(0, 100, slots),)))
+    batch = Batch(
+        torch.arange(100), slots, slots, slots, slots, "flashmla_sparse", Prefill((Span(0, 100, slots, slots),))
+    )
     now = model.start(batch, Counters())
     x = torch.randn(100, size.hidden, generator=torch.Generator().manual_seed(1))
     for block, cache in zip(model.blocks, latent_cache.allocate(size, 128, "bfloat16", "cpu"), strict=True):

@@ -1,0 +1,64 @@
+"""`--enable-hisparse --hisparse-config '{…}'`: its keys, defaults and limits are sglang 0.5.23's (sparsity/factory.py:63)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dsabench.errors import InputError
+from dsabench.reference.sizes import ModelSize
+
+FLAG = "--hisparse-config"
+
+
+@dataclass(frozen=True, slots=True)
+class HiSparse:
+    """Keep the latent rows of a running request's hot tokens on the device, and all rows in host memory."""
+
+    device_buffer_size: int
+    """Tokens of one request whose rows are on the device."""
+    host_to_device_ratio: int
+    """Tokens that the host store and the indexer keys have room for, per token of the device's pool."""
+    swap_in_block_size: int
+    """Rows per copy from host to device."""
+
+    def snapshot(self) -> dict[str, int]:
+        """As JSON."""
+        return {
+            "device_buffer_size": self.device_buffer_size,
+            "host_to_device_ratio": self.host_to_device_ratio,
+            "swap_in_block_size": self.swap_in_block_size,
+        }
+
+
+class _Given(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    top_k: int | None = Field(None, ge=1)
+    device_buffer_size: int | None = Field(None, ge=1)
+    host_to_device_ratio: int = Field(2, ge=1)
+    swap_in_block_size: int = Field(960, ge=1, le=1024)
+
+
+def read(text: str | None, size: ModelSize, page_size: int) -> HiSparse:
+    """Parse the flag; without it the buffer has room for twice what a step attends to. `top_k` is the model's.
+
+    Raises:
+        InputError: no such JSON, or a buffer that is too small for one step, or no whole pages.
+
+    """
+    try:
+        given = _Given.model_validate_json("{}" if text is None else text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{FLAG}: {place + ': ' if place else ''}{first['msg']} in {json.dumps(text)}") from error
+    least = max(given.top_k or 0, size.index_topk)
+    buffer = given.device_buffer_size or -(-2 * least // page_size) * page_size
+    if buffer < least:
+        raise InputError(f"{FLAG}: device_buffer_size ({buffer}) must be no smaller than top_k ({least})")
+    if buffer % page_size:
+        raise InputError(f"{FLAG}: device_buffer_size ({buffer}) is not a multiple of --page-size {page_size}")
+    return HiSparse(buffer, given.host_to_device_ratio, given.swap_in_block_size)

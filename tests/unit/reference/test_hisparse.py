@@ -1,0 +1,152 @@
+"""HiSparse changes where rows are, never what is said."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from dsabench.errors import InputError
+from dsabench.reference.arguments import parse
+from dsabench.reference.request import Request, Sampling
+from unit.reference.engines import engine, greedy, prompt
+from unit.reference.serving import serving
+
+FLOAT = ("--dtype", "float32")
+PLAIN = ("--disable-radix-cache",)
+
+
+def hot(**config):
+    return (*PLAIN, "--enable-hisparse", "--hisparse-config", json.dumps({"device_buffer_size": 64, **config}))
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("more", [(), ("--kv-cache-dtype", "fp8_e4m3"), ("--chunked-prefill-size", "50")])
+@pytest.mark.parametrize("mha", [None, 500])
+def test_logits_are_those_without(more, mha):
+    """Shorter than the buffer, growing past it, a page more, several pages more; together, so that they are mixed."""
+    prompts = [prompt(length, seed=length) for length in (3, 40, 63, 64, 65, 129, 200, 300)]
+    expected = greedy(engine(*FLOAT, *PLAIN, *more, mha=mha), *prompts, new=60)
+    subject = engine(*FLOAT, *hot(), *more, mha=mha)
+    for (tokens, logits), (known_tokens, known) in zip(greedy(subject, *prompts, new=60), expected, strict=True):
+        assert tokens == known_tokens
+        assert torch.equal(logits, known)
+    counts = subject.counters.hot_buffer
+    assert counts["hits"] > counts["misses"] > 0
+    row = subject.caches[0].rows[0].nbytes
+    assert counts["bytes_in"] == counts["misses"] * row
+    decoded = subject.counters.tokens["decode.flashmla_kv"] + subject.counters.tokens["decode.flashmla_sparse"]
+    assert counts["bytes_out"] == (decoded + sum(map(len, prompts))) * row * subject.settings.size.layers
+    assert subject.scheduler.hot.pool.used == 0
+
+
+def test_short_sequences_need_no_lookup():
+    subject = engine(*hot())
+    greedy(subject, prompt(20), prompt(30), new=30)
+    counts = subject.counters.hot_buffer
+    assert counts["short_sequence_tokens"] > 0
+    assert counts["hits"] == counts["misses"] == 0
+
+
+def test_the_least_recently_used_row_goes():
+    """The smallest buffer misses most, one that holds everything never."""
+    misses = []
+    for size in (64, 128, 256, 512):
+        subject = engine(*FLOAT, *hot(device_buffer_size=size))
+        greedy(subject, prompt(400), new=40)
+        misses.append(subject.counters.hot_buffer["misses"])
+    assert misses == sorted(misses, reverse=True)
+    assert misses[0] > misses[2] > misses[3] == 0
+
+
+def test_tables_agree_with_what_is_stored():
+    """After every step: slots and positions are inverse, and the device's row is the host's."""
+    subject = engine(*FLOAT, *hot())
+    for length in (30, 150, 310):
+        subject.scheduler.add(
+            Request(str(length), prompt(length), Sampling(50, temperature=0.0, ignore_eos=True), print)
+        )
+    while subject.step() is not None:
+        buffers = subject.scheduler.hot
+        for request in subject.scheduler.running:
+            slots = subject.scheduler._slots[request.row]
+            for cache, layer in zip(subject.caches, buffers._layers, strict=True):
+                positions = (layer.slot_of[request.row] >= 0).nonzero().squeeze(1)
+                held = layer.slot_of[request.row, positions].long()
+                assert len(set(held.tolist())) == len(held)
+                assert torch.equal(layer.position_of[request.row, held].long(), positions)
+                stored = positions < request.stored_tokens
+                device_slots = buffers._slots[request.row, held[stored]]
+                assert torch.equal(cache.rows[device_slots], layer.host[slots[positions[stored]]])
+
+
+@pytest.mark.parametrize("block", [1, 7, 1024])
+def test_the_block_size_changes_how_rows_are_copied_and_not_which(block):
+    subject = engine(*FLOAT, *hot(swap_in_block_size=block))
+    ((tokens, _),) = greedy(subject, prompt(300), new=30)
+    ((known, _),) = greedy(engine(*FLOAT, *PLAIN), prompt(300), new=30)
+    assert tokens == known
+
+
+def test_more_long_requests_run_under_the_same_device_cap():
+    """1,152 tokens on the device hold one prompt of 1,000 with its answer, or a prompt and the buffers of others."""
+    cap = (*FLOAT, "--max-total-tokens", "1152")
+    most = {}
+    texts = {}
+    for name, flags in (("plain", PLAIN), ("hot", hot(host_to_device_ratio=16))):
+        subject = engine(*cap, *flags)
+        wanted = Sampling(40, temperature=0.0, ignore_eos=True)
+        requests = [Request(str(seed), prompt(1000, seed), wanted, print) for seed in range(4)]
+        for request in requests:
+            subject.scheduler.add(request)
+        while subject.step() is not None:
+            pass
+        texts[name] = [request.output for request in requests]
+        most[name] = max(subject.counters.decode_sizes)
+        assert len(subject.caches[0].rows) == 1152 + 64
+    assert texts["plain"] == texts["hot"]
+    assert most == {"plain": 1, "hot": 3}
+
+
+def test_the_server_shows_its_buffers():
+    with serving(*hot(), "--max-total-tokens", "640") as server:
+        server.generate(prompt(200), new=8)
+        info = server.info()
+        assert info["reference"]["hisparse"] == {
+            "device_buffer_size": 64,
+            "host_to_device_ratio": 2,
+            "swap_in_block_size": 960,
+        }
+        assert info["reference"]["counters"]["hot_buffer"]["hits"] > 0
+        assert (info["max_total_tokens"], info["max_total_num_tokens"]) == (640, 1280)
+        too_long = {"input_ids": prompt(700), "sampling_params": {"max_new_tokens": 1}}
+        status, text = server.post("/generate", too_long)
+        assert status == 400
+        assert "prefilled on the device" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--enable-hisparse",), "--enable-hisparse needs --disable-radix-cache"),
+        (hot(device_buffer_size=16), "device_buffer_size (16) must be no smaller than top_k (32)"),
+        (hot(device_buffer_size=100), "is not a multiple of --page-size 64"),
+        (hot(swap_in_block_size=2000), "swap_in_block_size: Input should be less than or equal to 1024"),
+        (hot(buffer=1), "buffer: Extra inputs are not permitted"),
+        (("--hisparse-config", "{}"), "without --enable-hisparse"),
+        ((*hot(), "--speculative-algorithm", "EAGLE"), "--enable-hisparse with --speculative-algorithm"),
+        ((*PLAIN, "--enable-hisparse", "--hisparse-config", "{"), "Invalid JSON"),
+    ],
+)
+def test_wrong_settings_are_one_line(flags, message):
+    with pytest.raises(InputError) as error:
+        parse(["--model", "tiny", *flags])
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
