@@ -13,11 +13,10 @@ from dsabench.errors import TrialFault
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Place
-from dsabench.runtimes.sglang.accepts import Accepted
-from dsabench.runtimes.sglang.deployment import deployed
+from dsabench.runtimes.sglang.deployment import Planner, deployed
 
 
-def drive(spec: RuntimeSpec, accepted: Accepted, launch: Launch, logs: Path | None) -> int:
+def drive(spec: RuntimeSpec, planner: Planner, launch: Launch, logs: Path | None) -> int:
     """Start it, say where it answers, and take all of it down at Ctrl-C (130), or when a part ends.
 
     Logs that no folder was named for are gone with it, unless a part failed.
@@ -28,18 +27,18 @@ def drive(spec: RuntimeSpec, accepted: Accepted, launch: Launch, logs: Path | No
     """
     end_at_any_signal()
     try:
-        asyncio.run(_serve(spec, accepted, launch, logs))
+        asyncio.run(_serve(spec, planner, launch, logs))
     except KeyboardInterrupt:
         return 130
     return 0
 
 
-async def _serve(spec: RuntimeSpec, accepted: Accepted, launch: Launch, logs: Path | None) -> None:
+async def _serve(spec: RuntimeSpec, planner: Planner, launch: Launch, logs: Path | None) -> None:
     folder = Path(tempfile.mkdtemp(prefix="dsabench-launch-")) if logs is None else logs
     passing = logs is None
     _say(f"logs: {folder}")
     try:
-        async with deployed(spec, accepted, launch, Place(folder=folder, on_progress=_say)) as server:
+        async with deployed(spec, planner, launch, Place(folder=folder, on_progress=_say)) as server:
             print(server.base_url, flush=True)
             _say(f"ready after {server.boot_s:.1f} s; Ctrl-C ends all {len(server.parts)} processes")
             await server.died()

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from dsabench.config.load import load_launch
@@ -17,6 +18,7 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE, Role, Topology
 from dsabench.runtimes.choose import launch_as
 from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import Accepted, from_table, known_versions
 from dsabench.runtimes.sglang.command import in_shell, public_env
 from dsabench.runtimes.sglang.generator import Wish, generate
@@ -97,7 +99,7 @@ def _launch(order: Order, spec: RuntimeSpec, how: LaunchSpec) -> int:
     if len(commands.processes) > 1 or launch.container is not None:
         from dsabench.cli.drive_launch import drive
 
-        return drive(spec, accepted, launch, order.logs)
+        return drive(spec, partial(plan, spec, accepted), launch, order.logs)
     process = commands.processes[0]
     return _run(process.argv, process.env)
 
@@ -159,12 +161,13 @@ def _place(process: Process, role: Role | None) -> str:
 def _launch_reference(order: Order, config: RuntimeConfig) -> int:
     from dsabench.runtimes.ports import PortLease
     from dsabench.runtimes.protocol import Place
-    from dsabench.runtimes.reference import Reference
 
     if order.runtime_version is not None:
         raise InputError("--runtime-version is for kind sglang")
-    python = None if config.launch.python is None else Path(config.launch.python)
-    recipe = Reference(Launch(python=python, env=config.launch.env)).recipe(config.spec({}), Place(Path.cwd()))
+    reference, spec = Reference(launch_as(config.launch)), config.spec({})
+    if spec.topology is not None:
+        return _launch_roles(order, reference, spec)
+    recipe = reference.recipe(spec, Place(Path.cwd()))
 
     async def free_port() -> int:
         async with PortLease() as lease:
@@ -175,6 +178,19 @@ def _launch_reference(order: Order, config: RuntimeConfig) -> int:
         _print((Process("server", 0, 0, argv, env),), SINGLE, as_json=order.as_json)
         return 0
     return _run(argv, env)
+
+
+def _launch_roles(order: Order, reference: Reference, spec: RuntimeSpec) -> int:
+    """Prefill, decode and router of the reference runtime."""
+    from dsabench.cli.drive_launch import drive
+    from dsabench.runtimes.protocol import Place
+    from dsabench.runtimes.reference_roles import plan_roles
+
+    planner = partial(plan_roles, reference, spec, Place(Path.cwd()))
+    if not order.dry_run:
+        return drive(spec, planner, reference.launch, order.logs)
+    _print(planner(reference.launch).processes, spec.topology or SINGLE, as_json=order.as_json)
+    return 0
 
 
 def _run(argv: tuple[str, ...], env: Mapping[str, str]) -> int:

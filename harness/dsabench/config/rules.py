@@ -19,6 +19,7 @@ from dsabench.config.specs import (
     REFERENCE_KNOBS,
     REFERENCE_MODELS,
     RuntimeConfig,
+    TopologyConfig,
     changes_behaviour,
 )
 from dsabench.config.yaml_source import Source
@@ -54,9 +55,9 @@ def _any_runtime_mistakes(source: Source, runtime: RuntimeConfig) -> Mistakes:
     """Model, settings, URL and environment."""
     if runtime.kind == "reference":
         yield from _reference_mistakes(source, runtime)
-    if runtime.kind == "sglang":
+    if runtime.kind != "external":
         yield from _topology_mistakes(source, runtime)
-    else:
+    if runtime.kind != "sglang":
         yield from _sglang_only(source, runtime)
     if runtime.kind == "external":
         yield from _external_mistakes(source, runtime)
@@ -71,6 +72,19 @@ def _reference_mistakes(source: Source, runtime: RuntimeConfig) -> Mistakes:
     for knob, value in runtime.base.items():
         if problem := _foreign(knob, [value]):
             yield source.error(problem, ("runtime", "base", knob))
+    if runtime.topology is not None:
+        yield from _role_mistakes(source, runtime.topology)
+
+
+def _role_mistakes(source: Source, topology: TopologyConfig) -> Mistakes:
+    """Roles that the reference runtime cannot have."""
+    for index, role in enumerate(topology.roles):
+        here: KeyPath = ("runtime", "topology", "roles", index)
+        if role.nodes > 1:
+            yield source.error("the reference runtime serves on one machine; remove the key", (*here, "nodes"))
+        for knob, value in role.knobs.items():
+            if problem := _foreign(knob, [value]):
+                yield source.error(problem, (*here, "knobs", knob))
 
 
 def _foreign(knob: str, values: Sequence[object]) -> str | None:
@@ -94,7 +108,7 @@ def foreign_axes(parts: Sequence[Part], runtime: RuntimeConfig) -> Mistakes:
 
 def _sglang_only(source: Source, runtime: RuntimeConfig) -> Mistakes:
     """Keys that nothing would read."""
-    for key in ("hardware", "topology"):
+    for key in ("hardware", *(("topology",) if runtime.kind == "external" else ())):
         if getattr(runtime, key) is not None:
             yield source.error("only kind sglang has it; remove the key", ("runtime", key))
     for key in ("command_prefix", "container", "entry", "sites"):

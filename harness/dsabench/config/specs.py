@@ -119,7 +119,7 @@ class RuntimeConfig(Value):
     hardware: HardwareName | None = None
     """Accelerator; decides defaults and rules. Only for sglang."""
     topology: TopologyConfig | None = None
-    """Roles × instances × nodes; null is one server on one machine. Only for sglang."""
+    """Roles × instances × nodes; null is one server on one machine. Not for external."""
     ready_timeout_s: PositiveFloat = 1800.0
     """Seconds from start to ready, at most."""
 

@@ -62,6 +62,8 @@ class ServerArgs:
     enable_dp_attention: bool
     enable_hisparse: bool
     hisparse_config: str | None
+    disaggregation_mode: Literal["null", "prefill", "decode"]
+    disaggregation_bootstrap_port: int
 
     @property
     def hisparse(self) -> HiSparse | None:
@@ -230,6 +232,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--speculative-num-draft-tokens", type=whole(2), help="tokens verified at once: steps + 1")
     for names, text in _SIZES_OF_PARALLEL.items():
         add(*names, type=whole(1), default=1, help=text)
+    mode = one_of("null", "prefill", "decode")
+    add("--disaggregation-mode", type=mode, default="null", help="serve one phase only, behind the router")
+    port = whole(0, 65535)
+    add("--disaggregation-bootstrap-port", type=port, default=8998, help="where prefill hands over to decode")
     add("--enable-hisparse", action="store_true", help="keep hot rows on the device and all rows in host memory")
     add(hisparse.FLAG, help='JSON: {"device_buffer_size": 256, "host_to_device_ratio": 2, "swap_in_block_size": 960}')
     add("--enable-dp-attention", action="store_true", help="dp groups of the tp ranks attend each to own requests")

@@ -18,6 +18,10 @@ class Submit:
     prompt: list[int]
     sampling: Sampling
     arrived_s: float
+    parcel: bytes | None = None
+    """A decode server has it from the prefill server."""
+    hand_over: bool = False
+    """A prefill server computes the first token, and a parcel with its news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class News:
     """New since the last news."""
     cached_tokens: int
     update: Update
+    parcel: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class Counters:
     hot_buffer: Counter[str] = field(default_factory=Counter)
     """HiSparse: `hits` and `misses` are selected tokens × layers that were in a buffer or had to be swapped in;
     `bytes_in` and `bytes_out` went from the host store to the device and back; `short_sequence_tokens` needed no lookup."""
+    handed_over: Counter[str] = field(default_factory=Counter)
+    """Disaggregation: requests, tokens and bytes that left a prefill server or came to a decode server."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
@@ -55,6 +57,7 @@ class Counters:
             "index_layer_tokens": dict(sorted(self.index_layers.items())),
             "expert_tokens": {str(expert): count for expert, count in sorted(self.expert_tokens.items())},
             "hot_buffer": dict(sorted(self.hot_buffer.items())),
+            "handed_over": dict(sorted(self.handed_over.items())),
             "prefill_steps": sum(self.prefill_sizes.values()),
             "prefill_step_tokens": {str(size): count for size, count in sorted(self.prefill_sizes.items())},
             "max_prefill_step_tokens": max(self.prefill_sizes, default=None),

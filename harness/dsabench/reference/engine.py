@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from dsabench.reference import draft_weights, latent_cache, sharding, weights
+from dsabench.reference import draft_weights, latent_cache, parcel, sharding, weights
 from dsabench.reference.batch import Prefill, empty_batch
 from dsabench.reference.counters import Counters
 from dsabench.reference.ranks import ALONE, Ranks
@@ -57,6 +57,7 @@ class Engine:
         settings = self.settings
         assert settings.speculation is not None, "the caller looked"
         cache = latent_cache.allocate_draft(settings.size, slots, settings.kv_cache_dtype, settings.device)
+        self.scheduler.caches.append(cache)
         head = draft_weights.build(whole, settings.random_seed)
         if settings.parallel.tp > 1:
             alone = replace(self.model, ranks=self.model.ranks.within_group)
@@ -84,14 +85,15 @@ class Engine:
         With DP attention a group without work runs along empty-handed, as all are needed for the MLPs.
         """
         started = time.perf_counter()
+        arrived = self._welcome()
         step = self.scheduler.next_prefill() or self._next_decode()
         counts = self.model.ranks.token_counts(0 if step is None else len(step.batch.tokens))
         if not any(counts):
-            return None
+            return arrived or None
         batch = self._nothing if step is None else step.batch
         hidden = self.model.hidden(batch, self.caches, self.counters, counts if len(counts) > 1 else None)
         if step is None:
-            return ()
+            return arrived
         logits = self.model.logits(hidden[step.batch.wanted])
         if self._drafter is None:
             tokens = [[token] for token in self._sampler.choose(logits, step.requests)]
@@ -103,7 +105,26 @@ class Engine:
             keep_hidden(step, hidden, tokens)
         self.scheduler.commit(step, tokens)
         self._note(step, tokens, time.perf_counter() - started)
-        return step.requests
+        return *arrived, *(request for request in step.requests if request not in arrived)
+
+    def _welcome(self) -> tuple[Request, ...]:
+        """Take over what a prefill server has begun; one whose parcel does not fit these caches ends at once."""
+        arrived = tuple(self.scheduler.welcome())
+        for request in arrived:
+            try:
+                contents = parcel.unpack(request.parcel or b"")
+            except ValueError as error:
+                contents, problem = None, str(error)
+            if contents is None or not contents.fits(
+                self.scheduler.caches, len(request.prompt), drafting=self._drafter is not None
+            ):
+                problem = "the prefill server has another model or other KV settings" if contents else problem
+                request.parcel = None
+                self.scheduler.abort(request.id, problem)
+                continue
+            self.scheduler.store(request, contents)
+            self._sampler.skip(request)
+        return arrived
 
     def _next_decode(self) -> Step | None:
         running = self.scheduler.running

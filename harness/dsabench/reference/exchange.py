@@ -18,7 +18,7 @@ class Exchange:
 
     def __init__(self, wanted: Sequence[Wanted], observe: Observe) -> None:
         self.requests = [
-            Request(item.id, item.prompt, item.sampling, partial(self._take, index))
+            Request(item.id, item.prompt, item.sampling, partial(self._take, index), meeting=item.meeting)
             for index, item in enumerate(wanted)
         ]
         self._observe = observe

@@ -67,6 +67,11 @@ class HotBuffers:
             for cache in caches
         ]
 
+    @property
+    def host(self) -> list[torch.Tensor]:
+        """Per layer the store of all rows."""
+        return [layer.host for layer in self._layers]
+
     def pages_for(self, request: Request, *, prefilled: bool = False) -> int:
         """Device pages that it needs to be admitted: for its whole prompt, unless another server has computed that."""
         size = self.pool.page_size

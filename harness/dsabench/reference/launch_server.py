@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 from aiohttp import web
 
@@ -79,6 +80,16 @@ async def _serve(args: ServerArgs, listener: socket.socket, replicas: list[list[
     await runner.setup()
     await web.SockSite(runner, listener).start()
     _log.info("Listening on http://%s:%d", *listener.getsockname()[:2])
+    async with AsyncExitStack() as stack:
+        if args.disaggregation_mode == "prefill":
+            await stack.enter_async_context(server.counter.open(args.host, args.disaggregation_bootstrap_port))
+        engine = await _until_stopped(server, worker, stop)
+    await runner.cleanup()
+    return _exit_code(engine.exception())
+
+
+async def _until_stopped(server: Server, worker: Worker, stop: asyncio.Event) -> asyncio.Task[None]:
+    """The engine's task, which is done."""
     engine = asyncio.create_task(worker.run())
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({engine, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -88,8 +99,7 @@ async def _serve(args: ServerArgs, listener: socket.socket, replicas: list[list[
         worker.stop()
         await asyncio.wait({engine})
     stopped.cancel()
-    await runner.cleanup()
-    return _exit_code(engine.exception())
+    return engine
 
 
 def _exit_code(error: BaseException | None) -> int:

@@ -10,6 +10,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Strict, Validat
 
 from dsabench.errors import InputError
 from dsabench.reference import tokenizer
+from dsabench.reference.handover import Meeting
 from dsabench.reference.request import Request, Sampling, Update
 from dsabench.reference.sizes import VOCABULARY
 
@@ -18,6 +19,7 @@ B = TypeVar("B", bound=BaseModel)
 _STRICT = ConfigDict(strict=True, frozen=True)
 
 Token = Annotated[int, Strict(), Field(ge=0, lt=VOCABULARY)]
+Room = Annotated[int, Strict(), Field(ge=0, lt=2**63)]
 Count = Annotated[int, Strict(), Field(ge=1)]
 
 
@@ -40,7 +42,32 @@ class SamplingBody(BaseModel):
     spaces_between_special_tokens: bool = True
 
 
-class GenerateBody(BaseModel):
+class BootstrapBody(BaseModel):
+    """What a router adds to bodies: where the prefill and the decode server meet over each prompt."""
+
+    bootstrap_host: str | None = None
+    bootstrap_port: Annotated[int | None, Field(ge=1, lt=65536)] = None
+    bootstrap_room: Room | list[Room] | None = None
+
+    def meetings(self, many: int) -> list[Meeting | None]:
+        """One per prompt; None where there was no router.
+
+        Raises:
+            InputError: a part is missing, or the rooms are too few or too many.
+
+        """
+        host, port, rooms = self.bootstrap_host, self.bootstrap_port, self.bootstrap_room
+        if rooms is None:
+            return [None] * many
+        if host is None or port is None:
+            raise InputError("bootstrap_room without bootstrap_host and bootstrap_port")
+        listed = rooms if isinstance(rooms, list) else [rooms]
+        if len(listed) != many:
+            raise InputError(f"{many} prompts, but {len(listed)} bootstrap_room")
+        return [Meeting(host, port, room) for room in listed]
+
+
+class GenerateBody(BootstrapBody):
     """Body of POST /generate. Fields that are not listed are ignored, as sglang's clients send many."""
 
     model_config = _STRICT
@@ -91,6 +118,7 @@ class Wanted:
     id: str
     prompt: list[int]
     sampling: Sampling
+    meeting: Meeting | None = None
 
 
 def read_generate(body: bytes, limits: Limits) -> tuple[GenerateBody, list[Wanted]]:
@@ -108,8 +136,8 @@ def read_generate(body: bytes, limits: Limits) -> tuple[GenerateBody, list[Wante
     ids = _ids(parsed, many)
     if not len(samplings) == len(ids) == many:
         raise InputError(f"{many} prompts, but {len(samplings)} sampling_params and {len(ids)} rid")
-    rows = zip(ids, prompts, samplings, strict=True)
-    return parsed, [Wanted(name, prompt, _sampling(wish, len(prompt), limits)) for name, prompt, wish in rows]
+    rows = zip(ids, prompts, samplings, parsed.meetings(many), strict=True)
+    return parsed, [Wanted(name, prompt, _sampling(wish, len(prompt), limits), at) for name, prompt, wish, at in rows]
 
 
 def read(kind: type[B], body: bytes) -> B:

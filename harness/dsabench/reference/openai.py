@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ class Gate:
 
     limits: Callable[[], messages.Limits]
     """Raises an HTTP exception while no requests are taken."""
-    submitted: Callable[[Exchange], AbstractContextManager[None]]
+    submitted: Callable[[Exchange], AbstractAsyncContextManager[None]]
     observe: Observe
 
 
@@ -69,7 +69,7 @@ class OpenAi:
         except InputError as error:
             raise OpenAiRefused(400, str(error)) from error
         reply = _Reply(body, exchange, CHAT if isinstance(body, ChatBody) else COMPLETIONS)
-        with self._gate.submitted(exchange):
+        async with self._gate.submitted(exchange):
             if body.stream:
                 return await _stream(http, reply)
             updates = await exchange.answers()

@@ -29,7 +29,7 @@ class StreamOptions(BaseModel):
     """In every event."""
 
 
-class OpenAiBody(BaseModel):
+class OpenAiBody(messages.BootstrapBody):
     """What both endpoints take. Fields that are not listed are ignored; those that would change the answer are refused."""
 
     model_config = _STRICT
@@ -129,6 +129,7 @@ def wanted_of(body: CompletionBody | ChatBody, limits: Limits) -> list[Wanted]:
     request = {
         "text" if is_text else "input_ids": prompt,
         "sampling_params": sampling,
+        **body.model_dump(include=set(messages.BootstrapBody.model_fields)),
         "rid": rids if many is not None else rids[0],
     }
     if not prompt:

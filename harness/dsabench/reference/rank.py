@@ -126,6 +126,7 @@ class Rank:
         match call:
             case Submit() if call.group == self._post.seat.group:
                 request = Request(call.id, call.prompt, call.sampling, lambda _: None, arrived_s=call.arrived_s)
+                request.parcel, request.hand_over = call.parcel, call.hand_over
                 self.engine.scheduler.add(request)
             case Abort():
                 self._tell(self.engine.scheduler.abort(call.id, call.message))
@@ -155,4 +156,4 @@ class Rank:
 def _news(request: Request) -> News:
     tokens = request.output[request.told :]
     request.told = len(request.output)
-    return News(request.id, tokens, request.cached_tokens, request.update())
+    return News(request.id, tokens, request.cached_tokens, request.update(), request.parcel)

@@ -13,6 +13,8 @@ from dsabench.reference.tokenizer import EOS, IncrementalDecoder
 if TYPE_CHECKING:
     import torch  # named in an annotation only: whoever speaks HTTP need not load it
 
+    from dsabench.reference.handover import Meeting
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -118,6 +120,12 @@ class Request:
     hidden: torch.Tensor | None = None
     """[m, hidden] trunk states in front of the last m tokens, those that the draft head has not seen; see `speculation`."""
     accepted: Accepted = field(default_factory=Accepted)
+    meeting: Meeting | None = None
+    """Disaggregation: where its parcel changes hands."""
+    hand_over: bool = False
+    """Disaggregation: its first token and its KV are for another server."""
+    parcel: bytes | None = None
+    """Disaggregation: what the prefill server made of the prompt, to be sent or just received; see `parcel`."""
     told: int = 0
     """Tokens that the server has heard of."""
     dp_rank: int | None = None

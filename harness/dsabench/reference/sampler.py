@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from dsabench.reference.request import Request
+from dsabench.reference.sizes import VOCABULARY
 from dsabench.reference.tokenizer import BOS, PAD
 
 
@@ -32,6 +33,11 @@ class Sampler:
             for row, token in zip(drawn, tokens, strict=True):
                 greedy[row] = token
         return greedy
+
+    def skip(self, request: Request) -> None:
+        """Draw the random numbers of a token that another server has chosen, so that a seed goes on as on one server."""
+        if request.sampling.temperature > 0 and request.sampling.seed is not None:
+            self._race(request, VOCABULARY)
 
     def _draw(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[int]:
         """Sort each row, cut by rank and by mass, then take the largest p / exponential, which is a draw from p."""

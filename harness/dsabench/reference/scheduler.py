@@ -17,6 +17,7 @@ from dsabench.reference.batch import Batch, Decode, Prefill, Span
 from dsabench.reference.counters import Counters
 from dsabench.reference.hot_buffer import HotBuffers
 from dsabench.reference.latent_cache import LayerCache
+from dsabench.reference.parcel import Parcel
 from dsabench.reference.prefix_cache import PagePool
 from dsabench.reference.request import Finish, Request
 from dsabench.reference.settings import Settings
@@ -48,6 +49,8 @@ class Scheduler:
 
     def __init__(self, settings: Settings, counters: Counters, caches: list[LayerCache]) -> None:
         self._settings, self._counters = settings, counters
+        self.caches = list(caches)
+        """Of all layers; the draft head's is added where there is one."""
         self.pool = PagePool(settings.pages, settings.page_size, reuse=settings.prefix_reuse)
         self.waiting: deque[Request] = deque()
         self.prefilling: list[Request] = []
@@ -89,6 +92,28 @@ class Scheduler:
         """The next forward pass without speculation, or None where there is nothing to do."""
         return self.next_prefill() or (self.next_decode() if self.running else None)
 
+    def welcome(self) -> list[Request]:
+        """Admit requests that a prefill server has begun; they go on in the next decode step."""
+        arrived: list[Request] = []
+        while self.waiting and self.waiting[0].parcel is not None and (request := self._admit()) is not None:
+            arrived.append(request)
+        return arrived
+
+    def store(self, request: Request, parcel: Parcel) -> None:
+        """Put what the prefill server computed where this server would have, and its token to the output."""
+        slots = self._slots[request.row, : len(request.prompt)]
+        for rows, keys, cache, stored in zip(parcel.rows, parcel.keys, self.caches, self._stores, strict=True):
+            stored.index_copy_(0, slots.to(stored.device), rows.to(stored.device))
+            cache.keys.index_copy_(0, slots, keys.to(slots.device))
+        if self.hot is not None:
+            self.hot.preload(request, slots)
+        request.stored_tokens, request.hidden = len(request.prompt), parcel.hidden
+        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=len(request.parcel or b""))
+        request.parcel = None
+        self.prefilling.remove(request)
+        self.running.append(request)
+        self._take_tokens(request, [parcel.first_token], 0)
+
     def next_prefill(self) -> Step | None:
         """The next chunk of prompts, or None where no prompt can go on."""
         parts = self._plan_prefill()
@@ -108,21 +133,44 @@ class Scheduler:
         for request, chosen in zip(step.requests, tokens, strict=True):
             stored = len(chosen)
             if isinstance(step.batch.shape, Prefill):
-                self.prefilling.remove(request)
-                self.running.append(request)
-                self._publish(request, request.prompt)
-                if self.hot is not None:
-                    self.hot.settle(request, self._slots[request.row, : len(request.prompt)])
+                self._end_prefill(request)
                 stored = 0
-            for count, token in enumerate(chosen, 1):
-                request.add(token)
-                if request.finish is not None:
-                    stored = min(stored, count)
-                    break
-            request.stored_tokens += stored
-            self._counters.generated_tokens += count
+            self._take_tokens(request, chosen, stored)
+
+    def _end_prefill(self, request: Request) -> None:
+        self.prefilling.remove(request)
+        self.running.append(request)
+        self._publish(request, request.prompt)
+        if self.hot is not None:
+            self.hot.settle(request, self._slots[request.row, : len(request.prompt)])
+
+    def _take_tokens(self, request: Request, chosen: Sequence[int], stored: int) -> None:
+        """Add tokens up to the one that ends the request; as many as `stored` of them have their KV in the cache."""
+        for count, token in enumerate(chosen, 1):
+            request.add(token)
             if request.finish is not None:
-                self._leave(request)
+                stored = min(stored, count)
+                break
+        request.stored_tokens += stored
+        self._counters.generated_tokens += count
+        if request.finish is not None:
+            if request.hand_over:
+                request.parcel = self._parcel_of(request)
+            self._leave(request)
+
+    def _parcel_of(self, request: Request) -> bytes:
+        slots = self._slots[request.row, : len(request.prompt)]
+        rows = tuple(stored.index_select(0, slots.to(stored.device)) for stored in self._stores)
+        keys = tuple(cache.keys.index_select(0, slots) for cache in self.caches)
+        hidden = None if request.hidden is None else request.hidden[-1:]
+        data = Parcel(request.output[0], rows, keys, hidden).pack()
+        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=len(data))
+        return data
+
+    @property
+    def _stores(self) -> list[torch.Tensor]:
+        """Per layer where all rows are."""
+        return [cache.rows for cache in self.caches] if self.hot is None else self.hot.host
 
     def _plan_prefill(self) -> list[tuple[Request, int]]:
         """Requests and how many new tokens of each: first those begun, then the queue, in order of arrival."""
@@ -130,7 +178,7 @@ class Scheduler:
         parts: list[tuple[Request, int]] = []
         begun = iter(tuple(self.prefilling))
         while budget > 0:
-            request = next(begun, None) or self._admit()
+            request = next(begun, None) or (None if self._next_is_prefilled else self._admit())
             if request is None:
                 break
             count = min(budget, len(request.prompt) - request.stored_tokens)
@@ -138,14 +186,19 @@ class Scheduler:
             budget -= count
         return parts
 
+    @property
+    def _next_is_prefilled(self) -> bool:
+        return bool(self.waiting) and self.waiting[0].parcel is not None
+
     def _admit(self) -> Request | None:
         if not self.waiting or not self._free_rows:
             return None
         request = self.waiting[0]
-        known = self.pool.match(request.prompt) if self.pool.reuse else []
+        prefilled = request.parcel is not None
+        known = self.pool.match(request.prompt) if self.pool.reuse and not prefilled else []
         self.pool.hold(known)
         missing = self._settings.pages_of(request.total_tokens) - len(known)
-        crowded = self.hot is not None and self.hot.pages_for(request) > self.hot.pool.available
+        crowded = self.hot is not None and self.hot.pages_for(request, prefilled=prefilled) > self.hot.pool.available
         if missing > self.pool.available or crowded:
             self.pool.release(known)
             return None
@@ -159,7 +212,7 @@ class Scheduler:
         slots = (pages * self.pool.page_size + self._in_page).flatten()[: self._slots.shape[1]]
         self._slots[request.row, : len(slots)] = slots
         if self.hot is not None:
-            self.hot.admit(request)
+            self.hot.admit(request, prefilled=prefilled)
         self._counters.prompt_tokens += len(request.prompt)
         self._counters.cached_tokens += request.cached_tokens
         self.prefilling.append(request)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 
 import orjson
 from aiohttp import web
@@ -15,6 +16,7 @@ from dsabench.errors import InputError
 from dsabench.reference import messages
 from dsabench.reference.arguments import ServerArgs
 from dsabench.reference.exchange import Exchange
+from dsabench.reference.handover import Counter, NotHandedOverError, fetch
 from dsabench.reference.metrics import Metrics, server_info
 from dsabench.reference.openai import Gate, OpenAi
 from dsabench.reference.request import Request, Sampling, Update
@@ -47,6 +49,7 @@ class Server:
         self._started_s = time.time()
         self._metrics = Metrics(self._name)
         self._running: set[str] = set()
+        self.counter = Counter()
 
     def application(self) -> web.Application:
         """All routes."""
@@ -79,7 +82,7 @@ class Server:
         ids = [request.id for request in exchange.requests]
         if len(set(ids)) < len(ids) or not self._running.isdisjoint(ids):
             raise Refused(400, "rid: another request with this id is running")
-        with self._submitted(exchange):
+        async with self._submitted(exchange):
             if body.stream:
                 return await self._stream(http, exchange, numbered=body.is_batch)
             answers = [messages.answer(*pair) for pair in zip(exchange.requests, await exchange.answers(), strict=True)]
@@ -111,7 +114,7 @@ class Server:
         exchange = Exchange([messages.Wanted(f"HEALTH_CHECK_{uuid.uuid4().hex}", [0], _PROBE)], self._observe)
         try:
             async with asyncio.timeout(_HEALTH_TIMEOUT_S):
-                with self._submitted(exchange):
+                async with self._submitted(exchange, inside=True):
                     await exchange.answers()
         except TimeoutError:
             return web.Response(status=503)
@@ -177,19 +180,47 @@ class Server:
             raise Refused(503, "the server is shutting down" if self.draining else "the server is not ready")
         return messages.Limits(context=started.context_length, pool=started.pool_tokens, prompt=started.prompt_tokens)
 
-    @contextmanager
-    def _submitted(self, exchange: Exchange) -> Iterator[None]:
-        """Run the requests; whatever is unfinished at the end (the client went away) is aborted."""
+    @asynccontextmanager
+    async def _submitted(self, exchange: Exchange, *, inside: bool = False) -> AsyncIterator[None]:
+        """Run the requests; whatever is unfinished at the end (the client went away) is aborted.
+
+        With disaggregation only requests of the server itself (`inside`) may come without a meeting.
+        """
         ids = {request.id for request in exchange.requests}
         self._running |= ids
-        for request in exchange.requests:
-            self._worker.submit(request)
         try:
+            if not inside:
+                await self._meet(exchange)
+            for request in exchange.requests:
+                self._worker.submit(request)
             yield
         finally:
             for request in exchange.unfinished:
                 self._worker.abort(request.id, "the client went away")
+            for request in exchange.requests:
+                if request.hand_over and request.meeting is not None:
+                    self.counter.put(request.meeting.room, request.parcel)
             self._running -= ids
+
+    async def _meet(self, exchange: Exchange) -> None:
+        """Disaggregation: a prefill server stops after the first token, a decode server waits for what it made of it."""
+        mode = self._args.disaggregation_mode
+        if mode == "null":
+            return
+        if any(request.meeting is None for request in exchange.requests):
+            raise Refused(400, f"a {mode} server takes requests from its router, which says where the KV changes hands")
+        if mode == "prefill":
+            for request in exchange.requests:
+                request.hand_over = True
+                request.sampling = replace(request.sampling, max_new_tokens=1)
+            return
+        meetings = [request.meeting for request in exchange.requests if request.meeting is not None]
+        try:
+            parcels = await asyncio.gather(*(fetch(meeting) for meeting in meetings))
+        except NotHandedOverError as error:
+            raise Refused(500, str(error)) from error
+        for request, parcel in zip(exchange.requests, parcels, strict=True):
+            request.parcel = parcel
 
     def _observe(self, request: Request, update: Update, before: Update | None) -> None:
         if before is None:

@@ -110,7 +110,7 @@ class Worker:
         group = min(self.groups, key=lambda one: one.load)
         request.dp_rank = self.groups.index(group) if len(self.groups) > 1 else None
         group.requests[request.id] = request
-        group.replica(Submit(group.number, request.id, request.prompt, request.sampling, request.arrived_s))
+        group.replica(_submit(group.number, request))
 
     def abort(self, request_id: str | None, message: str) -> None:
         """End one request, or all where the id is None. Their listeners hear of it."""
@@ -189,6 +189,13 @@ class Worker:
             self._ended.set_result(None)
 
 
+def _submit(number: int, request: Request) -> Submit:
+    parcel, request.parcel = request.parcel, None
+    return Submit(
+        number, request.id, request.prompt, request.sampling, request.arrived_s, parcel, hand_over=request.hand_over
+    )
+
+
 def _send(sender: ThreadPoolExecutor, pipe: Connection, call: Call) -> None:
     sender.submit(pipe.send, call)
 
@@ -198,7 +205,7 @@ def _publish(group: Group, news: News) -> None:
     if request is None:
         return
     request.output += news.tokens
-    request.cached_tokens = news.cached_tokens
+    request.cached_tokens, request.parcel = news.cached_tokens, news.parcel
     if news.update.finish is not None:
         del group.requests[news.id]
     request.listen(news.update)

@@ -11,8 +11,10 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from dsabench.errors import InputError
 from dsabench.model.knobs import KnobValue
@@ -21,6 +23,7 @@ from dsabench.runtimes.boot import BootedServer, Recipe, boot
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.ports import HOST
 from dsabench.runtimes.protocol import Place
+from dsabench.runtimes.sglang.deployment import Deployment, deployed
 
 _MODULE = "dsabench.reference.launch_server"
 _IDENTIFY = Path(__file__).with_name("identify.py")
@@ -82,13 +85,20 @@ class Reference:
         return await asyncio.to_thread(lambda: self._identity)
 
     @asynccontextmanager
-    async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[BootedServer]:
+    async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[BootedServer | Deployment]:
         """Boot the spec; see `Runtime.serve`."""
         identity = await self.identity()
         if spec.version not in {None, identity.version}:
             raise InputError(f"the config asks for reference {spec.version}, installed is {identity.version}")
-        async with boot(self.recipe(spec, place), place) as server:
-            yield server
+        if spec.topology is None:
+            async with boot(self.recipe(spec, place), place) as server:
+                yield server
+        else:
+            from dsabench.runtimes.reference_roles import plan_roles  # noqa: PLC0415 (which needs this module)
+
+            async with deployed(spec, partial(plan_roles, self, spec, place), self.launch, place) as roles:
+                roles.resolved = await _read_back(roles)
+                yield roles
 
     def recipe(self, spec: RuntimeSpec, place: Place) -> Recipe:
         """Command line and environment of a spec.
@@ -104,14 +114,15 @@ class Reference:
         threads = len(place.cores or os.sched_getaffinity(0))
         if "cpu_threads" not in spec.knobs:
             flags = (*flags, FLAGS["cpu_threads"], str(threads))
-        head = (str(self._python), "-m", _MODULE, "--model-path", spec.model, "--host", HOST)
+        head = (str(self.python), "-m", _MODULE, "--model-path", spec.model, "--host", HOST)
         return Recipe(
             argv=lambda port: (*head, "--port", str(port), *flags),
-            env={**self._source_path, **self.launch.env, **spec.env, **variables},
+            env={**self.source_path, **self.launch.env, **spec.env, **variables},
         )
 
     @property
-    def _python(self) -> Path:
+    def python(self) -> Path:
+        """The interpreter."""
         given = self.launch.python
         if given is None:
             return Path(sys.executable)
@@ -119,7 +130,7 @@ class Reference:
         return given.expanduser().absolute() if len(given.parts) > 1 else given
 
     @property
-    def _source_path(self) -> dict[str, str]:
+    def source_path(self) -> dict[str, str]:
         """PYTHONPATH for the child when dsabench runs from a source checkout; else it is installed there, or missing."""
         specs = [importlib.util.find_spec(name) for name in ("dsabench", "dsakernels")]
         roots = [str(Path(spec.origin).parent.parent) for spec in specs if spec and spec.origin]
@@ -131,18 +142,18 @@ class Reference:
         facts = self._facts()
         if facts["torch"] is None:
             raise InputError(
-                f"{self._python} has no PyTorch, which the reference runtime needs: {self._python} -m pip install torch"
+                f"{self.python} has no PyTorch, which the reference runtime needs: {self.python} -m pip install torch"
             )
         if facts["wheel_hash"] is None:
-            raise InputError(f"{self._python} has no dsabench: install this one there too (README, first command)")
+            raise InputError(f"{self.python} has no dsabench: install this one there too (README, first command)")
         return RuntimeIdentity.model_validate({"kind": "reference", **facts})
 
     def _facts(self) -> Mapping[str, str | None]:
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        env |= {**self._source_path, **self.launch.env, "PYTHONSAFEPATH": "1"}
+        env |= {**self.source_path, **self.launch.env, "PYTHONSAFEPATH": "1"}
         try:
             done = subprocess.run(
-                [self._python, _IDENTIFY],
+                [self.python, _IDENTIFY],
                 env=env,
                 capture_output=True,
                 text=True,
@@ -151,12 +162,22 @@ class Reference:
             )
             facts: Mapping[str, str | None] = json.loads(done.stdout)
         except OSError as error:
-            raise InputError(f"runtime.launch.python: cannot run {self._python}: {error.strerror}") from error
+            raise InputError(f"runtime.launch.python: cannot run {self.python}: {error.strerror}") from error
         except (subprocess.SubprocessError, json.JSONDecodeError) as error:
             raise InputError(
-                f"runtime.launch.python: {self._python} is no working Python 3.11 or later: {error}"
+                f"runtime.launch.python: {self.python} is no working Python 3.11 or later: {error}"
             ) from error
         return facts
+
+
+async def _read_back(roles: Deployment) -> Mapping[str, JsonValue]:
+    """The settings of each server by name, and of the vocabulary what a single server says of it."""
+    infos = await roles.infos("boot")
+    first = infos.get(roles.servers[0].name)
+    match first:
+        case {"reference": {"vocab_size": int(vocab_size)}}:
+            return {**infos, "reference": {"vocab_size": vocab_size}}
+    return infos
 
 
 def render(knobs: Mapping[str, KnobValue]) -> tuple[tuple[str, ...], dict[str, str]]:

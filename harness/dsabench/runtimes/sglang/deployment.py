@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,13 +22,14 @@ from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.readiness import wait_ready
 from dsabench.runtimes.sglang import topology as commands
-from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.berth import Berth, find_berth
 from dsabench.runtimes.sglang.diagnose import refine
 from dsabench.runtimes.sglang.progress import say_progress
 from dsabench.runtimes.supervisor import Command, Process
 
 INFO_PATHS = ("/server_info", "/get_server_info")
+Planner = Callable[[Launch], commands.Plan]
+"""Makes the commands of a deployment, whose places and ports are filled in."""
 _PORT_ATTEMPTS = 3
 _LOG_MOST = 4 << 20
 _CONFIRM_TIMEOUT_S = 60.0
@@ -143,8 +144,8 @@ def _named(fault: TrialFault, name: str) -> TrialFault:
 
 
 @asynccontextmanager
-async def deployed(spec: RuntimeSpec, accepted: Accepted, launch: Launch, place: Place) -> AsyncIterator[Deployment]:
-    """Serve while the context is open. A port that another program took meanwhile is given up for the next ones.
+async def deployed(spec: RuntimeSpec, planner: Planner, launch: Launch, place: Place) -> AsyncIterator[Deployment]:
+    """Serve while the context is open, with the commands that `planner` makes of the places. A port that another program took meanwhile is given up for the next ones.
 
     Raises:
         TrialFault: the boot failed, or (not_gone) something was still there after the stop.
@@ -154,7 +155,7 @@ async def deployed(spec: RuntimeSpec, accepted: Accepted, launch: Launch, place:
         attempt = 1
         while True:
             try:
-                server = await _deploy(stack, spec, accepted, launch, place)
+                server = await _deploy(stack, spec, planner, launch, place)
                 break
             except TrialFault as fault:
                 if fault.kind != "port_in_use" or attempt == _PORT_ATTEMPTS:
@@ -165,13 +166,13 @@ async def deployed(spec: RuntimeSpec, accepted: Accepted, launch: Launch, place:
 
 
 async def _deploy(
-    stack: AsyncExitStack, spec: RuntimeSpec, accepted: Accepted, launch: Launch, place: Place
+    stack: AsyncExitStack, spec: RuntimeSpec, planner: Planner, launch: Launch, place: Place
 ) -> Deployment:
     topology = spec.topology or SINGLE
     async with AsyncExitStack() as attempt:
         berth = await find_berth(attempt, topology, launch.sites)
         started_s = time.perf_counter()
-        plan = commands.plan(spec, accepted, replace(launch, sites=berth.sites))
+        plan = planner(replace(launch, sites=berth.sites))
         servers = [process for process in plan.processes if process.role != ROUTER]
         parts = [await _start(attempt, process, berth, topology_nodes(spec, process), place) for process in servers]
         await _all_ready(parts, place)

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
@@ -65,7 +65,9 @@ class Sglang:
         async with AsyncExitStack() as stack:
             if not self.launch.command_prefix:
                 await stack.enter_async_context(memory_back())
-            server = await stack.enter_async_context(deployed(found, accepted, self.launch, place))
+            server = await stack.enter_async_context(
+                deployed(found, partial(plan, found, accepted), self.launch, place)
+            )
             server.resolved = await _read_back(server, asked, accepted, objections)
             yield server
 
