@@ -1,9 +1,8 @@
-"""The embedded runtime: a small but true DSA transformer behind sglang's HTTP interface.
+"""A small but true DSA transformer and the engine that serves it; `dsabench.serving` makes a program of it.
 
-Read in this order: `sizes` and `overrides` (the models), `layers`, `experts`, `attention` and `paths` (the
-mathematics, whose operators are in `dsakernels`), `forward_pass`, `transformer`, `weights`; `latent_cache` and
-`prefix_cache` (where tokens live); `request`, `batch`, `scheduler`, `sampler`, `counters`, `engine` (continuous
-batching); `draft_head`, `draft_weights`, `speculation`, `verification` (MTP); `arguments`, `tables`, `settings` (what
-may be set); `messages`, `exchange`, `worker`, `metrics`, `server`, `launch_server` (HTTP), `allocator` (malloc).
-Its numbers describe itself, not sglang.
+Read in this order: `sizes` (the models), `layers`, `experts`, `attention` and `paths` (the mathematics, whose operators
+are in `dsakernels`), `batch`, `forward_pass`, `transformer`, `weights`; `latent_cache` and `prefix_cache` (where tokens
+live), `hot_buffer` (HiSparse); `request`, `settings`, `scheduler`, `sampler`, `counters`, `engine` (continuous batching);
+`draft_head`, `draft_weights`, `speculation`, `verification` (MTP); `parallel`, `sharding`, `ranks` (several processes),
+`parcel` (prefill and decode apart). Its numbers describe itself, not sglang.
 """

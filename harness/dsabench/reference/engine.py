@@ -32,7 +32,7 @@ class Engine:
     def __init__(self, settings: Settings, ranks: Ranks = ALONE) -> None:
         self.settings = settings
         self.counters = Counters()
-        torch.set_num_threads(max(1, settings.args.cpu_threads // settings.parallel.processes))
+        torch.set_num_threads(settings.threads)
         _log.info("Set DSA backends for %s KV Cache: prefill=%s, decode=%s.", settings.kv_cache_dtype,
                   settings.prefill_backend, settings.decode_backend)  # fmt: skip
         started = time.perf_counter()

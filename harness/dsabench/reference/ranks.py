@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -10,7 +11,6 @@ import torch
 from torch import distributed
 from torch._C._distributed_c10d import TCPStore
 
-from dsabench.reference.family import Pipes
 from dsabench.reference.parallel import ONLY, Parallel, Seat
 
 _HOST = "127.0.0.1"
@@ -82,17 +82,16 @@ def _sum(x: torch.Tensor, group: distributed.ProcessGroup) -> torch.Tensor:
     return total.to(x.dtype)
 
 
-def join(parallel: Parallel, seat: Seat, device: str, pipes: Pipes) -> Ranks:
-    """Connect with the other ranks of the replica. Rank 0 opens the store and tells its port to the others."""
+def join(parallel: Parallel, seat: Seat, device: str, agree: Callable[[int | None], int]) -> Ranks:
+    """Connect with the other ranks of the replica. Rank 0 opens a store; `agree` gives its port to the others."""
     if parallel.tp == 1:
         return Ranks(seat)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo looks the host's name up
-    if pipes.leader is None:
+    if seat.rank == 0:
         store = TCPStore(_HOST, 0, parallel.tp, is_master=True, timeout=_TIMEOUT, wait_for_workers=False)
-        for other in pipes.others:
-            other.send(store.port)
+        agree(store.port)
     else:
-        store = TCPStore(_HOST, pipes.leader.recv(), parallel.tp, timeout=_TIMEOUT)
+        store = TCPStore(_HOST, agree(None), parallel.tp, timeout=_TIMEOUT)
     if device == "cuda":
         torch.cuda.set_device(seat.rank)
     backend = "nccl" if device == "cuda" else "gloo"

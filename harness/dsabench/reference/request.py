@@ -13,8 +13,6 @@ from dsabench.reference.tokenizer import EOS, IncrementalDecoder
 if TYPE_CHECKING:
     import torch  # named in an annotation only: whoever speaks HTTP need not load it
 
-    from dsabench.reference.handover import Meeting
-
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -88,6 +86,15 @@ class Update:
     """`perf_counter` when the step was done."""
     accepted: Accepted | None = None
     """None without speculation, and before the first verification."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where a prefill server hands a request over to a decode server."""
+
+    host: str
+    port: int
+    room: int
 
 
 @dataclass(slots=True, eq=False)

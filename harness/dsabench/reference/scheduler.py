@@ -60,9 +60,9 @@ class Scheduler:
         self._slots = torch.zeros(rows, longest, dtype=torch.int64, device=settings.device)
         self._free_rows = list(range(rows))
         self.hot: HotBuffers | None = None
-        if settings.args.hisparse is not None:
+        if settings.hisparse is not None:
             pool = PagePool(settings.device_pages, settings.page_size, reuse=False)
-            self.hot = HotBuffers(settings.args.hisparse, caches, pool, counters, rows=rows, context=longest)
+            self.hot = HotBuffers(settings.hisparse, caches, pool, counters, rows=rows, context=longest)
         self._in_page = torch.arange(settings.page_size, device=settings.device)
 
     @property

@@ -14,7 +14,7 @@ from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.reference import FLAGS, Reference
 from dsabench.runtimes.sglang.topology import PORT_STEP, Plan, Process, role_specs
 
-_ROUTER_MODULE = "dsabench.reference.router"
+_ROUTER_MODULE = "dsabench.serving.router"
 _FIRST_PORT, _ROUTER_PORT, _BOOTSTRAP_PORT = 30000, 8000, 8998
 """Where nobody leased any, as in a dry run."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from unit.reference.serving import environment, serving
+from unit.serving.serving import environment, serving
 
 
 def doctor(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:

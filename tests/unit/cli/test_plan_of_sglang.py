@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from unit.reference.serving import environment
+from unit.serving.serving import environment
 
 STUDY = """
 name: study

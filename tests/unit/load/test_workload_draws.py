@@ -15,7 +15,7 @@ from dsabench.load.datasets.prompts import draw_prompts, draw_rehearsal
 from dsabench.load.target import Target
 from dsabench.model.sample import Prompt
 from dsabench.model.workload import Workload
-from dsabench.reference.openai_messages import ChatBody, chat_prompt
+from dsabench.serving.openai_messages import ChatBody, chat_prompt
 
 pytest.importorskip("tokenizers")
 GOLDEN = Path(__file__).parents[2] / "golden" / "bench_serving"

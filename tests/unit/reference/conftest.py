@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from unit.reference.serving import serving
+from unit.serving.serving import serving
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import random
 import torch
 
 from dsabench.reference import layers
-from dsabench.reference.arguments import parse
 from dsabench.reference.engine import Engine
 from dsabench.reference.experts import MixtureOfExperts
 from dsabench.reference.request import Request, Sampling
-from dsabench.reference.settings import MHA_VARIABLE, resolve
+from dsabench.serving.arguments import parse
+from dsabench.serving.resolve import MHA_VARIABLE, resolve
 from dsakernels.kv_layout import PackedLayout, pack, unpack
 
 

@@ -8,7 +8,7 @@ import torch
 from dsabench.reference.counters import Counters
 from dsabench.reference.sizes import SIZES
 from unit.reference.engines import engine, greedy, plain_logits, plain_mlp, prompt
-from unit.reference.serving import serving
+from unit.serving.serving import serving
 
 MOE = ("--model", "tiny-moe")
 FLOAT = ("--dtype", "float32")

@@ -9,10 +9,10 @@ import torch
 
 from dsabench.errors import InputError
 from dsabench.reference import paths
-from dsabench.reference.arguments import parse
 from dsabench.runtimes.reference import render
+from dsabench.serving.arguments import parse
 from unit.reference.engines import engine, greedy, plain_logits, prompt
-from unit.reference.serving import serving
+from unit.serving.serving import serving
 
 FLOAT = ("--dtype", "float32")
 TOPK = 32  # of `tiny`

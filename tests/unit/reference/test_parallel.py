@@ -15,13 +15,13 @@ import torch
 
 from dsabench.errors import InputError
 from dsabench.reference import latent_cache, sharding, weights
-from dsabench.reference.arguments import parse
 from dsabench.reference.batch import Batch, Prefill, Span
 from dsabench.reference.counters import Counters
 from dsabench.reference.parallel import ONLY, Parallel
 from dsabench.reference.sizes import SIZES
+from dsabench.serving.arguments import parse
 from unit.reference.engines import prompt
-from unit.reference.serving import serving
+from unit.serving.serving import serving
 
 FLOAT = ("--dtype", "float32")
 PROMPTS = [prompt(length, seed=length) for length in (5, 64, 200)]

@@ -13,7 +13,7 @@ from dsabench.load.readers import READERS, Reply
 from dsabench.load.target import EndpointName, Target
 from dsabench.model.sample import Prompt
 from unit.load.readers.test_wire import post
-from unit.reference.serving import Server, serving
+from unit.serving.serving import Server, serving
 
 PROMPT = Prompt(12, 24, text="sparse attention")
 

@@ -1,4 +1,4 @@
-"""`python -m dsabench.reference.router --pd-disaggregation --prefill URL PORT --decode URL --port 8000`.
+"""`python -m dsabench.serving.router --pd-disaggregation --prefill URL PORT --decode URL --port 8000`.
 
 Stands before prefill and decode servers: sends each request to one of either with a room in which they meet, and passes
 on what the decode server says (sglang_router's flags, as far as they mean something here). It retries nothing.
@@ -143,7 +143,7 @@ def _error(status: int, message: str) -> web.Response:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT."""
-    parser = argparse.ArgumentParser(prog="python -m dsabench.reference.router", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m dsabench.serving.router", description=__doc__)
     parser.add_argument("--pd-disaggregation", action="store_true", required=True)
     parser.add_argument("--prefill", nargs=2, action="append", required=True, metavar=("URL", "PORT"))
     parser.add_argument("--decode", action="append", required=True, metavar="URL")

@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dsabench.errors import InputError
+from dsabench.reference.hot_buffer import HiSparse
 from dsabench.reference.sizes import ModelSize
 
 FLAG = "--hisparse-config"
-
-
-@dataclass(frozen=True, slots=True)
-class HiSparse:
-    """Keep the latent rows of a running request's hot tokens on the device, and all rows in host memory."""
-
-    device_buffer_size: int
-    """Tokens of one request whose rows are on the device."""
-    host_to_device_ratio: int
-    """Tokens that the host store and the indexer keys have room for, per token of the device's pool."""
-    swap_in_block_size: int
-    """Rows per copy from host to device."""
-
-    def snapshot(self) -> dict[str, int]:
-        """As JSON."""
-        return {
-            "device_buffer_size": self.device_buffer_size,
-            "host_to_device_ratio": self.host_to_device_ratio,
-            "swap_in_block_size": self.swap_in_block_size,
-        }
 
 
 class _Given(BaseModel):

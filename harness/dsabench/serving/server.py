@@ -13,14 +13,14 @@ import orjson
 from aiohttp import web
 
 from dsabench.errors import InputError
-from dsabench.reference import messages
-from dsabench.reference.arguments import ServerArgs
-from dsabench.reference.exchange import Exchange
-from dsabench.reference.handover import Counter, NotHandedOverError, fetch
-from dsabench.reference.metrics import Metrics, server_info
-from dsabench.reference.openai import Gate, OpenAi
 from dsabench.reference.request import Request, Sampling, Update
-from dsabench.reference.worker import Worker
+from dsabench.serving import messages
+from dsabench.serving.arguments import ServerArgs
+from dsabench.serving.exchange import Exchange
+from dsabench.serving.handover import Counter, NotHandedOverError, fetch
+from dsabench.serving.metrics import Metrics, server_info
+from dsabench.serving.openai import Gate, OpenAi
+from dsabench.serving.worker import Worker
 
 _HEALTH_TIMEOUT_S = 20.0
 _PROBE = Sampling(max_new_tokens=1, temperature=0.0, ignore_eos=True)

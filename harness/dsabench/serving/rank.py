@@ -14,8 +14,11 @@ from dataclasses import dataclass
 
 from dsabench.errors import InputError
 from dsabench.reference import ranks
-from dsabench.reference.arguments import ServerArgs
-from dsabench.reference.calls import (
+from dsabench.reference.engine import Engine
+from dsabench.reference.parallel import Parallel, Seat
+from dsabench.reference.request import Request
+from dsabench.serving.arguments import ServerArgs
+from dsabench.serving.calls import (
     Abort,
     Answer,
     Ask,
@@ -29,11 +32,8 @@ from dsabench.reference.calls import (
     Stop,
     Submit,
 )
-from dsabench.reference.engine import Engine
-from dsabench.reference.family import Pipes
-from dsabench.reference.parallel import Parallel, Seat
-from dsabench.reference.request import Request
-from dsabench.reference.settings import resolve
+from dsabench.serving.family import Pipes
+from dsabench.serving.resolve import as_reference, as_sglang, resolve
 
 _log = logging.getLogger(__name__)
 
@@ -85,8 +85,8 @@ def main(args: ServerArgs, post: Post) -> None:
 
 def _serve(args: ServerArgs, post: Post) -> None:
     settings = resolve(args, os.environ)
-    joined = ranks.join(post.parallel, post.seat, settings.device, post.pipes)
-    rank = Rank(Engine(settings, joined), post)
+    joined = ranks.join(post.parallel, post.seat, settings.device, post.pipes.agree)
+    rank = Rank(Engine(settings, joined), post, args)
     if not args.skip_server_warmup:
         rank.engine.warm_up()
     rank.run()
@@ -95,8 +95,8 @@ def _serve(args: ServerArgs, post: Post) -> None:
 class Rank:
     """Carries out calls between steps."""
 
-    def __init__(self, engine: Engine, post: Post) -> None:
-        self.engine, self._post = engine, post
+    def __init__(self, engine: Engine, post: Post, args: ServerArgs) -> None:
+        self.engine, self._post, self._args = engine, post, args
         self._stopping = False
 
     def run(self) -> None:
@@ -108,8 +108,8 @@ class Rank:
             settings.device_tokens,
             settings.max_running_requests,
             self.engine.kv_bytes,
-            settings.snapshot(),
-            settings.reference_snapshot(),
+            as_sglang(self._args, settings),
+            as_reference(settings),
         )
         self._post.report(facts)
         idle = True

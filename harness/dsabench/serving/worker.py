@@ -12,7 +12,9 @@ from functools import partial
 from multiprocessing.connection import Connection
 
 from dsabench.errors import InputError
-from dsabench.reference.calls import (
+from dsabench.reference.parallel import Parallel
+from dsabench.reference.request import Request
+from dsabench.serving.calls import (
     Abort,
     Answer,
     Ask,
@@ -26,9 +28,7 @@ from dsabench.reference.calls import (
     Stop,
     Submit,
 )
-from dsabench.reference.family import Member, RankDiedError
-from dsabench.reference.parallel import Parallel
-from dsabench.reference.request import Request
+from dsabench.serving.family import Member, RankDiedError
 
 _log = logging.getLogger(__name__)
 _WITNESSES_S = 0.3

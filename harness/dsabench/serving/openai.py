@@ -12,10 +12,10 @@ import orjson
 from aiohttp import web
 
 from dsabench.errors import InputError
-from dsabench.reference import messages, openai_messages
-from dsabench.reference.exchange import Exchange, Observe
-from dsabench.reference.openai_messages import ChatBody, CompletionBody, ending
 from dsabench.reference.request import Update
+from dsabench.serving import messages, openai_messages
+from dsabench.serving.exchange import Exchange, Observe
+from dsabench.serving.openai_messages import ChatBody, CompletionBody, ending
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Body = CompletionBody | ChatBody

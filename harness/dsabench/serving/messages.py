@@ -10,8 +10,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Strict, Validat
 
 from dsabench.errors import InputError
 from dsabench.reference import tokenizer
-from dsabench.reference.handover import Meeting
-from dsabench.reference.request import Request, Sampling, Update
+from dsabench.reference.request import Meeting, Request, Sampling, Update
 from dsabench.reference.sizes import VOCABULARY
 
 _DEFAULT_NEW_TOKENS = 128  # sglang 0.5.23 sampling_params.py

@@ -7,9 +7,9 @@ import pytest
 from dsabench.errors import InputError
 from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, TunedTable
 from dsabench.reference import tables
-from dsabench.reference.arguments import parse
-from dsabench.reference.settings import MHA_VARIABLE, resolve
 from dsabench.reference.sizes import SIZES
+from dsabench.serving.arguments import parse
+from dsabench.serving.resolve import MHA_VARIABLE, resolve
 
 TINY = tables.TableKey(SIZES["tiny"].heads, SIZES["tiny"].index_topk, "CPU", "fp8_e4m3")
 

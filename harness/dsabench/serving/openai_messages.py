@@ -10,9 +10,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from dsabench.errors import InputError
-from dsabench.reference import messages
-from dsabench.reference.messages import Count, Limits, Token, Wanted
 from dsabench.reference.request import Finish
+from dsabench.serving import messages
+from dsabench.serving.messages import Count, Limits, Token, Wanted
 
 _STRICT = ConfigDict(strict=True, frozen=True)
 _DEFAULT_COMPLETION_TOKENS = 16

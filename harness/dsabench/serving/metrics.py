@@ -9,8 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from dsabench import __version__
-from dsabench.reference.calls import Started, Status
 from dsabench.reference.counters import Counters
+from dsabench.serving.calls import Started, Status
 
 _FIRST_TOKEN_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 _BETWEEN_TOKENS_S = (0.001, 0.002, 0.004, 0.006, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 1.0, 4.0)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 
-from dsabench.reference.messages import Wanted
 from dsabench.reference.request import Request, Update
+from dsabench.serving.messages import Wanted
 
 Observe = Callable[[Request, Update, Update | None], None]
 """Told of each update, with the one before it."""

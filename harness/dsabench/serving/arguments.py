@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from dsabench.errors import InputError
-from dsabench.reference import hisparse, overrides, parallel
-from dsabench.reference.hisparse import HiSparse
-from dsabench.reference.overrides import model_size
+from dsabench.reference import parallel
+from dsabench.reference.hot_buffer import HiSparse
 from dsabench.reference.parallel import Parallel
+from dsabench.reference.settings import DecodeBackend, PrefillBackend, Speculation
 from dsabench.reference.sizes import SIZES
+from dsabench.serving import hisparse, overrides
+from dsabench.serving.overrides import model_size
 
-PrefillBackend = Literal["flashmla_sparse", "flashmla_kv", "flashmla_auto"]
-DecodeBackend = Literal["flashmla_sparse", "flashmla_kv"]
 _DEFAULT_STEPS = 3  # sglang's auto_choose_speculative_params for DeepseekV32ForCausalLM
 _SIZES_OF_PARALLEL = {
     ("--tp-size", "--tensor-parallel-size", "--tp"): "processes that share a model",
@@ -66,32 +66,9 @@ class ServerArgs:
     disaggregation_bootstrap_port: int
 
     @property
-    def hisparse(self) -> HiSparse | None:
-        """Where the rows of running requests are; None keeps them all on the device."""
-        if not self.enable_hisparse:
-            return None
-        return hisparse.read(self.hisparse_config, SIZES[self.model_path], self.page_size)
-
-    @property
     def parallel(self) -> Parallel:
         """Processes that serve together."""
         return Parallel(self.tp_size, self.dp_size, self.ep_size, self.enable_dp_attention)
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """How many tokens are guessed before each verification: a chain, so steps are drafts."""
-
-    steps: int
-
-    def snapshot(self) -> dict[str, object]:
-        """Under sglang's names. The verified tokens are the drafts and the one before them."""
-        return {
-            "speculative_algorithm": "EAGLE",
-            "speculative_num_steps": self.steps,
-            "speculative_eagle_topk": 1,
-            "speculative_num_draft_tokens": self.steps + 1,
-        }
 
 
 class _Parser(argparse.ArgumentParser):
@@ -145,8 +122,13 @@ def _check(args: ServerArgs) -> None:
         )
 
 
+def hisparse_of(args: ServerArgs) -> HiSparse | None:
+    """Where the rows of running requests are; None keeps them all on the device."""
+    return hisparse.read(args.hisparse_config, SIZES[args.model_path], args.page_size) if args.enable_hisparse else None
+
+
 def _check_hisparse(args: ServerArgs) -> None:
-    how = args.hisparse
+    how = hisparse_of(args)
     if how is None:
         if args.hisparse_config is not None:
             raise InputError(f"{hisparse.FLAG} without --enable-hisparse")

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from dsabench.errors import InputError
-from dsabench.reference.arguments import parse
-from dsabench.reference.settings import resolve
-from unit.reference.serving import MHA, TABLES, command, environment, serving
+from dsabench.serving.arguments import parse
+from dsabench.serving.resolve import resolve
+from unit.serving.serving import MHA, TABLES, command, environment, serving
 
 MODEL = ("--model", "tiny")
 

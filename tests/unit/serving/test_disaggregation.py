@@ -13,7 +13,7 @@ import pytest
 
 from dsabench.runtimes.ports import is_free
 from unit.reference.engines import prompt
-from unit.reference.serving import Server, environment, serving
+from unit.serving.serving import Server, environment, serving
 
 FLOAT = ("--dtype", "float32")
 HOT = ("--disable-radix-cache", "--enable-hisparse", "--hisparse-config", json.dumps({"device_buffer_size": 64}))
@@ -34,7 +34,7 @@ def disaggregated(prefill_flags=(), decode_flags=()):
         prefill = stack.enter_context(serving(*FLOAT, "--disaggregation-mode", "prefill", *where, *prefill_flags))
         decode = stack.enter_context(serving(*FLOAT, "--disaggregation-mode", "decode", *decode_flags))
         port = free_port()
-        argv = [sys.executable, "-m", "dsabench.reference.router", "--pd-disaggregation", "--port", str(port)]
+        argv = [sys.executable, "-m", "dsabench.serving.router", "--pd-disaggregation", "--port", str(port)]
         argv += ["--prefill", prefill.url, str(bootstrap), "--decode", decode.url]
         process = stack.enter_context(subprocess.Popen(argv, env=environment(), stdout=subprocess.DEVNULL, text=True))
         router = Server(process, url=f"http://127.0.0.1:{port}")

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 
 from dsabench.errors import InputError
+from dsabench.reference.request import Meeting
 
 _NUMBER_BYTES = 8
 _KEPT_S = 120.0
@@ -21,15 +21,6 @@ _KEPT_S = 120.0
 
 class NotHandedOverError(Exception):
     """There is no parcel to be had; says why in one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """Where a request's parcel changes hands."""
-
-    host: str
-    port: int
-    room: int
 
 
 class Counter:

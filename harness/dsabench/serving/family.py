@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 
-from dsabench.reference.arguments import ServerArgs
 from dsabench.reference.parallel import Parallel
+from dsabench.serving.arguments import ServerArgs
 
 _log = logging.getLogger(__name__)
 _FORK = multiprocessing.get_context("fork")
@@ -56,6 +56,15 @@ class Pipes:
         """All of them."""
         return {self.server, *self.others, *([self.leader] if self.leader else [])}
 
+    def agree(self, port: int | None) -> int:
+        """Rank 0 gives a number, all get it."""
+        for other in self.others:
+            other.send(port)
+        if self.leader is not None:
+            port = self.leader.recv()
+        assert port is not None, "rank 0 gives it"
+        return port
+
 
 def fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> list[list[Member]]:
     """Start the ranks of every replica. `close` is called in each of them, for what else it must not hold open."""
@@ -89,7 +98,7 @@ def fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> lis
 
 def _run(args: ServerArgs, parallel: Parallel, rank: int, pipes: Pipes) -> None:
     # imported here because it takes a second, in which the server answers already that it is not ready
-    from dsabench.reference import rank as ranks  # noqa: PLC0415
+    from dsabench.serving import rank as ranks  # noqa: PLC0415
 
     try:
         ranks.main(args, ranks.Post(parallel, parallel.seat(rank), pipes))

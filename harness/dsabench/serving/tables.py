@@ -1,9 +1,7 @@
-"""Finding tuned tables, and deciding by one which sparse kernel a prefill batch gets."""
+"""Finding tuned tables."""
 
 from __future__ import annotations
 
-import bisect
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +10,12 @@ from typing import Literal
 from pydantic import ValidationError
 
 from dsabench.errors import InputError
-from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, SparseKernel, TunedTable, table_file_name
+from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, TunedTable, table_file_name
+from dsabench.reference.settings import KernelRule
 
 FOLDER_VARIABLE = "SGLANG_DSA_CONFIG_DIR"
 _SHIPPED = Path(__file__).with_name("tables_shipped")
 _RATIO = RatioRule(kv_per_new_token=512)
-
-KernelRule = ConstantRule | RatioRule | GridRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +73,6 @@ def kernel_rule(found: Found | None) -> KernelRule:
     return rule
 
 
-def choose(rule: KernelRule, *, new_tokens: int, kv_tokens: int) -> SparseKernel:
-    """The kernel for a batch with Σ new tokens and Σ kv tokens (prefix and new), as sglang 0.5.23 counts them."""
-    if isinstance(rule, ConstantRule):
-        return rule.kernel
-    if isinstance(rule, RatioRule):
-        return "flashmla_sparse" if kv_tokens < rule.kv_per_new_token * new_tokens else "flashmla_kv"
-    return rule.kernels[_cell(rule.new_tokens, new_tokens)][_cell(rule.kv_tokens, kv_tokens)]
-
-
-def _cell(lower_edges: tuple[int, ...], value: int) -> int:
-    return max(0, bisect.bisect_right(lower_edges, value) - 1)
-
-
 def _read(path: Path, kind: str, key: TableKey) -> TunedTable:
     try:
         table = TunedTable.model_validate_json(path.read_bytes())
@@ -102,9 +86,3 @@ def _read(path: Path, kind: str, key: TableKey) -> TunedTable:
     if table.kind != kind or table.runtime != "reference" or inside != key:
         raise InputError(f"{path}: its content is for {table.runtime}, {table.file_name}")
     return table
-
-
-def as_json(rule: KernelRule) -> dict[str, object]:
-    """The rule as it stands in a table."""
-    loaded: dict[str, object] = json.loads(rule.model_dump_json())
-    return loaded
