@@ -20,29 +20,10 @@ from dsabench.reference.counters import Counters
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.prefix_cache import PagePool
 from dsabench.reference.request import Request
+from dsabench.reference.settings import HiSparse
 
 _NEVER = torch.iinfo(torch.int64).max
 """Last use of a slot that a request does not have: it is nobody's victim."""
-
-
-@dataclass(frozen=True, slots=True)
-class HiSparse:
-    """Keep the latent rows of a running request's hot tokens on the device, and all rows in host memory."""
-
-    device_buffer_size: int
-    """Tokens of one request whose rows are on the device."""
-    host_to_device_ratio: int
-    """Tokens that the host store and the indexer keys have room for, per token of the device's pool."""
-    swap_in_block_size: int
-    """Rows per copy from host to device."""
-
-    def snapshot(self) -> dict[str, int]:
-        """As JSON."""
-        return {
-            "device_buffer_size": self.device_buffer_size,
-            "host_to_device_ratio": self.host_to_device_ratio,
-            "swap_in_block_size": self.swap_in_block_size,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
-from typing import Literal
-
-import torch
+from typing import TYPE_CHECKING, Literal
 
 from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, SparseKernel
-from dsabench.reference.batch import Path
-from dsabench.reference.hot_buffer import HiSparse
 from dsabench.reference.parallel import Parallel
 from dsabench.reference.sizes import ModelSize
+
+if TYPE_CHECKING:  # named in annotations only: whoever speaks HTTP need not load torch
+    import torch
+
+    from dsabench.reference.batch import Path
 
 PrefillBackend = Literal["flashmla_sparse", "flashmla_kv", "flashmla_auto"]
 DecodeBackend = Literal["flashmla_sparse", "flashmla_kv"]
@@ -25,6 +26,26 @@ class Speculation:
     """How many tokens are guessed before each verification: a chain, so steps are drafts."""
 
     steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class HiSparse:
+    """Keep the latent rows of a running request's hot tokens on the device, and all rows in host memory."""
+
+    device_buffer_size: int
+    """Tokens of one request whose rows are on the device."""
+    host_to_device_ratio: int
+    """Tokens that the host store and the indexer keys have room for, per token of the device's pool."""
+    swap_in_block_size: int
+    """Rows per copy from host to device."""
+
+    def snapshot(self) -> dict[str, int]:
+        """As JSON."""
+        return {
+            "device_buffer_size": self.device_buffer_size,
+            "host_to_device_ratio": self.host_to_device_ratio,
+            "swap_in_block_size": self.swap_in_block_size,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from typing import Literal, NoReturn
 
 from dsabench.errors import InputError
 from dsabench.reference import parallel
-from dsabench.reference.hot_buffer import HiSparse
 from dsabench.reference.parallel import Parallel
-from dsabench.reference.settings import DecodeBackend, PrefillBackend, Speculation
+from dsabench.reference.settings import DecodeBackend, HiSparse, PrefillBackend, Speculation
 from dsabench.reference.sizes import SIZES
 from dsabench.serving import hisparse, overrides
 from dsabench.serving.overrides import model_size

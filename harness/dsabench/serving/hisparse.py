@@ -7,7 +7,7 @@ import json
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dsabench.errors import InputError
-from dsabench.reference.hot_buffer import HiSparse
+from dsabench.reference.settings import HiSparse
 from dsabench.reference.sizes import ModelSize
 
 FLAG = "--hisparse-config"

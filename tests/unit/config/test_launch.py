@@ -78,10 +78,12 @@ def test_mistakes_of_a_recipe(write: Write, rest: str, said: str) -> None:
     ("rest", "said"),
     [
         (", hardware: h200", "runtime.hardware: only kind sglang has it"),
-        (", topology: {}", "runtime.topology: only kind sglang has it"),
+        (", topology: {roles: [{nodes: 2}]}", "runtime.topology.roles[0].nodes: the reference runtime serves on one"),
+        (", topology: {roles: [{knobs: {pp_size: 2}}]}", "runtime.topology.roles[0].knobs.pp_size: the reference runtime has"),
+        (", topology: {router: {}}", "runtime.topology: a router needs"),
         (", launch: {entry: serve}", "runtime.launch.entry: only kind sglang has it"),
         (", launch: {command_prefix: [srun]}", "runtime.launch.command_prefix: only kind sglang has it"),
-        (", base: {tp_size: 8}", "runtime.base.tp_size: the reference runtime has no such setting (it has kv_cache_dtype, "),
+        (", base: {pp_size: 8}", "runtime.base.pp_size: the reference runtime has no such setting (it has kv_cache_dtype, "),
         (", base: {prefill_backend: fa3}", "runtime.base.prefill_backend: the reference runtime takes flashmla_sparse or "),
     ],
 )  # fmt: skip
@@ -91,9 +93,9 @@ def test_what_the_reference_runtime_does_not_have(write: Write, rest: str, said:
 
 
 def test_axes_that_the_reference_runtime_does_not_have(write: Write) -> None:
-    sweeps = "sweeps: [{axes: {tp_size: [1, 2], dtype: [float32], decode_backend: [flashmla_kv, fa3]}}]\n"
+    sweeps = "sweeps: [{axes: {pp_size: [1, 2], dtype: [float32], decode_backend: [flashmla_kv, fa3]}}]\n"
     found = check(write(MINIMAL + sweeps))
-    assert {error.key for error in found} == {"sweeps[0].axes.tp_size", "sweeps[0].axes.decode_backend"}
+    assert {error.key for error in found} == {"sweeps[0].axes.pp_size", "sweeps[0].axes.decode_backend"}
 
 
 def test_external_is_not_launched(write: Write) -> None:

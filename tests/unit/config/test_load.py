@@ -7,6 +7,7 @@ from _pytest.monkeypatch import MonkeyPatch
 
 from dsabench import rooms
 from dsabench.config.load import check, load_sweep
+from dsabench.config.specs import REFERENCE_KNOBS
 from dsabench.errors import ConfigError, InputError
 from dsabench.model.space import Axis
 
@@ -66,7 +67,18 @@ def test_the_main_job_stays_within_twelve_boots_and_five_minutes() -> None:
     assert len(config.workloads) == 2
     assert (config.budget.max_boots, config.budget.time_s, config.budget.confirm_boots) == (12, 300.0, 3)
     axes = {axis.name for axis in config.space.axes}
-    assert axes == {"kv_cache_dtype", "prefill_backend", "mha_threshold_tokens", "chunked_prefill_size"}
+    kernels = {"kv_cache_dtype", "prefill_backend", "mha_threshold_tokens", "chunked_prefill_size"}
+    assert axes == kernels | {"speculative_algorithm", "dp_size"}
+
+
+def test_the_full_job_has_every_axis_and_stays_within_twelve_boots_and_eight_minutes() -> None:
+    config = load_sweep("local-full")
+    assert (config.budget.max_boots, config.budget.time_s) == (12, 480.0)
+    axes = {axis.name for axis in config.space.axes}
+    left_out = {"dtype", "random_seed", "cpu_threads", "max_running_requests", "max_total_tokens", "context_length"}
+    numbers = {name for name in REFERENCE_KNOBS if name.startswith(("speculative_", "hisparse_"))}
+    assert axes | left_out | numbers | {"simulated_accept_length"} == set(REFERENCE_KNOBS)
+    assert {"speculative_algorithm", "hisparse_device_buffer_size"} <= axes
 
 
 def test_the_smallest_config_has_a_base_and_defaults(write: Write) -> None:

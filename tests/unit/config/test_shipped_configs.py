@@ -28,7 +28,7 @@ GPUS = dict.fromkeys(PREDICT, 1) | {
     "h20-2node": 16,
     "h800-2node": 16,
 }
-SGLANG = [name for name in CONFIGS if name != "local"]
+SGLANG = [name for name in CONFIGS if not name.startswith("local")]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
