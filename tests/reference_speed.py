@@ -1,0 +1,152 @@
+"""Speed of the reference engine, without HTTP: decode, prefill, dense against sparse prefill, HiSparse.
+
+    python tests/reference_speed.py speed [--rounds 3] [--against OTHER_CHECKOUT]…
+    python tests/reference_speed.py crossover
+    python tests/reference_speed.py hisparse
+
+`speed` runs checkouts in turns, so that what the machine does meanwhile hits all of them. Prints JSON lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PLAIN = ("--disable-radix-cache",)
+LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
+
+
+def make_engine(*flags: str, threads: int = 2, **env: str) -> Any:
+    """An engine of this checkout, or of an older one that had its flags elsewhere."""
+    try:
+        from dsabench.serving.arguments import parse
+        from dsabench.serving.resolve import resolve
+    except ImportError:
+        from dsabench.reference.arguments import parse
+
+        from dsabench.reference.settings import resolve
+    from dsabench.reference.engine import Engine
+
+    words = ["--model-path", "small", "--cpu-threads", str(threads), "--log-level", "error", *flags]
+    engine = Engine(resolve(parse(words), env))
+    engine.warm_up()
+    return engine
+
+
+def add(engine: Any, length: int, new: int, seed: int) -> Any:
+    from dsabench.reference.request import Request, Sampling
+
+    prompt = random.Random(seed).choices(range(256), k=length)
+    request = Request(f"{seed}", prompt, Sampling(new, temperature=0.0, ignore_eos=True), lambda _: None)
+    engine.scheduler.add(request)
+    return request
+
+
+def decode_tok_s(engine: Any, batch: int = 8, length: int = 192, new: int = 96) -> float:
+    requests = [add(engine, length, new, seed) for seed in range(batch)]
+    while engine.scheduler.waiting or engine.scheduler.prefilling:
+        engine.step()
+    before, started = sum(len(one.output) for one in requests), time.perf_counter()
+    while engine.step() is not None:
+        pass
+    return (sum(len(one.output) for one in requests) - before) / (time.perf_counter() - started)
+
+
+def prefill_tok_s(engine: Any, length: int) -> float:
+    request = add(engine, length, 1, length)
+    started = time.perf_counter()
+    while request.finish is None:
+        engine.step()
+    seconds = time.perf_counter() - started
+    engine.step()
+    return length / seconds
+
+
+def measure_once() -> None:
+    """One round of a checkout, in a process of its own."""
+    engine = make_engine(*PLAIN)
+    prefill_tok_s(engine, 2048)
+    found = {"decode_tok_s": max(decode_tok_s(engine) for _ in range(2)),
+             "prefill_2k_tok_s": max(prefill_tok_s(engine, 2048) for _ in range(3))}  # fmt: skip
+    print(json.dumps(found))
+
+
+def speed(rounds: int, checkouts: list[Path]) -> None:
+    for number in range(rounds):
+        for checkout in checkouts if number % 2 == 0 else checkouts[::-1]:
+            env = os.environ | {"PYTHONPATH": f"{checkout / 'harness'}{os.pathsep}{checkout / 'kernels'}"}
+            done = subprocess.run([sys.executable, __file__, "once"], env=env, stdout=subprocess.PIPE, check=True)
+            print(json.dumps({"checkout": checkout.name, "round": number, **json.loads(done.stdout)}), flush=True)
+
+
+def crossover() -> None:
+    """Prompt length → tokens per second of each prefill path, best of three in turns."""
+    from dsabench.serving.resolve import MHA_VARIABLE
+
+    flags = ("--chunked-prefill-size", "-1", *PLAIN)
+    engines = {
+        "dense_mha": make_engine(*flags, **{MHA_VARIABLE: "16384"}),
+        "flashmla_sparse": make_engine(*flags, **{MHA_VARIABLE: "0"}),
+    }
+    for length in LENGTHS:
+        rates = dict.fromkeys(engines, 0.0)
+        for _ in range(3):
+            for name, engine in engines.items():
+                rates[name] = max(rates[name], prefill_tok_s(engine, length))
+        print(json.dumps({"tokens": length, **rates, "faster": max(rates, key=lambda one: rates[one])}), flush=True)
+
+
+def hisparse() -> None:
+    """8k requests that run at once: with the same room for rows on the device, and with the same bytes of KV on it."""
+    hot = ("--enable-hisparse", "--hisparse-config")
+    config = {"device_buffer_size": 512, "host_to_device_ratio": 8}
+    serve("rows", make_engine(*PLAIN, "--max-total-tokens", "16384"))
+    serve("rows", make_engine(*PLAIN, "--max-total-tokens", "16384", *hot, json.dumps(config)))
+    config = {"device_buffer_size": 128, "host_to_device_ratio": 13}
+    subject = make_engine(*PLAIN, "--max-total-tokens", "10240", *hot, json.dumps(config))
+    plain = make_engine(*PLAIN, "--max-total-tokens", "8192")
+    tokens = subject.kv_bytes * 8192 // plain.kv_bytes
+    serve("bytes", make_engine(*PLAIN, "--max-total-tokens", str(tokens)))
+    serve("bytes", subject)
+
+
+def serve(cap: str, engine: Any, requests: int = 16, length: int = 8192, new: int = 32) -> None:
+    for seed in range(requests):
+        add(engine, length, new, seed)
+    started = time.perf_counter()
+    while engine.step() is not None:
+        pass
+    found = {
+        "same": cap,
+        "hisparse": engine.scheduler.hot is not None,
+        "row_tokens_on_device": engine.settings.device_tokens,
+        "kv_mb_on_device": engine.kv_bytes / 1e6,
+        "concurrent": max(engine.counters.decode_sizes),
+        "seconds": time.perf_counter() - started,
+        "hot_buffer": dict(engine.counters.hot_buffer),
+    }
+    print(json.dumps(found), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("speed", "crossover", "hisparse", "once"))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--against", type=Path, action="append", default=[])
+    args = parser.parse_args()
+    if args.what == "speed":
+        speed(args.rounds, [ROOT, *args.against])
+    else:
+        {"once": measure_once, "crossover": crossover, "hisparse": hisparse}[args.what]()
+
+
+if __name__ == "__main__":
+    main()
