@@ -15,7 +15,6 @@ import pytest
 from studies import STUDY, write_study
 
 RANKS = "tp_size: 2"
-REPLICAS = "dp_size: 2"
 PD = "topology: {roles: [{role: prefill}, {role: decode}], router: {}}"
 Choose = Callable[[list[psutil.Process]], psutil.Process]
 
@@ -50,7 +49,6 @@ def last_rank(processes: list[psutil.Process]) -> psutil.Process:
     ("text", "choose", "named"),
     [
         (study(base=RANKS), last_rank, "killed from outside by SIGKILL"),
-        (study(base=REPLICAS), last_rank, "killed from outside by SIGKILL"),
         (study(runtime=PD), with_words("-m", "dsabench.serving.router"), "router: killed from outside by SIGKILL"),
         (
             study(runtime=PD),
@@ -59,7 +57,7 @@ def last_rank(processes: list[psutil.Process]) -> psutil.Process:
         ),
         (study(runtime=PD), with_words("--disaggregation-mode", "decode"), "decode-0: killed from outside by SIGKILL"),
     ],
-    ids=["rank", "replica", "router", "prefill", "decode"],
+    ids=["rank", "router", "prefill", "decode"],
 )
 def test_a_killed_part_is_recorded_and_the_sweep_goes_on(tmp_path: Path, text: str, choose: Choose, named: str) -> None:
     results = tmp_path / "results"
