@@ -71,6 +71,7 @@ class Counters:
             "verify_passes": self.speculation.verify_passes,
             "proposed_drafts": self.speculation.proposed,
             "correct_drafts": self.speculation.correct,
+            "accept_length": self.accept_length,
             "evicted_pages": self.evicted_pages,
             "requests": self.requests,
             "aborted_requests": self.aborted,

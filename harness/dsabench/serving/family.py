@@ -6,10 +6,8 @@ as closed only if nobody else holds that end too; so every rank closes all pipes
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -18,7 +16,6 @@ from multiprocessing.context import ForkProcess
 from dsabench.reference.parallel import Parallel
 from dsabench.serving.arguments import ServerArgs
 
-_log = logging.getLogger(__name__)
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -97,11 +94,8 @@ def fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> lis
 
 
 def _run(args: ServerArgs, parallel: Parallel, rank: int, pipes: Pipes) -> None:
+    """Whatever it raises ends the process with its traceback and exit code 1."""
     # imported here because it takes a second, in which the server answers already that it is not ready
     from dsabench.serving import rank as ranks  # noqa: PLC0415
 
-    try:
-        ranks.main(args, ranks.Post(parallel, parallel.seat(rank), pipes))
-    except Exception:  # noqa: BLE001 (told in the log of the server, and by the exit code)
-        _log.critical("Scheduler hit an exception:", exc_info=True)
-        sys.exit(1)
+    ranks.main(args, ranks.Post(parallel, parallel.seat(rank), pipes))

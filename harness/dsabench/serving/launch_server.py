@@ -106,7 +106,7 @@ def _exit_code(error: BaseException | None) -> int:
     if isinstance(error, InputError):
         raise error
     if isinstance(error, RankDiedError):
-        _log.critical("%s", error)
+        _log.critical("Scheduler hit an exception: %s", error)
         return error.exit_code
     if error is not None:
         raise error
