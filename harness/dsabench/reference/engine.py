@@ -112,18 +112,18 @@ class Engine:
         arrived = tuple(self.scheduler.welcome())
         for request in arrived:
             try:
-                contents = parcel.unpack(request.parcel or b"")
+                contents = parcel.unpack(
+                    request.parcel or b"",
+                    self.scheduler.caches,
+                    len(request.prompt),
+                    drafting=self._drafter is not None,
+                )
             except ValueError as error:
-                contents, problem = None, str(error)
-            if contents is None or not contents.fits(
-                self.scheduler.caches, len(request.prompt), drafting=self._drafter is not None
-            ):
-                problem = "the prefill server has another model or other KV settings" if contents else problem
                 request.parcel = None
-                self.scheduler.abort(request.id, problem)
-                continue
-            self.scheduler.store(request, contents)
-            self._sampler.skip(request)
+                self.scheduler.abort(request.id, str(error))
+            else:
+                self.scheduler.store(request, contents)
+                self._sampler.skip(request)
         return arrived
 
     def _next_decode(self) -> Step | None:

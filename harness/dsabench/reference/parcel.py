@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -27,18 +28,6 @@ class Parcel:
     hidden: torch.Tensor | None
     """[1, hidden] of the prompt's last token; None without a draft head."""
 
-    def fits(self, caches: Sequence[LayerCache], tokens: int, *, drafting: bool) -> bool:
-        """Whether it can be stored in such caches: both servers need the same model and KV settings."""
-        pairs = zip(self.rows, self.keys, caches, strict=False)
-        return (
-            len(self.rows) == len(caches)
-            and drafting == (self.hidden is not None)
-            and all(
-                len(rows) == tokens and _like(rows, cache.rows) and _like(keys, cache.keys)
-                for rows, keys, cache in pairs
-            )
-        )
-
     def pack(self) -> bytes:
         """As bytes."""
         parts = [*self.rows, *self.keys, *([] if self.hidden is None else [self.hidden])]
@@ -50,23 +39,26 @@ class Parcel:
         return json.dumps(head).encode() + b"\n" + b"".join(_bytes(part) for part in parts)
 
 
-def unpack(data: bytes) -> Parcel:
-    """The inverse of `Parcel.pack`.
+def unpack(data: bytes, caches: Sequence[LayerCache], tokens: int, *, drafting: bool) -> Parcel:
+    """The inverse of `Parcel.pack`, for a prompt of so many tokens and such caches.
 
     Raises:
-        ValueError: these bytes are none.
+        ValueError: these bytes are no parcel, or one of another model or other KV settings.
 
     """
     line, _, body = data.partition(b"\n")
     try:
         head = json.loads(line)
         parts = list(_parts(head["parts"], memoryview(bytearray(body))))
-        layers = int(head["layers"])
-        first = int(head["first_token"])
+        layers, first = int(head["layers"]), int(head["first_token"])
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(f"no parcel: {error}") from error
-    hidden = parts[2 * layers] if len(parts) > 2 * layers else None
-    return Parcel(first, tuple(parts[:layers]), tuple(parts[layers : 2 * layers]), hidden)
+    rows, keys = parts[:layers], parts[layers : 2 * layers]
+    stored = [*(cache.rows for cache in caches), *(cache.keys for cache in caches)]
+    alike = len(stored) == len(rows + keys) and all(map(partial(_like, tokens), rows + keys, stored))
+    if not alike or drafting != (len(parts) > 2 * layers):
+        raise ValueError("the prefill server has another model or other KV settings")
+    return Parcel(first, tuple(rows), tuple(keys), parts[-1] if drafting else None)
 
 
 def _parts(shapes: Sequence[tuple[str, list[int]]], body: memoryview) -> Iterator[torch.Tensor]:
@@ -83,5 +75,5 @@ def _bytes(part: torch.Tensor) -> bytes:
     return data
 
 
-def _like(part: torch.Tensor, cached: torch.Tensor) -> bool:
-    return part.dtype == cached.dtype and part.shape[1:] == cached.shape[1:]
+def _like(tokens: int, part: torch.Tensor, cached: torch.Tensor) -> bool:
+    return part.dtype == cached.dtype and part.shape == (tokens, *cached.shape[1:])

@@ -105,7 +105,7 @@ class Rank:
         facts = Started(
             settings.context_length,
             settings.pool_tokens,
-            settings.device_tokens,
+            settings.pool_tokens if self._args.disaggregation_mode == "decode" else settings.device_tokens,
             settings.max_running_requests,
             self.engine.kv_bytes,
             as_sglang(self._args, settings),
