@@ -31,7 +31,8 @@ Tables = Annotated[list[str], typer.Argument(metavar="TABLE...", help="Table fil
 Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 Simulated = Annotated[bool, typer.Option("--allow-simulated", help="Emit what rests on random weights' values.")]
 Runtime = Annotated[
-    Path | None, typer.Option(help="sglang's package folder, a site-packages, or a source checkout.", show_default=False)
+    Path | None,
+    typer.Option(help="sglang's package folder, a site-packages, or a source checkout.", show_default=False),
 ]
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from dsabench.emit.expiry import examine, installed_at
 from dsabench.emit.fit import require_emittable
+from dsabench.emit.importable import broken_by_patch, import_changed
 from dsabench.emit.patch import Patch, apply_patch, plan_patch, revert_patch, state_of
 from dsabench.emit.tables import File, read_tables
 from dsabench.emit.tree import Tree, find_tree
@@ -68,6 +69,7 @@ def _patch(order: Order) -> int:
         print(json.dumps({"diff": patch.diff()}) if order.as_json else patch.diff(), end="\n" if order.as_json else "")
         return 0
     changed = apply_patch(patch) if action == "apply" else False
+    imports = _imports(patch) if changed else None
     words = {
         "clean": "not applied",
         "applied": "applied" if changed else "applied already",
@@ -75,11 +77,28 @@ def _patch(order: Order) -> int:
         "incomplete": "half applied; --apply or --revert completes",
         "changed since": "patched files were changed since",
     }
-    _say(order, tree, patch, changed=changed, text=words[state_of(tree, patch)])
+    _say(order, tree, patch, changed=changed, text=words[state_of(tree, patch)], imports=imports)
     return 0
 
 
-def _say(order: Order, tree: Tree, patch: Patch | None, *, changed: bool, text: str) -> None:
+def _imports(patch: Patch) -> dict[str, str | None]:
+    """Of every changed module; a patch that breaks one is taken back."""
+    answers = import_changed(patch.tree, patch.after)
+    if (broken := broken_by_patch(answers)) is not None:
+        revert_patch(patch.tree)
+        raise InputError(f"{patch.tree.package}: taken back, it does not import: {broken}")
+    return answers
+
+
+def _say(
+    order: Order,
+    tree: Tree,
+    patch: Patch | None,
+    *,
+    changed: bool,
+    text: str,
+    imports: dict[str, str | None] | None = None,
+) -> None:
     files = sorted(patch.after) if patch is not None else []
     if order.as_json:
         facts = {
@@ -89,12 +108,15 @@ def _say(order: Order, tree: Tree, patch: Patch | None, *, changed: bool, text: 
             "changed": changed,
             "tables": list(patch.tables) if patch is not None else [],
             "files": files,
+            **({} if imports is None else {"imports": imports}),
         }
         print(json.dumps(facts, indent=1))
         return
     print(f"sglang {tree.version} in {tree.package}: {text}")
     for file in files:
         print(f"  {'adds' if patch is not None and patch.before[file] is None else 'changes'} {file}")
+    for module, why in (imports or {}).items():
+        print(f"  {module}: {'imports' if why is None else 'compiles; cannot be imported here: ' + why}")
 
 
 def check_tables(given: list[str], runtime: Path | None, device: str | None, *, as_json: bool) -> int:

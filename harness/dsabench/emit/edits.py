@@ -71,7 +71,9 @@ class Source:
         """The innermost statement that holds an expression."""
         start, end = self.span(node)
         spans = ((self.span(n), n) for n in ast.walk(self.tree) if isinstance(n, ast.stmt))
-        return min(((s, n) for s, n in spans if s[0] <= start and end <= s[1]), key=lambda one: one[0][1] - one[0][0])[1]
+        return min(((s, n) for s, n in spans if s[0] <= start and end <= s[1]), key=lambda one: one[0][1] - one[0][0])[
+            1
+        ]
 
     def call(self, node: ast.expr, function: str, arguments: Sequence[str]) -> Edit:
         """Put a call in the place of an expression; its arguments end with that expression, one a line."""

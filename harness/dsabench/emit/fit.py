@@ -21,7 +21,9 @@ def require_emittable(table: TunedTable, runtime: Literal["sglang", "reference"]
     if evidence.label == "shipped":
         raise InputError(f"{name}: is what the runtime ships; nobody tuned it")
     if evidence.label == "simulated" and not allow_simulated:
-        raise InputError(f"{name}: rests on random weights' values (simulated); --allow-simulated emits it all the same")
+        raise InputError(
+            f"{name}: rests on random weights' values (simulated); --allow-simulated emits it all the same"
+        )
     if table.kind == "flashmla_auto" and table.kv_cache_dtype == "bfloat16":
         raise InputError(f"{name}: flashmla_kv reads fp8 only, so with bfloat16 there is nothing to choose")
     if table.changes_numerics:

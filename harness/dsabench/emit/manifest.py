@@ -64,4 +64,6 @@ def read_manifest(package: Path) -> Manifest | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        raise InputError(f"{file}: unreadable, so this patch cannot be reverted: {str(error).splitlines()[0]}") from error
+        raise InputError(
+            f"{file}: unreadable, so this patch cannot be reverted: {str(error).splitlines()[0]}"
+        ) from error

@@ -193,7 +193,9 @@ def _forget_compiled(file: Path) -> None:
 
 
 def _missing_folders(patch: Patch) -> tuple[str, ...]:
-    parents = {parent for file in patch.after for parent in Path(file).parents if parent.parts and ".." not in parent.parts}
+    parents = {
+        parent for file in patch.after for parent in Path(file).parents if parent.parts and ".." not in parent.parts
+    }
     return tuple(sorted(str(parent) for parent in parents if not (patch.tree.package / parent).exists()))
 
 

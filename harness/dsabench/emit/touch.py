@@ -123,7 +123,10 @@ def _choose_kernel(source: Source) -> list[Edit]:
         "tuned = dsa_tuned.prefill_impl(",
         "    self,",
         "    forward_batch,",
-        *(f"    {'keep=' if at == 0 else '    or '}{what}" + "," * (at == len(keep) - 1) for at, what in enumerate(keep)),
+        *(
+            f"    {'keep=' if at == 0 else '    or '}{what}" + "," * (at == len(keep) - 1)
+            for at, what in enumerate(keep)
+        ),
         ")",
         "if tuned is not None:",
         f"    {impl} = tuned",
@@ -145,7 +148,11 @@ def _default_backend(source: Source) -> list[Edit]:
     if any(isinstance(value, ast.Constant) and value.value == "flashmla_auto" for value in values):
         return []
     branch = source.only(
-        (n for n in ast.walk(function) if isinstance(n, ast.If) and source.text(n.test) == 'kv_cache_dtype == "fp8_e4m3"'),
+        (
+            n
+            for n in ast.walk(function)
+            if isinstance(n, ast.If) and source.text(n.test) == 'kv_cache_dtype == "fp8_e4m3"'
+        ),
         f"the branch for fp8 in {function.name}",
     )
     inside = {id(n) for statement in branch.body for n in ast.walk(statement)}
@@ -186,7 +193,11 @@ def _hisparse_defaults(source: Source) -> list[Edit]:
     """Before the settings are taken out of the user's JSON."""
     function = source.function("_parse_sparse_config")
     first = source.only(
-        (n for n in function.body if isinstance(n, ast.Assign) and source.text(n).startswith("top_k = extra_config.pop(")),
+        (
+            n
+            for n in function.body
+            if isinstance(n, ast.Assign) and source.text(n).startswith("top_k = extra_config.pop(")
+        ),
         "the default of top_k",
     )
     accepts = tuple(key for key in _HISPARSE_KEYS if f'extra_config.pop("{key}"' in source.text(function))

@@ -136,14 +136,14 @@ def _table(kind: str, heads: int, topk: int, dtype: str) -> dict[str, Any] | Non
     return _load(f"{kind},H={heads},topk={topk},device_name={device},kv_dtype={dtype}.json")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _device_name() -> str | None:
     import torch
 
     return torch.cuda.get_device_name(0).replace(" ", "_") if torch.cuda.is_available() else None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _load(name: str) -> dict[str, Any] | None:
     given = os.environ.get(FOLDER_VARIABLE)
     if given and not Path(given).is_dir():
@@ -159,18 +159,23 @@ def _read(file: Path) -> dict[str, Any] | None:
     """The table; one that cannot be used is named in the log and left out."""
     try:
         table: dict[str, Any] = json.loads(file.read_bytes())
-        if table["runtime"] != "sglang" or not file.name.startswith(table["kind"] + ","):
-            raise ValueError(f"is for {table['runtime']}, {table['kind']}")
-        _CHECKS[table["kind"]](table["rule"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        logger.error("DSA tuned table %s is not used: %s: %s", file, type(error).__name__, error)
+        _check(table, file.name)
+    except (OSError, ValueError, KeyError, TypeError):
+        logger.exception("DSA tuned table %s is not used", file)
         return None
     table["file"] = str(file)
     return table
 
 
+def _check(table: dict[str, Any], name: str) -> None:
+    if table["runtime"] != "sglang" or not name.startswith(table["kind"] + ","):
+        raise ValueError(f"is for {table['runtime']}, {table['kind']}")
+    _CHECKS[table["kind"]](table["rule"])
+
+
 def _check_choice(rule: dict[str, Any]) -> None:
-    if _kernel(rule, 1, 1) not in _KERNELS or any(each not in _KERNELS for row in rule.get("kernels", []) for each in row):
+    cells = [each for row in rule.get("kernels", []) for each in row]
+    if any(kernel not in _KERNELS for kernel in [_kernel(rule, 1, 1), *cells]):
         raise ValueError("names an unknown kernel")
 
 
@@ -182,9 +187,9 @@ _CHECKS: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 def _say_once(what: str, found: dict[str, Any], key: str = "") -> None:
-    if (name := found["file"] + key) not in _said:
-        _said.add(name)
+    if (said := found["file"] + key) not in _said:
+        _said.add(said)
         evidence = found.get("evidence", {})
-        versions = ", ".join(f"{package} {version}" for package, version in sorted(evidence.get("versions", {}).items()))
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(evidence.get("versions", {}).items()))
         basis = f"{evidence.get('label', 'unlabelled')}{' with ' + versions if versions else ''}"
         logger.warning("DSA tuned table %s %s (%s).", found["file"], what, basis)
