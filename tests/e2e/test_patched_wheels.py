@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from dsabench.cli.main import run
 from wheels.wheels import fetch
 
 VERSIONS = ("0.5.9", "0.5.12", "0.5.16", "0.5.23")
@@ -69,15 +70,17 @@ def table(folder: Path, kind: str, rule: dict, **changes) -> Path:
     return path
 
 
-def emit(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dsabench", "emit", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+@pytest.fixture
+def said(capsys):
+    """What `emit … --json` answers."""
 
+    def emit(*words: object) -> dict:
+        code = run(["emit", *map(str, words), "--json"])
+        captured = capsys.readouterr()
+        assert code == 0, captured.err
+        return json.loads(captured.out)
 
-def said(*words: object) -> dict:
-    done = emit(*words, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return emit
 
 
 def ask(folder: Path, *changes: dict) -> list[dict]:
@@ -111,7 +114,7 @@ GRID = {
 }
 
 
-def test_apply_twice_and_revert_leaves_every_byte(tree, tmp_path):
+def test_apply_twice_and_revert_leaves_every_byte(tree, tmp_path, said, capsys):
     version, folder = tree
     before, [unpatched] = digests(folder), ask(folder)
     files = [
@@ -120,7 +123,7 @@ def test_apply_twice_and_revert_leaves_every_byte(tree, tmp_path):
     ]
     patch = [*files, "--as", "patch", "--runtime", folder]
     if version == "0.5.9":
-        refuses_hisparse(folder, tmp_path)
+        refuses_hisparse(folder, tmp_path, capsys)
     else:
         rule = {"form": "buffer", "device_buffer_size": 6144, "host_to_device_ratio": 8, "swap_in_block_size": 512}
         patch.insert(0, table(tmp_path, "hisparse", rule))
@@ -146,7 +149,7 @@ def test_apply_twice_and_revert_leaves_every_byte(tree, tmp_path):
     assert ask(folder) == [unpatched]
 
 
-def test_opposite_tables_choose_opposite_kernels_and_no_table_changes_nothing(tree, tmp_path):
+def test_opposite_tables_choose_opposite_kernels_and_no_table_changes_nothing(tree, tmp_path, said):
     _, folder = tree
     unpatched = ask(folder, *NO_MATCH.values())
     patch = [table(tmp_path, "flashmla_auto", CONSTANT["flashmla_sparse"]), "--as", "patch", "--runtime", folder]
@@ -179,9 +182,9 @@ NO_MATCH = {
 }
 
 
-def refuses_hisparse(folder, tmp_path):
+def refuses_hisparse(folder, tmp_path, capsys):
     rule = {"form": "buffer", "device_buffer_size": 6144, "host_to_device_ratio": 8}
-    done = emit(table(tmp_path, "hisparse", rule), "--as", "patch", "--runtime", folder, "--apply")
-    assert done.returncode == 2
-    assert "sglang 0.5.9 has no HiSparse" in done.stderr
+    words = ["emit", table(tmp_path, "hisparse", rule), "--as", "patch", "--runtime", folder, "--apply"]
+    assert run([str(word) for word in words]) == 2
+    assert "sglang 0.5.9 has no HiSparse" in capsys.readouterr().err
     assert not (folder / "sglang" / ".dsabench-patch.json").exists()

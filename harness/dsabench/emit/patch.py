@@ -143,7 +143,8 @@ def _restore(tree: Tree) -> bool:
         for change in manifest.changes:
             original, file = change.original(), tree.package / change.file
             if original is None:
-                file.unlink(missing_ok=True)
+                with suppress(NotADirectoryError):  # a file stands where our folder was to be
+                    file.unlink(missing_ok=True)
                 _forget_compiled(file)
             elif _standing(tree.package, change) != "before":
                 _write(file, original)
