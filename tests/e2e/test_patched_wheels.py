@@ -96,6 +96,12 @@ def ask(folder: Path, *changes: dict) -> list[dict]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def unzipped(wheel: str, folder: Path) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return str(folder)
+
+
 def digests(folder: Path) -> dict[str, str]:
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
@@ -121,7 +127,7 @@ def test_apply_twice_and_revert_leaves_every_byte(tree, tmp_path, said, capsys):
         table(tmp_path, "flashmla_auto", GRID),
         table(tmp_path, "mha_threshold", {"form": "threshold", "max_tokens": 1024}),
     ]
-    patch = [*files, "--as", "patch", "--runtime", folder]
+    patch = [*files, "--runtime", folder, "--as", "patch"]
     if version == "0.5.9":
         refuses_hisparse(folder, tmp_path, capsys)
     else:
@@ -144,9 +150,21 @@ def test_apply_twice_and_revert_leaves_every_byte(tree, tmp_path, said, capsys):
         assert answer["threshold"] == 1024
         expected = {"top_k": 2048, "device_buffer_size": 6144, "host_to_device_ratio": 8, "swap_in_block_size": 512}
         assert answer["hisparse"] == {name: expected[name] for name in unpatched["hisparse"]}
+    if version != "0.5.9":
+        plugin = unzipped(said(*patch[:-2], "--as", "plugin", "--out", tmp_path)["wheel"], tmp_path / "plugin")
+        [aside] = ask(folder, {"plugin": plugin})
+        assert any("the plugin does nothing" in line for line in aside["log"])
     assert said(*patch, "--revert")["changed"]
     assert digests(folder) == before
     assert ask(folder) == [unpatched]
+    if version != "0.5.9":
+        hooked, chosen, other = ask(
+            folder, {"plugin": plugin}, {**CHOSEN, "plugin": plugin}, {**NO_MATCH["another GPU"], "plugin": plugin}
+        )
+        assert {**hooked, "log": None} == {**answer, "log": None}, "the runtime's own hooks come to the same"
+        assert any("tables of the plugin: flashmla_auto,H=16" in line for line in hooked["log"])
+        assert kernels(chosen) == ["fa3"] * 3
+        assert {**other, "log": None} == {**unpatched, "log": None}
 
 
 def test_opposite_tables_choose_opposite_kernels_and_no_table_changes_nothing(tree, tmp_path, said):

@@ -50,7 +50,19 @@ def run_emit(order: Order) -> int:
     """Do what was ordered; returns the exit code."""
     if order.form == "patch":
         return _patch(order)
-    raise InputError(f"--as {order.form}: not there yet")
+    folder = order.out or Path("results") / ("local-plugin" if order.form == "plugin" else "local-flags")
+    if order.form == "flags":
+        from dsabench.cli.run_emit_flags import FlagsOrder, write_flags
+
+        more = (order.runtime_version, order.allow_simulated, order.as_json)
+        return write_flags(FlagsOrder(order.tables, order.config, folder, *more))
+    from dsabench.emit.plugin import build_plugin
+
+    wheel = build_plugin(order.files(), folder)
+    print(
+        json.dumps({"wheel": str(wheel)}) if order.as_json else f"{wheel}\npip install it beside sglang 0.5.12 or later"
+    )
+    return 0
 
 
 def _patch(order: Order) -> int:

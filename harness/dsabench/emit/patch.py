@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -134,6 +133,7 @@ def revert_patch(tree: Tree) -> bool:
 
 def _restore(tree: Tree) -> bool:
     manifest = read_manifest(tree.package)
+    _beside(tree.package / FILE_NAME).unlink(missing_ok=True)
     if manifest is None:
         return False
     changed = [one.file for one in manifest.changes if _standing(tree.package, one) == "other"]
@@ -145,9 +145,12 @@ def _restore(tree: Tree) -> bool:
             if original is None:
                 with suppress(NotADirectoryError):  # a file stands where our folder was to be
                     file.unlink(missing_ok=True)
+                    _beside(file).unlink(missing_ok=True)
                 _forget_compiled(file)
-            elif _standing(tree.package, change) != "before":
-                _write(file, original)
+            else:
+                _beside(file).unlink(missing_ok=True)
+                if _standing(tree.package, change) != "before":
+                    _write(file, original)
         for folder in sorted(manifest.folders, key=len, reverse=True):
             with suppress(FileNotFoundError):
                 (tree.package / folder).rmdir()
@@ -168,20 +171,22 @@ def _standing(package: Path, change: FileChange) -> Literal["before", "after", "
 def _write(file: Path, content: bytes) -> None:
     """Beside, synced, then renamed: a reader sees the old or the new file, and a hard link elsewhere keeps the old."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:40]}.")
+    beside = _beside(file)
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with beside.open("wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         if file.exists():
-            shutil.copymode(file, name)
-        else:
-            Path(name).chmod(0o644)
-        Path(name).replace(file)
+            shutil.copymode(file, beside)
+        beside.replace(file)
     except OSError:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise
+
+
+def _beside(file: Path) -> Path:
+    return file.with_name(f".{file.name[:60]}.dsabench-new")
 
 
 def _forget_compiled(file: Path) -> None:

@@ -92,7 +92,16 @@ def die_in_the_middle(patch, written):
     child = os.fork()
     if not child:
         left, write = [None] * written, patching._write
-        patching._write = lambda *words: write(*words) if left and (left.pop(), True) else os._exit(9)
+
+        def write_or_die(file, content):
+            if not left:
+                patching._beside(file).parent.mkdir(exist_ok=True)
+                patching._beside(file).write_bytes(content[: len(content) // 2])
+                os._exit(9)
+            left.pop()
+            write(file, content)
+
+        patching._write = write_or_die
         apply_patch(patch)
         os._exit(0)
     os.waitpid(child, 0)
