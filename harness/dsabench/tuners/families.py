@@ -12,7 +12,6 @@ from dsabench.tuners.observed import KERNELS, Observed
 
 Rule = ConstantRule | RatioRule | GridRule
 Values = Mapping[str, float]
-_EVALUATIONS = 240
 _BEYOND = 1 << 40
 """More tokens than any cache has: an edge there is never reached."""
 
@@ -25,11 +24,13 @@ class Family:
     parameters: int
     choices: Callable[[Sequence[Observed]], list[Choice]]
     build: Callable[[Values], Rule]
+    evaluations: int = 600
+    """A space of so many cuts is tried whole; in a larger one so many are tried."""
 
     def fit(self, points: Sequence[Observed], loss: Callable[[Rule], float], seed: int) -> Rule:
         """The rule of this form with the least loss; its cuts lie between the points."""
         return self.build(
-            minimise(self.choices(points), lambda v: loss(self.build(v)), evaluations=_EVALUATIONS, seed=seed)
+            minimise(self.choices(points), lambda v: loss(self.build(v)), evaluations=self.evaluations, seed=seed)
         )
 
 
@@ -70,7 +71,7 @@ def _staircase(steps: int) -> Family:
         rows += [tuple(KERNELS[0] if column < cut else KERNELS[1] for column in (1, *columns)) for cut in kv]
         return GridRule.model_validate({"new_tokens": [1, *edges], "kv_tokens": [1, *columns], "kernels": rows})
 
-    return Family(f"staircase of {steps}", 2 * steps, choices, build)
+    return Family(f"staircase of {steps}", 2 * steps, choices, build, evaluations=600 if steps == 1 else 150)
 
 
 def _threshold_choices(points: Sequence[Observed]) -> list[Choice]:
