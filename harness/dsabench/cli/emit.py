@@ -70,3 +70,20 @@ def check(
     from dsabench.cli.run_emit import check_tables
 
     raise typer.Exit(check_tables(tables, runtime, device, as_json=json_))
+
+
+@app.command("pr")
+def pr(
+    tables: Tables,
+    runtime: Annotated[Path, typer.Option(help="A git checkout of sglang.", show_default=False)],
+    branch: Annotated[str, typer.Option(help="Name of the new branch.")] = "dsa-tuned-tables",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the text and its figures.")] = Path(
+        "results/local-pr"
+    ),
+    allow_simulated: Simulated = False,
+    json_: Json = False,
+) -> None:
+    """Branch, commits and the text of a pull request; pushes nothing and prints the commands that do."""
+    from dsabench.cli.run_emit_pr import PrOrder, emit_pr
+
+    emit_pr(PrOrder(tuple(tables), runtime, branch, out, allow_simulated, json_))

@@ -11,11 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from dsabench.config.load import load_sweep
+from dsabench.emit.pr_body import rule_in_words
 from dsabench.emit.tables import write_table
 from dsabench.microbench.measured import TABLE_NAME
-from dsabench.model.tuned_table import ConstantRule, GridRule
 from dsabench.store.journal import FILE_NAME, read_journal
-from dsabench.tuners.families import Rule
 from dsabench.tuners.kernel_table import KernelStudy, study_kernels
 from dsabench.tuners.observed import of_kernels, of_servers
 from dsabench.tuners.target import target_of
@@ -99,25 +98,5 @@ def _show(study: KernelStudy, path: Path) -> None:
     for chunk in study.chunks:
         size = chunk.chunk or "none"
         console.print(f"  chunked_prefill_size {size}: {chunk.gain:+.1%} of its time saved, regret {chunk.regret:.2%}")
-    console.print(f"rule: {in_words(tuned.chosen.rule)}")
+    console.print(f"rule: {rule_in_words(tuned.chosen.rule)}")
     console.print(str(path), soft_wrap=True, highlight=False, markup=False)
-
-
-def in_words(rule: Rule) -> str:
-    """One line for people."""
-    if isinstance(rule, ConstantRule):
-        return f"always {rule.kernel}"
-    if isinstance(rule, GridRule):
-        rows = []
-        for edge, kernels in zip(rule.new_tokens, rule.kernels, strict=True):
-            below = [
-                kv
-                for kv, kernel in zip((*rule.kv_tokens[1:], None), kernels, strict=True)
-                if kernel == "flashmla_sparse"
-            ]
-            if below:
-                rows.append(
-                    f"from {edge} new tokens" + ("" if below[-1] is None else f" below {below[-1]} in the KV cache")
-                )
-        return f"flashmla_sparse {'; '.join(rows)}; else flashmla_kv" if rows else "always flashmla_kv"
-    return f"flashmla_sparse where KV tokens < {rule.kv_per_new_token:g} × new tokens, else flashmla_kv"
