@@ -33,3 +33,21 @@ def flashmla_auto(
     from dsabench.cli.run_tune import KernelOrder, tune_kernels
 
     tune_kernels(KernelOrder(config, kernels, study, seed, out, json_))
+
+
+@app.command("mha-threshold")
+def mha_threshold(
+    config: Config,
+    results: Annotated[Path | None, typer.Option(help="Folder of the sweep.", show_default="results/NAME")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Measure everything once more.")] = False,
+    out: Out = None,
+    json_: Json = False,
+) -> None:
+    """Sweep the threshold at the server (or go on with it), then let the eval gate decide; exit 1 where it refuses.
+
+    Above index_topk dense attention changes answers: without a passed eval on real weights the table is written, marked
+    as unproven, and `emit` refuses it.
+    """
+    from dsabench.cli.run_tune_sweep import SweepOrder, tune_threshold
+
+    raise typer.Exit(tune_threshold(SweepOrder(config, results, again, out, json_)))
