@@ -85,9 +85,9 @@ def run_sweep(request: Request) -> int:
     return 0 if result is None else _finish(request, config, journal, result)
 
 
-def measure(request: Request) -> tuple[SweepConfig, Journal, Result | None]:
-    """The study with what it came to; None where it was only planned."""
-    config = request.apply(load_sweep(request.config))
+def measure(request: Request, adjusted: SweepConfig | None = None) -> tuple[SweepConfig, Journal, Result | None]:
+    """The study (or what was made of it) with what it came to; None where it was only planned."""
+    config = request.apply(load_sweep(request.config) if adjusted is None else adjusted)
     refuse_unprovable(config.objective, config.workloads)
     require_some(config.space, config.runtime.base)
     folder = request.results or Path("results") / config.name

@@ -15,6 +15,8 @@ from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
 from dsabench.emit.tables import write_table
 from dsabench.search.loop import Result
+from dsabench.tuners.hisparse import free_host_bytes, plan_hisparse, rank_of, table_of
+from dsabench.tuners.hisparse_memory import GIB
 from dsabench.tuners.mha_threshold import KNOB, Proposal, propose, require_threshold_study
 from dsabench.tuners.of_sweep import CurvePoint, curve_of
 
@@ -65,6 +67,39 @@ def tune_threshold(order: SweepOrder) -> int:
     else:
         _show(config, result, curve, proposal, path)
     return 1 if proposal.standing == "refused by the gate" else 0
+
+
+@dataclass(frozen=True, slots=True)
+class HisparseOrder:
+    """The command line of `tune hisparse`."""
+
+    sweep: SweepOrder
+    gpus: int
+    host_memory_gib: float | None
+    dry_run: bool
+
+
+def tune_hisparse(order: HisparseOrder) -> int:
+    """Plan, say the arithmetic, measure, write; returns the exit code."""
+    config = load_sweep(order.sweep.config)
+    given = order.host_memory_gib
+    host = free_host_bytes(Path("/proc/meminfo").read_text()) if given is None else int(given * GIB)
+    plan = plan_hisparse(config, rank_of(config, gpus=order.gpus), host)
+    for line in () if order.sweep.as_json else plan.arithmetic:
+        print(line)
+    table, standing, path = None, "nothing was measured", None
+    if not order.dry_run:
+        _, _, result = measure(order.sweep.request("hisparse"), plan.config)
+        assert result is not None, "nothing was only planned"
+        table, standing = table_of(plan.config, result, order.sweep.command("hisparse"))
+    if table is not None:
+        path = write_table(order.sweep.out or Path("results") / config.name / "tables", table)
+    if order.sweep.as_json:
+        said = {"standing": standing, "table": path and str(path), "arithmetic": plan.arithmetic}
+        print(json.dumps(said, indent=1))
+    else:
+        print(standing if path is None else f"{standing}\n{path}")
+    return 0
 
 
 def _show(config: SweepConfig, result: Result, curve: list[CurvePoint], proposal: Proposal, path: Path | None) -> None:

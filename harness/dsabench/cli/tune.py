@@ -51,3 +51,25 @@ def mha_threshold(
     from dsabench.cli.run_tune_sweep import SweepOrder, tune_threshold
 
     raise typer.Exit(tune_threshold(SweepOrder(config, results, again, out, json_)))
+
+
+@app.command("hisparse")
+def hisparse(
+    config: Config,
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs that share the experts of the full deployment.")] = 8,
+    host_memory_gib: Annotated[
+        float | None, typer.Option(help="Host memory for this rank.", show_default="what is free")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the arithmetic; measure nothing.")] = False,
+    results: Annotated[Path | None, typer.Option(help="Folder of the sweep.", show_default="results/NAME")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Measure everything once more.")] = False,
+    out: Out = None,
+    json_: Json = False,
+) -> None:
+    """Buffer, ratio and block size of HiSparse against off (bf16, fp8) and its own defaults, in the pool of a full rank;
+    the arithmetic is printed, and refused where host memory is short.
+    """
+    from dsabench.cli.run_tune_sweep import HisparseOrder, SweepOrder, tune_hisparse
+
+    order = SweepOrder(config, results, again, out, json_)
+    raise typer.Exit(tune_hisparse(HisparseOrder(order, gpus, host_memory_gib, dry_run)))
