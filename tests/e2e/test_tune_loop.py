@@ -41,7 +41,7 @@ def test_a_table_tuned_here_is_what_a_server_without_flags_runs(tmp_path, said):
     said(*bench, "--candidates", "torch_flashmla_sparse,torch_flashmla_kv", "--results", kernels)
     tuned = said("tune", "flashmla-auto", config, "--kernels", kernels, "--out", tables)
     assert tuned["shapes"] >= 5
-    table = read_table(next(tables.iterdir()))
+    table = read_table(next(tables.glob("*.json")))
     assert table.file_name == "flashmla_auto,H=4,topk=32,device_name=CPU,kv_dtype=fp8_e4m3.json"
     assert table.evidence.label == "measured"
     assert table.evidence.regret is not None

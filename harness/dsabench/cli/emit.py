@@ -15,15 +15,15 @@ class TablesOrCommand(TyperGroup):
     """A first word that is no subcommand is a table."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the subcommand's name before words that begin with a table or an option."""
-        if args and args[0] not in self.commands and args[0] != "--help":
+        """Put the subcommand's name before words that begin with a table or an option, `--help` too."""
+        if args and args[0] not in self.commands:
             args = [_TABLES, *args]
         return super().parse_args(ctx, args)
 
 
 app = typer.Typer(
     cls=TablesOrCommand,
-    help="Give tuned tables to the runtime: `emit TABLE... --as flags|plugin|patch`.",
+    help="Give tuned tables to the runtime: `emit TABLE... --as flags|plugin|patch`, `emit check`, `emit pr`.",
     no_args_is_help=True,
 )
 
@@ -51,7 +51,11 @@ def table(
     allow_simulated: Simulated = False,
     json_: Json = False,
 ) -> None:
-    """Tables as a patch of the runtime, as a plugin for it, or as launch commands (exit 2: refused, with the reason)."""
+    """Tables as a patch of the runtime, as a plugin for it, or as launch commands (exit 2: refused, with the reason).
+
+    `dsabench emit check TABLE...` says which tables no longer match what is installed; `dsabench emit pr TABLE...
+    --runtime CHECKOUT` makes branch, commits and the text of a pull request.
+    """
     from dsabench.cli.run_emit import Order, run_emit
 
     actions = [name for name, on in (("check", check), ("apply", apply), ("revert", revert), ("diff", diff)) if on]

@@ -14,6 +14,8 @@ from dsabench.config.load import load_sweep
 from dsabench.emit.pr_body import rule_in_words
 from dsabench.emit.tables import write_table
 from dsabench.microbench.measured import TABLE_NAME
+from dsabench.reference.tables import choose
+from dsabench.reporting.choice_plot import draw_choice
 from dsabench.store.journal import FILE_NAME, read_journal
 from dsabench.tuners.kernel_table import KernelStudy, study_kernels
 from dsabench.tuners.observed import of_kernels, of_servers
@@ -47,10 +49,22 @@ def tune_kernels(order: KernelOrder) -> None:
     servers = of_servers(records, target)
     study = study_kernels(config, target, seen, servers, seed=order.seed, command=order.command)
     path = write_table(order.out or Path("results") / config.name / "tables", study.table)
+    plot = _draw(study, path.with_suffix(".svg"))
     if order.as_json:
-        print(json.dumps({"table": str(path), **_facts(study)}, indent=1))
+        print(json.dumps({"table": str(path), "plot": str(plot), **_facts(study)}, indent=1))
     else:
         _show(study, path)
+
+
+def _draw(study: KernelStudy, file: Path) -> Path:
+    batches = [(*point.step, point.us["flashmla_kv"] / point.us["flashmla_sparse"]) for point in study.points]
+    rule, table = study.tuned.chosen.rule, study.table
+
+    def takes_sparse(new: int, kv: int) -> bool:
+        return choose(rule, new_tokens=new, kv_tokens=kv) == "flashmla_sparse"
+
+    title = f"{table.device}, {table.heads_per_rank} heads, {table.kv_cache_dtype}"
+    return draw_choice(batches, takes_sparse, title, file)
 
 
 def _facts(study: KernelStudy) -> dict[str, object]:
