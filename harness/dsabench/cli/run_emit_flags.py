@@ -20,7 +20,7 @@ from dsabench.emit.fit import require_emittable
 from dsabench.emit.flags import best_settings, knobs_of
 from dsabench.emit.tables import read_tables
 from dsabench.errors import InputError, StoreError
-from dsabench.evals.gate import changed_numerics
+from dsabench.evals.numerics import changed_numerics
 from dsabench.model.knobs import KnobValue
 from dsabench.store.journal import FILE_NAME, read_journal
 

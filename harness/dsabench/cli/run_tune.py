@@ -13,7 +13,7 @@ from rich.table import Table
 from dsabench.config.load import load_sweep
 from dsabench.emit.pr_body import rule_in_words
 from dsabench.emit.tables import write_table
-from dsabench.microbench.measured import TABLE_NAME
+from dsabench.microbench.table import TABLE_NAME
 from dsabench.reference.tables import choose
 from dsabench.reporting.choice_plot import draw_choice
 from dsabench.store.journal import FILE_NAME, read_journal

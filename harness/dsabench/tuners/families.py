@@ -34,11 +34,14 @@ class Family:
         )
 
 
-def cuts(values: Sequence[float]) -> list[float]:
-    """Middles (geometric) between neighbouring values, and one beyond either end."""
+def cuts(values: Sequence[float], at_most: int = 400) -> list[float]:
+    """Middles (geometric) between neighbouring values, and one beyond either end; thinned out evenly where many."""
     ordered = sorted(set(values))
     between = [(low * high) ** 0.5 for low, high in pairwise(ordered)]
-    return [ordered[0] / 2, *between, ordered[-1] * 2]
+    every = [ordered[0] / 2, *between, ordered[-1] * 2]
+    if len(every) <= at_most:
+        return every
+    return [every[round(rank * (len(every) - 1) / (at_most - 1))] for rank in range(at_most)]
 
 
 def _ratio_choices(points: Sequence[Observed]) -> list[Choice]:
@@ -46,11 +49,11 @@ def _ratio_choices(points: Sequence[Observed]) -> list[Choice]:
 
 
 def _new(points: Sequence[Observed]) -> list[float]:
-    return cuts([p.step.new_tokens for p in points])
+    return cuts([p.step.new_tokens for p in points], 20)
 
 
 def _kv(points: Sequence[Observed]) -> list[float]:
-    return [*cuts([p.step.kv_tokens for p in points]), float(_BEYOND)]
+    return [*cuts([p.step.kv_tokens for p in points], 25), float(_BEYOND)]
 
 
 def _staircase(steps: int) -> Family:
