@@ -91,7 +91,7 @@ def _threshold(values: Values) -> Rule:
 FAMILIES: tuple[Family, ...] = (
     Family("always flashmla_kv", 0, lambda _: [], lambda _: ConstantRule(kernel="flashmla_kv")),
     Family("always flashmla_sparse", 0, lambda _: [], lambda _: ConstantRule(kernel="flashmla_sparse")),
-    Family("one ratio", 1, _ratio_choices, lambda v: RatioRule(kv_per_new_token=v["ratio"])),
+    Family("one ratio", 1, _ratio_choices, lambda v: RatioRule(kv_per_new_token=float(f"{v['ratio']:.5g}"))),
     Family("one threshold of new tokens", 1, _threshold_choices, _threshold),
     _staircase(1),
     _staircase(2),
