@@ -37,6 +37,9 @@ MODELS: dict[str, Dimensions] = {
     "glm5": Dimensions(64, 512, 64, 192, 256, 32, 128, 2048),
     # no model: small enough for a CPU
     "small": Dimensions(8, 128, 32, 32, 32, 4, 32, 64),
+    # the sizes of dsabench's reference runtime (reference/sizes.py)
+    "reftiny": Dimensions(4, 32, 16, 16, 16, 2, 32, 32),
+    "refsmall": Dimensions(8, 128, 32, 32, 32, 4, 64, 128),
 }
 
 _ID = re.compile(r"(?P<model>[a-z0-9.]+)-h(?P<heads>\d+)-b(?P<batch>\d+)-q(?P<q>\d+)-kv(?P<kv>\d+)")

@@ -66,6 +66,17 @@ class Wheel:
             }
 
 
+def fetch(version: str, folder: Path) -> Wheel | None:
+    """The wheel of a version, downloaded into the folder unless it is there; None where it cannot be had."""
+    found = sorted(folder.glob(f"sglang-{version}-*.whl"))
+    if not found:
+        tags = ["--only-binary=:all:", "--python-version", "3.11", "--platform", "manylinux_2_34_x86_64"]
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", *tags, f"sglang=={version}", "-d", folder]
+        subprocess.run(pip, check=False, timeout=300)
+        found = sorted(folder.glob(f"sglang-{version}-*.whl"))
+    return Wheel(found[0]) if found else None
+
+
 def wheels_in(folder: Path) -> list[Wheel]:
     """The wheels of a folder, oldest first."""
     found = [Wheel(file) for file in folder.glob("sglang-*.whl")]

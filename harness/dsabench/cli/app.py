@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dsabench import __version__
-from dsabench.cli import compare, config, doctor, kernels, launch, results, slices, sweep
+from dsabench.cli import compare, config, doctor, emit, kernels, launch, results, slices, sweep, tune
 from dsabench.cli import eval as eval_
 
 app = typer.Typer(
@@ -34,6 +34,8 @@ app.command("eval")(eval_.evaluate)
 app.command("compare")(compare.compare)
 app.command("doctor")(doctor.doctor)
 app.add_typer(kernels.app, name="kernels")
+app.add_typer(tune.app, name="tune")
+app.add_typer(emit.app, name="emit")
 app.add_typer(results.app, name="results")
 app.add_typer(config.app, name="config")
 

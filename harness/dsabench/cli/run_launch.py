@@ -78,7 +78,11 @@ def run_launch(order: Order) -> int:
         return _launch(order, generated.spec, LaunchSpec(entry="serve"))
     if order.chosen():
         raise InputError(f"{order.chosen()[0]} goes without a CONFIG: what it says stands there")
-    config = load_launch(order.config)
+    return launch_config(order, load_launch(order.config))
+
+
+def launch_config(order: Order, config: RuntimeConfig) -> int:
+    """The same of a config that is loaded already."""
     if config.kind == "reference":
         return _launch_reference(order, config)
     return _launch(order, config.spec({}), config.launch)

@@ -51,6 +51,8 @@ class Request:
     dry_run: bool
     again: bool
     as_json: bool
+    verb: tuple[str, ...] = ("sweep",)
+    """The words behind `dsabench` that got here."""
 
     def apply(self, config: SweepConfig) -> SweepConfig:
         """The config with the command line's limits in place of its own."""
@@ -66,7 +68,7 @@ class Request:
 
     def resume_command(self) -> str:
         """What to type to go on: the same command without `--again`, which would start anew."""
-        words = ["dsabench", "sweep", self.config]
+        words = ["dsabench", *self.verb, self.config]
         for flag, value in (
             ("--results", self.results),
             ("--max-trials", self.max_trials),
@@ -79,7 +81,13 @@ class Request:
 
 def run_sweep(request: Request) -> int:
     """Run, resume or only plan a sweep; returns the exit code."""
-    config = request.apply(load_sweep(request.config))
+    config, journal, result = measure(request)
+    return 0 if result is None else _finish(request, config, journal, result)
+
+
+def measure(request: Request, adjusted: SweepConfig | None = None) -> tuple[SweepConfig, Journal, Result | None]:
+    """The study (or what was made of it) with what it came to; None where it was only planned."""
+    config = request.apply(load_sweep(request.config) if adjusted is None else adjusted)
     refuse_unprovable(config.objective, config.workloads)
     require_some(config.space, config.runtime.base)
     folder = request.results or Path("results") / config.name
@@ -90,14 +98,14 @@ def run_sweep(request: Request) -> int:
         notes.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
     end_at_any_signal()
     try:
-        return asyncio.run(_run(request, config, journal, notes))
+        return config, journal, asyncio.run(_run(request, config, journal, notes))
     except KeyboardInterrupt:
         ignore_interrupts()
         print(f"interrupted; what is measured is kept. Go on with:\n  {request.resume_command()}", file=sys.stderr)
         raise typer.Exit(130) from None
 
 
-async def _run(request: Request, config: SweepConfig, journal: Journal, notes: Console) -> int:
+async def _run(request: Request, config: SweepConfig, journal: Journal, notes: Console) -> Result | None:
     runtime = make_runtime(config.runtime)
     if request.dry_run:
         identity, note = await identity_for_plan(runtime, config)
@@ -114,13 +122,12 @@ async def _run(request: Request, config: SweepConfig, journal: Journal, notes: C
     if request.dry_run:
         plan = SweepPlan(ledger, purse, make_forecast(purse, outlook.refuse), outlook)
         print_plan(Console(), plan, as_json=request.as_json)
-        return 0
+        return None
     with claim(journal.path.parent):
         # Another sweep may have written between the first reading and the claim.
         ledger = Ledger(config, environment.fingerprint, journal.read().records)
         purse = Purse(config.budget, ledger, round_)
-        result = await _measure(_Lab(config, runtime, environment, journal, ledger, purse, outlook.refuse), notes)
-    return _finish(request, config, journal, result)
+        return await _measure(_Lab(config, runtime, environment, journal, ledger, purse, outlook.refuse), notes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from dsabench.model.value import FrozenMap, Value
+from dsabench.model.verdict import VerdictWord
 
 SparseKernel = Literal["flashmla_sparse", "flashmla_kv"]
 
@@ -70,6 +71,25 @@ class BufferRule(Value):
 Rule = Annotated[ConstantRule | RatioRule | GridRule | ThresholdRule | BufferRule, Field(discriminator="form")]
 
 
+class GateEvidence(Value):
+    """One accuracy eval, tuned against default, on real weights."""
+
+    eval: str
+    verdict: VerdictWord
+    margin: float
+    """Loss of accuracy that would not have mattered; 0.01 is a point."""
+    difference: float | None = None
+    """Accuracy of the tuned setting minus the default's."""
+    ci_low: float | None = None
+    n: int | None = None
+    """Questions that both sides answered."""
+
+    @property
+    def passed(self) -> bool:
+        """Shown to be not less accurate."""
+        return self.verdict in ("better", "no difference")
+
+
 class Evidence(Value):
     """Why the rule is believed, and the conditions outside which it is not."""
 
@@ -86,6 +106,16 @@ class Evidence(Value):
     ci_low: float | None = None
     ci_high: float | None = None
     """95 % interval of the gain over the shipped rule, relative."""
+    regret_static: float | None = None
+    """The same of the best kernel that is always the same."""
+    metric: str | None = None
+    """What the gain was measured in: `kernel time`, or a metric of a server."""
+    n: int | None = None
+    """Shapes, or boots a side, behind the interval."""
+    gates: tuple[GateEvidence, ...] = ()
+    """Accuracy, where the rule changes numerics."""
+    command: str | None = None
+    """What measures it again."""
     conditions: tuple[str, ...] = ()
     """Plain words: what must hold for the table to apply beyond its key."""
 
@@ -117,6 +147,11 @@ class TunedTable(Value):
         if self.rule.form not in allowed:
             raise ValueError(f"rule.form of a {self.kind} table is {' or '.join(allowed)}")
         return self
+
+    @property
+    def changes_numerics(self) -> bool:
+        """Whether answers may differ from the shipped default's: dense attention where the model was trained sparse."""
+        return isinstance(self.rule, ThresholdRule) and self.rule.max_tokens > self.index_topk
 
     @property
     def file_name(self) -> str:

@@ -48,13 +48,15 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
     auto = tables.find("flashmla_auto", key, env)
     # sglang 0.5.23's defaults on Hopper, but for the plain cache's decode, where it has fa3
     backend: DecodeBackend = "flashmla_kv" if packed else "flashmla_sparse"
+    # a table that somebody tuned makes the choice by it the default, as a patched sglang does
+    is_tuned = packed and auto is not None and auto.table.evidence.label != "shipped"
     return Settings(
         size=size,
         device=args.device,
         device_name=device_name,
         dtype=_dtype(args),
         kv_cache_dtype=kv_cache_dtype,
-        prefill_backend=args.dsa_prefill_backend or backend,
+        prefill_backend=args.dsa_prefill_backend or ("flashmla_auto" if is_tuned else backend),
         decode_backend=args.dsa_decode_backend or backend,
         mha_threshold_tokens=threshold,
         mha_threshold_source=threshold_source,

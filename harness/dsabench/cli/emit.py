@@ -1,0 +1,93 @@
+"""`dsabench emit TABLE… --as flags|plugin|patch`, `dsabench emit check`, `dsabench emit pr`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+_TABLES = "table"
+
+
+class TablesOrCommand(TyperGroup):
+    """A first word that is no subcommand is a table."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the subcommand's name before words that begin with a table or an option, `--help` too."""
+        if args and args[0] not in self.commands:
+            args = [_TABLES, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=TablesOrCommand,
+    help="Give tuned tables to the runtime: `emit TABLE... --as flags|plugin|patch`, `emit check`, `emit pr`.",
+    no_args_is_help=True,
+)
+
+Tables = Annotated[list[str], typer.Argument(metavar="TABLE...", help="Table files, or folders of them.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+Simulated = Annotated[bool, typer.Option("--allow-simulated", help="Emit what rests on random weights' values.")]
+Runtime = Annotated[
+    Path | None,
+    typer.Option(help="sglang's package folder, a site-packages, or a source checkout.", show_default=False),
+]
+
+
+@app.command(_TABLES)
+def table(
+    tables: Tables,
+    form: Annotated[Literal["flags", "plugin", "patch"], typer.Option("--as", help="How the runtime gets them.")],
+    runtime: Runtime = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Patch: write it.")] = False,
+    revert: Annotated[bool, typer.Option("--revert", help="Patch: restore every byte.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Patch: what would be done (the default).")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Patch: print the changes.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Flags, plugin: folder to write to.")] = None,
+    config: Annotated[str | None, typer.Option(help="Flags: the config whose launch command is written.")] = None,
+    runtime_version: Annotated[str | None, typer.Option(help="Flags: the sglang that the command is for.")] = None,
+    allow_simulated: Simulated = False,
+    json_: Json = False,
+) -> None:
+    """Tables as a patch of the runtime, as a plugin for it, or as launch commands (exit 2: refused, with the reason).
+
+    `dsabench emit check TABLE...` says which tables no longer match what is installed; `dsabench emit pr TABLE...
+    --runtime CHECKOUT` makes branch, commits and the text of a pull request.
+    """
+    from dsabench.cli.run_emit import Order, run_emit
+
+    actions = [name for name, on in (("check", check), ("apply", apply), ("revert", revert), ("diff", diff)) if on]
+    order = Order(tuple(tables), form, runtime, tuple(actions), out, config, runtime_version, allow_simulated, json_)
+    raise typer.Exit(run_emit(order))
+
+
+@app.command("check")
+def check(
+    tables: Tables,
+    runtime: Runtime = None,
+    device: Annotated[str | None, typer.Option(help="GPU, in place of the one that is here (`NVIDIA H200`).")] = None,
+    json_: Json = False,
+) -> None:
+    """Which tables no longer match the installed runtime, kernel package or GPU; exit 1 where any does not."""
+    from dsabench.cli.run_emit import check_tables
+
+    raise typer.Exit(check_tables(tables, runtime, device, as_json=json_))
+
+
+@app.command("pr")
+def pr(
+    tables: Tables,
+    runtime: Annotated[Path, typer.Option(help="A git checkout of sglang.", show_default=False)],
+    branch: Annotated[str, typer.Option(help="Name of the new branch.")] = "dsa-tuned-tables",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the text and its figures.")] = Path(
+        "results/local-pr"
+    ),
+    allow_simulated: Simulated = False,
+    json_: Json = False,
+) -> None:
+    """Branch, commits and the text of a pull request; pushes nothing and prints the commands that do."""
+    from dsabench.cli.run_emit_pr import PrOrder, emit_pr
+
+    emit_pr(PrOrder(tuple(tables), runtime, branch, out, allow_simulated, json_))

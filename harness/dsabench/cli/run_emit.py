@@ -1,0 +1,149 @@
+"""From the order of an emit to its patch, plugin or commands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dsabench.emit.expiry import examine, installed_at
+from dsabench.emit.fit import require_emittable
+from dsabench.emit.importable import broken_by_patch, import_changed
+from dsabench.emit.patch import Patch, apply_patch, plan_patch, revert_patch, state_of
+from dsabench.emit.tables import File, read_tables
+from dsabench.emit.tree import Tree, find_tree
+from dsabench.errors import InputError
+
+_ACTIONS = ("check", "apply", "revert", "diff")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The command line of an emit."""
+
+    tables: tuple[str, ...]
+    form: Literal["flags", "plugin", "patch"]
+    runtime: Path | None
+    actions: tuple[str, ...]
+    out: Path | None
+    config: str | None
+    runtime_version: str | None
+    allow_simulated: bool
+    as_json: bool
+
+    def files(self) -> list[File]:
+        """The tables, every one fit to be emitted.
+
+        Raises:
+            InputError: one is not.
+
+        """
+        files = read_tables(self.tables)
+        for file in files:
+            require_emittable(file.table, "sglang", allow_simulated=self.allow_simulated)
+        return files
+
+
+def run_emit(order: Order) -> int:
+    """Do what was ordered; returns the exit code."""
+    if order.form == "patch":
+        return _patch(order)
+    folder = order.out or Path("results") / ("local-plugin" if order.form == "plugin" else "local-flags")
+    if order.form == "flags":
+        from dsabench.cli.run_emit_flags import FlagsOrder, write_flags
+
+        more = (order.runtime_version, order.allow_simulated, order.as_json)
+        return write_flags(FlagsOrder(order.tables, order.config, folder, *more))
+    from dsabench.emit.plugin import build_plugin
+
+    wheel = build_plugin(order.files(), folder)
+    print(
+        json.dumps({"wheel": str(wheel)}) if order.as_json else f"{wheel}\npip install it beside sglang 0.5.12 or later"
+    )
+    return 0
+
+
+def _patch(order: Order) -> int:
+    if order.runtime is None:
+        raise InputError("--as patch needs --runtime: sglang's package folder, a site-packages or a source checkout")
+    if len(order.actions) > 1:
+        raise InputError(f"--{order.actions[0]} and --{order.actions[1]}: one of them")
+    action = order.actions[0] if order.actions else "check"
+    tree = find_tree(order.runtime)
+    if action == "revert":
+        changed = revert_patch(tree)
+        _say(order, tree, None, changed=changed, text="reverted" if changed else "nothing is patched")
+        return 0
+    patch = plan_patch(tree, order.files())
+    if action == "diff":
+        print(json.dumps({"diff": patch.diff()}) if order.as_json else patch.diff(), end="\n" if order.as_json else "")
+        return 0
+    changed = apply_patch(patch) if action == "apply" else False
+    imports = _imports(patch) if changed else None
+    words = {
+        "clean": "not applied",
+        "applied": "applied" if changed else "applied already",
+        "other tables": "another set of tables is applied; --apply replaces it",
+        "incomplete": "half applied; --apply or --revert completes",
+        "changed since": "patched files were changed since",
+    }
+    _say(order, tree, patch, changed=changed, text=words[state_of(tree, patch)], imports=imports)
+    return 0
+
+
+def _imports(patch: Patch) -> dict[str, str | None]:
+    """Of every changed module; a patch that breaks one is taken back."""
+    answers = import_changed(patch.tree, patch.after)
+    if (broken := broken_by_patch(answers)) is not None:
+        revert_patch(patch.tree)
+        raise InputError(f"{patch.tree.package}: taken back, it does not import: {broken}")
+    return answers
+
+
+def _say(
+    order: Order,
+    tree: Tree,
+    patch: Patch | None,
+    *,
+    changed: bool,
+    text: str,
+    imports: dict[str, str | None] | None = None,
+) -> None:
+    files = sorted(patch.after) if patch is not None else []
+    if order.as_json:
+        facts = {
+            "runtime": str(tree.package),
+            "version": str(tree.version),
+            "state": state_of(tree, patch),
+            "changed": changed,
+            "tables": list(patch.tables) if patch is not None else [],
+            "files": files,
+            **({} if imports is None else {"imports": imports}),
+        }
+        print(json.dumps(facts, indent=1))
+        return
+    print(f"sglang {tree.version} in {tree.package}: {text}")
+    for file in files:
+        print(f"  {'adds' if patch is not None and patch.before[file] is None else 'changes'} {file}")
+    for module, why in (imports or {}).items():
+        print(f"  {module}: {'imports' if why is None else 'compiles; cannot be imported here: ' + why}")
+
+
+def check_tables(given: list[str], runtime: Path | None, device: str | None, *, as_json: bool) -> int:
+    """1 where a table does not match what is installed."""
+    from dsabench.probes.hardware import collect_hardware
+
+    tree = None if runtime is None else find_tree(runtime)
+    hardware = asyncio.run(collect_hardware())
+    here = device or (hardware.gpus[0].name if hardware.gpus else None)
+    installed = installed_at(tree, here, hardware.driver)
+    found = [(file, examine(file.table, installed)) for file in read_tables(given)]
+    if as_json:
+        listed = [{"table": str(file.path), "matches": not why, "reasons": why} for file, why in found]
+        print(json.dumps(listed, indent=1))
+    else:
+        for file, why in found:
+            print(f"{file.path}: {'; '.join(why) if why else 'matches'}")
+    return 1 if any(why for _, why in found) else 0

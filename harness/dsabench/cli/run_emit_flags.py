@@ -1,0 +1,124 @@
+"""Launch commands and configs with tuned settings: `best.sh` and `best.yaml`, one pair per workload of a study."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import yaml
+
+from dsabench.cli.run_launch import Order as LaunchOrder
+from dsabench.cli.run_launch import launch_config
+from dsabench.config.load import load_launch, load_sweep
+from dsabench.config.specs import RuntimeConfig
+from dsabench.emit.fit import require_emittable
+from dsabench.emit.flags import best_settings, knobs_of
+from dsabench.emit.tables import read_tables
+from dsabench.errors import InputError, StoreError
+from dsabench.evals.numerics import changed_numerics
+from dsabench.model.knobs import KnobValue
+from dsabench.store.journal import FILE_NAME, read_journal
+
+
+@dataclass(frozen=True, slots=True)
+class FlagsOrder:
+    """What to write and where."""
+
+    given: tuple[str, ...]
+    config: str | None
+    out: Path
+    runtime_version: str | None
+    allow_simulated: bool
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """One pair of files. `why` are lines of comment."""
+
+    name: str
+    knobs: Mapping[str, KnobValue]
+    why: tuple[str, ...]
+
+
+def write_flags(order: FlagsOrder) -> int:
+    """Write the files and name them; returns the exit code."""
+    if order.config is None:
+        raise InputError("--as flags needs --config: whose runtime, model and other settings the command keeps")
+    runtime = load_launch(order.config)
+    study = Path(order.given[0])
+    if (study / FILE_NAME).is_file() or study.name == FILE_NAME:
+        if len(order.given) > 1:
+            raise InputError("a study goes alone: its best settings stand in one journal")
+        tuned = _of_study(study if study.is_dir() else study.parent, order.config)
+    else:
+        tuned = [_of_tables(order, runtime)]
+    written = []
+    for one in tuned:
+        folder = order.out if len(tuned) == 1 else order.out / one.name
+        written += _write(folder, runtime, one, order)
+    if order.as_json:
+        print(json.dumps([str(path) for path in written], indent=1))
+    else:
+        for path in written:
+            print(path)
+    return 0
+
+
+def _of_tables(order: FlagsOrder, runtime: RuntimeConfig) -> Tuned:
+    knobs: dict[str, KnobValue] = {}
+    why: list[str] = []
+    kind: Literal["reference", "sglang"] = "reference" if runtime.kind == "reference" else "sglang"
+    for file in read_tables(order.given):
+        table = file.table
+        require_emittable(table, kind, allow_simulated=order.allow_simulated)
+        dtype = runtime.base.get("kv_cache_dtype", table.kv_cache_dtype)
+        if dtype != table.kv_cache_dtype:
+            raise InputError(f"{file.path}: is for kv_cache_dtype {table.kv_cache_dtype}, the config has {dtype}")
+        knobs |= knobs_of(table)
+        why.append(f"from {table.file_name} ({table.evidence.label})")
+    return Tuned("best", knobs, tuple(why))
+
+
+def _of_study(folder: Path, config_name: str) -> list[Tuned]:
+    config = load_sweep(config_name)
+    records = [record for record in read_journal(folder / FILE_NAME).records if record.study == config.name]
+    tuned = []
+    for best in best_settings(records, config.objective):
+        why = [f"{best.workload}: {config.objective.metric} {best.value:.4g}, median of {best.boots} boots"]
+        numeric = changed_numerics(config.default, best.spec)
+        if numeric:
+            why.append(f"may answer otherwise than the default ({', '.join(numeric)}): see the study's gate")
+        tuned.append(Tuned(best.workload, best.spec.knobs, tuple(why)))
+    return tuned
+
+
+def _write(folder: Path, runtime: RuntimeConfig, tuned: Tuned, order: FlagsOrder) -> list[Path]:
+    best = runtime.model_copy(update={"base": {**runtime.base, **tuned.knobs}})
+    said = io.StringIO()
+    launch = LaunchOrder(None, order.runtime_version, dry_run=True, as_json=False)
+    with redirect_stdout(said):
+        code = launch_config(launch, best)
+    if code:
+        return []
+    comment = "".join(f"# {line}\n" for line in tuned.why)
+    # Where the runtime lies, and tokens, are this machine's: they stay in the config.
+    kept = best.model_dump(mode="json", exclude_defaults=True, exclude={"launch", "ready_timeout_s"})
+    document = {"name": tuned.name, "runtime": {**kept, "base": dict(best.base)}}
+    files = {
+        "best.sh": f"#!/bin/sh\n{comment}{said.getvalue().strip()}\n",
+        "best.yaml": comment + yaml.safe_dump(document, sort_keys=False, allow_unicode=True),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        (folder / "best.sh").chmod(0o755)
+    except OSError as error:
+        raise StoreError(f"{folder}: {error.strerror}: the commands were not written") from error
+    return [folder / name for name in files]

@@ -1,0 +1,59 @@
+"""From tables and a checkout to a branch and the text of a pull request."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import dsabench
+from dsabench.emit.fit import require_emittable
+from dsabench.emit.pr_body import body_of
+from dsabench.emit.pull_request import commit_patch
+from dsabench.emit.tables import read_tables
+from dsabench.errors import StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class PrOrder:
+    """The command line of `emit pr`."""
+
+    tables: tuple[str, ...]
+    runtime: Path
+    branch: str
+    out: Path
+    allow_simulated: bool
+    as_json: bool
+
+
+def emit_pr(order: PrOrder) -> None:
+    """Commit, write the text, print what to type."""
+    files = read_tables(order.tables)
+    for file in files:
+        require_emittable(file.table, "sglang", allow_simulated=order.allow_simulated)
+    branch = commit_patch(order.runtime, files, order.branch)
+    drawn = [figure for file in files if (figure := file.path.with_suffix(".svg")).is_file()]
+    figures = [Path(f"figure-{number}.svg") for number, _ in enumerate(drawn, 1)]
+    text = order.out / "pull-request.md"
+    try:
+        order.out.mkdir(parents=True, exist_ok=True)
+        for figure, source in zip(figures, drawn, strict=True):
+            (order.out / figure).write_bytes(source.read_bytes())
+        text.write_text(body_of(branch, files, figures, dsabench.__version__))
+    except OSError as error:
+        raise StoreError(f"{order.out}: {error.strerror}: the text was not written") from error
+    title = f"[DSA] Tuned defaults for {', '.join(sorted({file.table.device for file in files}))}"
+    commands = [
+        shlex.join(["git", "-C", str(branch.repository), "push", "-u", "origin", branch.name]),
+        shlex.join(["gh", "pr", "create", "--head", branch.name, "--title", title, "--body-file", str(text)]),
+    ]
+    if order.as_json:
+        facts = {"branch": branch.name, "base": branch.base, "commits": branch.commits, "body": str(text)}
+        print(json.dumps({**facts, "commands": commands}, indent=1))
+        return
+    print(f"{branch.name}: {len(branch.commits)} commits on {branch.base[:12]} in {branch.repository}")
+    print(f"{text}" + (f", with {len(figures)} figures to attach" if figures else ""))
+    print("Nothing was pushed. To open the pull request:")
+    for command in commands:
+        print(f"  {command}")

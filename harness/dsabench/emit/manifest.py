@@ -1,0 +1,69 @@
+"""What a patch changed, kept beside the runtime's package so that every byte can be restored."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from dsabench.errors import InputError
+from dsabench.model.value import Value
+
+FILE_NAME = ".dsabench-patch.json"
+
+
+def sha256(data: bytes) -> str:
+    """Lower-case hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class FileChange(Value):
+    """One file. `before` is its whole content, compressed and in base64; None where there was none."""
+
+    file: str
+    before: str | None
+    after_sha256: str
+
+    @classmethod
+    def of(cls, file: str, before: bytes | None, after: bytes) -> FileChange:
+        """A change from one content to another."""
+        packed = None if before is None else base64.b64encode(zlib.compress(before, 9)).decode()
+        return cls(file=file, before=packed, after_sha256=sha256(after))
+
+    def original(self) -> bytes | None:
+        """The content before the patch; None where the file is the patch's own."""
+        return None if self.before is None else zlib.decompress(base64.b64decode(self.before))
+
+
+class Manifest(Value):
+    """A patch as applied. It is written before the first file is changed, and removed after the last is restored."""
+
+    schema_version: Literal[1] = 1
+    runtime_version: str
+    tables: tuple[str, ...]
+    """Names of the table files."""
+    folders: tuple[str, ...]
+    """Folders that the patch made."""
+    changes: tuple[FileChange, ...]
+
+
+def read_manifest(package: Path) -> Manifest | None:
+    """The manifest of a patched package, None where there is none.
+
+    Raises:
+        InputError: it cannot be read.
+
+    """
+    file = package / FILE_NAME
+    try:
+        return Manifest.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise InputError(
+            f"{file}: unreadable, so this patch cannot be reverted: {str(error).splitlines()[0]}"
+        ) from error

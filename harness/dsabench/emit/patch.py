@@ -1,0 +1,223 @@
+"""Tuned tables written into the runtime's own package: planned in memory, written atomically, reverted to the byte."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from dsabench.emit.manifest import FILE_NAME, FileChange, Manifest, read_manifest, sha256
+from dsabench.emit.package_data import with_tables_listed
+from dsabench.emit.tables import File, table_json
+from dsabench.emit.touch import LOADER, TABLES, touch
+from dsabench.emit.tree import Tree
+from dsabench.errors import InputError, StoreError
+from dsabench.runtimes.locks import lock_folder, release, try_lock
+
+_PROJECT = "../pyproject.toml"
+
+State = Literal["clean", "applied", "other tables", "incomplete", "changed since"]
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What the tables make of a tree. `before` and `after` map a path, relative to the package, to its content."""
+
+    tree: Tree
+    tables: tuple[str, ...]
+    before: Mapping[str, bytes | None]
+    after: Mapping[str, bytes]
+
+    def diff(self) -> str:
+        """As `diff -u` and git print it."""
+        lines: list[str] = []
+        for file, after in sorted(self.after.items()):
+            old = (self.before[file] or b"").decode().splitlines(keepends=True)
+            name = os.path.normpath(f"sglang/{file}")
+            source = "/dev/null" if self.before[file] is None else f"a/{name}"
+            lines += difflib.unified_diff(old, after.decode().splitlines(keepends=True), source, f"b/{name}")
+        return "".join(lines)
+
+
+def plan_patch(tree: Tree, files: Sequence[File]) -> Patch:
+    """The changes that these tables make to an unpatched tree, or to what a patched one was before.
+
+    Raises:
+        InputError: a kind that the version lacks, a source of unknown form, two tables with one key.
+
+    """
+    manifest = read_manifest(tree.package)
+    if manifest is not None:
+        tree = replace(tree, originals={change.file: change.original() for change in manifest.changes})
+    names = [file.table.file_name for file in files]
+    if len(set(names)) < len(names):
+        raise InputError(f"two tables have the key {next(name for name in names if names.count(name) > 1)}")
+    touched = touch(tree, {file.table.kind for file in files})
+    before: dict[str, bytes | None] = {one.file: one.before for one in touched}
+    after = {one.file: one.after for one in touched}
+    after[LOADER] = resources.files("dsabench.emit.payload").joinpath("dsa_tuned.py").read_bytes()
+    after |= {f"{TABLES}/{file.table.file_name}": table_json(file.table).encode() for file in files}
+    for file in after.keys() - before.keys():
+        if tree.read(file) is not None:
+            raise InputError(f"{tree.package / file}: is there already, and not by a patch of dsabench")
+        before[file] = None
+    if tree.project is not None:
+        listed = tree.read(_PROJECT) or b""
+        if (changed := with_tables_listed(listed, f"{TABLES}/*.json")) != listed:
+            before[_PROJECT], after[_PROJECT] = listed, changed
+    _compile(after)
+    return Patch(tree, tuple(sorted(names)), before, after)
+
+
+def state_of(tree: Tree, patch: Patch | None = None) -> State:
+    """How the tree stands to a patch, or to whatever patch it has."""
+    manifest = read_manifest(tree.package)
+    if manifest is None:
+        return "clean"
+    standing = {_standing(tree.package, change) for change in manifest.changes}
+    if "other" in standing:
+        return "changed since"
+    if standing != {"after"}:
+        return "incomplete"
+    if patch is None:
+        return "applied"
+    wanted = {file: sha256(content) for file, content in patch.after.items()}
+    return "applied" if {one.file: one.after_sha256 for one in manifest.changes} == wanted else "other tables"
+
+
+def apply_patch(patch: Patch) -> bool:
+    """Write the patch; other tables of an earlier one are replaced. False where all of it is there already.
+
+    Raises:
+        InputError: somebody changed a patched file since, or another process is at it.
+        StoreError: a file cannot be written; what was written is taken back.
+
+    """
+    with _alone(patch.tree):
+        if state_of(patch.tree, patch) == "applied":
+            return False
+        _restore(patch.tree)
+        folders = _missing_folders(patch)
+        changes = tuple(FileChange.of(file, patch.before[file], after) for file, after in sorted(patch.after.items()))
+        manifest = Manifest(
+            runtime_version=str(patch.tree.version), tables=patch.tables, folders=folders, changes=changes
+        )
+        try:
+            _write(patch.tree.package / FILE_NAME, (manifest.model_dump_json(indent=1) + "\n").encode())
+            for file, content in patch.after.items():
+                _write(patch.tree.package / file, content)
+        except OSError as error:
+            with suppress(InputError, StoreError):
+                _restore(patch.tree)
+            raise StoreError(f"{error.filename}: {error.strerror}: the patch was not applied") from error
+        return True
+
+
+def revert_patch(tree: Tree) -> bool:
+    """Put every byte back. False where nothing is patched.
+
+    Raises:
+        InputError: somebody changed a patched file since.
+        StoreError: a file cannot be written; run it again to go on.
+
+    """
+    with _alone(tree):
+        return _restore(tree)
+
+
+def _restore(tree: Tree) -> bool:
+    manifest = read_manifest(tree.package)
+    _beside(tree.package / FILE_NAME).unlink(missing_ok=True)
+    if manifest is None:
+        return False
+    changed = [one.file for one in manifest.changes if _standing(tree.package, one) == "other"]
+    if changed:
+        raise InputError(f"{tree.package / changed[0]}: changed since it was patched; put the patch's form back first")
+    try:
+        for change in manifest.changes:
+            original, file = change.original(), tree.package / change.file
+            if original is None:
+                with suppress(NotADirectoryError):  # a file stands where our folder was to be
+                    file.unlink(missing_ok=True)
+                    _beside(file).unlink(missing_ok=True)
+                _forget_compiled(file)
+            else:
+                _beside(file).unlink(missing_ok=True)
+                if _standing(tree.package, change) != "before":
+                    _write(file, original)
+        for folder in sorted(manifest.folders, key=len, reverse=True):
+            with suppress(FileNotFoundError):
+                (tree.package / folder).rmdir()
+        (tree.package / FILE_NAME).unlink()
+    except OSError as error:
+        raise StoreError(f"{error.filename}: {error.strerror}: revert again to go on") from error
+    return True
+
+
+def _standing(package: Path, change: FileChange) -> Literal["before", "after", "other"]:
+    file = package / change.file
+    content = file.read_bytes() if file.is_file() else None
+    if content is not None and sha256(content) == change.after_sha256:
+        return "after"
+    return "before" if content == change.original() else "other"
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Beside, synced, then renamed: a reader sees the old or the new file, and a hard link elsewhere keeps the old."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = _beside(file)
+    try:
+        with beside.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if file.exists():
+            shutil.copymode(file, beside)
+        beside.replace(file)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _beside(file: Path) -> Path:
+    return file.with_name(f".{file.name[:60]}.dsabench-new")
+
+
+def _forget_compiled(file: Path) -> None:
+    """What an interpreter made of a module that is gone."""
+    folder = file.parent / "__pycache__"
+    for compiled in folder.glob(f"{file.stem}.*.pyc") if file.suffix == ".py" else ():
+        compiled.unlink(missing_ok=True)
+    with suppress(OSError):  # not empty, or not there
+        folder.rmdir()
+
+
+def _missing_folders(patch: Patch) -> tuple[str, ...]:
+    parents = {
+        parent for file in patch.after for parent in Path(file).parents if parent.parts and ".." not in parent.parts
+    }
+    return tuple(sorted(str(parent) for parent in parents if not (patch.tree.package / parent).exists()))
+
+
+def _compile(after: Mapping[str, bytes]) -> None:
+    for file, content in after.items():
+        if file.endswith(".py"):
+            compile(content, file, "exec", dont_inherit=True)
+
+
+@contextmanager
+def _alone(tree: Tree) -> Iterator[None]:
+    file = lock_folder() / f"patch-{sha256(str(tree.package).encode())[:16]}.lock"
+    held = try_lock(file)
+    if held is None:
+        raise InputError(f"{tree.package}: another dsabench is patching it")
+    try:
+        yield
+    finally:
+        release(held, file)

@@ -1,0 +1,1 @@
+"""Files that are copied into other packages as they are. They import nothing of dsabench."""

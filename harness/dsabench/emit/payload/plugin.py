@@ -1,0 +1,167 @@
+"""Applies tuned tables to sglang at start-up through its hooks (0.5.12 and later); nothing of it is changed on disk.
+
+What the user sets by flag or environment variable wins, and SGLANG_PLUGINS can leave the plugin out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from . import dsa_tuned
+
+logger = logging.getLogger(__name__)
+
+_ATTENTION = "sglang.srt.layers.attention"
+_GRAPHS = "sglang.srt.model_executor.runner_backend_utils"
+_IN_GRAPH = (
+    (f"{_GRAPHS}.breakable_cuda_graph.context", "is_in_breakable_cuda_graph"),
+    (f"{_GRAPHS}.tc_piecewise_cuda_graph", "is_in_tc_piecewise_cuda_graph"),
+)
+_THRESHOLDS = (
+    "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD",
+    "SGLANG_NSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD",
+)
+
+
+def register() -> None:
+    """Entry point of the group sglang.srt.plugins: ask for hooks where there are tables."""
+    if find_spec(f"{_ATTENTION}.dsa_tuned") is not None:
+        logger.warning(
+            "DSA tuned tables: sglang is patched with tables; the plugin does nothing."
+        )
+        return
+    names = sorted(
+        file.name for folder in _folders() for file in folder.glob("*,*.json")
+    )
+    kinds = {name.partition(",")[0] for name in names}
+    registry = importlib.import_module("sglang.srt.plugins.hook_registry")
+    for kind, target, hook, when in _hooks():
+        if kind in kinds:
+            registry.HookRegistry.register(target, hook, registry.HookType[when])
+    logger.warning("DSA tuned tables of the plugin: %s", "; ".join(names) or "none")
+
+
+def _folders() -> Iterator[Path]:
+    if given := os.environ.get(dsa_tuned.FOLDER_VARIABLE):
+        yield Path(given)
+    yield dsa_tuned.SHIPPED
+
+
+def _hooks() -> Iterator[tuple[str, str, Callable[..., Any], str]]:
+    """(kind of table, target, hook, when) in the installed version."""
+    if find_spec(f"{_ATTENTION}.dsa_backend") is not None:
+        backend = f"{_ATTENTION}.dsa_backend.DeepseekSparseAttnBackend"
+        yield "flashmla_auto", f"{backend}.set_dsa_prefill_impl", choose_kernel, "AFTER"
+        place = "sglang.srt.arg_groups.overrides._dsa_split_backend_resolution"
+        yield "flashmla_auto", place, declare_backend, "AFTER"
+    else:
+        backend = f"{_ATTENTION}.nsa_backend.NativeSparseAttnBackend"
+        yield "flashmla_auto", f"{backend}.set_nsa_prefill_impl", choose_kernel, "AFTER"
+        place = "sglang.srt.server_args.ServerArgs._set_default_nsa_backends"
+        yield "flashmla_auto", place, set_backend, "AROUND"
+    if find_spec("sglang.srt.arg_groups.model_hook") is not None:
+        place = "sglang.srt.arg_groups.model_hook.handle_model_specific_adjustments"
+    else:
+        place = "sglang.srt.server_args.ServerArgs._handle_model_specific_adjustments"
+    yield "mha_threshold", place, set_threshold, "AROUND"
+    place = "sglang.srt.mem_cache.sparsity.factory._parse_sparse_config"
+    yield "hisparse", place, fill_hisparse, "AFTER"
+
+
+def choose_kernel(_: Any, backend: Any, forward_batch: Any = None) -> None:
+    """After the runtime's own choice for a batch."""
+    if backend.use_mha or not backend.enable_auto_select_prefill_impl:
+        return
+    impl = dsa_tuned.prefill_impl(backend, forward_batch, keep=_keeps(backend))
+    if impl is not None:
+        prefix = "dsa" if hasattr(backend, "dsa_prefill_impl") else "nsa"
+        setattr(backend, f"{prefix}_prefill_impl", impl)
+
+
+def _keeps(backend: Any) -> bool:
+    """Whether the runtime's own rule holds: context parallelism, or inside a graph."""
+    module = sys.modules[type(backend).__module__]
+    names = ("is_dsa_enable_prefill_cp", "is_nsa_enable_prefill_cp")
+    checks = [getattr(module, name, None) for name in names]
+    checks += [
+        getattr(sys.modules[place], name, None)
+        for place, name in _IN_GRAPH
+        if place in sys.modules
+    ]
+    return any(check() for check in checks if check is not None)
+
+
+def declare_backend(declared: dict[str, Any], view: Any) -> dict[str, Any]:
+    """After the default backends were declared (0.5.13 and later)."""
+    if view.enable_hisparse or view.kv_cache_dtype != "fp8_e4m3":
+        return declared
+    shipped = declared.get("dsa_prefill_backend")
+    if shipped is None:  # the user named one
+        return declared
+    config = _hf_config(view)
+    tuned = dsa_tuned.default_prefill_backend(view, config, shipped)
+    return {**declared, "dsa_prefill_backend": tuned}
+
+
+def set_backend(
+    original: Callable[..., Any], args: Any, *words: Any, **named: Any
+) -> Any:
+    """Around the default backends (0.5.12)."""
+    named_by_user = args.nsa_prefill_backend is not None
+    result = original(args, *words, **named)
+    is_fp8 = args.kv_cache_dtype == "fp8_e4m3"
+    if not named_by_user and not args.enable_hisparse and is_fp8:
+        config, shipped = _hf_config(args), args.nsa_prefill_backend
+        args.nsa_prefill_backend = dsa_tuned.default_prefill_backend(
+            args, config, shipped
+        )
+    return result
+
+
+def set_threshold(
+    original: Callable[..., Any], args: Any, *words: Any, **named: Any
+) -> Any:
+    """Around the resolution that sets the variable where the user did not."""
+    envs = importlib.import_module("sglang.srt.environ").envs
+    variable = next(
+        found
+        for name in _THRESHOLDS
+        if (found := getattr(envs, name, None)) is not None
+    )
+    set_by_user = variable.is_set()
+    result = original(args, *words, **named)
+    if not set_by_user and variable.is_set():
+        config, shipped = _hf_config(args), variable.get()
+        if shipped == getattr(config, "index_topk", None):
+            variable.set(dsa_tuned.dense_threshold(args, config, shipped))
+    return result
+
+
+def fill_hisparse(settings: Any, args: Any = None) -> Any:
+    """After HiSparse's settings were parsed: the table's values where the user's JSON has none."""
+    if args is None:
+        context = importlib.import_module("sglang.srt.runtime_context")
+        args, given = context.get_server_args(), context.get_memory().hisparse_config
+    else:
+        given = args.hisparse_config
+    user = json.loads(given) if given else {}
+    accepts = [field.name for field in dataclasses.fields(settings)]
+    tuned = dsa_tuned.hisparse_config(user, args, _hf_config(args), accepts=accepts)
+    fresh = {name: value for name, value in tuned.items() if name not in user}
+    return dataclasses.replace(settings, **fresh)
+
+
+def _hf_config(args: Any) -> Any:
+    if hasattr(args, "get_model_config"):
+        return args.get_model_config().hf_config
+    overrides = importlib.import_module("sglang.srt.arg_groups.overrides")
+    return overrides.model_config_of(args).hf_config

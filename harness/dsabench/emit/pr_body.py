@@ -1,0 +1,137 @@
+"""The text of a pull request for tuned tables: what changes, what it brings, what it rests on, where it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dsabench.emit.pull_request import Branch
+from dsabench.emit.tables import File
+from dsabench.model.tuned_table import (
+    BufferRule,
+    ConstantRule,
+    GateEvidence,
+    GridRule,
+    RatioRule,
+    Rule,
+    ThresholdRule,
+    TunedTable,
+)
+
+_ABOUT = {
+    "flashmla_auto": "`flashmla_auto` reads which sparse prefill kernel a batch gets from a table per device, heads per rank "
+    "and index_topk. On Hopper with an fp8 KV cache a table also makes `flashmla_auto` the default prefill backend and is "
+    "asked without the Blackwell check.",
+    "mha_threshold": "The longest sequence that is prefilled with dense MHA comes from a table where no variable is set.",
+    "hisparse": "HiSparse's buffers take their defaults from a table where `--hisparse-config` names none.",
+}
+
+
+def body_of(branch: Branch, files: Sequence[File], figures: Sequence[Path], dsabench: str) -> str:
+    """Markdown."""
+    kinds = sorted({file.table.kind for file in files})
+    parts = [
+        "## What changes\n",
+        *(f"- {_ABOUT[kind]}" for kind in kinds),
+        (
+            "- No table, no change: without a matching file every function gives back today's value. Flags and environment "
+            "variables of the user win over tables, as with the tuned MoE configs."
+        ),
+        "",
+        *(f"- `{name.removeprefix('../')}`" for name in sorted(branch.patch.after)),
+        "\n## Effect\n",
+        "| table | rule | metric | gain over today | regret | today's | best static |\n|---|---|---|---|---|---|---|",
+        *(_row(file.table) for file in files),
+        "\nRegret is the mean share of time lost against the faster kernel of each shape, cross-validated.",
+        *(f"\n![{figure.stem}]({figure.name})" for figure in figures),
+        "\n## Accuracy\n",
+        *(line for file in files for line in _accuracy(file.table)),
+        "\n## Measure it again\n",
+        "```console",
+        *(file.table.evidence.command or "# no command is recorded" for file in files),
+        "```",
+        "\n## Where the numbers are from\n",
+        *(_provenance(file.table) for file in files),
+        f"- Written by dsabench {dsabench} on top of `{branch.base[:12]}`.",
+        "\n## Limits\n",
+        *(f"- {line}" for file in files for line in _limits(file.table)),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _row(table: TunedTable) -> str:
+    evidence = table.evidence
+    gain = "not measured"
+    if evidence.ci_low is not None and evidence.ci_high is not None:
+        gain = f"{evidence.ci_low:+.1%} … {evidence.ci_high:+.1%} (95 %, n = {evidence.n or '?'})"
+    regrets = (evidence.regret, evidence.regret_shipped, evidence.regret_static)
+    cells = ["–" if regret is None else f"{regret:.2%}" for regret in regrets]
+    name = f"{table.kind}, {table.device}, {table.heads_per_rank} heads, {table.kv_cache_dtype}"
+    return f"| {name} | {rule_in_words(table.rule)} | {evidence.metric or '–'} | {gain} | {' | '.join(cells)} |"
+
+
+def rule_in_words(rule: Rule) -> str:
+    """One line for people."""
+    if isinstance(rule, ConstantRule):
+        return f"always {rule.kernel}"
+    if isinstance(rule, RatioRule):
+        return f"flashmla_sparse where KV tokens < {rule.kv_per_new_token:g} × new tokens, else flashmla_kv"
+    if isinstance(rule, GridRule):
+        return _grid_in_words(rule)
+    if isinstance(rule, ThresholdRule):
+        return f"dense MHA up to {rule.max_tokens} tokens"
+    assert isinstance(rule, BufferRule), "the last form"
+    block = "" if rule.swap_in_block_size is None else f", {rule.swap_in_block_size} threads a block"
+    return f"{rule.device_buffer_size} slots on the device, host pool {rule.host_to_device_ratio} × the device's{block}"
+
+
+def _grid_in_words(rule: GridRule) -> str:
+    rows = []
+    for edge, kernels in zip(rule.new_tokens, rule.kernels, strict=True):
+        ends = (*rule.kv_tokens[1:], None)
+        below = [kv for kv, kernel in zip(ends, kernels, strict=True) if kernel == "flashmla_sparse"]
+        if below:
+            rows.append(
+                f"from {edge} new tokens" + ("" if below[-1] is None else f" below {below[-1]} in the KV cache")
+            )
+    return f"flashmla_sparse {'; '.join(rows)}; else flashmla_kv" if rows else "always flashmla_kv"
+
+
+def _accuracy(table: TunedTable) -> list[str]:
+    if table.kind == "flashmla_auto":
+        return [
+            f"- {table.kind} ({table.device}): both kernels compute the same attention over the same tokens; they round "
+            "differently (one reads packed fp8, the other the same values as bfloat16). No eval was run for it."
+            if not table.evidence.gates
+            else f"- {table.kind} ({table.device}): {_gates(table.evidence.gates)}"
+        ]
+    if table.changes_numerics:
+        return [f"- {table.kind} ({table.device}) changes answers: {_gates(table.evidence.gates)}"]
+    return [f"- {table.kind} ({table.device}): numerics stay as they are."]
+
+
+def _gates(gates: Sequence[GateEvidence]) -> str:
+    said = []
+    for gate in gates:
+        points = "" if gate.difference is None else f", {gate.difference * 100:+.2f} points"
+        low = "" if gate.ci_low is None else f", at worst {gate.ci_low * 100:+.2f}"
+        said.append(
+            f"{gate.eval} {gate.verdict}{points}{low} (margin {gate.margin * 100:g} points, {gate.n or '?'} questions)"
+        )
+    return "; ".join(said) or "no eval"
+
+
+def _provenance(table: TunedTable) -> str:
+    evidence = table.evidence
+    versions = (
+        ", ".join(f"{name} {version}" for name, version in sorted(evidence.versions.items())) or "versions unknown"
+    )
+    digest = f", samples sha256 `{evidence.samples_sha256[:16]}…`" if evidence.samples_sha256 else ""
+    return f"- `{table.file_name}`: {evidence.label} on {table.device} with {versions}{digest}."
+
+
+def _limits(table: TunedTable) -> list[str]:
+    lines = [f"{table.kind}: {condition}." for condition in table.evidence.conditions]
+    if table.evidence.label == "simulated":
+        lines.append(f"{table.kind}: simulated, it rests on what random weights select.")
+    return [*lines, f"{table.kind}: other GPUs, heads per rank and KV dtypes keep today's behaviour."]

@@ -1,0 +1,96 @@
+"""A patch as commits on a branch of a checkout of sglang, and the text of a pull request. Pushes nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsabench.emit.patch import Patch, plan_patch
+from dsabench.emit.tables import File
+from dsabench.emit.touch import TABLES
+from dsabench.emit.tree import Tree, find_tree
+from dsabench.errors import InputError, StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What was committed. `base` is the commit that the branch starts at."""
+
+    repository: Path
+    name: str
+    base: str
+    commits: tuple[str, ...]
+    patch: Patch
+
+
+def commit_patch(checkout: Path, files: Sequence[File], branch: str) -> Branch:
+    """Commit code and tables on a new branch from HEAD, in a worktree of its own: the checkout is left as it is.
+
+    Raises:
+        InputError: no git checkout, the branch exists, git does not know who commits, or the patch is refused.
+        StoreError: git failed.
+
+    """
+    tree = find_tree(checkout)
+    repository = Path(_git(tree.package, "rev-parse", "--show-toplevel", what="is not in a git checkout"))
+    for name in ("user.name", "user.email"):
+        _git(repository, "config", name, what=f"git config {name} is not set: who commits?")
+    if _exists(repository, branch):
+        raise InputError(f"{repository}: there is a branch {branch} already; --branch names another")
+    base = _git(repository, "rev-parse", "HEAD")
+    with _worktree(repository, branch, base) as folder:
+        package = folder / tree.package.relative_to(repository)
+        project = package.parent / "pyproject.toml"
+        inside = Tree(package, tree.version, project if project.is_file() else None)
+        patch = plan_patch(inside, files)
+        code = {name: content for name, content in patch.after.items() if not name.startswith(TABLES)}
+        data = {name: content for name, content in patch.after.items() if name.startswith(TABLES)}
+        kinds = ", ".join(sorted({file.table.kind for file in files}))
+        commits = [
+            _commit(inside, code, f"DSA: read tuned tables ({kinds})"),
+            _commit(inside, data, f"DSA: tuned tables for {', '.join(sorted({f.table.device for f in files}))}"),
+        ]
+    return Branch(repository, branch, base, tuple(commits), patch)
+
+
+def _commit(tree: Tree, contents: dict[str, bytes], message: str) -> str:
+    for name, content in contents.items():
+        file = tree.package / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        _git(tree.package, "add", "-f", "--", str(file.resolve()))
+    _git(tree.package, "commit", "-q", "-m", message)
+    return _git(tree.package, "rev-parse", "HEAD")
+
+
+@contextmanager
+def _worktree(repository: Path, branch: str, base: str) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="dsabench-pr-") as name:
+        folder = Path(name).resolve() / "tree"
+        _git(repository, "worktree", "add", "-q", "-b", branch, str(folder), base)
+        try:
+            yield folder
+        except BaseException:
+            _git(repository, "worktree", "remove", "--force", str(folder))
+            _git(repository, "branch", "-q", "-D", branch)
+            raise
+        _git(repository, "worktree", "remove", "--force", str(folder))
+
+
+def _exists(repository: Path, branch: str) -> bool:
+    command = ["git", "-C", str(repository), "rev-parse", "-q", "--verify", f"refs/heads/{branch}"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _git(folder: Path, *words: str, what: str | None = None) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        if what is not None:
+            raise InputError(f"{folder}: {what}")
+        said = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
+        raise StoreError(f"git {words[0]}: {said[0]}")
+    return done.stdout.strip()

@@ -1,0 +1,78 @@
+"""Table files: reading what was tuned, writing what a runtime reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from dsabench.errors import InputError, StoreError
+from dsabench.model.tuned_table import TunedTable
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A table and where it was read."""
+
+    path: Path
+    table: TunedTable
+
+
+def read_tables(given: Sequence[str]) -> list[File]:
+    """Tables of the files, and of all table files of the folders, that were named.
+
+    Raises:
+        InputError: nothing there, or not a table; one line with the file and the first mistake.
+
+    """
+    paths: list[Path] = []
+    for name in given:
+        place = Path(name)
+        found = sorted(place.glob("*,*.json")) if place.is_dir() else [place]
+        if not found:
+            raise InputError(f"{place}: no table in this folder (their names look like kind,…,device_name=….json)")
+        paths += found
+    return [File(path, read_table(path)) for path in paths]
+
+
+def read_table(path: Path) -> TunedTable:
+    """One table.
+
+    Raises:
+        InputError: not there, or not a table.
+
+    """
+    try:
+        return TunedTable.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{path}: {place + ': ' if place else ''}{first['msg']}") from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def table_json(table: TunedTable) -> str:
+    """As it stands in a file: fields in the order of the schema, absent ones left out."""
+    return json.dumps(table.model_dump(mode="json", exclude_none=True), indent=2, ensure_ascii=False) + "\n"
+
+
+def write_table(folder: Path, table: TunedTable) -> Path:
+    """Write a table under the name that its key makes.
+
+    Raises:
+        StoreError: the folder or file cannot be written.
+
+    """
+    file = folder / table.file_name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        beside = file.with_name(f".{file.name}.new")
+        beside.write_text(table_json(table))
+        beside.replace(file)
+    except OSError as error:
+        raise StoreError(f"{file}: {error.strerror}: the table was not written") from error
+    return file

@@ -1,0 +1,189 @@
+"""The kernel choice of `flashmla_auto`: every form fitted, cross-validated, the simplest within the noise taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from dsabench.model.tuned_table import SparseKernel
+from dsabench.model.value import digest
+from dsabench.reference.settings import choose
+from dsabench.stats.bootstrap import Interval
+from dsabench.tuners.families import FAMILIES, Family, Rule
+from dsabench.tuners.observed import KERNELS, Observed
+from dsabench.tuners.prefill_mix import Step
+
+Array = npt.NDArray[np.float64]
+
+_FOLDS = 5
+_SPREAD = 0.2
+"""Share of the weight that all shapes have equally, so that none that the mix does not name is free to be slow."""
+_HARM = 0.01
+"""A shape slower than under the shipped rule by more than this counts ten times; so does one in the choice of a form."""
+_RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """One form. Regrets are mean shares of time lost against the faster kernel of each shape."""
+
+    family: Family
+    rule: Rule
+    """Fitted to all shapes that fits may see."""
+    regret: float
+    """Cross-validated."""
+    held_out: float | None
+    """On the shapes that no fit saw; None where there are none."""
+    worst: float
+    """Largest share of time lost against the shipped rule at any one shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The result. `gain` is in speed over the shipped rule, cross-validated: 0.1 is 10 % more done in the time."""
+
+    chosen: Fit
+    fits: tuple[Fit, ...]
+    regret_shipped: float
+    regret_static: float
+    static: SparseKernel
+    gain: float
+    interval: Interval
+    """Of the gain, over shapes."""
+    noise: float
+    """Relative error of the times: a difference of regrets below it decides nothing."""
+    shapes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Points with their weights, and the rule that is shipped for them."""
+
+    points: tuple[Observed, ...]
+    weights: Array
+    shipped: Rule
+    seed: int
+
+    def kernels(self, rule: Rule) -> list[SparseKernel]:
+        """What a rule takes at each point."""
+        steps = (point.step for point in self.points)
+        return [choose(rule, new_tokens=step.new_tokens, kv_tokens=step.kv_tokens) for step in steps]
+
+    def lost(self, kernels: Sequence[SparseKernel]) -> Array:
+        """Share of time lost against the faster kernel, per point."""
+        return np.asarray([point.lost(kernel) for point, kernel in zip(self.points, kernels, strict=True)])
+
+    def slower(self, kernels: Sequence[SparseKernel]) -> Array:
+        """Share of time lost against the shipped rule, per point; negative where it is gained."""
+        pairs = zip(self.points, kernels, self.kernels(self.shipped), strict=True)
+        return np.asarray([point.us[new] / point.us[old] - 1.0 for point, new, old in pairs])
+
+    def mean(self, values: Array) -> float:
+        """Weighted."""
+        return float(np.average(values, weights=self.weights))
+
+    def part(self, kept: Sequence[int]) -> Case:
+        """Some of the points."""
+        return replace(self, points=tuple(self.points[index] for index in kept), weights=self.weights[list(kept)])
+
+    def fit(self, family: Family) -> Rule:
+        """The rule of a form with the least regret, harm to single shapes counted ten times."""
+
+        def loss(rule: Rule) -> float:
+            kernels = self.kernels(rule)
+            harm = np.maximum(self.slower(kernels) - _HARM, 0.0)
+            return self.mean(self.lost(kernels)) + 10.0 * float(harm.mean())
+
+        return family.fit(self.points, loss, self.seed)
+
+    def cross_validate(self, family: Family) -> list[SparseKernel]:
+        """The kernel that a rule fitted without a point's fold takes for the point. Equal batches share a fold."""
+        folds = [int(digest(f"{self.seed}:{point.step}")[:8], 16) % _FOLDS for point in self.points]
+        kernels: list[SparseKernel] = [KERNELS[1]] * len(folds)
+        for fold in sorted(set(folds)):
+            kept = [index for index, own in enumerate(folds) if own != fold] or list(range(len(folds)))
+            predicted = self.kernels(self.part(kept).fit(family))
+            kernels = [new if own == fold else old for new, old, own in zip(predicted, kernels, folds, strict=True)]
+        return kernels
+
+
+def tune(points: Sequence[Observed], mix: Mapping[Step, float], shipped: Rule, seed: int) -> Tuned:
+    """Fit, cross-validate and choose; points that are held out are only looked at afterwards."""
+    seen = tuple(point for point in points if not point.held_out) or tuple(points)
+    unseen = [point for point in points if point not in seen]
+    case = Case(seen, weigh(seen, mix), shipped, seed)
+    predicted = {family.name: case.cross_validate(family) for family in FAMILIES}
+    lost = {name: case.lost(kernels) for name, kernels in predicted.items()}
+    fits = tuple(_fit(case, family, lost[family.name], unseen) for family in FAMILIES)
+    noise = case.mean(np.asarray([point.noise for point in seen]))
+    chosen = _choose(case, fits, lost, noise)
+    speed = np.log1p(case.slower(predicted[chosen.family.name])) * -1.0
+    static = min(KERNELS, key=lambda kernel: case.mean(case.lost([kernel] * len(seen))))
+    return Tuned(
+        chosen=chosen,
+        fits=fits,
+        regret_shipped=case.mean(case.lost(case.kernels(shipped))),
+        regret_static=case.mean(case.lost([static] * len(seen))),
+        static=static,
+        gain=math.expm1(case.mean(speed)),
+        interval=_interval(speed, case.weights, seed),
+        noise=noise,
+        shapes=len(seen),
+    )
+
+
+def weigh(points: Sequence[Observed], mix: Mapping[Step, float]) -> Array:
+    """Weight of each point, in all 1: every step of the mix counts for the nearest point (in log tokens)."""
+    weights = np.full(len(points), (_SPREAD if mix else 1.0) / len(points))
+    total = sum(mix.values())
+    for step, share in mix.items():
+        distances = [math.hypot(*(math.log(a / b) for a, b in zip(step, p.step, strict=True))) for p in points]
+        weights[distances.index(min(distances))] += (1.0 - _SPREAD) * share / total
+    return weights
+
+
+def _choose(case: Case, fits: Sequence[Fit], lost: Mapping[str, Array], noise: float) -> Fit:
+    """The form with the fewest parameters whose regret is the best one's but for noise; of those that harm no shape by
+    more than a percent and the noise of its times, where there are any.
+    """
+    harmless = [fit for fit in fits if fit.worst <= _HARM + 2 * noise] or list(fits)
+    best = min(harmless, key=lambda fit: (fit.regret, fit.family.parameters))
+    for fit in sorted(harmless, key=lambda fit: (fit.family.parameters, fit.regret)):
+        if _is_within(case, lost[fit.family.name] - lost[best.family.name], noise):
+            return fit
+    return best
+
+
+def _is_within(case: Case, difference: Array, noise: float) -> bool:
+    """Whether a mean difference of regrets is less than one standard error of it, or than the noise of the times.
+
+    The one-standard-error rule (Breiman et al. 1984), with as many shapes as the weights are worth.
+    """
+    mean = case.mean(difference)
+    worth = 1.0 / float(np.sum(case.weights**2))
+    error = math.sqrt(case.mean((difference - mean) ** 2) / max(worth - 1.0, 1.0))
+    return mean <= max(error, noise / math.sqrt(worth))
+
+
+def _fit(case: Case, family: Family, lost: Array, unseen: Sequence[Observed]) -> Fit:
+    rule = case.fit(family)
+    held = replace(case, points=tuple(unseen))
+    return Fit(
+        family=family,
+        rule=rule,
+        regret=case.mean(lost),
+        held_out=float(held.lost(held.kernels(rule)).mean()) if unseen else None,
+        worst=max(0.0, float(case.slower(case.kernels(rule)).max())),
+    )
+
+
+def _interval(logs: Array, weights: Array, seed: int) -> Interval:
+    """95 % percentile bootstrap over shapes, of the weighted geometric mean less 1."""
+    drawn = np.random.default_rng(seed).integers(0, len(logs), size=(_RESAMPLES, len(logs)))
+    means = np.sum(logs[drawn] * weights[drawn], axis=1) / np.sum(weights[drawn], axis=1)
+    low, high = np.expm1(np.quantile(means, [0.025, 0.975]))
+    return Interval(float(low), float(high))

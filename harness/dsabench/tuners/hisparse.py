@@ -1,0 +1,164 @@
+"""HiSparse's buffers: which settings a full rank can hold, and the table of the best."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dsabench.config.specs import SweepConfig
+from dsabench.errors import InputError
+from dsabench.model.knobs import KnobValue
+from dsabench.model.tuned_table import BufferRule, TunedTable
+from dsabench.runtimes.sglang.hardware import accelerator
+from dsabench.runtimes.sglang.models import find_model
+from dsabench.runtimes.sglang.widths import WIDTHS
+from dsabench.search.loop import Result
+from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank, describe, require_pool
+from dsabench.tuners.of_sweep import device_of, evidence_of, is_faster, objective_verdicts
+from dsabench.tuners.target import Target, target_of
+
+_BUFFER, _RATIO, _BLOCK = (
+    "hisparse_device_buffer_size",
+    "hisparse_host_to_device_ratio",
+    "hisparse_swap_in_block_size",
+)
+_AXES = {"hisparse", "kv_cache_dtype", "prefill_backend", "decode_backend", _BUFFER, _RATIO, _BLOCK}
+_BASELINES: tuple[Mapping[str, KnobValue], ...] = (
+    {"hisparse": False, "kv_cache_dtype": "bfloat16"},
+    {"hisparse": False, "kv_cache_dtype": "fp8_e4m3"},
+    {"hisparse": True},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The study with its pool pinned and what cannot run forbidden, and the arithmetic behind it."""
+
+    config: SweepConfig
+    arithmetic: tuple[str, ...]
+
+
+def plan_hisparse(config: SweepConfig, rank: Rank, host_bytes: int) -> Plan:
+    """Pin the device pool to that of a full rank, and forbid the buffers that do not fit.
+
+    Raises:
+        InputError: another axis, a baseline is missing, no pool, or nothing fits; with the arithmetic.
+
+    """
+    _require_study(config)
+    target = target_of(config)
+    ratios, buffers = (_values(config, name) for name in (_RATIO, _BUFFER))
+    dtypes = [d for d in ("bfloat16", "fp8_e4m3") if d in {*_named(config, "kv_cache_dtype")}]
+    lines, forbid, fits = [], [*config.space.forbid], 0
+    pool = min(require_pool(rank, KV_BYTES[dtype], max(ratios)) for dtype in dtypes)
+    lines += [describe(rank, KV_BYTES[dtype], max(ratios)) for dtype in dtypes]
+    lines.append(f"--max-total-tokens {pool:,}: the smallest of these, so that every setting has the same pool")
+    requests = max(load.max_concurrency or load.num_prompts for load in config.workloads)
+    for dtype, buffer, ratio in itertools.product(dtypes, buffers, ratios):
+        demand = Demand(buffer, ratio, KV_BYTES[dtype], pool, target.layers)
+        why = demand.why_not(target.index_topk, host_bytes, requests)
+        lines.append(f"{dtype}, {demand.line()}" + ("" if why is None else f": left out, {why}"))
+        fits += why is None
+        if why is not None:
+            forbid.append({"hisparse": True, "kv_cache_dtype": dtype, _BUFFER: buffer, _RATIO: ratio})
+    if not fits:
+        raise InputError("no setting of HiSparse fits: " + "; ".join(lines))
+    base = {**config.runtime.base, "max_total_tokens": pool}
+    runtime = config.runtime.model_copy(update={"base": base})
+    space = config.space.model_copy(update={"forbid": tuple(forbid)})
+    return Plan(config.model_copy(update={"runtime": runtime, "space": space}), tuple(lines))
+
+
+def rank_of(config: SweepConfig, *, gpus: int) -> Rank:
+    """A rank of the full model on so many GPUs, attention split as the config's own base says.
+
+    Raises:
+        InputError: no hardware named, or a model whose widths are not known.
+
+    """
+    if config.runtime.hardware is None:
+        raise InputError("runtime.hardware: tune hisparse needs it: whose memory a full rank has")
+    known = find_model(config.runtime.model)
+    name = known.name if known is not None else "glm-5" if "glm" in config.runtime.model else "v3.2"
+    target, widths = target_of(config), WIDTHS.get(name, WIDTHS["v3.2"])
+    share = config.runtime.base.get("mem_fraction_static", 0.85)
+    assert isinstance(share, (int, float))
+    device = accelerator(config.runtime.hardware)
+    return Rank(widths, max(1, widths.heads // target.heads_per_rank), gpus, device.memory_gib, float(share))
+
+
+def table_of(config: SweepConfig, result: Result, command: str) -> tuple[TunedTable | None, str]:
+    """The table of the best setting, and one line on where it stands."""
+    verdicts = objective_verdicts(config, result)
+    if result.best is None or not verdicts or not is_faster(verdicts):
+        said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
+        return None, f"not faster than the default: {said or result.stopped}"
+    knobs, target = result.best.spec.knobs, target_of(config)
+    if knobs.get("hisparse") is not True:
+        return None, "the best setting has HiSparse off: no table"
+    table = _table(config, result, target, command)
+    return table, f"faster; {table.evidence.label}" + (
+        ": hit rates are not the model's, so emit takes it only with --allow-simulated"
+        if table.evidence.label == "simulated"
+        else ""
+    )
+
+
+def _table(config: SweepConfig, result: Result, target: Target, command: str) -> TunedTable:
+    assert result.best is not None
+    knobs = result.best.spec.knobs
+    buffer, ratio, block = (knobs.get(name) for name in (_BUFFER, _RATIO, _BLOCK))
+    assert isinstance(buffer, int)
+    assert isinstance(ratio, int)
+    pool = config.runtime.base.get("max_total_tokens")
+    return TunedTable(
+        kind="hisparse",
+        runtime=target.runtime,
+        device=device_of(config, result.records),
+        heads_per_rank=target.heads_per_rank,
+        index_topk=target.index_topk,
+        kv_cache_dtype="fp8_e4m3" if knobs.get("kv_cache_dtype") == "fp8_e4m3" else "bfloat16",
+        rule=BufferRule(
+            device_buffer_size=buffer,
+            host_to_device_ratio=ratio,
+            swap_in_block_size=block if isinstance(block, int) else None,
+        ),
+        evidence=evidence_of(config, result, (f"device pool of {pool} tokens",), command),
+    )
+
+
+def _require_study(config: SweepConfig) -> None:
+    axes = {axis.name for axis in config.space.axes}
+    if missing := {"hisparse", _BUFFER, _RATIO} - axes:
+        raise InputError(f"{config.name}: tune hisparse needs the axis {min(missing)}")
+    if others := axes - _AXES:
+        raise InputError(f"{config.name}: the axis {min(others)} is no setting of HiSparse")
+    measured = [config.runtime.base, *({**config.runtime.base, **first} for first in config.first)]
+    for wanted in _BASELINES:
+        if not any(all(one.get(name) == value for name, value in wanted.items()) for one in measured):
+            said = ", ".join(f"{name}: {value}" for name, value in wanted.items())
+            raise InputError(f"{config.name}: base and first leave out the baseline {{{said}}}")
+
+
+def _values(config: SweepConfig, name: str) -> list[int]:
+    found = next(axis.values for axis in config.space.axes if axis.name == name)
+    return sorted(value for value in found if isinstance(value, int))
+
+
+def _named(config: SweepConfig, name: str) -> set[KnobValue]:
+    axis = next((axis.values for axis in config.space.axes if axis.name == name), ())
+    return {*axis, *([config.runtime.base[name]] if name in config.runtime.base else [])}
+
+
+def free_host_bytes(meminfo: str) -> int:
+    """MemAvailable of /proc/meminfo, in bytes.
+
+    Raises:
+        InputError: it is not there.
+
+    """
+    for line in meminfo.splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise InputError("/proc/meminfo has no MemAvailable; say --host-memory-gib")

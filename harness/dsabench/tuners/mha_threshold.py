@@ -1,0 +1,73 @@
+"""The dense attention threshold: the sweep finds the fastest, the gate decides whether it may be a default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dsabench.config.specs import SweepConfig
+from dsabench.errors import InputError
+from dsabench.model.tuned_table import ThresholdRule, TunedTable
+from dsabench.search.loop import Result
+from dsabench.tuners.of_sweep import device_of, evidence_of, is_faster, objective_verdicts
+from dsabench.tuners.target import target_of
+
+KNOB = "mha_threshold_tokens"
+Standing = Literal["default", "accuracy unproven", "refused by the gate", "not faster"]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What the study comes to. There is a table where something was faster, whatever its accuracy: its evidence says
+    whether it may be emitted.
+    """
+
+    standing: Standing
+    reason: str
+    table: TunedTable | None
+
+
+def require_threshold_study(config: SweepConfig) -> None:
+    """Refuse a space that mixes the threshold with other settings: its curve would be theirs too.
+
+    Raises:
+        InputError: no axis of thresholds, or another one.
+
+    """
+    axes = [axis.name for axis in config.space.axes]
+    if axes != [KNOB]:
+        raise InputError(
+            f"{config.name}: tune mha-threshold needs sweeps with the axis {KNOB} alone, here: {', '.join(axes)}"
+        )
+
+
+def propose(config: SweepConfig, result: Result, command: str) -> Proposal:
+    """The table of the best threshold, and where it stands."""
+    verdicts = objective_verdicts(config, result)
+    tokens = None if result.best is None else result.best.spec.knobs.get(KNOB)
+    if not isinstance(tokens, int) or not verdicts or not is_faster(verdicts):
+        reasons = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
+        return Proposal("not faster", reasons or (result.stopped or "nothing was confirmed against the default"), None)
+    target = target_of(config)
+    base = config.runtime.base
+    table = TunedTable(
+        kind="mha_threshold",
+        runtime=target.runtime,
+        device=device_of(config, result.records),
+        heads_per_rank=target.heads_per_rank,
+        index_topk=target.index_topk,
+        kv_cache_dtype="fp8_e4m3" if base.get("kv_cache_dtype") == "fp8_e4m3" else "bfloat16",
+        rule=ThresholdRule(max_tokens=tokens),
+        evidence=evidence_of(config, result, (), command),
+    )
+    if not table.changes_numerics:
+        return Proposal("default", f"up to index_topk={target.index_topk} dense attention is exact", table)
+    gates = table.evidence.gates
+    if not gates:
+        return Proposal(
+            "accuracy unproven", "faster, but no eval on real weights says that answers stay as good", table
+        )
+    if all(gate.passed for gate in gates):
+        return Proposal("default", f"not less accurate in {', '.join(gate.eval for gate in gates)}", table)
+    reason = result.gate.reason if result.gate is not None else ""
+    return Proposal("refused by the gate", f"{gates[0].eval}: {gates[0].verdict}: {reason}", None)

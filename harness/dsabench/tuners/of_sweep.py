@@ -1,0 +1,102 @@
+"""What a sweep's result says of a default: the curve over one setting, and the evidence of its verdicts and gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from dsabench.config.specs import SweepConfig
+from dsabench.model.labels import RANDOM_WEIGHTS, SIMULATED
+from dsabench.model.outcome import Measured
+from dsabench.model.record import Record
+from dsabench.model.trial import Trial
+from dsabench.model.tuned_table import Evidence, GateEvidence
+from dsabench.model.value import canonical_json, digest
+from dsabench.model.verdict import Verdict
+from dsabench.runtimes.sglang.hardware import HARDWARE
+from dsabench.search.loop import Result
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One workload under one value of a setting: the objective's median over boots."""
+
+    workload: str
+    value: int
+    median: float
+    boots: int
+
+
+def curve_of(records: Iterable[Record], knob: str, metric: str) -> list[CurvePoint]:
+    """By workload, then by the setting's value, ascending."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for record in records:
+        if not isinstance(record.trial, Trial) or not isinstance(record.outcome, Measured):
+            continue
+        value, measured = record.trial.runtime.knobs.get(knob), record.outcome.metrics.get(metric)
+        if isinstance(value, int) and measured is not None:
+            found.setdefault((record.trial.workload.name, value), []).append(measured.value)
+    return [CurvePoint(*key, median(values), len(values)) for key, values in sorted(found.items())]
+
+
+def objective_verdicts(config: SweepConfig, result: Result) -> list[Verdict]:
+    """Those of the objective, one a workload."""
+    return [verdict for verdict in result.verdicts if verdict.metric == config.objective.metric]
+
+
+def is_faster(verdicts: Sequence[Verdict]) -> bool:
+    """Better somewhere and worse nowhere."""
+    words = {verdict.verdict for verdict in verdicts}
+    return "better" in words and "worse" not in words
+
+
+def evidence_of(config: SweepConfig, result: Result, conditions: Sequence[str], command: str) -> Evidence:
+    """Versions, digest of the records, the weakest workload's interval, and the gate."""
+    verdicts = objective_verdicts(config, result)
+    weakest = min(verdicts, key=lambda one: one.effect if one.effect is not None else 0.0)
+    last = result.records[-1].environment
+    packages = {name: version for name, version in (last.runtime.packages or {}).items() if name != "torch-cuda"}
+    versions = {last.runtime.kind: last.runtime.version, **packages}
+    versions |= {"torch": last.runtime.torch} if last.runtime.torch else {}
+    versions |= {"driver": last.hardware.driver} if last.hardware.driver else {}
+    simulated = any(SIMULATED in record.labels for record in result.records)
+    return Evidence(
+        label="simulated" if simulated else "measured",
+        versions=versions,
+        samples_sha256=digest("\n".join(canonical_json(record) for record in result.records)),
+        ci_low=weakest.ci_low,
+        ci_high=weakest.ci_high,
+        metric=config.objective.metric,
+        n=weakest.n_candidate,
+        gates=gates_of(config, result),
+        command=command,
+        conditions=(*conditions, *(f"workload {one.workload}" for one in verdicts)),
+    )
+
+
+def gates_of(config: SweepConfig, result: Result) -> tuple[GateEvidence, ...]:
+    """The gate's verdict where there is one that can mean something: random weights of sglang have no accuracy."""
+    random = any(RANDOM_WEIGHTS in record.labels for record in result.records)
+    if result.gate is None or config.gate is None or random:
+        return ()
+    gate = result.gate
+    return (
+        GateEvidence(
+            eval=gate.workload,
+            verdict=gate.verdict,
+            margin=config.gate.margin,
+            difference=gate.effect,
+            ci_low=gate.ci_low,
+            n=gate.n_base,
+        ),
+    )
+
+
+def device_of(config: SweepConfig, records: Sequence[Record]) -> str:
+    """As the runtime names it in a table's key."""
+    gpus = records[-1].environment.hardware.gpus if records else ()
+    if gpus:
+        return gpus[0].name.replace(" ", "_")
+    named = HARDWARE.get(config.runtime.hardware or "")
+    return "CPU" if named is None or config.runtime.kind == "reference" else named.device_name.replace(" ", "_")

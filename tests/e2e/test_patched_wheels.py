@@ -1,0 +1,208 @@
+"""The patch on the runtime's own wheels: applied twice and reverted, and the patched functions run.
+
+Wheels come from the folder in DSABENCH_SGLANG_WHEELS, else from the package index, into the user's cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from dsabench.cli.main import run
+from wheels.wheels import fetch
+
+VERSIONS = ("0.5.9", "0.5.12", "0.5.16", "0.5.23")
+CHILD = Path(__file__).parents[1] / "wheels" / "patched_child.py"
+ARGS = {
+    "kv_cache_dtype": "fp8_e4m3",
+    "tp_size": 8,
+    "dp_size": 1,
+    "enable_dp_attention": False,
+    "dcp_size": 1,
+    "enable_hisparse": False,
+    "hisparse_config": None,
+    **dict.fromkeys(f"{name}_{phase}_backend" for name in ("nsa", "dsa") for phase in ("prefill", "decode")),
+}
+BATCHES = [[8192, 8192], [64, 65536], [4096, 4096 * 600], [100, 1500]]
+
+
+def place() -> Path:
+    given = os.environ.get("DSABENCH_SGLANG_WHEELS")
+    folder = Path(given) if given else Path.home() / ".cache" / "dsabench" / "wheels"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def tree(request, tmp_path_factory):
+    wheel = fetch(request.param, place())
+    if wheel is None:
+        pytest.skip(f"no wheel of sglang {request.param}: offline, and DSABENCH_SGLANG_WHEELS names no folder with it")
+    folder = tmp_path_factory.mktemp(request.param)
+    with zipfile.ZipFile(wheel.file) as archive:
+        kept = ("sglang/srt/", "sglang/_version.py", "sglang/__init__.py")
+        names = [name for name in archive.namelist() if name.startswith(kept) and name.endswith(".py")]
+        archive.extractall(folder, names)
+    return request.param, folder
+
+
+def table(folder: Path, kind: str, rule: dict, **changes) -> Path:
+    content = {
+        "kind": kind,
+        "runtime": "sglang",
+        "device": "NVIDIA_H200",
+        "heads_per_rank": 16,
+        "index_topk": 2048,
+        "kv_cache_dtype": "fp8_e4m3",
+        "rule": rule,
+        "evidence": {"label": "measured"},
+        **changes,
+    }
+    path = folder / f"{kind}.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.fixture
+def said(capsys):
+    """What `emit … --json` answers."""
+
+    def emit(*words: object) -> dict:
+        code = run(["emit", *map(str, words), "--json"])
+        captured = capsys.readouterr()
+        assert code == 0, captured.err
+        return json.loads(captured.out)
+
+    return emit
+
+
+def ask(folder: Path, *changes: dict) -> list[dict]:
+    """One answer for each change of the plain question."""
+    plain = {"device": "NVIDIA H200", "major": 9, "heads": 16, "batches": BATCHES, "args": ARGS}
+    done = subprocess.run(
+        [sys.executable, "-I", "-B", str(CHILD), str(folder)],
+        input=json.dumps([{**plain, **change} for change in changes or ({},)]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def unzipped(wheel: str, folder: Path) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return str(folder)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def kernels(answer: dict) -> list[str]:
+    return [kernel for kernel, _ in answer["choices"][:3]]
+
+
+CONSTANT = {name: {"form": "constant", "kernel": name} for name in ("flashmla_sparse", "flashmla_kv")}
+GRID = {
+    "form": "grid",
+    "new_tokens": [1, 1024],
+    "kv_tokens": [1, 1_000_000],
+    "kernels": [["flashmla_kv", "flashmla_kv"], ["flashmla_sparse", "flashmla_kv"]],
+}
+
+
+def test_apply_twice_and_revert_leaves_every_byte(tree, tmp_path, said, capsys):
+    version, folder = tree
+    before, [unpatched] = digests(folder), ask(folder)
+    files = [
+        table(tmp_path, "flashmla_auto", GRID),
+        table(tmp_path, "mha_threshold", {"form": "threshold", "max_tokens": 1024}),
+    ]
+    patch = [*files, "--runtime", folder, "--as", "patch"]
+    if version == "0.5.9":
+        refuses_hisparse(folder, tmp_path, capsys)
+    else:
+        rule = {"form": "buffer", "device_buffer_size": 6144, "host_to_device_ratio": 8, "swap_in_block_size": 512}
+        patch.insert(0, table(tmp_path, "hisparse", rule))
+    assert said(*patch, "--check")["state"] == "clean"
+    assert digests(folder) == before
+    first = said(*patch, "--apply")
+    patched = digests(folder)
+    assert first["changed"]
+    assert patched != before
+    again = said(*patch, "--apply")
+    assert (again["changed"], again["state"]) == (False, "applied")
+    assert digests(folder) == patched
+    [answer] = ask(folder)
+    assert kernels(answer) == ["flashmla_sparse", "flashmla_kv", "flashmla_kv"]
+    assert answer["choices"][3][1] is False, "1,500 tokens are beyond the tuned threshold of 1,024"
+    assert unpatched["choices"][3][1] is True, "and within the shipped one, index_topk"
+    if version != "0.5.9":
+        assert answer["threshold"] == 1024
+        expected = {"top_k": 2048, "device_buffer_size": 6144, "host_to_device_ratio": 8, "swap_in_block_size": 512}
+        assert answer["hisparse"] == {name: expected[name] for name in unpatched["hisparse"]}
+    if version != "0.5.9":
+        plugin = unzipped(said(*patch[:-2], "--as", "plugin", "--out", tmp_path)["wheel"], tmp_path / "plugin")
+        [aside] = ask(folder, {"plugin": plugin})
+        assert any("the plugin does nothing" in line for line in aside["log"])
+    assert said(*patch, "--revert")["changed"]
+    assert digests(folder) == before
+    assert ask(folder) == [unpatched]
+    if version != "0.5.9":
+        hooked, chosen, other = ask(
+            folder, {"plugin": plugin}, {**CHOSEN, "plugin": plugin}, {**NO_MATCH["another GPU"], "plugin": plugin}
+        )
+        assert {**hooked, "log": None} == {**answer, "log": None}, "the runtime's own hooks come to the same"
+        assert any("tables of the plugin: flashmla_auto,H=16" in line for line in hooked["log"])
+        assert kernels(chosen) == ["fa3"] * 3
+        assert {**other, "log": None} == {**unpatched, "log": None}
+
+
+def test_opposite_tables_choose_opposite_kernels_and_no_table_changes_nothing(tree, tmp_path, said):
+    _, folder = tree
+    unpatched = ask(folder, *NO_MATCH.values())
+    patch = [table(tmp_path, "flashmla_auto", CONSTANT["flashmla_sparse"]), "--as", "patch", "--runtime", folder]
+    said(*patch, "--apply")
+    try:
+        [sparse] = ask(folder)
+        assert kernels(sparse) == ["flashmla_sparse"] * 3
+        assert any("chose flashmla_sparse" in line for line in sparse["log"])
+        table(tmp_path, "flashmla_auto", CONSTANT["flashmla_kv"])
+        assert said(*patch, "--check")["state"] == "other tables"
+        said(*patch, "--apply")
+        opposite, chosen, *others = ask(folder, {}, CHOSEN, *NO_MATCH.values())
+        assert kernels(opposite) == ["flashmla_kv"] * 3
+        assert any("chose flashmla_kv" in line for line in opposite["log"])
+        assert sparse["default"] == opposite["default"] == "flashmla_auto"
+        assert dict(zip(NO_MATCH, others, strict=True)) == dict(zip(NO_MATCH, unpatched, strict=True))
+        assert kernels(chosen) == ["fa3"] * 3, "what the user named stays"
+    finally:
+        said(*patch, "--revert")
+
+
+CHOSEN = {"args": {**ARGS, "nsa_prefill_backend": "fa3", "dsa_prefill_backend": "fa3"}}
+NO_MATCH = {
+    "another GPU": {"device": "NVIDIA H100 80GB HBM3"},
+    "other heads": {"heads": 128, "args": {**ARGS, "dp_size": 8, "enable_dp_attention": True}},
+    "bfloat16": {"args": {**ARGS, "kv_cache_dtype": "bfloat16"}},
+    "context parallelism": {"cp": True, "args": {**ARGS, "enable_prefill_cp": True}},
+    "Blackwell": {"device": "NVIDIA B200", "major": 10},
+    "a mixed batch": {"mode": "DECODE", "device": "NVIDIA H20"},
+}
+
+
+def refuses_hisparse(folder, tmp_path, capsys):
+    rule = {"form": "buffer", "device_buffer_size": 6144, "host_to_device_ratio": 8}
+    words = ["emit", table(tmp_path, "hisparse", rule), "--as", "patch", "--runtime", folder, "--apply"]
+    assert run([str(word) for word in words]) == 2
+    assert "sglang 0.5.9 has no HiSparse" in capsys.readouterr().err
+    assert not (folder / "sglang" / ".dsabench-patch.json").exists()

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+
+from dsabench.emit.expiry import Installed, examine
+from dsabench.emit.fit import require_emittable
+from dsabench.emit.tables import read_table, table_json, write_table
+from dsabench.errors import InputError
+from unit.emit.made import made_table
+
+GATE = {"eval": "gsm8k", "verdict": "no difference", "margin": 0.01, "difference": 0.001, "ci_low": -0.004, "n": 1319}
+HIGH = {"kind": "mha_threshold", "rule": {"form": "threshold", "max_tokens": 8192}}
+
+
+def evidence(**more):
+    return {"evidence": {"label": "measured", **more}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"runtime": "reference"}, "is for the runtime reference"),
+        (evidence(label="shipped"), "nobody tuned it"),
+        (evidence(label="simulated"), "--allow-simulated"),
+        ({"kv_cache_dtype": "bfloat16"}, "nothing to choose"),
+        (HIGH, "accuracy unproven"),
+        ({**HIGH, **evidence(gates=[GATE, {**GATE, "eval": "needle", "verdict": "inconclusive"}])}, "needle came out"),
+    ],
+)
+def test_what_is_no_default_is_refused(changes, reason):
+    with pytest.raises(InputError, match=reason):
+        require_emittable(made_table(**changes), "sglang", allow_simulated=False)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {**HIGH, **evidence(gates=[GATE])},
+        {"kind": "mha_threshold", "rule": {"form": "threshold", "max_tokens": 2048}},
+    ],
+)
+def test_what_is_proven_may_leave(changes):
+    require_emittable(made_table(**changes), "sglang", allow_simulated=False)
+    simulated = made_table(**{**changes, **evidence(label="simulated", gates=[GATE])})
+    require_emittable(simulated, "sglang", allow_simulated=True)
+
+
+def test_a_table_reads_back_as_written(tmp_path):
+    table = made_table(**HIGH, **evidence(gates=[GATE], versions={"sglang": "0.5.16"}))
+    path = write_table(tmp_path, table)
+    assert path.name == "mha_threshold,H=16,topk=2048,device_name=NVIDIA_H200,kv_dtype=fp8_e4m3.json"
+    assert read_table(path) == table
+    assert path.read_text() == table_json(table)
+
+
+def test_a_broken_table_is_one_line(tmp_path):
+    path = tmp_path / "table.json"
+    path.write_text(table_json(made_table()).replace('"constant"', '"quadratic"'))
+    with pytest.raises(InputError) as caught:
+        read_table(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_expiry_names_every_difference():
+    table = made_table(**evidence(versions={"sglang": "0.5.16", "sglang-kernel": "0.4.5", "torch": "2.11.0"}))
+    here = {"sglang": "0.5.16", "sglang-kernel": "0.4.5", "torch": "2.11.0"}
+    assert examine(table, Installed(here, "NVIDIA H200")) == []
+    assert examine(table, Installed({**here, "sglang-kernel": "0.4.6"}, "NVIDIA H200")) == [
+        "measured with sglang-kernel 0.4.5, here is 0.4.6"
+    ]
+    assert examine(table, Installed({"sglang": "0.5.16", "torch": "2.11.0"}, None)) == [
+        "is for NVIDIA_H200, here is CPU",
+        "measured with sglang-kernel 0.4.5, which is not found here",
+    ]
+    assert examine(made_table(**evidence()), Installed(here, "NVIDIA H200")) == [
+        "does not say what it was measured with"
+    ]

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+import zipfile
+
+import pytest
+import yaml
+
+from dsabench.cli.main import run
+from dsabench.config.load import load_launch
+from dsabench.emit.flags import knobs_of
+from dsabench.emit.plugin import build_plugin
+from dsabench.emit.tables import write_table
+from dsabench.errors import InputError
+from unit.emit.made import as_file, made_table
+
+
+def test_a_rule_becomes_knobs_where_a_flag_can_say_it():
+    assert knobs_of(made_table()) == {"prefill_backend": "flashmla_sparse"}
+    assert knobs_of(made_table("mha_threshold", {"form": "threshold", "max_tokens": 512})) == {
+        "mha_threshold_tokens": 512
+    }
+    buffer = {"form": "buffer", "device_buffer_size": 6144, "host_to_device_ratio": 8}
+    assert knobs_of(made_table("hisparse", buffer))["hisparse_device_buffer_size"] == 6144
+    with pytest.raises(InputError, match="a flag names one kernel"):
+        knobs_of(made_table(rule={"form": "ratio", "kv_per_new_token": 8}))
+
+
+def test_command_and_config_of_tables(tmp_path, capsys):
+    table = write_table(tmp_path, made_table())
+    config = tmp_path / "mine.yaml"
+    base = {"tp_size": 8, "kv_cache_dtype": "fp8_e4m3"}
+    runtime = {"kind": "sglang", "model": "deepseek-ai/DeepSeek-V3.2", "hardware": "h200", "base": base}
+    secret = {"python": None, "env": {"HF_TOKEN": "hf_secret"}}
+    config.write_text(yaml.safe_dump({"name": "mine", "runtime": {**runtime, "launch": secret}}))
+    words = ["emit", str(table), "--as", "flags", "--config", str(config), "--runtime-version", "0.5.16"]
+    assert run([*words, "--out", str(tmp_path / "out"), "--json"]) == 0
+    assert [path.rpartition("/")[2] for path in json.loads(capsys.readouterr().out)] == ["best.sh", "best.yaml"]
+    script = (tmp_path / "out/best.sh").read_text()
+    assert "--dsa-prefill-backend flashmla_sparse" in script
+    assert "hf_secret" not in script + (tmp_path / "out/best.yaml").read_text()
+    assert load_launch(tmp_path / "out/best.yaml").base == {**base, "prefill_backend": "flashmla_sparse"}
+
+
+def test_a_table_for_another_cache_is_refused(tmp_path, capsys):
+    table = write_table(tmp_path, made_table())
+    assert run(["emit", str(table), "--as", "flags", "--config", "h200", "--out", str(tmp_path / "out")]) == 2
+    assert "is for kv_cache_dtype fp8_e4m3, the config has bfloat16" in capsys.readouterr().err
+
+
+def test_the_wheel_is_the_same_twice_and_holds_the_entry_point(tmp_path):
+    files = [as_file(made_table())]
+    first, second = (build_plugin(files, tmp_path / name) for name in "ab")
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
+    with zipfile.ZipFile(first) as archive:
+        names = archive.namelist()
+        points = next(name for name in names if name.endswith("entry_points.txt"))
+        assert "[sglang.srt.plugins]" in archive.read(points).decode()
+    assert f"sglang_dsa_tuned/dsa_tuned_configs/{made_table().file_name}" in names
+    other = build_plugin([as_file(made_table(rule={"form": "ratio", "kv_per_new_token": 2}))], tmp_path / "c")
+    assert other.name != first.name
+
+
+def test_expired_tables_end_the_check_with_1(tmp_path, capsys):
+    table = write_table(tmp_path, made_table())
+    assert run(["emit", "check", str(table), "--device", "NVIDIA B200"]) == 1
+    assert "is for NVIDIA_H200, here is NVIDIA_B200" in capsys.readouterr().out

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+
+import pytest
+
+from dsabench.emit import patch as patching
+from dsabench.emit.manifest import FILE_NAME
+from dsabench.emit.patch import apply_patch, plan_patch, revert_patch, state_of
+from dsabench.emit.touch import LOADER, TABLES
+from dsabench.emit.tree import find_tree
+from dsabench.errors import InputError, StoreError
+from unit.emit.made import BACKEND, as_file, made_table, made_tree
+
+THRESHOLD = made_table("mha_threshold", {"form": "threshold", "max_tokens": 1024})
+
+
+def content(folder: Path) -> dict[str, tuple[bytes, int]]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mode) for path in files}
+
+
+def folders(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_dir()}
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_applied_again_and_reverted(tmp_path, newline):
+    package = made_tree(tmp_path, newline=newline)
+    (package / "srt/server_args.py").chmod(0o600)
+    before, made = content(tmp_path), folders(tmp_path)
+    tree = find_tree(tmp_path)
+    patch = plan_patch(tree, [as_file(made_table()), as_file(THRESHOLD)])
+    assert content(tmp_path) == before, "planning writes nothing"
+    assert apply_patch(patch)
+    after = content(tmp_path)
+    assert set(after) - set(before) == {
+        f"sglang/{name}"
+        for name in (LOADER, f"{TABLES}/{made_table().file_name}", f"{TABLES}/{THRESHOLD.file_name}", FILE_NAME)
+    }
+    assert after["sglang/srt/server_args.py"][1] == before["sglang/srt/server_args.py"][1]
+    assert not apply_patch(plan_patch(tree, [as_file(made_table()), as_file(THRESHOLD)]))
+    assert content(tmp_path) == after
+    assert revert_patch(tree)
+    assert content(tmp_path) == before
+    assert folders(tmp_path) == made
+    assert not revert_patch(tree)
+
+
+def test_only_the_bytes_of_the_touch_points_change(tmp_path):
+    package = made_tree(tmp_path, newline="\r\n")
+    apply_patch(plan_patch(find_tree(package), [as_file(made_table())]))
+    text = (package / "srt/layers/attention/nsa_backend.py").read_bytes().decode()
+    assert "\n" not in text.replace("\r\n", "")
+    lost = [line for line in difflib.ndiff(BACKEND.splitlines(), text.splitlines()) if line.startswith("- ")]
+    assert lost == []
+
+
+def test_other_tables_take_the_place_of_the_first(tmp_path):
+    package = made_tree(tmp_path)
+    before = content(tmp_path)
+    tree = find_tree(package)
+    apply_patch(plan_patch(tree, [as_file(made_table()), as_file(THRESHOLD)]))
+    other = plan_patch(tree, [as_file(made_table(rule={"form": "ratio", "kv_per_new_token": 8}))])
+    assert state_of(tree, other) == "other tables"
+    apply_patch(other)
+    assert state_of(tree, other) == "applied"
+    assert [path.name for path in (package / TABLES).iterdir()] == [made_table().file_name]
+    revert_patch(tree)
+    assert content(tmp_path) == before
+
+
+def test_a_file_changed_since_is_left_alone(tmp_path):
+    package = made_tree(tmp_path)
+    tree = find_tree(package)
+    patch = plan_patch(tree, [as_file(made_table())])
+    apply_patch(patch)
+    file = package / "srt/server_args.py"
+    file.write_text(file.read_text() + "# mine\n")
+    before = content(tmp_path)
+    assert state_of(tree, patch) == "changed since"
+    for act in (lambda: revert_patch(tree), lambda: apply_patch(patch)):
+        with pytest.raises(InputError, match=r"server_args\.py: changed since it was patched"):
+            act()
+    assert content(tmp_path) == before
+
+
+def die_in_the_middle(patch, written):
+    """Apply in a process that ends before it writes file number `written`."""
+    child = os.fork()
+    if not child:
+        left, write = [None] * written, patching._write
+
+        def write_or_die(file, content):
+            if not left:
+                patching._beside(file).parent.mkdir(exist_ok=True)
+                patching._beside(file).write_bytes(content[: len(content) // 2])
+                os._exit(9)
+            left.pop()
+            write(file, content)
+
+        patching._write = write_or_die
+        apply_patch(patch)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("written", range(6))
+def test_stopped_in_the_middle(tmp_path, written):
+    """Whatever was written when the process died, revert restores it and apply completes it."""
+    package = made_tree(tmp_path)
+    before = content(tmp_path)
+    tree = find_tree(package)
+    patch = plan_patch(tree, [as_file(made_table())])
+    die_in_the_middle(patch, written)
+    revert_patch(tree)
+    assert content(tmp_path) == before
+    die_in_the_middle(patch, written)
+    assert state_of(tree, patch) == {0: "clean", 5: "applied"}.get(written, "incomplete")
+    apply_patch(patch)
+    assert state_of(tree, patch) == "applied"
+    revert_patch(tree)
+    assert content(tmp_path) == before
+
+
+def test_what_cannot_be_written_is_taken_back(tmp_path):
+    package = made_tree(tmp_path)
+    before = content(tmp_path)
+    patch = plan_patch(find_tree(package), [as_file(made_table())])
+    (package / "srt/layers/attention/dsa_tuned_configs").write_text("a file where a folder should be")
+    blocked = content(tmp_path)
+    with pytest.raises(StoreError, match="was not applied"):
+        apply_patch(patch)
+    assert content(tmp_path) == blocked
+    (package / "srt/layers/attention/dsa_tuned_configs").unlink()
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (BACKEND.replace("is_nsa_enable_prefill_cp()", "False"), "does not ask for context parallelism"),
+        (BACKEND + "        return None\n", "does not end with the choice of flashmla_auto"),
+        (BACKEND.replace("enable_auto_select_prefill_impl", "auto"), "no sparse attention backend with flashmla_auto"),
+        (BACKEND + BACKEND.partition("\n\n\n")[2], "2 times, expected once"),
+        ("if enable_auto_select_prefill_impl\n", "is no valid Python"),
+    ],
+)
+def test_a_tree_of_another_form_is_refused_with_the_reason(tmp_path, text, reason):
+    package = made_tree(tmp_path, backend=text)
+    before = content(tmp_path)
+    with pytest.raises(InputError) as caught:
+        plan_patch(find_tree(package), [as_file(made_table())])
+    assert reason in str(caught.value)
+    assert "0.5.9" in str(caught.value)
+    assert content(tmp_path) == before
+
+
+def test_hard_links_of_an_installers_cache_keep_their_content(tmp_path):
+    package = made_tree(tmp_path / "site")
+    cached = tmp_path / "cached.py"
+    os.link(package / "srt/server_args.py", cached)
+    before = cached.read_bytes()
+    apply_patch(plan_patch(find_tree(package), [as_file(made_table())]))
+    assert cached.read_bytes() == before
+
+
+def test_a_checkout_lists_the_tables_among_its_package_data(tmp_path):
+    made_tree(tmp_path / "python")
+    project = tmp_path / "python/pyproject.toml"
+    project.write_text('[tool.setuptools.package-data]\n# kept\n"sglang" = [\n    "srt/a/*.json",\n]\n')
+    before = content(tmp_path)
+    tree = find_tree(tmp_path)
+    apply_patch(plan_patch(tree, [as_file(made_table())]))
+    text = project.read_text()
+    assert '    "srt/a/*.json",\n    "srt/layers/attention/dsa_tuned_configs/*.json",\n' in text
+    assert "# kept" in text
+    revert_patch(tree)
+    assert content(tmp_path) == before
+
+
+def test_no_tree_and_no_version(tmp_path):
+    with pytest.raises(InputError, match="no sglang here"):
+        find_tree(tmp_path)
+    package = made_tree(tmp_path)
+    (package / "_version.py").unlink()
+    with pytest.raises(InputError, match=r"no _version\.py and no tag of git"):
+        find_tree(package)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from dsabench.cli.main import run
+from dsabench.emit.pull_request import commit_patch
+from dsabench.emit.tables import read_table, write_table
+from dsabench.emit.tree import find_tree
+from dsabench.errors import InputError
+from unit.emit.made import as_file, made_table, made_tree
+
+EVIDENCE = {
+    "label": "measured",
+    "versions": {"sglang": "0.5.9"},
+    "regret": 0.004,
+    "regret_shipped": 0.11,
+    "regret_static": 0.02,
+    "ci_low": 0.08,
+    "ci_high": 0.13,
+    "n": 30,
+    "command": "dsabench tune flashmla-auto h200",
+    "conditions": ["prefill batches of 64 to 8192 new tokens"],
+}
+
+
+def git(folder, *words):
+    return subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    folder = tmp_path / "checkout"
+    made_tree(folder / "python")
+    (folder / "python/pyproject.toml").write_text('[tool.setuptools.package-data]\nsglang = ["srt/a/*.json"]\n')
+    (folder / ".gitignore").write_text("*.json\n_version.py\n")
+    git(tmp_path, "init", "-q", "-b", "main", str(folder))
+    for name, value in (("user.name", "A"), ("user.email", "a@example.org")):
+        git(folder, "config", name, value)
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "first")
+    return folder
+
+
+def test_branch_commits_and_text(checkout, tmp_path, capsys):
+    table = write_table(tmp_path, made_table(evidence=EVIDENCE))
+    table.with_suffix(".svg").write_text("<svg/>")
+    (checkout / "untracked.txt").write_text("mine")
+    before = git(checkout, "rev-parse", "HEAD")
+    assert run(["emit", "pr", str(table), "--runtime", str(checkout), "--out", str(tmp_path / "pr")]) == 0
+    said = capsys.readouterr().out
+    assert "push -u origin dsa-tuned-tables" in said
+    assert "gh pr create --head dsa-tuned-tables" in said
+    assert git(checkout, "status", "--porcelain") == "?? untracked.txt"
+    assert git(checkout, "branch", "--show-current") == "main"
+    assert git(checkout, "rev-parse", "HEAD") == before
+    assert git(checkout, "log", "--format=%s", "main..dsa-tuned-tables").splitlines() == [
+        "DSA: tuned tables for NVIDIA_H200",
+        "DSA: read tuned tables (flashmla_auto)",
+    ]
+    changed = git(checkout, "diff", "--name-only", "main", "dsa-tuned-tables").splitlines()
+    assert "python/pyproject.toml" in changed
+    assert any(made_table().file_name in name for name in changed), "although git ignores JSON"
+    assert not any("dsabench" in name for name in changed)
+    assert git(checkout, "worktree", "list").count("\n") == 0
+    body = (tmp_path / "pr/pull-request.md").read_text()
+    for wanted in ("+8.0% … +13.0%", "0.40% | 11.00% | 2.00%", "dsabench tune flashmla-auto h200", "figure-1.svg"):
+        assert wanted in body
+    assert (tmp_path / "pr/figure-1.svg").read_text() == "<svg/>"
+
+
+def test_a_branch_that_exists_is_refused(checkout):
+    git(checkout, "branch", "taken")
+    with pytest.raises(InputError, match="there is a branch taken already"):
+        commit_patch(checkout, [as_file(made_table())], "taken")
+
+
+def test_a_refused_patch_leaves_no_branch(checkout):
+    file = checkout / "python/sglang/srt/layers/attention/nsa_backend.py"
+    file.write_text("pass\n")
+    git(checkout, "commit", "-qam", "emptied")
+    with pytest.raises(InputError, match="no sparse attention backend"):
+        commit_patch(checkout, [as_file(made_table())], "new")
+    assert git(checkout, "branch", "--list", "new") == ""
+    assert git(checkout, "worktree", "list").count("\n") == 0
+
+
+def test_what_is_committed_is_what_the_patch_applies(checkout, tmp_path):
+    path = write_table(tmp_path, made_table(evidence=EVIDENCE))
+    branch = commit_patch(checkout, [as_file(read_table(path))], "new")
+    git(checkout, "switch", "-q", "new")
+    package = find_tree(checkout).package
+    assert all((package / name).read_bytes() == content for name, content in branch.patch.after.items())

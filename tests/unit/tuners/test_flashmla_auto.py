@@ -1,0 +1,112 @@
+"""The fit, on times whose best rule is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule
+from dsabench.model.workload import Workload
+from dsabench.reference.settings import choose
+from dsabench.tuners.flashmla_auto import tune, weigh
+from dsabench.tuners.observed import Observed
+from dsabench.tuners.prefill_mix import Step, steps_of
+
+NEW = (64, 512, 1024, 4096)
+PREFIX = (0, 4096, 16384, 65536)
+KV = ConstantRule(kernel="flashmla_kv")
+
+
+def grid(is_sparse, gain=0.2, noise=0.005):
+    """Every new × prefix; where told, flashmla_sparse takes (1 - gain) of the time of flashmla_kv, else (1 + gain)."""
+    points = []
+    for new in NEW:
+        for prefix in PREFIX:
+            step = Step(new, prefix + new)
+            sparse = 1.0 - gain if is_sparse(step) else 1.0 + gain
+            points.append(Observed(step, {"flashmla_sparse": 100.0 * sparse, "flashmla_kv": 100.0}, noise))
+    return points
+
+
+def is_right(rule, points):
+    chosen = [choose(rule, new_tokens=p.step.new_tokens, kv_tokens=p.step.kv_tokens) for p in points]
+    return all(point.lost(kernel) == 0 for point, kernel in zip(points, chosen, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("is_sparse", "form"),
+    [
+        (lambda _: True, ConstantRule),
+        (lambda _: False, ConstantRule),
+        (lambda step: step.kv_tokens < 30 * step.new_tokens, RatioRule),
+        (lambda step: step.new_tokens >= 1024, GridRule),
+        (lambda step: step.new_tokens >= 1024 and step.kv_tokens < 60_000, GridRule),
+    ],
+)
+def test_the_known_rule_is_found(is_sparse, form):
+    points = grid(is_sparse)
+    tuned = tune(points, {}, KV, seed=0)
+    assert isinstance(tuned.chosen.rule, form)
+    assert is_right(tuned.chosen.rule, points)
+    assert tuned.chosen.worst == 0
+
+
+def test_gain_and_regrets_are_those_of_the_times():
+    tuned = tune(grid(lambda _: True), {}, KV, seed=0)
+    assert tuned.regret_shipped == pytest.approx(0.25)
+    assert tuned.regret_static == 0
+    assert tuned.static == "flashmla_sparse"
+    assert tuned.gain == pytest.approx(0.25)
+    assert tuned.interval == pytest.approx((0.25, 0.25))
+
+
+def test_differences_within_the_noise_take_the_simplest_rule():
+    points = grid(lambda step: step.new_tokens >= 1024, gain=0.002, noise=0.02)
+    tuned = tune(points, {}, KV, seed=0)
+    assert tuned.chosen.family.parameters == 0
+
+
+def test_a_rule_that_harms_single_shapes_is_not_taken_for_its_mean():
+    """Sparse wins by a fifth but at the smallest batches, which the mix never has."""
+    points = grid(lambda step: step.new_tokens > 64)
+    tuned = tune(points, {Step(4096, 4096): 1.0}, KV, seed=0)
+    assert tuned.chosen.worst == 0
+    assert tuned.chosen.family.name != "always flashmla_sparse"
+    assert tuned.gain > 0.2
+
+
+def test_the_shipped_rule_of_blackwell_is_the_one_held_against():
+    points = grid(lambda step: step.kv_tokens < 512 * step.new_tokens)
+    tuned = tune(points, {}, RatioRule(kv_per_new_token=512), seed=0)
+    assert tuned.regret_shipped == 0
+    assert tuned.gain <= 0
+
+
+def test_held_out_shapes_are_not_fitted():
+    points = grid(lambda step: step.new_tokens >= 1024)
+    lying = [Observed(p.step, {"flashmla_sparse": 1.0, "flashmla_kv": 50.0}, 0.005, held_out=True) for p in points[:3]]
+    tuned = tune([*points, *lying], {}, KV, seed=0)
+    assert tuned.shapes == len(points)
+    assert tuned.chosen.held_out == pytest.approx(49.0)
+    assert is_right(tuned.chosen.rule, points)
+
+
+def test_weights_go_to_the_nearest_shape_and_none_is_free():
+    points = grid(lambda _: True)
+    weights = weigh(points, {Step(5000, 5000): 3.0, Step(70, 4200): 1.0})
+    assert weights.sum() == pytest.approx(1.0)
+    assert [p.step for p, w in zip(points, weights, strict=True) if w > 0.05] == [Step(64, 4160), Step(4096, 4096)]
+    assert weights.min() > 0
+
+
+def test_chunks_and_batches_of_a_workload():
+    def load(length, concurrency):
+        return Workload(
+            name="w", dataset="random-ids", input_len=length, output_len=1, num_prompts=8, max_concurrency=concurrency
+        )
+
+    assert steps_of([load(5000, 4)], 2048) == {
+        Step(2048, 2048): pytest.approx(1 / 3),
+        Step(2048, 4096): pytest.approx(1 / 3),
+        Step(904, 5000): pytest.approx(1 / 3),
+    }
+    assert steps_of([load(500, 4)], 8192) == {Step(2000, 2000): 1}

@@ -1,0 +1,108 @@
+"""What records of servers say: points for the kernel choice, best settings, and thresholds that may be a default."""
+
+from __future__ import annotations
+
+import pytest
+
+from dsabench.emit.flags import best_settings
+from dsabench.errors import InputError
+from dsabench.model.outcome import Measured, Metric
+from dsabench.model.study import Bound, Objective
+from dsabench.model.verdict import Verdict
+from dsabench.search.loop import Result
+from dsabench.search.objective import Score
+from dsabench.search.plan import Candidate
+from dsabench.tuners.mha_threshold import propose, require_threshold_study
+from dsabench.tuners.observed import of_servers
+from dsabench.tuners.prefill_mix import Step
+from dsabench.tuners.target import Target
+from factories import make_record, make_spec, make_workload
+from studies import STUDY, load_study
+
+TARGET = Target("reference", 4, 32, 2)
+OBJECTIVE = Objective(metric="output_throughput_tok_s", direction="maximize")
+AXES = "mha_threshold_tokens: [32, 64, 1024]"
+THRESHOLDS = STUDY.replace("prefill_backend: [flashmla_kv, flashmla_sparse], chunked_prefill_size: [128, 256]", AXES)
+
+
+def served(kernel: str, throughput: float, **knobs):
+    spec = make_spec(prefill_backend=kernel, kv_cache_dtype="fp8_e4m3", **knobs)
+    metrics = {"total_throughput_tok_s": Metric(value=throughput, n=16)}
+    workload = make_workload(input_len=4096, max_concurrency=1)
+    return make_record(spec=spec, workload=workload, outcome=Measured(metrics=metrics))
+
+
+def test_servers_that_differ_in_the_kernel_alone_are_a_point():
+    records = [served("flashmla_kv", v, chunked_prefill_size=8192) for v in (100.0, 102.0, 104.0)]
+    records += [served("flashmla_sparse", 204.0, chunked_prefill_size=8192)]
+    records += [served("flashmla_sparse", 1.0, chunked_prefill_size=1024), served("flashmla_kv", 1.0)]
+    (point,) = of_servers(records, TARGET)
+    assert point.step == Step(4096, 4096)
+    assert point.lost("flashmla_kv") == pytest.approx(1.0)
+    assert point.lost("flashmla_sparse") == 0
+    assert point.noise == pytest.approx(0.02)
+    assert point.source == "server"
+    assert of_servers(records, Target("sglang", 4, 32, 2)) == []
+
+
+def measured(value, ttft=1.0, phase="search", **knobs):
+    metrics = {"output_throughput_tok_s": Metric(value=value, n=16), "ttft_ms.p90": Metric(value=ttft, n=100)}
+    return make_record(spec=make_spec(**knobs), phase=phase, outcome=Measured(metrics=metrics))
+
+
+def test_the_best_setting_is_a_confirmed_one_inside_the_constraints():
+    bound = Objective(**{**OBJECTIVE.model_dump(), "constraints": (Bound(metric="ttft_ms.p90", max=500),)})
+    searched = [measured(900, chunked_prefill_size=64), measured(100), measured(120, chunked_prefill_size=128)]
+    (best,) = best_settings(searched, bound)
+    assert best.value == pytest.approx(900)
+    confirmed = [measured(v, phase="confirm", chunked_prefill_size=128) for v in (110, 111, 140)]
+    confirmed += [measured(130, phase="confirm", ttft=900, chunked_prefill_size=256)]
+    (best,) = best_settings([*searched, *confirmed], bound)
+    assert (best.value, best.boots, best.spec.knobs["chunked_prefill_size"]) == (pytest.approx(111), 3, 128)
+    with pytest.raises(InputError, match="no measured setting is inside the constraints"):
+        best_settings([measured(130, ttft=900)], bound)
+
+
+def verdict(word, effect=0.3, **more):
+    fields = {"metric": "output_throughput_tok_s", "workload": "one", "n_base": 2, "n_candidate": 2, "reason": "r"}
+    return Verdict(**{**fields, "verdict": word, "effect": effect, "ci_low": 0.1, "ci_high": 0.5, **more})
+
+
+def study(folder, tokens, words=("better",), gate=None, margin=None):
+    text = THRESHOLDS + (f"gate: {{eval: gsm8k, margin: {margin}, repeat: 1}}\n" if margin else "")
+    config = load_study(folder, text)
+    spec = config.spec({"mha_threshold_tokens": tokens})
+    best = Candidate(spec, "best", Score(1.0, 0.0))
+    verdicts = tuple(verdict(word) for word in words)
+    result = Result((make_record(spec=spec),), 0, (), best, verdicts, None, gate)
+    return propose(config, result, "dsabench tune")
+
+
+def gate(word):
+    return verdict(word, effect=-0.001, metric="score", workload="gsm8k", unit="points", n_base=1319)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "more", "standing", "has_table"),
+    [
+        (32, {}, "default", True),
+        (1024, {}, "accuracy unproven", True),
+        (1024, {"gate": gate("no difference"), "margin": 0.01}, "default", True),
+        (1024, {"gate": gate("inconclusive"), "margin": 0.01}, "refused by the gate", False),
+        (1024, {"gate": gate("worse"), "margin": 0.01}, "refused by the gate", False),
+        (1024, {"words": ("better", "worse")}, "not faster", False),
+        (1024, {"words": ("inconclusive",)}, "not faster", False),
+    ],
+)
+def test_a_threshold_beyond_topk_takes_a_passed_gate(tmp_path, tokens, more, standing, has_table):
+    proposal = study(tmp_path, tokens, **more)
+    assert proposal.standing == standing
+    assert (proposal.table is not None) is has_table
+    if proposal.table is not None:
+        assert proposal.table.evidence.ci_low == 0.1
+        assert [g.verdict for g in proposal.table.evidence.gates] == (["no difference"] if "gate" in more else [])
+
+
+def test_a_study_of_more_than_the_threshold_is_refused(tmp_path):
+    with pytest.raises(InputError, match="mha_threshold_tokens alone"):
+        require_threshold_study(load_study(tmp_path))
