@@ -12,6 +12,7 @@ from dsabench.cli.show_results import load_records
 from dsabench.errors import InputError
 from dsabench.model.metrics import METRICS
 from dsabench.reporting.site.build import Built, build_site
+from dsabench.reporting.site.extras import has_only_kernels
 
 
 def run_report(places: list[Path], folder: Path, metric: str | None) -> None:
@@ -24,9 +25,7 @@ def run_report(places: list[Path], folder: Path, metric: str | None) -> None:
     """
     if metric is not None and metric not in METRICS:
         raise InputError(f"{metric}: no such metric (docs/metrics.md lists them)")
-    found = [one for place in places for one in load_records(place)]
-    if not found:
-        raise InputError(f"{', '.join(map(str, places))}: no record there")
+    found = [one for place in places if not has_only_kernels(place) for one in load_records(place)]
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:

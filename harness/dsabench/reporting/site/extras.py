@@ -21,6 +21,7 @@ from dsabench.model.trial import EvalTrial
 from dsabench.model.tuned_table import TunedTable
 from dsabench.reporting import eval_page, kernel_page
 from dsabench.reporting.site.entry import Entry
+from dsabench.store.journal import FILE_NAME as JOURNAL
 
 _TABLE_MAX_BYTES = 1 << 20
 
@@ -75,6 +76,11 @@ def _write_answers(entry: Entry, folder: Path) -> str | None:
     page = f"evals/{entry.page.removeprefix('records/')}"
     eval_page.write_page(folder / page, trial.workload, tally(samples))
     return page
+
+
+def has_only_kernels(place: Path) -> bool:
+    """Whether kernel times lie below a folder, and no journal of trials."""
+    return place.is_dir() and any(place.rglob(KERNELS)) and not any(place.rglob(JOURNAL))
 
 
 def kernel_runs(places: Sequence[Path], folder: Path) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dsabench.model.labels import SIMULATED
 from dsabench.model.metrics import METRICS
 from dsabench.reporting.site.canvas import LINE, QUIET, SERIES, TEXT, draw, linked
 from dsabench.reporting.site.entry import Entry
@@ -34,6 +35,11 @@ class Point:
     y: float
     label: str
     entry: Entry
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether its speed hangs on something that was pinned."""
+        return SIMULATED in self.entry.record.labels
 
 
 def front(points: Sequence[Point], *, x_low_is_better: bool) -> list[Point]:
@@ -90,7 +96,13 @@ def _picture(study: Study, workload: str, metric: str, points: Sequence[Point]) 
             [p.x for p in best], [p.y for p in best], where="post" if low else "pre", color=SERIES[0], lw=1.2, ls=":"
         )
         tops = axes.scatter(
-            [p.x for p in best], [p.y for p in best], s=44, color=SERIES[0], lw=0, zorder=3, label="front"
+            [p.x for p in best],
+            [p.y for p in best],
+            s=44,
+            facecolors=["none" if p.is_simulated else SERIES[0] for p in best],
+            edgecolors=SERIES[0],
+            lw=1.4,
+            zorder=3,
         )
         tops.set_urls([f"../{p.entry.page}" for p in best])
         for point, word, colour in ((default, "default", TEXT), (chosen, "best", SERIES[1])):
@@ -101,14 +113,14 @@ def _picture(study: Study, workload: str, metric: str, points: Sequence[Point]) 
                 )
         axes.set_xlabel(PER_USER if not low else f"{metric.replace('_ms', '')} in ms")
         axes.set_ylabel("tok/s per GPU" if study.environment.hardware.gpus else "tok/s")
-        axes.set_title(f"{workload}: {'further left' if low else 'further right'} and higher is better")
+        axes.set_title(f"{'left' if low else 'right'} and up is better")
         axes.margins(0.14)
         axes.grid(color=LINE)
 
     words = f"Throughput against {metric} for {len(points)} settings under {workload}; {len(best)} on the front."
     svg = draw(f"{study.slug}-{workload}-{metric}", words, plot)
     titles = {
-        f"../{page}": f"{point.label}: {show(point.y)} tok/s, {show(point.x)} {'ms' if low else 'tok/s per user'}"
+        f"../{page}": f"{point.label}{' (simulated)' if point.is_simulated else ''}: {show(point.y)} tok/s, {show(point.x)} {'ms' if low else 'tok/s per user'}"
         for page, point in urls.items()
     }
     return linked(svg, titles)
