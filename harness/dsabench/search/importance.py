@@ -53,6 +53,7 @@ def importances(observed: Observed, *, maximize: bool) -> dict[str, float] | Non
     distributions: dict[str, BaseDistribution] = {
         name: CategoricalDistribution(tuple(map(str, values))) for name, values in axes.items()
     }
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize" if maximize else "minimize")
     for knobs, value in observed:
         params = {name: str(knobs[name]) for name in axes}

@@ -53,7 +53,7 @@ def draw(
         axes = figure.subplots()
         plot(axes)
         target = io.StringIO()
-        figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None}, dpi=160)
+        figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None}, dpi=120)
     return _themed(target.getvalue(), words)
 
 

@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING
 from dsabench.model.knobs import KnobValue
 from dsabench.model.metrics import METRICS
 from dsabench.reporting.site.canvas import LINE, QUIET, SERIES, TEXT, draw
+from dsabench.reporting.site.figures import show
 from dsabench.reporting.site.study import Study
 from dsabench.search.importance import Observed, importances, main_effects, varying
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Column = tuple[str, Sequence[KnobValue]]
+"""A knob and its values."""
+
 _AXES_MAX = 10
 _LINES_MAX = 400
 _WORD_MAX = 22
+_DRAWN_MAX = 150
+"""Lines; more of them are pixels."""
 
 
 def observed(study: Study) -> list[tuple[Mapping[str, KnobValue], float]]:
@@ -83,40 +89,51 @@ def draw_parallel(study: Study, seen: Observed) -> str | None:
     scores = [score for _, score in seen]
     low, high = math.log(min(scores)), math.log(max(scores))
 
+    from matplotlib.collections import LineCollection  # noqa: PLC0415
+
     def height(score: float) -> float:
         return 0.5 if high == low else (math.log(score) - low) / (high - low)
 
     def plot(axes: Axes) -> None:
         places = {name: _places(values) for name, values in columns}
         best = max(scores) if METRICS[study.metric].direction == "maximize" else min(scores)
-        for knobs, score in reversed(shown):
-            ys = [places[name].get(str(knobs[name])) if name in knobs else -0.12 for name, _ in columns]
-            top = score == best
-            axes.plot(
-                range(len(columns) + 1),
-                [*(0.0 if y is None else y for y in ys), height(score)],
-                color=SERIES[1] if top else SERIES[0],
-                alpha=1.0 if top else 0.18 + 0.5 * height(score) ** 2,
-                lw=2.4 if top else 1.1,
-                zorder=3 if top else 2,
-                rasterized=len(shown) > 150 and not top,
-            )
-        for column, (name, _) in enumerate(columns):
-            axes.axvline(column, color=QUIET, lw=0.8)
-            for text, y in _spaced(places[name]):
-                axes.text(column, y + 0.025, text, fontsize=7.5, color=TEXT, ha="center", va="bottom")
-        axes.axvline(len(columns), color=QUIET, lw=0.8)
-        for score in {min(scores), max(scores)}:
-            axes.text(len(columns) + 0.05, height(score), f"{score:,.4g}", fontsize=7.5, color=TEXT, va="center")
-        axes.set_xticks(range(len(columns) + 1), [*(_wrapped(name) for name, _ in columns), _wrapped(study.metric)])
-        axes.set_yticks([])
-        axes.grid(visible=False)
-        axes.set_xlim(-0.35, len(columns) + 0.55)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+
+        def path(knobs: Mapping[str, KnobValue], score: float) -> list[tuple[float, float]]:
+            ys = [places[name].get(str(knobs[name]), 0.0) if name in knobs else -0.12 for name, _ in columns]
+            return list(enumerate([*ys, height(score)]))
+
+        others = [(knobs, score) for knobs, score in reversed(shown) if score != best]
+        alphas = [0.18 + 0.5 * height(score) ** 2 for _, score in others]
+        lines = LineCollection([path(*one) for one in others], colors=SERIES[0], linewidths=1.1, alpha=alphas)
+        lines.set_rasterized(len(others) > _DRAWN_MAX)
+        axes.add_collection(lines)
+        for knobs, score in shown:
+            if score == best:
+                axes.plot(*zip(*path(knobs, score), strict=True), color=SERIES[1], lw=2.4, zorder=3)
+        _label_columns(axes, columns, places)
+        _label_scores(axes, study, columns, {score: height(score) for score in (min(scores), max(scores))})
 
     words = f"Parallel coordinates of {len(shown)} settings over {len(columns)} knobs; the best is highlighted."
     return draw(f"{study.slug}-parallel", words, plot, height_in=3.6, width_in=max(7.2, 1.25 * (len(columns) + 1)))
+
+
+def _label_columns(axes: Axes, columns: Sequence[Column], places: Mapping[str, Mapping[str, float]]) -> None:
+    for column, (name, _) in enumerate(columns):
+        axes.axvline(column, color=QUIET, lw=0.8)
+        for text, y in _spaced(places[name]):
+            axes.text(column, y + 0.025, text, fontsize=7.5, color=TEXT, ha="center", va="bottom")
+
+
+def _label_scores(axes: Axes, study: Study, columns: Sequence[Column], heights: Mapping[float, float]) -> None:
+    axes.axvline(len(columns), color=QUIET, lw=0.8)
+    for score, y in heights.items():
+        axes.text(len(columns) + 0.05, y, show(score), fontsize=7.5, color=TEXT, va="center")
+    axes.set_xticks(range(len(columns) + 1), [*(_wrapped(name) for name, _ in columns), _wrapped(study.metric)])
+    axes.set_yticks([])
+    axes.grid(visible=False)
+    axes.set_xlim(-0.35, len(columns) + 0.55)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
 
 
 def _places(values: Sequence[KnobValue]) -> dict[str, float]:

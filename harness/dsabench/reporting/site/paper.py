@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,6 +19,7 @@ from dsabench.reporting.site.tradeoff import unit_of
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _STATIC = ("site.css", "site.js")
 
 
@@ -93,7 +95,7 @@ def _environment() -> Environment:
 
 def cut(text: object, limit: int) -> str:
     """Beginning and end of a long text, without control characters that a page cannot hold."""
-    whole = "".join(c if c >= " " or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in str(text))
+    whole = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", str(text))
     if len(whole) <= limit:
         return whole
     half = limit // 2

@@ -19,7 +19,7 @@ from dsabench.reporting.site.paper import Paper, part
 from dsabench.reporting.site.study import Figure, Setting, Study
 from dsabench.reporting.site.tradeoff import tradeoffs
 
-_ROWS = 400
+_ROWS = 250
 """Settings a page: 2,000 of them would be megabytes."""
 _WARNINGS = 12
 _ACCEPT = "accept_length.mean"
@@ -85,7 +85,7 @@ def _svg(svg: str | None) -> Markup | None:
 
 
 def _tradeoffs(study: Study) -> list[tuple[str, list[Markup]]]:
-    drawn = [(workload, tradeoffs(study, workload)) for workload in list(study.workloads)[:8]]
+    drawn = [(workload, tradeoffs(study, workload)) for workload in list(study.workloads)[:6]]
     return [(workload, [Markup(svg) for svg in svgs]) for workload, svgs in drawn if svgs]  # noqa: S704  (as above)
 
 

@@ -106,8 +106,8 @@ def _latency(title: str, at_s: Array, values: Array, end_s: float) -> tuple[str,
         return title, f'<text class="none" x="8" y="{_PANEL / 2:g}">none</text>', 0.0
     top = max(float(values.max()), 1e-9)
     if len(values) <= _DOTS_MAX:
-        places = zip(_x(at_s, end_s), _y(values, top), strict=True)
-        return title, f'<path class="dots" d="{"".join(f"M{x:.0f} {y:.0f}h0" for x, y in places)}"/>', top
+        places = zip(_whole(_x(at_s, end_s)), _whole(_y(values, top)), strict=True)
+        return title, f'<path class="dots" d="{"".join([f"M{x} {y}h0" for x, y in places])}"/>', top
     place = _bins(at_s, end_s)
     order = np.lexsort((values, place))
     counts = np.bincount(place, minlength=_BINS)
@@ -127,7 +127,11 @@ def _steps(title: str, heights: Array) -> tuple[str, str, float]:
     top = max(float(heights.max()), 1e-9)
     xs = np.arange(_BINS + 1) * (_WIDTH - _LEFT - 8) / _BINS
     ys = _y(heights, top)
-    path = f"M0 {_PANEL:g}" + "".join(f"V{y:.0f}H{x:.0f}" for y, x in zip(ys, xs[1:], strict=True)) + f"V{_PANEL:g}Z"
+    path = (
+        f"M0 {_PANEL:g}"
+        + "".join([f"V{y}H{x}" for y, x in zip(_whole(ys), _whole(xs[1:]), strict=True)])
+        + f"V{_PANEL:g}Z"
+    )
     return title, f'<path class="area" d="{path}"/>', top
 
 
@@ -159,4 +163,8 @@ def _y(values: Array, top: float) -> Array:
 
 
 def _line(xs: Array, ys: Array) -> str:
-    return "M" + "L".join(f"{x:.0f} {y:.0f}" for x, y in zip(xs, ys, strict=True))
+    return "M" + "L".join([f"{x} {y}" for x, y in zip(_whole(xs), _whole(ys), strict=True)])
+
+
+def _whole(values: Array) -> list[int]:
+    return [int(value) for value in np.rint(values).tolist()]

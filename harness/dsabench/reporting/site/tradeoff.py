@@ -22,7 +22,7 @@ LATENCIES = (
     ("tpot_ms.p99", "tpot_ms.p90", "tpot_ms.p50"),
 )
 """Of each latency the first percentile that the records have: how many requests there were decides it."""
-_LINKED = 240
+_LINKED = 60
 """Marks with a link of their own; the others of a large study are drawn as pixels."""
 PER_USER = "tok/s per user (1000 / tpot_ms.p50)"
 
