@@ -28,9 +28,9 @@ def run_compare(
 ) -> int:
     """Print the verdicts; exit code 1 when a gate was asked for and something is worse."""
     if any(map(is_single_run, names)):
-        return compare_single_runs(names, lambda name: _side(name).records, metrics, gate=gate, as_json=as_json)
+        return compare_single_runs(names, lambda name: side_of(name).records, metrics, gate=gate, as_json=as_json)
     _require_metrics(metrics)
-    base, candidate = (_side(name) for name in names)
+    base, candidate = (side_of(name) for name in names)
     candidate = without_shared(base, candidate)
     verdicts = compare_sides(base, candidate, metrics or DEFAULT_METRICS, across=across)
     if as_json:
@@ -45,7 +45,7 @@ def run_compare(
 def run_compare_slices(names: tuple[str, str], metrics: list[str], *, across: bool, as_json: bool) -> None:
     """Hold the slices of the second name against the deployments of the first."""
     _require_metrics(metrics)
-    measured, slices = (_side(name) for name in names)
+    measured, slices = (side_of(name) for name in names)
     compare_slices(measured, slices, metrics, across=across, as_json=as_json)
 
 
@@ -80,7 +80,7 @@ def settings_of(records: Sequence[Record]) -> dict[str, str]:
     }
 
 
-def _side(name: str) -> Side:
+def side_of(name: str) -> Side:
     """A folder, a journal, or a commit (`REF`, `REF:PATH`), each with `#TRIAL` behind it or not.
 
     Raises:

@@ -51,6 +51,20 @@ def compare_sides(base: Side, candidate: Side, metrics: Sequence[str], *, across
         InputError: nothing to compare, or no environment is on both sides.
 
     """
+    asked = contrasts(base, candidate, metrics, across=across)
+    verdicts = correct([contrasted for _, contrasted in asked])
+    return tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, asked, strict=True))
+
+
+def contrasts(
+    base: Side, candidate: Side, metrics: Sequence[str], *, across: bool = False
+) -> list[tuple[Pair, Contrast]]:
+    """What the boots say to every pair and metric, before a level of significance is chosen.
+
+    Raises:
+        InputError: nothing to compare, or no environment is on both sides.
+
+    """
     base, candidate = _in_same_environment(base, candidate, across=across)
     asked = [
         (pair, metric)
@@ -60,8 +74,7 @@ def compare_sides(base: Side, candidate: Side, metrics: Sequence[str], *, across
     ]
     if not asked:
         raise InputError(f"{base.name} and {candidate.name} share none of the metrics {', '.join(metrics)}")
-    verdicts = correct([_contrast(pair, metric) for pair, metric in asked])
-    return tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, asked, strict=True))
+    return [(pair, _contrast(pair, metric)) for pair, metric in asked]
 
 
 def match(base: Side, candidate: Side) -> list[Pair]:

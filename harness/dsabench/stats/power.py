@@ -49,3 +49,24 @@ def boots_needed(spread: float, difference: float, *, paired: bool, alpha: float
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
+
+
+def boots_needed_beside(spread: float, difference: float, beside: int, *, alpha: float) -> int | None:
+    """Fewest boots of one side at which `difference` is detectable, the other having `beside`; None beyond `BOOTS_MAX`.
+
+    `spread` is the standard deviation of one boot.
+    """
+    if difference <= 0.0 or beside < 2:
+        return None
+
+    def enough(boots: int) -> bool:
+        standard_error = spread * math.sqrt(1.0 / boots + 1.0 / beside)
+        return detectable(standard_error, boots + beside - 2, alpha) <= difference
+
+    if not enough(BOOTS_MAX):
+        return None
+    low, high = 1, BOOTS_MAX
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

@@ -1,0 +1,106 @@
+"""Has it become slower? A candidate's boots against a baseline's, with the boots that a verdict would still take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dsabench.model.verdict import Verdict
+from dsabench.reporting.comparison import Side, contrasts
+from dsabench.stats.compare import ALPHA, correct
+from dsabench.stats.contrast import Contrast, Estimate
+from dsabench.stats.power import BOOTS_MAX, boots_needed, boots_needed_beside
+
+Standing = Literal["regression", "passed", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One look at the boots."""
+
+    verdicts: tuple[Verdict, ...]
+    effect: float
+    """The relative difference that must not be missed."""
+    boots_wanted: int | None
+    """Boots of the candidate at which the effect is detectable in every metric; None: no number of them is enough."""
+    boots_had: int
+
+    @property
+    def standing(self) -> Standing:
+        """`regression`: something is proven worse. `passed`: nothing is, and the effect would have been seen."""
+        if any(verdict.verdict == "worse" for verdict in self.verdicts):
+            return "regression"
+        return "undecided" if any(map(self.is_open, self.verdicts)) else "passed"
+
+    def is_open(self, verdict: Verdict) -> bool:
+        """Whether a difference of the size asked for could hide in it."""
+        return verdict.verdict == "inconclusive" and (verdict.mde is None or verdict.mde > self.effect)
+
+    @property
+    def sentence(self) -> str:
+        """One line for people."""
+        worse = [verdict for verdict in self.verdicts if verdict.verdict == "worse"]
+        if worse:
+            named = ", ".join(f"{v.workload} {v.metric} {100 * (v.effect or 0.0):+.1f} %" for v in worse)
+            return f"regression: {named}"
+        opened = sum(map(self.is_open, self.verdicts))
+        if not opened:
+            return f"no regression: a difference of {self.effect:.0%} would have been seen in all {len(self.verdicts)} comparisons"
+        more = "the baseline has too few boots to decide it" if self.boots_wanted is None else self._more()
+        return f"inconclusive in {opened} of {len(self.verdicts)} comparisons at {self.effect:.0%}: {more}"
+
+    def _more(self) -> str:
+        assert self.boots_wanted is not None
+        missing = max(self.boots_wanted - self.boots_had, 1)
+        return f"needs {missing} more boot{'s' if missing > 1 else ''} ({self.boots_wanted} in all)"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a check judges. `looks`: how often it may judge in all; each look has its share of the 5 %."""
+
+    metrics: tuple[str, ...]
+    effect: float
+    looks: int
+    across: bool = False
+    both_grow: bool = False
+    """Both sides are measured now; else the baseline keeps the boots that it has."""
+
+    @property
+    def alpha(self) -> float:
+        """Of one look (Bonferroni): looking twice and stopping at the first alarm is then still right in 95 of 100."""
+        return ALPHA / self.looks
+
+
+def judge(base: Side, candidate: Side, rules: Rules) -> Judgement:
+    """One look.
+
+    Raises:
+        InputError: nothing to compare.
+
+    """
+    family = contrasts(base, candidate, rules.metrics, across=rules.across)
+    verdicts = correct([one for _, one in family], rules.alpha)
+    named = tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, family, strict=True))
+    wanted = _boots_wanted([one for _, one in family], rules)
+    return Judgement(named, rules.effect, wanted, max(one.n_candidate for _, one in family))
+
+
+def _boots_wanted(family: Sequence[Contrast], rules: Rules) -> int | None:
+    """Of the noisiest metric, at the level that Holm's strictest step has."""
+    alpha, difference = rules.alpha / len(family), math.log1p(rules.effect)
+    most = 2
+    for one in family:
+        if not isinstance(one.answer, Estimate):
+            continue
+        spread, paired = one.answer.spread, one.question.paired
+        if rules.both_grow or paired:
+            needed = boots_needed(spread, difference, paired=paired, alpha=alpha)
+        else:
+            needed = boots_needed_beside(spread, difference, one.n_base, alpha=alpha)
+        if needed is None:
+            return None
+        most = max(most, needed)
+    return min(most, BOOTS_MAX)
