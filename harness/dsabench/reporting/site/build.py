@@ -10,6 +10,7 @@ from dsabench import __version__
 from dsabench.model.record import Record
 from dsabench.reporting.site.entry import Entry, make_entries
 from dsabench.reporting.site.extras import eval_rows, kernel_runs, tuned_tables
+from dsabench.reporting.site.history import dashboards
 from dsabench.reporting.site.paper import Paper
 from dsabench.reporting.site.record_page import write_record
 from dsabench.reporting.site.study import Study, make_studies
@@ -50,7 +51,9 @@ def build_site(
     """
     entries = make_entries(found)
     studies = make_studies(entries, metric)
-    paper = Paper(folder, {"version": __version__, "sources": ", ".join(map(str, places)), "nav": _nav(studies)})
+    boards = dashboards(entries)
+    nav = [*_nav(studies), *([("History", "history.html")] if boards else [])]
+    paper = Paper(folder, {"version": __version__, "sources": ", ".join(map(str, places)), "nav": nav})
     paper.prepare("studies", "records", "evals")
     evals = eval_rows([entry for entry in entries if not entry.is_load_test], folder)
     total, done = 1 + len(studies) + len(entries), 0
@@ -65,6 +68,8 @@ def build_site(
         tables=tuned_tables(places),
         runs=kernel_runs(places, folder),
     )
+    if boards:
+        paper.write("history.html", "history.html", dashboards=boards)
     for study in studies:
         write_study(paper, study)
         done += 1
