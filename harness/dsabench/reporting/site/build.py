@@ -12,8 +12,8 @@ from dsabench.reporting.site.entry import Entry, make_entries
 from dsabench.reporting.site.extras import eval_rows, kernel_runs, tuned_tables
 from dsabench.reporting.site.history import dashboards
 from dsabench.reporting.site.paper import Paper
-from dsabench.reporting.site.record_page import write_record
-from dsabench.reporting.site.study import Study, make_studies
+from dsabench.reporting.site.record_page import Alike, write_record
+from dsabench.reporting.site.study import Study, make_studies, repeats_by_metric
 from dsabench.reporting.site.study_page import write_study
 
 Progress = Callable[[int, int], None]
@@ -75,8 +75,10 @@ def build_site(
         done += 1
         on_page(done, total)
     answers = {row.entry.page: row.samples for row in evals}
+    repeats = {key: repeats_by_metric(alike) for key, alike in _by_trial(entries).items() if len(alike) > 1}
     for entry, its_study, siblings in _with_siblings(entries, studies):
-        write_record(paper, entry, its_study, siblings, answers.get(entry.page))
+        found_repeats = repeats.get((entry.record.id, entry.record.environment.fingerprint), {})
+        write_record(paper, entry, its_study, Alike(siblings, found_repeats), answers.get(entry.page))
         done += 1
         on_page(done, total)
     return Built(folder / "index.html", total, len(studies))
@@ -91,10 +93,16 @@ def _with_siblings(
 ) -> list[tuple[Entry, Study | None, Sequence[Entry]]]:
     """Each entry with its study and all records of its trial in its environment."""
     of_page = {entry.page: study for study in studies for entry in study.entries}
-    alike: dict[tuple[str, str], list[Entry]] = {}
-    for entry in entries:
-        alike.setdefault((entry.record.id, entry.record.environment.fingerprint), []).append(entry)
+    alike = _by_trial(entries)
     return [
         (entry, of_page.get(entry.page), alike[entry.record.id, entry.record.environment.fingerprint])
         for entry in entries
     ]
+
+
+def _by_trial(entries: Sequence[Entry]) -> dict[tuple[str, str], list[Entry]]:
+    """(trial, environment) → its entries."""
+    alike: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        alike.setdefault((entry.record.id, entry.record.environment.fingerprint), []).append(entry)
+    return alike

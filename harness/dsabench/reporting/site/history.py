@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -110,7 +111,7 @@ def _draw(name: str, metric: str, entries: Sequence[Entry], values: Sequence[flo
             range(len(values)), values, s=22, color=SERIES[0], alpha=0.75, lw=0, rasterized=not linked_to
         )
         dots.set_urls([entry.page for entry in linked_to])
-        for start, end in zip(borders, borders[1:], strict=False):
+        for start, end in pairwise(borders):
             level = sum(values[start:end]) / (end - start)
             axes.plot([start - 0.4, end - 0.6], [level, level], color=QUIET, lw=1.4)
         for change in changes:

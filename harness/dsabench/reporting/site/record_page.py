@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
@@ -11,9 +12,10 @@ from dsabench.reporting.site.entry import Entry, label_of
 from dsabench.reporting.site.figures import show_date, show_duration
 from dsabench.reporting.site.launched import command_of, told
 from dsabench.reporting.site.paper import Paper
-from dsabench.reporting.site.study import Study, repeats_by_metric
+from dsabench.reporting.site.study import Study
 from dsabench.reporting.site.study_page import environment_facts
 from dsabench.reporting.site.timeline_strip import draw_strip, read_course
+from dsabench.stats.repeats import Repeats
 
 _TILES = (
     *("total_throughput_tok_s", "output_throughput_tok_s", "ttft_ms.p50", "ttft_ms.p90", "tpot_ms.p50", "itl_ms.p99"),
@@ -22,10 +24,18 @@ _TILES = (
 _RESOLVED_MAX = 400
 
 
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """All records of one trial in one environment, and what they say together: metric → its mean over boots."""
+
+    entries: Sequence[Entry]
+    repeats: Mapping[str, Repeats]
+
+
 def write_record(
-    paper: Paper, entry: Entry, study: Study | None, siblings: Sequence[Entry], samples_page: str | None = None
+    paper: Paper, entry: Entry, study: Study | None, alike: Alike, samples_page: str | None = None
 ) -> None:
-    """One page; `siblings` are all records of its trial in its environment, itself among them."""
+    """One page."""
     record, metrics = entry.record, entry.metrics
     version = record.environment.runtime.version
     strip, lacks = _course(entry)
@@ -52,8 +62,8 @@ def write_record(
             for name, value in record.trial.workload.model_dump(mode="json", exclude_none=True).items()
         ],
         metrics=sorted(metrics.items()),
-        repeats=repeats_by_metric(siblings) if len(siblings) > 1 else {},
-        siblings=[other for other in siblings if other.page != entry.page][:40],
+        repeats=alike.repeats,
+        siblings=[other for other in alike.entries if other.page != entry.page][:40],
         environment=_provenance(entry),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from dsabench.config.load import load_sweep
@@ -47,6 +47,8 @@ class Setting:
     spec: RuntimeSpec
     label: str
     entries: tuple[Entry, ...]
+    _figures: dict[tuple[str, str], Figure | None] = field(default_factory=dict, compare=False, repr=False)
+    """What was worked out: many places show the same figure."""
 
     def of(self, workload: str) -> list[Entry]:
         """Those of a workload's name that were measured; the confirmation's alone where it has several boots."""
@@ -56,6 +58,11 @@ class Setting:
 
     def figure(self, workload: str, metric: str) -> Figure | None:
         """The metric; None where no record has it."""
+        if (workload, metric) not in self._figures:
+            self._figures[workload, metric] = self._figure(workload, metric)
+        return self._figures[workload, metric]
+
+    def _figure(self, workload: str, metric: str) -> Figure | None:
         having = [(entry, value) for entry in self.of(workload) if (value := entry.value(metric)) is not None]
         boots: dict[str, list[float]] = {}
         for entry, value in having:
