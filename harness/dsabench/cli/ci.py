@@ -28,6 +28,9 @@ def ci(
     effect: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="The slowdown that must not be missed: 0.05 is 5 %.")
     ] = 0.05,
+    false_alarms: Annotated[
+        float, typer.Option(min=0.00001, max=0.2, help="Chance of a failure although nothing changed: 0.001 is 1 check in 1,000.")
+    ] = 0.001,
     metric: Annotated[
         list[str] | None, typer.Option(help="Judge this metric; may be repeated. Default: the config's.")
     ] = None,
@@ -42,7 +45,7 @@ def ci(
     """Has it become slower than the baseline? Exit 1 on a proven regression, 0 otherwise, whatever the noise.
 
     With --max-boots above --boots an open question is asked again once, with the boots that the spread calls for; each of
-    the two looks then has half of the 5 % chance of a false alarm. On GitHub the verdicts go to the step summary and
+    the two looks then has half of the chance of a false alarm. On GitHub the verdicts go to the step summary and
     become annotations.
     """
     from dsabench.cli.run_ci import Check, run_ci
@@ -55,6 +58,7 @@ def ci(
         boots=boots,
         max_boots=max(boots, max_boots),
         effect=effect,
+        false_alarms=false_alarms,
         metrics=tuple(metric or ()),
         across=across,
         no_run=no_run,

@@ -39,6 +39,7 @@ class Check:
     boots: int
     max_boots: int
     effect: float
+    false_alarms: float
     metrics: tuple[str, ...]
     across: bool
     no_run: bool
@@ -100,6 +101,7 @@ async def _check(check: Check) -> tuple[Judgement, list[str], str]:
         metrics=tuple(dict.fromkeys(check.metrics or (config.objective.metric, *bounds))),
         effect=check.effect,
         looks=looks,
+        false_alarms=check.false_alarms,
         across=check.across or theirs is not None,
         both_grow=theirs is not None,
     )

@@ -9,9 +9,14 @@ from typing import Literal
 
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.comparison import Side, contrasts
-from dsabench.stats.compare import ALPHA, correct
+from dsabench.stats.compare import correct
 from dsabench.stats.contrast import Contrast, Estimate
-from dsabench.stats.power import BOOTS_MAX, boots_needed, boots_needed_beside
+from dsabench.stats.power import BOOTS_MAX, boots_needed, boots_needed_beside, careful_spread
+
+FALSE_ALARMS = 0.001
+"""Chance that a check fails although nothing changed. At 5 % a nightly would cry wolf every third week."""
+POWER = 0.95
+"""With which the boots that are asked for show the effect."""
 
 Standing = Literal["regression", "passed", "undecided"]
 
@@ -59,19 +64,20 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a check judges. `looks`: how often it may judge in all; each look has its share of the 5 %."""
+    """How a check judges. `looks`: how often it may judge in all; each look has its share of the false alarms."""
 
     metrics: tuple[str, ...]
     effect: float
     looks: int
     across: bool = False
+    false_alarms: float = FALSE_ALARMS
     both_grow: bool = False
     """Both sides are measured now; else the baseline keeps the boots that it has."""
 
     @property
     def alpha(self) -> float:
-        """Of one look (Bonferroni): looking twice and stopping at the first alarm is then still right in 95 of 100."""
-        return ALPHA / self.looks
+        """Of one look (Bonferroni): looking twice and stopping at the first alarm keeps the chance."""
+        return self.false_alarms / self.looks
 
 
 def judge(base: Side, candidate: Side, rules: Rules) -> Judgement:
@@ -95,11 +101,11 @@ def _boots_wanted(family: Sequence[Contrast], rules: Rules) -> int | None:
     for one in family:
         if not isinstance(one.answer, Estimate):
             continue
-        spread, paired = one.answer.spread, one.question.paired
+        spread, paired = careful_spread(one.answer.spread, one.answer.df), one.question.paired
         if rules.both_grow or paired:
-            needed = boots_needed(spread, difference, paired=paired, alpha=alpha)
+            needed = boots_needed(spread, difference, paired=paired, alpha=alpha, power=POWER)
         else:
-            needed = boots_needed_beside(spread, difference, one.n_base, alpha=alpha)
+            needed = boots_needed_beside(spread, difference, one.n_base, alpha=alpha, power=POWER)
         if needed is None:
             return None
         most = max(most, needed)

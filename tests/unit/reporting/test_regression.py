@@ -56,7 +56,7 @@ def test_the_boots_asked_for_show_the_effect() -> None:
 
 @pytest.mark.parametrize("looks", [1, 2])
 def test_two_looks_share_the_chance_of_a_false_alarm(looks: int) -> None:
-    assert Rules(metrics=(METRIC,), effect=0.05, looks=looks).alpha == pytest.approx(0.05 / looks)
+    assert Rules(metrics=(METRIC,), effect=0.05, looks=looks).alpha == pytest.approx(0.001 / looks)
 
 
 def test_ci_finds_its_files(tmp_path: Path) -> None:
