@@ -38,9 +38,13 @@ def boots_of(place: Path) -> Boots:
         for record in read_journal(journal).records:
             if isinstance(record.outcome, Measured):
                 kept = {name: record.outcome.metrics[name] for name in METRICS}
-                found.setdefault(record.boot, []).append(record.model_copy(update={"outcome": Measured(metrics=kept), "resolved": {}}))
+                found.setdefault(record.boot, []).append(
+                    record.model_copy(update={"outcome": Measured(metrics=kept), "resolved": {}})
+                )
     whole = max(map(len, found.values()))
-    return sorted((tuple(of_boot) for of_boot in found.values() if len(of_boot) == whole), key=lambda b: b[0].started_at)
+    return sorted(
+        (tuple(of_boot) for of_boot in found.values() if len(of_boot) == whole), key=lambda b: b[0].started_at
+    )
 
 
 def slower(boots: Sequence[tuple[Record, ...]], by: float) -> tuple[Record, ...]:
@@ -57,7 +61,9 @@ def _slower(record: Record, by: float) -> Record:
     return record.model_copy(update={"outcome": Measured(metrics=metrics)})
 
 
-def alarm(base: Sequence[tuple[Record, ...]], other: Sequence[tuple[Record, ...]], by: float, rules: Rules) -> tuple[bool, int | None]:
+def alarm(
+    base: Sequence[tuple[Record, ...]], other: Sequence[tuple[Record, ...]], by: float, rules: Rules
+) -> tuple[bool, int | None]:
     """(whether anything is proven better or worse, boots that the tool asks for)."""
     found = judge(Side("base", slower(base, 0.0)), Side("candidate", slower(other, by)), rules)
     return any(v.verdict in {"better", "worse"} for v in found.verdicts), found.boots_wanted
@@ -68,7 +74,11 @@ def draw(boots: Boots, count: int, rng: np.random.Generator) -> Boots:
     if count <= len(boots):
         return [boots[i] for i in rng.permutation(len(boots))[:count]]
     extra = [boots[i] for i in rng.integers(len(boots), size=count - len(boots))]
-    renamed = [tuple(r.model_copy(update={"boot": name}) for r in boot) for boot in extra for name in [str(uuid.UUID(int=int(rng.integers(2**62))))]]
+    renamed = [
+        tuple(r.model_copy(update={"boot": name}) for r in boot)
+        for boot in extra
+        for name in [str(uuid.UUID(int=int(rng.integers(2**62))))]
+    ]
     return [*draw(boots, len(boots), rng), *renamed]
 
 
@@ -89,7 +99,11 @@ def false_alarms(boots: Boots, families: int, seed: int) -> dict[str, object]:
                     base, other = drawn[:size], drawn[size:]
                 alarms += alarm(base, other, 0.0, Rules(METRICS, 0.05, looks=1))[0]
             upper = float(stats.beta.ppf(0.95, alarms + 1, families - alarms)) if alarms < families else 1.0
-            found[f"{size} a side, {'in turns' if turns else 'at random'}"] = {"families": families, "alarms": alarms, "upper_95": round(upper, 4)}
+            found[f"{size} a side, {'in turns' if turns else 'at random'}"] = {
+                "families": families,
+                "alarms": alarms,
+                "upper_95": round(upper, 4),
+            }
     return found
 
 
@@ -136,7 +150,20 @@ def main() -> None:
     boots = boots_of(given.results)
     names = list(dict.fromkeys((r.trial.workload.name, m) for r in boots[0] for m in METRICS))
     spread = {
-        f"{workload} {metric}": round(float(np.std([np.log(r.outcome.metrics[metric].value) for b in boots for r in b if r.trial.workload.name == workload], ddof=1)), 4)  # type: ignore[union-attr]
+        f"{workload} {metric}": round(
+            float(
+                np.std(
+                    [
+                        np.log(r.outcome.metrics[metric].value)
+                        for b in boots
+                        for r in b
+                        if r.trial.workload.name == workload
+                    ],
+                    ddof=1,
+                )
+            ),
+            4,
+        )  # type: ignore[union-attr]
         for workload, metric in names
     }
     found = {

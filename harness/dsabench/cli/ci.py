@@ -29,7 +29,10 @@ def ci(
         float, typer.Option(min=0.001, max=1.0, help="The slowdown that must not be missed: 0.05 is 5 %.")
     ] = 0.05,
     false_alarms: Annotated[
-        float, typer.Option(min=0.00001, max=0.2, help="Chance of a failure although nothing changed: 0.001 is 1 check in 1,000.")
+        float,
+        typer.Option(
+            min=0.00001, max=0.2, help="Chance of a failure although nothing changed: 0.001 is 1 check in 1,000."
+        ),
     ] = 0.001,
     metric: Annotated[
         list[str] | None, typer.Option(help="Judge this metric; may be repeated. Default: the config's.")

@@ -31,6 +31,7 @@ class Judgement:
     boots_wanted: int | None
     """Boots of the candidate at which the effect is detectable in every metric; None: no number of them is enough."""
     boots_had: int
+    both_grow: bool = False
 
     @property
     def standing(self) -> Standing:
@@ -53,7 +54,9 @@ class Judgement:
         opened = sum(map(self.is_open, self.verdicts))
         if not opened:
             return f"no regression: a difference of {self.effect:.0%} would have been seen in all {len(self.verdicts)} comparisons"
-        more = "the baseline has too few boots to decide it" if self.boots_wanted is None else self._more()
+        more = self._more() if self.boots_wanted is not None else "no number of boots beside the baseline's decides it"
+        if self.boots_wanted is None and self.both_grow:
+            more = f"takes more than {BOOTS_MAX:,} boots a side with this spread"
         return f"inconclusive in {opened} of {len(self.verdicts)} comparisons at {self.effect:.0%}: {more}"
 
     def _more(self) -> str:
@@ -91,7 +94,7 @@ def judge(base: Side, candidate: Side, rules: Rules) -> Judgement:
     verdicts = correct([one for _, one in family], rules.alpha)
     named = tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, family, strict=True))
     wanted = _boots_wanted([one for _, one in family], rules)
-    return Judgement(named, rules.effect, wanted, max(one.n_candidate for _, one in family))
+    return Judgement(named, rules.effect, wanted, max(one.n_candidate for _, one in family), rules.both_grow)
 
 
 def _boots_wanted(family: Sequence[Contrast], rules: Rules) -> int | None:

@@ -29,9 +29,7 @@ def noncentrality(df: float, alpha: float, power: float = POWER) -> float:
     return float(special.nctdtrinc(df, 1.0 - power, critical))
 
 
-def boots_needed(
-    spread: float, difference: float, *, paired: bool, alpha: float, power: float = POWER
-) -> int | None:
+def boots_needed(spread: float, difference: float, *, paired: bool, alpha: float, power: float = POWER) -> int | None:
     """Fewest boots a side at which `difference` is detectable; None beyond `BOOTS_MAX`.
 
     `spread` is the standard deviation of one pair's difference if paired, else of one boot.

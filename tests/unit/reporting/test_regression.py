@@ -39,7 +39,10 @@ def test_a_slowdown_beyond_the_noise_is_a_regression() -> None:
 def test_noise_asks_for_boots_and_quiet_passes() -> None:
     noisy = judge(Side("a", boots(100, 0.2, 40, seed=1)), Side("b", boots(100, 0.2, 3, seed=2, first=40)), RULES)
     assert noisy.standing == "undecided"
-    assert "too few boots" in noisy.sentence or re.search(r"needs \d+ more boots", noisy.sentence)
+    assert "no number of boots beside the baseline's" in noisy.sentence
+    both = Rules(metrics=(METRIC,), effect=0.2, looks=2, both_grow=True)
+    some = judge(Side("a", boots(100, 0.05, 5, seed=1)), Side("b", boots(100, 0.05, 5, seed=2, first=5)), both)
+    assert re.search(r"needs \d+ more boots \(\d+ in all\)", some.sentence)
     quiet = judge(Side("a", boots(100, 0.004, 8, seed=3)), Side("b", boots(100, 0.004, 8, seed=4, first=8)), RULES)
     assert quiet.standing == "passed"
     assert "5%" in quiet.sentence
