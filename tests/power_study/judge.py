@@ -21,7 +21,7 @@ from scipy import stats
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
 from dsabench.reporting.comparison import Side
-from dsabench.reporting.regression import FALSE_ALARMS, Rules, judge
+from dsabench.reporting.regression import FALSE_ALARMS, Rules, judge, undisturbed
 from dsabench.store.journal import find_journals, read_journal
 
 METRICS = ("total_throughput_tok_s", "ttft_ms.p50")
@@ -32,10 +32,11 @@ Boots = list[tuple[Record, ...]]
 
 
 def boots_of(place: Path) -> Boots:
-    """Whole boots in order of time, with the judged metrics alone."""
+    """Whole boots that were alone on their cores, in order of time, with the judged metrics alone: what `ci` judges."""
     found: dict[str, list[Record]] = {}
     for journal in find_journals(place):
-        for record in read_journal(journal).records:
+        side = undisturbed(Side(str(journal), read_journal(journal).records))
+        for record in side.records:
             if isinstance(record.outcome, Measured):
                 kept = {name: record.outcome.metrics[name] for name in METRICS}
                 found.setdefault(record.boot, []).append(

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dsabench.model.outcome import Measured
 from dsabench.model.verdict import Verdict
+from dsabench.probes.neighbours import is_disturbed
 from dsabench.reporting.comparison import Side, contrasts
 from dsabench.stats.compare import correct
 from dsabench.stats.contrast import Contrast, Estimate
@@ -81,6 +83,20 @@ class Rules:
     def alpha(self) -> float:
         """Of one look (Bonferroni): looking twice and stopping at the first alarm keeps the chance."""
         return self.false_alarms / self.looks
+
+
+def undisturbed(side: Side) -> Side:
+    """The side without boots in which other processes used the measured cores; all of it where fewer than two are left.
+
+    Who is left out depends on what others did, never on the numbers.
+    """
+    busy = {
+        record.boot
+        for record in side.records
+        if isinstance(record.outcome, Measured) and is_disturbed(record.outcome.warnings)
+    }
+    quiet = tuple(record for record in side.records if record.boot not in busy)
+    return Side(side.name, quiet) if len({record.boot for record in quiet}) >= 2 else side
 
 
 def judge(base: Side, candidate: Side, rules: Rules) -> Judgement:

@@ -9,9 +9,10 @@ import pytest
 
 from dsabench.model.outcome import Measured, Metric
 from dsabench.model.record import Record
+from dsabench.probes.neighbours import warn_of
 from dsabench.reporting.ci_files import github_commands, summary_markdown, write_junit
 from dsabench.reporting.comparison import Side
-from dsabench.reporting.regression import Rules, judge
+from dsabench.reporting.regression import Rules, judge, undisturbed
 from dsabench.stats.power import boots_needed, boots_needed_beside
 from factories import make_record
 
@@ -81,3 +82,14 @@ def test_ci_finds_its_files(tmp_path: Path) -> None:
     assert "\n" not in line
     assert "🔴 worse" in summary_markdown("t", found, ["<b>fault"])
     assert "\\<b\\>fault" in summary_markdown("t", found, ["<b>fault"])
+
+
+def test_boots_with_neighbours_are_left_out_where_others_remain() -> None:
+    side = Side("a", boots(100, 0.01, 4, seed=1))
+    (first, *rest) = side.records
+    assert isinstance(first.outcome, Measured)
+    warning = warn_of(0.5)
+    assert warning is not None
+    busy = first.model_copy(update={"outcome": first.outcome.model_copy(update={"warnings": (warning,)})})
+    assert undisturbed(Side("a", (busy, *rest))).records == tuple(rest)
+    assert undisturbed(Side("a", (busy, rest[0]))).records == (busy, rest[0])

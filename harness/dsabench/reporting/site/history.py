@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from dsabench.model.metrics import METRICS
 from dsabench.model.value import canonical_json
+from dsabench.probes.neighbours import is_disturbed
 from dsabench.reporting.site.canvas import QUIET, SERIES, draw, linked
 from dsabench.reporting.site.entry import Entry, machine_of
 from dsabench.reporting.site.figures import show, show_date
@@ -44,6 +45,8 @@ class Turn:
             ("driver", *(side.hardware.driver or "none" for side in sides)),
             ("dsabench", *((side.dsabench_commit or side.dsabench_version)[:10] for side in sides)),
         ]
+        busy = [e.result is not None and is_disturbed(e.result.warnings) for e in (self.before, self.after)]
+        facts.append(("other processes on the cores", *("yes" if one else "no" for one in busy)))
         named = [f"{name} {old} → {new}" for name, old, new in facts if old != new]
         return ", ".join(named) or "nothing that is recorded"
 
@@ -114,12 +117,12 @@ def _draw(name: str, metric: str, entries: Sequence[Entry], values: Sequence[flo
         for start, end in pairwise(borders):
             level = sum(values[start:end]) / (end - start)
             axes.plot([start - 0.4, end - 0.6], [level, level], color=QUIET, lw=1.4)
-        for change in changes:
+        for number, change in enumerate(changes):
             colour = SERIES[1] if change.is_worse else SERIES[2]
             axes.axvline(change.index - 0.5, color=colour, lw=1.2, ls="--")
             axes.annotate(
                 f"{100 * change.effect:+.1f} %", (change.index - 0.5, 1), xycoords=("data", "axes fraction"),
-                xytext=(4, -10), textcoords="offset points", color=colour, fontsize=8.5,
+                xytext=(4, -10 - 11 * (number % 3)), textcoords="offset points", color=colour, fontsize=8.5,
             )  # fmt: skip
         axes.set_title(f"{metric}, {METRICS[metric].better} is better")
         axes.set_xlabel("boots in order of time")

@@ -153,3 +153,21 @@ def test_committed_results_make_small_pages(tmp_path: Path) -> None:
     )
     for word in ("kv_pool_out_of_memory", "illegal_config", "random weights", "+76.8 %", "2.667"):
         assert word in study.read_text(), word
+
+
+def test_a_drop_in_the_history_is_named_with_what_changed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for number in range(16):
+        outcome = Measured(metrics=metrics((100.0 if number < 8 else 80.0) + number % 3))
+        record = make_record(occasion=number, minute=number, outcome=outcome)
+        identity = record.environment.runtime.model_copy(update={"version": "0.1.0" if number < 8 else "0.2.0"})
+        environment = record.environment.model_copy(update={"runtime": identity})
+        journal.append(record.model_copy(update={"environment": environment}))
+    assert run(["report", "--results", str(tmp_path), "--out", str(tmp_path / "site")]) == 0
+    page = (tmp_path / "site" / "history.html").read_text()
+    assert "reference 0.1.0 → 0.2.0" in page
+    assert "-19." in page
+    assert all(
+        (tmp_path / "site" / link.partition("#")[0]).is_file()
+        for link in Tags(tmp_path / "site" / "history.html").links
+    )
