@@ -24,7 +24,10 @@ def ci(
         Path | None, typer.Option(help="Where the boots are recorded; default: results/local-ci/NAME.")
     ] = None,
     boots: Annotated[int, typer.Option(min=2, help="Boots a side, to begin with.")] = 5,
-    max_boots: Annotated[int, typer.Option(min=2, help="Boots a side at most, where the first do not decide it.")] = 5,
+    max_boots: Annotated[
+        int | None,
+        typer.Option(min=2, help="Boots a side at most, where the first do not decide it; default: as --boots."),
+    ] = None,
     effect: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="The slowdown that must not be missed: 0.05 is 5 %.")
     ] = 0.05,
@@ -59,7 +62,7 @@ def ci(
         against=against,
         results=results,
         boots=boots,
-        max_boots=max(boots, max_boots),
+        max_boots=max(boots, max_boots or 0),
         effect=effect,
         false_alarms=false_alarms,
         metrics=tuple(metric or ()),
