@@ -2,7 +2,8 @@
 
     python tests/power_study/judge.py --results results/power-study --out results/power-study/verdicts.json
 
-A family is every workload in throughput and TTFT. Sides are drawn from different boots, without replacement within a draw;
+A family is every workload in every `--metric` (the config's objective, unless given). `--made-up 0.03` judges generated boots
+with that spread instead, for a machine quieter than the one measured. Sides are drawn from different boots, without replacement within a draw;
 draws share boots, so they are not independent of each other. A slowdown is put into one side's values (throughput times
 1 - d, latency over 1 - d): what a server that is slower by d in everything would have given.
 """
@@ -24,21 +25,21 @@ from dsabench.reporting.comparison import Side
 from dsabench.reporting.regression import FALSE_ALARMS, Rules, judge, undisturbed
 from dsabench.store.journal import find_journals, read_journal
 
-METRICS = ("total_throughput_tok_s", "ttft_ms.p50")
+OBJECTIVE = "total_throughput_tok_s"
 SIZES = (3, 5, 10)
 GRID = (0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 Boots = list[tuple[Record, ...]]
 
 
-def boots_of(place: Path) -> Boots:
+def boots_of(place: Path, metrics: tuple[str, ...]) -> Boots:
     """Whole boots that were alone on their cores, in order of time, with the judged metrics alone: what `ci` judges."""
     found: dict[str, list[Record]] = {}
     for journal in find_journals(place):
         side = undisturbed(Side(str(journal), read_journal(journal).records))
         for record in side.records:
             if isinstance(record.outcome, Measured):
-                kept = {name: record.outcome.metrics[name] for name in METRICS}
+                kept = {name: record.outcome.metrics[name] for name in metrics}
                 found.setdefault(record.boot, []).append(
                     record.model_copy(update={"outcome": Measured(metrics=kept), "resolved": {}})
                 )
@@ -46,6 +47,20 @@ def boots_of(place: Path) -> Boots:
     return sorted(
         (tuple(of_boot) for of_boot in found.values() if len(of_boot) == whole), key=lambda b: b[0].started_at
     )
+
+
+def made_up(boots: Boots, spread: float, count: int, seed: int) -> Boots:
+    """Boots of their own names whose values are log-normal around the first boot's."""
+    rng = np.random.default_rng(seed)
+    found: Boots = []
+    for _ in range(count):
+        name = str(uuid.UUID(int=int(rng.integers(2**62))))
+        found.append(
+            tuple(
+                _slower(r, 1.0 - float(rng.lognormal(0.0, spread))).model_copy(update={"boot": name}) for r in boots[0]
+            )
+        )
+    return found
 
 
 def slower(boots: Sequence[tuple[Record, ...]], by: float) -> tuple[Record, ...]:
@@ -60,6 +75,13 @@ def _slower(record: Record, by: float) -> Record:
         for name, m in record.outcome.metrics.items()
     }
     return record.model_copy(update={"outcome": Measured(metrics=metrics)})
+
+
+def rules_of(boots: Boots, effect: float, looks: int) -> Rules:
+    """Of a check of the metrics that the boots have."""
+    outcome = boots[0][0].outcome
+    assert isinstance(outcome, Measured)
+    return Rules(tuple(outcome.metrics), effect, looks=looks, both_grow=True)
 
 
 def alarm(
@@ -98,7 +120,7 @@ def false_alarms(boots: Boots, families: int, seed: int) -> dict[str, object]:
                 else:
                     drawn = draw(boots, 2 * size, rng)
                     base, other = drawn[:size], drawn[size:]
-                alarms += alarm(base, other, 0.0, Rules(METRICS, 0.05, looks=1))[0]
+                alarms += alarm(base, other, 0.0, rules_of(boots, 0.05, looks=1))[0]
             upper = float(stats.beta.ppf(0.95, alarms + 1, families - alarms)) if alarms < families else 1.0
             found[f"{size} a side, {'in turns' if turns else 'at random'}"] = {
                 "families": families,
@@ -111,7 +133,7 @@ def false_alarms(boots: Boots, families: int, seed: int) -> dict[str, object]:
 def found_with_boots_asked(boots: Boots, by: float, draws: int, seed: int) -> dict[str, object]:
     """The two looks of `ci --against … --boots 5 --max-boots N`: as many as it asks for, drawn from the pool."""
     rng = np.random.default_rng(seed)
-    rules = Rules(METRICS, by, looks=2, both_grow=True)
+    rules = rules_of(boots, by, looks=2)
     found, asked, beyond = 0, [], 0
     for _ in range(draws):
         drawn = draw(boots, 10, rng)
@@ -135,7 +157,7 @@ def smallest_found(boots: Boots, size: int, draws: int, seed: int) -> float | No
         hits = 0
         for _ in range(draws):
             drawn = draw(boots, 2 * size, rng)
-            hits += alarm(drawn[:size], drawn[size:], by, Rules(METRICS, 0.05, looks=1))[0]
+            hits += alarm(drawn[:size], drawn[size:], by, rules_of(boots, 0.05, looks=1))[0]
         if hits >= 0.95 * draws:
             return by
     return None
@@ -147,9 +169,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--families", type=int, default=300)
     parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--metric", action="append")
+    parser.add_argument("--made-up", type=float, help="spread of the logarithms")
     given = parser.parse_args()
-    boots = boots_of(given.results)
-    names = list(dict.fromkeys((r.trial.workload.name, m) for r in boots[0] for m in METRICS))
+    metrics = tuple(given.metric or [OBJECTIVE])
+    boots = boots_of(given.results, metrics)
+    if given.made_up is not None:
+        boots = made_up(boots, given.made_up, 3000, 4)
+    names = list(dict.fromkeys((r.trial.workload.name, m) for r in boots[0] for m in metrics))
     spread = {
         f"{workload} {metric}": round(
             float(
@@ -174,7 +201,8 @@ def main() -> None:
         "spread_of_logs": spread,
         "false_alarms_asked_for": FALSE_ALARMS,
         "a_a": false_alarms(boots, given.families, 1),
-        "a_b": found_with_boots_asked(boots, 0.05, given.draws, 2),
+        "made_up_spread": given.made_up,
+        "a_b": [found_with_boots_asked(boots, by, given.draws, 2) for by in (0.05, 0.1, 0.2)],
         "smallest_slowdown_found_at_95": {str(size): smallest_found(boots, size, given.draws, 3) for size in SIZES},
     }
     text = json.dumps(found, indent=1)

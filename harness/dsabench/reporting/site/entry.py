@@ -63,10 +63,15 @@ class Entry:
 
 
 def make_entries(found: Sequence[tuple[Path, Record]]) -> list[Entry]:
-    """Entries with pages of their own: as unique as the records' keys; a key that two journals hold counts once."""
+    """Entries with pages of their own; a record that two journals hold counts once.
+
+    Two folders that were measured apart may use the same key for different boots; the boot then stands in the page's name.
+    """
     entries: dict[str, Entry] = {}
     for journal, record in found:
         page = f"records/{record.id[:16]}-{record.environment.fingerprint[:8]}-{record.occasion}.html"
+        if page in entries and entries[page].record.boot != record.boot:
+            page = page.replace(".html", f"-{record.boot[:8]}.html")
         entries.setdefault(page, Entry(record, journal, page))
     return list(entries.values())
 

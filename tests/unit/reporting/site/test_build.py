@@ -171,3 +171,12 @@ def test_a_drop_in_the_history_is_named_with_what_changed(tmp_path: Path) -> Non
         (tmp_path / "site" / link.partition("#")[0]).is_file()
         for link in Tags(tmp_path / "site" / "history.html").links
     )
+
+
+def test_folders_measured_apart_keep_both_boots(tmp_path: Path) -> None:
+    for side in ("base", "candidate"):
+        Journal(tmp_path / side).append(make_record(outcome=Measured(metrics=metrics(100.0))))
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "journal.jsonl").write_bytes((tmp_path / "base" / "journal.jsonl").read_bytes())
+    assert run(["report", "--results", str(tmp_path), "--out", str(tmp_path / "site")]) == 0
+    assert len(list((tmp_path / "site" / "records").iterdir())) == 2
