@@ -43,6 +43,9 @@ def boots_of(place: Path, metrics: tuple[str, ...]) -> Boots:
                 found.setdefault(record.boot, []).append(
                     record.model_copy(update={"outcome": Measured(metrics=kept), "resolved": {}})
                 )
+    prints = [of_boot[0].environment.fingerprint for of_boot in found.values()]
+    commonest = max(set(prints), key=prints.count)
+    found = {boot: of_boot for boot, of_boot in found.items() if of_boot[0].environment.fingerprint == commonest}
     whole = max(map(len, found.values()))
     return sorted(
         (tuple(of_boot) for of_boot in found.values() if len(of_boot) == whole), key=lambda b: b[0].started_at

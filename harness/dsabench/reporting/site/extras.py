@@ -74,7 +74,8 @@ def _write_answers(entry: Entry, folder: Path) -> str | None:
     if not samples:
         return None
     page = f"evals/{entry.page.removeprefix('records/')}"
-    eval_page.write_page(folder / page, trial.workload, tally(samples))
+    served = eval_page.Asked(trial.runtime.model, trial.runtime.base_url or entry.record.study, entry.record.started_at)
+    eval_page.write_page(folder / page, trial.workload, tally(samples), served)
     return page
 
 
