@@ -28,11 +28,13 @@ def test_a_check_boots_compares_and_leaves_what_ci_reads(
     assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
     assert "total" in summary.read_text() or "output_throughput_tok_s" in summary.read_text()
 
-    # What is recorded counts: nothing is booted, and the same boots are the same answer.
+    # What is recorded counts: nothing is booted, and the same boots are the same answer. A boot that others disturbed was
+    # booted once more.
+    before = [(tmp_path / "r" / side / "journal.jsonl").read_bytes() for side in ("base", "candidate")]
     assert run([*words, "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
-    assert again["boots"] == 2
-    assert {verdict["n_base"] for verdict in again["verdicts"]} == {2}
+    assert 2 <= again["boots"] <= 4
+    assert [(tmp_path / "r" / side / "journal.jsonl").read_bytes() for side in ("base", "candidate")] == before
 
     assert (
         run(["ci", config, "--no-run", "--results", str(tmp_path / "none"), "--baseline", str(tmp_path / "r" / "base")])
