@@ -87,11 +87,9 @@ def machine_of(environment: Environment) -> str:
 def label_of(spec: RuntimeSpec, default: RuntimeSpec, silent: Iterable[str] = ()) -> str:
     """What differs from the default as `knob=value …`; `default` where nothing does."""
     left_out = set(silent)
-    changed = [
-        f"{name}={value}"
-        for name, value in spec.knobs.items()
-        if default.knobs.get(name) != value and name not in left_out
-    ]
+    differing = {name: value for name, value in spec.knobs.items() if default.knobs.get(name) != value}
+    telling = {name: value for name, value in differing.items() if name not in left_out} or differing
+    changed = [f"{name}={value}" for name, value in telling.items()]
     missing = [f"{name} unset" for name in default.knobs if name not in spec.knobs]
     env = [f"{name}={value}" for name, value in spec.env.items() if default.env.get(name) != value]
     return " ".join([*changed, *missing, *env]) or ("default" if spec == default else "another model or version")
