@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dsabench import __version__
-from dsabench.cli import compare, config, doctor, emit, kernels, launch, results, slices, sweep, tune
+from dsabench.cli import ci, compare, config, doctor, emit, kernels, launch, report, results, slices, sweep, tune
 from dsabench.cli import eval as eval_
 
 app = typer.Typer(
@@ -32,6 +32,8 @@ app.command("launch")(launch.launch)
 app.command("slice")(slices.slice_model)
 app.command("eval")(eval_.evaluate)
 app.command("compare")(compare.compare)
+app.command("ci")(ci.ci)
+app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)
 app.add_typer(kernels.app, name="kernels")
 app.add_typer(tune.app, name="tune")

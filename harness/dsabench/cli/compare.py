@@ -13,7 +13,7 @@ def compare(
     base: Annotated[
         str,
         typer.Argument(
-            help="A folder of results, a journal, or either with #TRIAL behind it; a published run (its name, or a YAML "
+            help="A folder of results, a journal, or a commit (main, HEAD~1:results/h200), with #TRIAL behind it or not; a published run (its name, or a YAML "
             "file); or bench_serving's JSONL, with #LINE if it has several."
         ),
     ],
@@ -31,6 +31,7 @@ def compare(
     ] = False,
     gate: Annotated[bool, typer.Option("--gate", help="Exit 1 when any verdict is worse.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="A JSON list of verdicts.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table, for a pull request.")] = False,
 ) -> None:
     """Is CANDIDATE better than BASE? Better, worse, no difference or inconclusive, with interval and detectable effect.
 
@@ -57,4 +58,6 @@ def compare(
         return
     if margin is not None or are_samples((base, candidate)):
         raise typer.Exit(run_compare_evals((base, candidate), margin, gate=gate, as_json=json_))
-    raise typer.Exit(run_compare((base, candidate), metric or [], across=across, gate=gate, as_json=json_))
+    raise typer.Exit(
+        run_compare((base, candidate), metric or [], across=across, gate=gate, as_json=json_, as_markdown=markdown)
+    )

@@ -1,9 +1,9 @@
-"""`dsabench results list` and `dsabench results show`."""
+"""`dsabench results list|show|plot|query|export`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -47,3 +47,34 @@ def plot(
     from dsabench.cli.plot_results import plot_samples
 
     plot_samples(what, output, results)
+
+
+Places = Annotated[list[Path] | None, typer.Option("--results", help="As above; may be repeated.")]
+
+
+@app.command("query")
+def query(
+    sql: Annotated[str, typer.Argument(help="One SELECT over the tables records, metrics and samples.")],
+    results: Places = None,
+    form: Annotated[
+        Literal["table", "csv", "json"], typer.Option("--format", help="json: an object a line.")
+    ] = "table",
+) -> None:
+    """SQL (DuckDB's) over journals and the samples beside them: `SELECT workload, avg(value) FROM metrics WHERE …`."""
+    from dsabench.cli.query_results import run_query
+
+    run_query(results or [Path("results")], sql, form)
+
+
+@app.command("export")
+def export(
+    output: Annotated[Path, typer.Argument(help="FILE.csv or FILE.parquet.")],
+    results: Places = None,
+    table: Annotated[
+        str, typer.Option(help="records (one row each, a column per knob and metric), metrics or samples.")
+    ] = "records",
+) -> None:
+    """Everything as one table, for a spreadsheet or a notebook."""
+    from dsabench.cli.query_results import run_export
+
+    run_export(results or [Path("results")], table, output)

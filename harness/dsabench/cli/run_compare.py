@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,18 +18,25 @@ from dsabench.errors import InputError
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
-from dsabench.reporting.comparison import DEFAULT_METRICS, Side, compare_sides
+from dsabench.reporting.comparison import DEFAULT_METRICS, Side, compare_sides, without_shared
+from dsabench.reporting.verdict_markdown import verdicts_markdown
+from dsabench.store.git_journals import Place, find_commit, read_at
 
 
-def run_compare(names: tuple[str, str], metrics: list[str], *, across: bool, gate: bool, as_json: bool) -> int:
+def run_compare(
+    names: tuple[str, str], metrics: list[str], *, across: bool, gate: bool, as_json: bool, as_markdown: bool = False
+) -> int:
     """Print the verdicts; exit code 1 when a gate was asked for and something is worse."""
     if any(map(is_single_run, names)):
-        return compare_single_runs(names, lambda name: _side(name).records, metrics, gate=gate, as_json=as_json)
+        return compare_single_runs(names, lambda name: side_of(name).records, metrics, gate=gate, as_json=as_json)
     _require_metrics(metrics)
-    base, candidate = (_side(name) for name in names)
+    base, candidate = (side_of(name) for name in names)
+    candidate = without_shared(base, candidate)
     verdicts = compare_sides(base, candidate, metrics or DEFAULT_METRICS, across=across)
     if as_json:
         print(json.dumps([verdict.model_dump() for verdict in verdicts]))
+    elif as_markdown:
+        print(verdicts_markdown(verdicts, f"{candidate.name} against {base.name}", settings_of(base.records)))
     else:
         _print(Console(), verdicts, f"{candidate.name} against {base.name}", base)
     return 1 if gate and any(verdict.verdict == "worse" for verdict in verdicts) else 0
@@ -37,7 +45,7 @@ def run_compare(names: tuple[str, str], metrics: list[str], *, across: bool, gat
 def run_compare_slices(names: tuple[str, str], metrics: list[str], *, across: bool, as_json: bool) -> None:
     """Hold the slices of the second name against the deployments of the first."""
     _require_metrics(metrics)
-    measured, slices = (_side(name) for name in names)
+    measured, slices = (side_of(name) for name in names)
     compare_slices(measured, slices, metrics, across=across, as_json=as_json)
 
 
@@ -50,7 +58,7 @@ def _require_metrics(metrics: Sequence[str]) -> None:
 
 def _print(console: Console, verdicts: Sequence[Verdict], title: str, base: Side) -> None:
     """The verdicts that rest on several boots as a table; the others as a count, for they can decide nothing."""
-    settings = {record.id: _knobs(record) for record in base.records}
+    settings = settings_of(base.records)
     shown = [v for v in verdicts if min(v.n_base, v.n_candidate) > 1 or v.verdict != "inconclusive"]
     if shown:
         console.print(verdict_table(shown, title, settings))
@@ -61,15 +69,38 @@ def _print(console: Console, verdicts: Sequence[Verdict], title: str, base: Side
         console.print(f"{left_out} {words}", markup=False, highlight=False)
 
 
-def _knobs(record: Record) -> str:
-    return " ".join(f"{name}={value}" for name, value in record.trial.runtime.knobs.items())
+def settings_of(records: Sequence[Record]) -> dict[str, str]:
+    """Trial → its knobs, those that are equal in all of them left out."""
+    trials = {record.id: record.trial.runtime.knobs for record in records}
+    first = next(iter(trials.values()), {})
+    same = {name for name, value in first.items() if all(knobs.get(name) == value for knobs in trials.values())}
+    return {
+        trial: " ".join(f"{name}={value}" for name, value in knobs.items() if name not in same)
+        for trial, knobs in trials.items()
+    }
 
 
-def _side(name: str) -> Side:
+def side_of(name: str) -> Side:
+    """A folder, a journal, or a commit (`REF`, `REF:PATH`), each with `#TRIAL` behind it or not.
+
+    Raises:
+        InputError: it is none of these, or has no record.
+
+    """
     place, hash_, prefix = name.rpartition("#")
     if not hash_ or Path(name).exists():
         place, prefix = name, ""
-    records = tuple(record for _, record in load_records(Path(place)) if record.id.startswith(prefix))
+    commit = None if Path(place).exists() else find_commit(place)
+    found = load_records(Path(place)) if commit is None else _of_commit(commit)
+    records = tuple(record for _, record in found if record.id.startswith(prefix))
     if not records:
         raise InputError(f"{name}: no record there")
     return Side(name, records)
+
+
+def _of_commit(place: Place) -> list[tuple[Path, Record]]:
+    readings = read_at(place)
+    for _, reading in readings:
+        for problem in reading.problems:
+            print(f"warning: {problem}", file=sys.stderr)
+    return [(path, record) for path, reading in readings for record in reading.records]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
 import psutil
 
+_WARNING = "other processes used"
 WARN_SHARE = 0.1
 """From here on the numbers are worth a warning: a tenth of the cores' time went elsewhere."""
 
@@ -41,7 +43,12 @@ def warn_of(share: float) -> str | None:
     """One line where others used enough to matter."""
     if share < WARN_SHARE:
         return None
-    return f"other processes used {share:.0%} of the measured cores: expect wide intervals, or measure again when idle"
+    return f"{_WARNING} {share:.0%} of the measured cores: expect wide intervals, or measure again when idle"
+
+
+def is_disturbed(warnings: Iterable[str]) -> bool:
+    """Whether a record's warnings say that its measurement was not alone on its cores."""
+    return any(warning.startswith(_WARNING) for warning in warnings)
 
 
 def _busy_s(times: psutil._ntuples.scputimes) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dsabench.errors import InputError
 from dsabench.model.metrics import METRICS
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
+from dsabench.model.runtime import Environment
 from dsabench.model.verdict import Verdict
 from dsabench.stats.compare import correct
 from dsabench.stats.contrast import BootValue, Contrast, Question, contrast
@@ -47,10 +48,24 @@ def compare_sides(base: Side, candidate: Side, metrics: Sequence[str], *, across
         across: compare although the environments differ.
 
     Raises:
-        InputError: nothing to compare, or the environments differ.
+        InputError: nothing to compare, or no environment is on both sides.
 
     """
-    _check_environments(base, candidate, across=across)
+    asked = contrasts(base, candidate, metrics, across=across)
+    verdicts = correct([contrasted for _, contrasted in asked])
+    return tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, asked, strict=True))
+
+
+def contrasts(
+    base: Side, candidate: Side, metrics: Sequence[str], *, across: bool = False
+) -> list[tuple[Pair, Contrast]]:
+    """What the boots say to every pair and metric, before a level of significance is chosen.
+
+    Raises:
+        InputError: nothing to compare, or no environment is on both sides.
+
+    """
+    base, candidate = _in_same_environment(base, candidate, across=across)
     asked = [
         (pair, metric)
         for pair in match(base, candidate)
@@ -59,21 +74,21 @@ def compare_sides(base: Side, candidate: Side, metrics: Sequence[str], *, across
     ]
     if not asked:
         raise InputError(f"{base.name} and {candidate.name} share none of the metrics {', '.join(metrics)}")
-    verdicts = correct([_contrast(pair, metric) for pair, metric in asked])
-    return tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, asked, strict=True))
+    return [(pair, _contrast(pair, metric)) for pair, metric in asked]
 
 
 def match(base: Side, candidate: Side) -> list[Pair]:
-    """Pair by trial where the sides share trials; else by workload where each side has one setting for it.
+    """Pair by trial (and environment) where the sides share trials; else by workload where each has one setting for it.
 
     Raises:
         InputError: neither is possible.
 
     """
-    left, right = (_by_trial(_measured(side)) for side in (base, candidate))
+    within = {r.environment.fingerprint for r in base.records} == {r.environment.fingerprint for r in candidate.records}
+    left, right = (_by_trial(_measured(side), within=within) for side in (base, candidate))
     shared = [key for key in left if key in right]
     if shared:
-        return [Pair(left[key][0].trial.workload.name, key, *_preferred(left[key], right[key])) for key in shared]
+        return [Pair(left[key][0].trial.workload.name, key[0], *_preferred(left[key], right[key])) for key in shared]
     pairs = []
     for workload in dict.fromkeys(record.trial.workload for record in base.records):
         sides = [[r for r in _measured(side) if r.trial.workload == workload] for side in (base, candidate)]
@@ -116,11 +131,12 @@ def _measured(side: Side) -> list[Record]:
     return [record for record in side.records if isinstance(record.outcome, Measured)]
 
 
-def _by_trial(records: Sequence[Record]) -> dict[str, tuple[Record, ...]]:
-    found: dict[str, tuple[Record, ...]] = {}
+def _by_trial(records: Sequence[Record], *, within: bool) -> dict[tuple[str, str], tuple[Record, ...]]:
+    """(trial, environment) → its records; with one name for all environments where they are compared across."""
+    found: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        found[record.id] = (*found.get(record.id, ()), record)
-    return found
+        found.setdefault((record.id, record.environment.fingerprint if within else ""), []).append(record)
+    return {key: tuple(of_key) for key, of_key in found.items()}
 
 
 def _preferred(
@@ -131,16 +147,47 @@ def _preferred(
     return (confirmed[0], confirmed[1]) if all(confirmed) else (base, candidate)
 
 
-def _check_environments(base: Side, candidate: Side, *, across: bool) -> None:
-    prints = [{record.environment.fingerprint for record in side.records} for side in (base, candidate)]
-    if across or len(prints[0] | prints[1]) <= 1:
-        return
-    differing = sorted(
-        name
-        for name in ("hardware", "runtime")
-        if len({getattr(r.environment, name).model_dump_json() for s in (base, candidate) for r in s.records}) > 1
+def without_shared(base: Side, candidate: Side) -> Side:
+    """The candidate without the records that are the base's as well, where it has others: what was measured since."""
+    known = {(record.key, record.boot) for record in base.records}
+    new = tuple(record for record in candidate.records if (record.key, record.boot) not in known)
+    return Side(candidate.name, new) if new else candidate
+
+
+def environment_differences(left: Environment, right: Environment) -> tuple[str, ...]:
+    """`runtime.version 0.5.16, then 0.5.23` for each fact that decides whether two environments are the same."""
+    facts = [_flat(one.model_dump(include={"hardware", "runtime"}, exclude_none=True)) for one in (left, right)]
+    names = sorted(facts[0].keys() | facts[1].keys())
+    values = [(name, *(str(one.get(name, "none"))[:60] for one in facts)) for name in names]
+    return tuple(
+        f"{name} {old}, then {new}" for name, old, new in values if old != new and not name.endswith(("uuid", "kind"))
     )
+
+
+def _flat(value: object, name: str = "") -> dict[str, object]:
+    """Nested names joined by dots."""
+    if isinstance(value, Mapping):
+        inner = value.items()
+    elif isinstance(value, list | tuple):
+        inner = dict(enumerate(value)).items()
+    else:
+        return {name: value}
+    return {k: v for part, of_part in inner for k, v in _flat(of_part, f"{name}.{part}".lstrip(".")).items()}
+
+
+def _in_same_environment(base: Side, candidate: Side, *, across: bool) -> tuple[Side, Side]:
+    """Both sides, each without records of environments that the other lacks."""
+    prints = [{record.environment.fingerprint for record in side.records} for side in (base, candidate)]
+    shared = prints[0] & prints[1]
+    if across or prints[0] == prints[1]:
+        return base, candidate
+    if shared:
+        sides = [tuple(r for r in side.records if r.environment.fingerprint in shared) for side in (base, candidate)]
+        return Side(base.name, sides[0]), Side(candidate.name, sides[1])
+    latest = [max(side.records, key=lambda record: record.started_at).environment for side in (base, candidate)]
+    differences = environment_differences(*latest)
+    shown = "; ".join(differences[:5]) + (f"; and {len(differences) - 5} more" if len(differences) > 5 else "")
     raise InputError(
-        f"{base.name} and {candidate.name} were measured in different environments ({' and '.join(differing)} differ): "
+        f"{base.name} and {candidate.name} were measured in different environments ({shown}): "
         "--across-environments compares them all the same"
     )

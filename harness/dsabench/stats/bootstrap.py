@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Values = npt.NDArray[np.float64]
-Statistic = Callable[[Values], float]
+Statistic = Callable[..., float]
 """One number of a one-dimensional array."""
 
 
@@ -29,8 +29,11 @@ def bootstrap(
     method: Literal["percentile", "BCa"] = "BCa",
     confidence: float = 0.95,
     resamples: int = 2000,
+    takes_axis: bool = False,
 ) -> Interval | None:
     """Interval of a statistic of independent observations; None from fewer than two.
+
+    `takes_axis` says that the statistic has numpy's `axis`, as `np.mean` has: the same interval, fifty times as fast.
 
     BCa corrects bias and skew (Efron 1987). Where it is undefined (all resamples on one side of the estimate, as with
     constant values) the interval is the percentile one.
@@ -38,7 +41,9 @@ def bootstrap(
     data = np.asarray(values, dtype=np.float64)
     if data.size < 2:
         return None
-    return _resample(data, statistic, seed=seed, method=method, confidence=confidence, resamples=resamples)
+    return _resample(
+        data, statistic, seed=seed, method=method, confidence=confidence, resamples=resamples, takes_axis=takes_axis
+    )
 
 
 def cluster_bootstrap(
@@ -74,6 +79,7 @@ def _resample(
     method: Literal["percentile", "BCa"],
     confidence: float,
     resamples: int,
+    takes_axis: bool = False,
 ) -> Interval:
     from scipy import stats  # noqa: PLC0415  (half a second that only a drawn interval pays)
 
@@ -81,7 +87,7 @@ def _resample(
         result = stats.bootstrap(
             (data,),
             statistic,
-            vectorized=False,
+            vectorized=takes_axis,
             method=method,
             confidence_level=confidence,
             n_resamples=resamples,

@@ -12,24 +12,24 @@ BOOTS_MAX = 1000
 """Beyond it "how many boots" has no practical answer."""
 
 
-def detectable(standard_error: float, df: float, alpha: float) -> float:
-    """Smallest true difference that a two-sided t test finds with 80 % power."""
-    return noncentrality(round(max(df, 1.0), 1), alpha) * standard_error
+def detectable(standard_error: float, df: float, alpha: float, power: float = POWER) -> float:
+    """Smallest true difference that a two-sided t test finds with the power."""
+    return noncentrality(round(max(df, 1.0), 1), alpha, power) * standard_error
 
 
 @lru_cache(maxsize=4096)
-def noncentrality(df: float, alpha: float) -> float:
-    """Difference in standard errors at which |t| exceeds its critical value with 80 % probability.
+def noncentrality(df: float, alpha: float, power: float = POWER) -> float:
+    """Difference in standard errors at which |t| exceeds its critical value with that probability.
 
     From the noncentral t distribution (Cohen 1988, ch. 2); the sum of two t quantiles is off by a factor at few
     degrees of freedom, which is what benchmarks have.
     """
     critical = float(stats.t.isf(alpha / 2, df))
     # The far tail (|t| large with the wrong sign) is below 1e-4 here and left out.
-    return float(special.nctdtrinc(df, 1.0 - POWER, critical))
+    return float(special.nctdtrinc(df, 1.0 - power, critical))
 
 
-def boots_needed(spread: float, difference: float, *, paired: bool, alpha: float) -> int | None:
+def boots_needed(spread: float, difference: float, *, paired: bool, alpha: float, power: float = POWER) -> int | None:
     """Fewest boots a side at which `difference` is detectable; None beyond `BOOTS_MAX`.
 
     `spread` is the standard deviation of one pair's difference if paired, else of one boot.
@@ -40,7 +40,7 @@ def boots_needed(spread: float, difference: float, *, paired: bool, alpha: float
     def enough(boots: int) -> bool:
         standard_error = spread * math.sqrt((1.0 if paired else 2.0) / boots)
         df = boots - 1 if paired else 2 * boots - 2
-        return detectable(standard_error, df, alpha) <= difference
+        return detectable(standard_error, df, alpha, power) <= difference
 
     if not enough(BOOTS_MAX):
         return None
@@ -49,3 +49,34 @@ def boots_needed(spread: float, difference: float, *, paired: bool, alpha: float
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
+
+
+def boots_needed_beside(
+    spread: float, difference: float, beside: int, *, alpha: float, power: float = POWER
+) -> int | None:
+    """Fewest boots of one side at which `difference` is detectable, the other having `beside`; None beyond `BOOTS_MAX`.
+
+    `spread` is the standard deviation of one boot.
+    """
+    if difference <= 0.0 or beside < 2:
+        return None
+
+    def enough(boots: int) -> bool:
+        standard_error = spread * math.sqrt(1.0 / boots + 1.0 / beside)
+        return detectable(standard_error, boots + beside - 2, alpha, power) <= difference
+
+    if not enough(BOOTS_MAX):
+        return None
+    low, high = 1, BOOTS_MAX
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def careful_spread(spread: float, df: float) -> float:
+    """Upper 80 % limit of a spread that few boots gave: boots planned with the plain one are too few half of the time.
+
+    Browne 1995, "On the use of a pilot sample for sample size determination", Statistics in Medicine 14.
+    """
+    return spread * math.sqrt(df / float(stats.chi2.ppf(0.2, df)))

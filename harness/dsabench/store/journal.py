@@ -93,6 +93,16 @@ def read_journal(path: Path) -> Reading:
         return Reading((), ())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
+    return parse_journal(data, path)
+
+
+def parse_journal(data: bytes, path: Path) -> Reading:
+    """The same of a journal's bytes; `path` names them in the problems.
+
+    Raises:
+        InputError: a newer dsabench wrote it.
+
+    """
     records: list[Record] = []
     problems: list[str] = []
     first_line: dict[Key, int] = {}

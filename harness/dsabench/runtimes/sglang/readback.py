@@ -75,6 +75,13 @@ def differences(
     return tuple(_differ(knobs, info, facts, accepted))
 
 
+def runs_as(
+    name: str, info: Mapping[str, JsonValue], facts: Mapping[str, JsonValue], accepted: Accepted
+) -> JsonValue | None:
+    """What the server says a knob is; None where it does not say."""
+    return _told(name, info, facts, accepted)[1]
+
+
 def _differ(
     knobs: Mapping[str, KnobValue], info: Mapping[str, JsonValue], facts: Mapping[str, JsonValue], accepted: Accepted
 ) -> Iterator[str]:

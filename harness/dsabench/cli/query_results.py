@@ -1,0 +1,86 @@
+"""`results query` and `results export`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dsabench.cli.figures import show_figure
+from dsabench.errors import InputError
+from dsabench.store.journal import find_journals
+from dsabench.store.query import TABLES, Answer, as_objects, ask, export
+
+Form = Literal["table", "csv", "json"]
+_SHOWN = 1000
+"""Rows of a table on a terminal; the other forms print all."""
+
+
+def run_query(places: list[Path], sql: str, form: Form) -> None:
+    """Print what a statement gives.
+
+    Raises:
+        InputError: the statement is wrong, or there is no journal.
+
+    """
+    journals = [journal for place in places for journal in find_journals(place)]
+    answer = ask(journals, sql, None if form != "table" else _SHOWN + 1)
+    if form == "json":
+        for row in as_objects(answer):
+            print(json.dumps(row, default=_plain, ensure_ascii=False))
+    elif form == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(answer.columns)
+        writer.writerows(tuple("" if cell is None else cell for cell in row) for row in answer.rows)
+    else:
+        _print_table(answer)
+
+
+def run_export(places: list[Path], table: str, output: Path) -> None:
+    """Write a table and say how much.
+
+    Raises:
+        InputError: no such table.
+        StoreError: the file cannot be written.
+
+    """
+    if table not in TABLES:
+        raise InputError(f"{table}: no such table (known: {', '.join(TABLES)})")
+    journals = [journal for place in places for journal in find_journals(place)]
+    rows = export(journals, table, output)
+    print(f"{output}: {rows:,} rows of {table}")
+
+
+def _print_table(answer: Answer) -> None:
+    console = Console()
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    rows = answer.rows[:_SHOWN]
+    for index, column in enumerate(answer.columns):
+        numeric = any(isinstance(row[index], int | float) for row in rows)
+        table.add_column(escape(column), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(_cell(cell)) for cell in row))
+    console.print(table)
+    if len(answer.rows) > _SHOWN:
+        console.print(f"the first {_SHOWN:,} rows; --format csv prints all", markup=False, highlight=False)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return show_figure(value)
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    return str(value)
+
+
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

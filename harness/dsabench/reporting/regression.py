@@ -1,0 +1,131 @@
+"""Has it become slower? A candidate's boots against a baseline's, with the boots that a verdict would still take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dsabench.model.outcome import Measured
+from dsabench.model.verdict import Verdict
+from dsabench.probes.neighbours import is_disturbed
+from dsabench.reporting.comparison import Side, contrasts
+from dsabench.stats.compare import correct
+from dsabench.stats.contrast import Contrast, Estimate
+from dsabench.stats.power import BOOTS_MAX, boots_needed, boots_needed_beside, careful_spread
+
+FALSE_ALARMS = 0.001
+"""Chance that a check fails although nothing changed. At 5 % a nightly would cry wolf every third week."""
+POWER = 0.95
+"""With which the boots that are asked for show the effect."""
+
+Standing = Literal["regression", "passed", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One look at the boots."""
+
+    verdicts: tuple[Verdict, ...]
+    effect: float
+    """The relative difference that must not be missed."""
+    boots_wanted: int | None
+    """Boots of the candidate at which the effect is detectable in every metric; None: no number of them is enough."""
+    boots_had: int
+    both_grow: bool = False
+
+    @property
+    def standing(self) -> Standing:
+        """`regression`: something is proven worse. `passed`: nothing is, and the effect would have been seen."""
+        if any(verdict.verdict == "worse" for verdict in self.verdicts):
+            return "regression"
+        return "undecided" if any(map(self.is_open, self.verdicts)) else "passed"
+
+    def is_open(self, verdict: Verdict) -> bool:
+        """Whether a difference of the size asked for could hide in it."""
+        return verdict.verdict == "inconclusive" and (verdict.mde is None or verdict.mde > self.effect)
+
+    @property
+    def sentence(self) -> str:
+        """One line for people."""
+        worse = [verdict for verdict in self.verdicts if verdict.verdict == "worse"]
+        if worse:
+            named = ", ".join(f"{v.workload} {v.metric} {100 * (v.effect or 0.0):+.1f} %" for v in worse)
+            return f"regression: {named}"
+        opened = sum(map(self.is_open, self.verdicts))
+        if not opened:
+            return f"no regression: a difference of {self.effect:.0%} would have been seen in all {len(self.verdicts)} comparisons"
+        more = self._more() if self.boots_wanted is not None else "no number of boots beside the baseline's decides it"
+        if self.boots_wanted is None and self.both_grow:
+            more = f"takes more than {BOOTS_MAX:,} boots a side with this spread"
+        return f"inconclusive in {opened} of {len(self.verdicts)} comparisons at {self.effect:.0%}: {more}"
+
+    def _more(self) -> str:
+        assert self.boots_wanted is not None
+        missing = max(self.boots_wanted - self.boots_had, 1)
+        return f"needs {missing} more boot{'s' if missing > 1 else ''} ({self.boots_wanted} in all)"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a check judges. `looks`: how often it may judge in all; each look has its share of the false alarms."""
+
+    metrics: tuple[str, ...]
+    effect: float
+    looks: int
+    across: bool = False
+    false_alarms: float = FALSE_ALARMS
+    both_grow: bool = False
+    """Both sides are measured now; else the baseline keeps the boots that it has."""
+
+    @property
+    def alpha(self) -> float:
+        """Of one look (Bonferroni): looking twice and stopping at the first alarm keeps the chance."""
+        return self.false_alarms / self.looks
+
+
+def undisturbed(side: Side) -> Side:
+    """The side without boots in which other processes used the measured cores; all of it where fewer than two are left.
+
+    Who is left out depends on what others did, never on the numbers.
+    """
+    busy = {
+        record.boot
+        for record in side.records
+        if isinstance(record.outcome, Measured) and is_disturbed(record.outcome.warnings)
+    }
+    quiet = tuple(record for record in side.records if record.boot not in busy)
+    return Side(side.name, quiet) if len({record.boot for record in quiet}) >= 2 else side
+
+
+def judge(base: Side, candidate: Side, rules: Rules) -> Judgement:
+    """One look.
+
+    Raises:
+        InputError: nothing to compare.
+
+    """
+    family = contrasts(base, candidate, rules.metrics, across=rules.across)
+    verdicts = correct([one for _, one in family], rules.alpha)
+    named = tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, family, strict=True))
+    wanted = _boots_wanted([one for _, one in family], rules)
+    return Judgement(named, rules.effect, wanted, max(one.n_candidate for _, one in family), rules.both_grow)
+
+
+def _boots_wanted(family: Sequence[Contrast], rules: Rules) -> int | None:
+    """Of the noisiest metric, at the level that Holm's strictest step has."""
+    alpha, difference = rules.alpha / len(family), math.log1p(rules.effect)
+    most = 2
+    for one in family:
+        if not isinstance(one.answer, Estimate):
+            continue
+        spread, paired = careful_spread(one.answer.spread, one.answer.df), one.question.paired
+        if rules.both_grow or paired:
+            needed = boots_needed(spread, difference, paired=paired, alpha=alpha, power=POWER)
+        else:
+            needed = boots_needed_beside(spread, difference, one.n_base, alpha=alpha, power=POWER)
+        if needed is None:
+            return None
+        most = max(most, needed)
+    return min(most, BOOTS_MAX)

@@ -1,0 +1,108 @@
+"""From folders of results to a site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsabench import __version__
+from dsabench.model.record import Record
+from dsabench.reporting.site.entry import Entry, make_entries
+from dsabench.reporting.site.extras import eval_rows, kernel_runs, tuned_tables
+from dsabench.reporting.site.history import dashboards
+from dsabench.reporting.site.paper import Paper
+from dsabench.reporting.site.record_page import Alike, write_record
+from dsabench.reporting.site.study import Study, make_studies, repeats_by_metric
+from dsabench.reporting.site.study_page import write_study
+
+Progress = Callable[[int, int], None]
+"""Told (pages written, pages in all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What was written."""
+
+    index: Path
+    pages: int
+    studies: int
+
+
+def build_site(
+    found: Sequence[tuple[Path, Record]],
+    places: Sequence[Path],
+    folder: Path,
+    metric: str | None = None,
+    on_page: Progress = lambda _done, _all: None,
+) -> Built:
+    """Write the site into the folder: its files are replaced, others left alone.
+
+    Args:
+        found: records with the journals that hold them.
+        places: where kernel times and tuned tables are looked for.
+        folder: where the site goes.
+        metric: what settings are ranked by; None takes each config's objective.
+        on_page: progress.
+
+    Raises:
+        StoreError: disk full or read-only.
+
+    """
+    entries = make_entries(found)
+    studies = make_studies(entries, metric)
+    boards = dashboards(entries)
+    nav = [*_nav(studies), *([("History", "history.html")] if boards else [])]
+    paper = Paper(folder, {"version": __version__, "sources": ", ".join(map(str, places)), "nav": nav})
+    paper.prepare("studies", "records", "evals")
+    evals = eval_rows([entry for entry in entries if not entry.is_load_test], folder)
+    total, done = 1 + len(studies) + len(entries), 0
+    paper.write(
+        "index.html",
+        "index.html",
+        studies=studies,
+        records=len(entries),
+        boots=len({entry.record.boot for entry in entries if not entry.record.is_refusal}),
+        failed=sum(entry.failure is not None for entry in entries),
+        evals=evals,
+        tables=tuned_tables(places),
+        runs=kernel_runs(places, folder),
+    )
+    if boards:
+        paper.write("history.html", "history.html", dashboards=boards)
+    for study in studies:
+        write_study(paper, study)
+        done += 1
+        on_page(done, total)
+    answers = {row.entry.page: row.samples for row in evals}
+    repeats = {key: repeats_by_metric(alike) for key, alike in _by_trial(entries).items() if len(alike) > 1}
+    for entry, its_study, siblings in _with_siblings(entries, studies):
+        found_repeats = repeats.get((entry.record.id, entry.record.environment.fingerprint), {})
+        write_record(paper, entry, its_study, Alike(siblings, found_repeats), answers.get(entry.page))
+        done += 1
+        on_page(done, total)
+    return Built(folder / "index.html", total, len(studies))
+
+
+def _nav(studies: Sequence[Study]) -> list[tuple[str, str]]:
+    return [(study.name, study.page) for study in studies[:6]]
+
+
+def _with_siblings(
+    entries: Sequence[Entry], studies: Sequence[Study]
+) -> list[tuple[Entry, Study | None, Sequence[Entry]]]:
+    """Each entry with its study and all records of its trial in its environment."""
+    of_page = {entry.page: study for study in studies for entry in study.entries}
+    alike = _by_trial(entries)
+    return [
+        (entry, of_page.get(entry.page), alike[entry.record.id, entry.record.environment.fingerprint])
+        for entry in entries
+    ]
+
+
+def _by_trial(entries: Sequence[Entry]) -> dict[tuple[str, str], list[Entry]]:
+    """(trial, environment) → its entries."""
+    alike: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        alike.setdefault((entry.record.id, entry.record.environment.fingerprint), []).append(entry)
+    return alike

@@ -1,0 +1,110 @@
+"""What stands beside load tests: evals with published scores, kernel runs, tuned tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from dsabench.config.load_eval import load_eval
+from dsabench.errors import InputError
+from dsabench.evals.published import beside_published, nearest_published
+from dsabench.evals.sample_log import read_samples
+from dsabench.evals.summarise import tally
+from dsabench.microbench.measured import FILE_NAME as KERNELS
+from dsabench.microbench.measured import Measurement
+from dsabench.microbench.measured import read as read_kernels
+from dsabench.model.outcome import Metric, Scored
+from dsabench.model.trial import EvalTrial
+from dsabench.model.tuned_table import TunedTable
+from dsabench.reporting import eval_page, kernel_page
+from dsabench.reporting.site.entry import Entry
+from dsabench.store.journal import FILE_NAME as JOURNAL
+
+_TABLE_MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRow:
+    """A finished eval."""
+
+    entry: Entry
+    label: str
+    score: Metric
+    beside: tuple[str, ...]
+    """A line for each published score of the run most like ours."""
+    samples: str | None
+    """Page of the answers."""
+
+
+def eval_rows(entries: Sequence[Entry], folder: Path) -> list[EvalRow]:
+    """Finished evals, the latest first; the pages of their answers are written to `evals/` of the folder."""
+    rows = []
+    for entry in sorted(entries, key=lambda one: one.record.started_at, reverse=True):
+        trial, outcome = entry.record.trial, entry.record.outcome
+        if not isinstance(trial, EvalTrial) or not isinstance(outcome, Scored) or "score" not in outcome.metrics:
+            continue
+        label = " ".join(f"{name}={value}" for name, value in trial.runtime.knobs.items())
+        samples = _write_answers(entry, folder)
+        rows.append(EvalRow(entry, label, outcome.metrics["score"], _published(trial, outcome), samples))
+    return rows
+
+
+def _published(trial: EvalTrial, outcome: Scored) -> tuple[str, ...]:
+    try:
+        spec = load_eval(trial.workload.name)
+    except InputError:
+        return ()
+    other_data = spec.dataset.sha256 not in {None, trial.workload.dataset_sha256}
+    found = beside_published(spec, trial.workload, trial.runtime.model, outcome.metrics, other_data=other_data)
+    return tuple(one.line() for one in nearest_published(found))
+
+
+def _write_answers(entry: Entry, folder: Path) -> str | None:
+    result, trial = entry.result, entry.record.trial
+    assert isinstance(trial, EvalTrial)
+    if result is None or result.samples is None:
+        return None
+    try:
+        samples = read_samples(entry.journal.parent / result.samples)
+    except InputError:
+        return None
+    if not samples:
+        return None
+    page = f"evals/{entry.page.removeprefix('records/')}"
+    served = eval_page.Asked(trial.runtime.model, trial.runtime.base_url or entry.record.study, entry.record.started_at)
+    eval_page.write_page(folder / page, trial.workload, tally(samples), served)
+    return page
+
+
+def has_only_kernels(place: Path) -> bool:
+    """Whether kernel times lie below a folder, and no journal of trials."""
+    return place.is_dir() and any(place.rglob(KERNELS)) and not any(place.rglob(JOURNAL))
+
+
+def kernel_runs(places: Sequence[Path], folder: Path) -> list[tuple[str, str]]:
+    """(name, page) of every folder with kernel times; their pages are written."""
+    found: list[tuple[str, str]] = []
+    for journal in sorted({file for place in places if place.is_dir() for file in place.rglob(KERNELS)}):
+        latest: dict[object, Measurement] = {m.point: m for m in read_kernels(journal.parent)}
+        if not any(m.status == "ok" and m.median_us for m in latest.values()):
+            continue
+        name = f"kernels/{len(found) + 1}-{journal.parent.name}"
+        kernel_page.write_page(list(latest.values()), folder / name)
+        found.append((f"Kernels, {journal.parent}", f"{name}/index.html"))
+    return found
+
+
+def tuned_tables(places: Sequence[Path]) -> list[tuple[str, TunedTable]]:
+    """(file, table) of every tuned default at or below the places."""
+    found = []
+    for file in sorted({file for place in places if place.is_dir() for file in place.rglob("*.json")}):
+        if file.stat().st_size > _TABLE_MAX_BYTES:
+            continue
+        try:
+            found.append((file.name, TunedTable.model_validate_json(file.read_bytes())))
+        except (ValidationError, OSError):
+            continue
+    return found

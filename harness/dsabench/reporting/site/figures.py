@@ -1,0 +1,43 @@
+"""Numbers as a page shows them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+
+def show(value: float | None) -> str:
+    """Four digits, without an exponent where a person would not write one; absence as a dash."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def show_percent(value: float | None, unit: str = "relative") -> str:
+    """`+5.8 %`, or `+5.8 pt` of an eval; beyond tenfold the digits mean nothing."""
+    if value is None:
+        return "–"
+    if value > 10:
+        return "> 1,000 %"
+    return f"{100 * value:+,.{1 if abs(value) < 1 else 0}f} {'%' if unit == 'relative' else 'pt'}"
+
+
+def show_date(moment: datetime) -> str:
+    """`2026-11-22 00:15 UTC`."""
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def show_count(count: int, one: str, many: str | None = None) -> str:
+    """`1 boot`, `14 boots`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def show_duration(seconds: float | None) -> str:
+    """`8.1 s`, `2 min 05 s`, `3 h 20 min`."""
+    if seconds is None:
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -1,0 +1,96 @@
+"""How a setting is started by hand, and what of it really ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from dsabench.errors import InputError
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.protocol import Place
+from dsabench.runtimes.reference import VARIABLES, Reference
+from dsabench.runtimes.sglang.accepts import Accepted, from_table
+from dsabench.runtimes.sglang.command import in_shell, public_env
+from dsabench.runtimes.sglang.readback import runs_as
+from dsabench.runtimes.sglang.topology import plan
+from dsabench.runtimes.sglang.versions import parse_version
+
+_PORT = 30000
+"""sglang's own default, in place of the free port that the measurement had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A text to paste; of several processes one each, under the name of its role."""
+
+    text: str | None
+    note: str = ""
+    """Why there is none, or what to know."""
+
+
+@lru_cache(maxsize=4096)
+def _of_text(spec_json: str, version: str) -> Command:
+    spec = RuntimeSpec.model_validate_json(spec_json)
+    if spec.kind == "external":
+        return Command(None, f"attached to {spec.base_url}: somebody else started it")
+    try:
+        if spec.kind == "reference":
+            recipe = Reference(Launch(python=Path("python3"))).recipe(spec, Place(Path(), cores=(0, 1)))
+            named = {*spec.env, *VARIABLES.values()}  # the others say where this machine keeps its packages
+            env = {name: value for name, value in recipe.env.items() if name in named}
+            return Command(in_shell(tuple(recipe.argv(_PORT)), public_env(env)))
+        processes = plan(spec, from_table(parse_version(version)), Launch()).processes
+    except (InputError, ValueError) as error:
+        return Command(None, f"no command: {error}")
+    heads = [f"# {p.role}, node {p.node_rank}\n" if len(processes) > 1 else "" for p in processes]
+    texts = [head + in_shell(p.argv, public_env(p.env)) for head, p in zip(heads, processes, strict=True)]
+    return Command("\n\n".join(texts), f"for sglang {version}")
+
+
+def command_of(spec: RuntimeSpec, version: str) -> Command:
+    """The command line of a spec for the version that ran."""
+    return _of_text(spec.model_dump_json(exclude_none=True), version)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A knob as asked and as the server says it runs; None where it does not say."""
+
+    name: str
+    asked: str
+    runs: str | None
+    differs: bool
+
+
+def told(spec: RuntimeSpec, resolved: Mapping[str, JsonValue], version: str) -> list[Told]:
+    """Every knob of the spec."""
+    own = resolved.get("dsabench")
+    own = own if isinstance(own, Mapping) else {}
+    log = own.get("log")
+    facts = log if isinstance(log, Mapping) else {}
+    said = own.get("differs", own.get("differences"))
+    differing = {str(line).partition(":")[0] for line in said} if isinstance(said, list | tuple) else set()
+    accepted = _accepted(version) if spec.kind == "sglang" else None
+    rows = []
+    for name, asked in spec.knobs.items():
+        runs = resolved.get(name) if accepted is None else runs_as(name, resolved, facts, accepted)
+        differs = name in differing or (spec.kind == "reference" and runs is not None and _text(runs) != _text(asked))
+        rows.append(Told(name, _text(asked), None if runs is None else _text(runs), differs))
+    return rows
+
+
+@lru_cache(maxsize=64)
+def _accepted(version: str) -> Accepted | None:
+    try:
+        return from_table(parse_version(version))
+    except (InputError, ValueError):
+        return None
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,267 @@
+"""One study as the site shows it: its settings, the best against the default, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from dsabench.config.load import load_sweep
+from dsabench.config.specs import SweepConfig
+from dsabench.errors import InputError
+from dsabench.model.metrics import METRICS
+from dsabench.model.runtime import Environment, RuntimeSpec
+from dsabench.model.study import Objective
+from dsabench.model.verdict import Verdict
+from dsabench.model.workload import Workload
+from dsabench.reporting.comparison import Side, compare_sides
+from dsabench.reporting.site.entry import Entry, label_of, machine_of
+from dsabench.runtimes.sglang.gpus import gpus_of
+from dsabench.stats.repeats import Repeats, over_boots
+
+HEADLINE = "total_throughput_tok_s"
+"""What a study is judged by where no config says it."""
+GUARDS = (
+    *("output_throughput_tok_s", "ttft_ms.p50", "ttft_ms.p90", "ttft_ms.p99", "tpot_ms.p50", "tpot_ms.p90"),
+    *("itl_ms.p50", "itl_ms.p99", "accept_length.mean"),
+)
+"""Compared beside it, as a family of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A metric of a setting under a workload: over boots where there are several, else of its one record."""
+
+    value: float
+    boots: int
+    low: float | None
+    high: float | None
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One runtime spec and all that was measured of it."""
+
+    spec: RuntimeSpec
+    label: str
+    entries: tuple[Entry, ...]
+    _figures: dict[tuple[str, str], Figure | None] = field(default_factory=dict, compare=False, repr=False)
+    """What was worked out: many places show the same figure."""
+
+    def of(self, workload: str) -> list[Entry]:
+        """Those of a workload's name that were measured; the confirmation's alone where it has several boots."""
+        measured = [e for e in self.entries if e.result is not None and e.workload.name == workload]
+        confirmed = [e for e in measured if e.record.phase == "confirm"]
+        return confirmed if len({e.record.boot for e in confirmed}) > 1 else measured
+
+    def figure(self, workload: str, metric: str) -> Figure | None:
+        """The metric; None where no record has it."""
+        if (workload, metric) not in self._figures:
+            self._figures[workload, metric] = self._figure(workload, metric)
+        return self._figures[workload, metric]
+
+    def _figure(self, workload: str, metric: str) -> Figure | None:
+        having = [(entry, value) for entry in self.of(workload) if (value := entry.value(metric)) is not None]
+        boots: dict[str, list[float]] = {}
+        for entry, value in having:
+            boots.setdefault(entry.record.boot, []).append(value)
+        if not having:
+            return None
+        entries = tuple(entry for entry, _ in having)
+        if len(boots) == 1:
+            values = next(iter(boots.values()))
+            return Figure(math.fsum(values) / len(values), 1, None, None, entries)
+        found = over_boots(boots)
+        assert found is not None
+        low, high = found.interval or (None, None)
+        return Figure(found.mean, found.boots, low, high, entries)
+
+    @property
+    def failed(self) -> list[Entry]:
+        """Trials without a number."""
+        return [entry for entry in self.entries if entry.failure is not None]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Load tests of one study in one environment."""
+
+    name: str
+    slug: str
+    entries: tuple[Entry, ...]
+    config: SweepConfig | None
+    metric: str
+
+    @property
+    def page(self) -> str:
+        """Relative to the site's folder."""
+        return f"studies/{self.slug}.html"
+
+    @cached_property
+    def environment(self) -> Environment:
+        """The latest record's."""
+        return max(self.entries, key=lambda entry: entry.record.started_at).record.environment
+
+    @property
+    def machine(self) -> str:
+        """Accelerators, or the CPU."""
+        return machine_of(self.environment)
+
+    @cached_property
+    def default(self) -> RuntimeSpec:
+        """The config's, where it was measured; else the first setting that was tried, which a sweep's default is."""
+        specs = {entry.spec.id: entry.spec for entry in self.entries}
+        if self.config is not None and self.config.default.id in specs:
+            return self.config.default
+        return next(iter(specs.values()))
+
+    @cached_property
+    def silent(self) -> frozenset[str]:
+        """Knobs that say nothing that another one does not: present only with the same value."""
+        values: dict[str, set[object]] = {}
+        for spec in self.specs.values():
+            for name, value in spec.knobs.items():
+                values.setdefault(name, set()).add(value)
+        return frozenset(
+            name for name, of_name in values.items() if len(of_name) == 1 and name not in self.default.knobs
+        )
+
+    @cached_property
+    def specs(self) -> dict[str, RuntimeSpec]:
+        """Id → spec, in the order tried."""
+        return {entry.spec.id: entry.spec for entry in self.entries}
+
+    @cached_property
+    def settings(self) -> tuple[Setting, ...]:
+        """Best first; what has no number last."""
+        grouped: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            grouped.setdefault(entry.spec.id, []).append(entry)
+        made = [
+            Setting(self.specs[id_], label_of(self.specs[id_], self.default, self.silent), tuple(of_spec))
+            for id_, of_spec in grouped.items()
+        ]
+        scores = {setting.spec.id: self.score(setting) for setting in made}
+        sign = -1.0 if METRICS[self.metric].direction == "maximize" else 1.0
+        return tuple(
+            sorted(made, key=lambda one: math.inf if (s := scores[one.spec.id]) is None else sign * math.log(s))
+        )
+
+    @cached_property
+    def workloads(self) -> dict[str, Workload]:
+        """Name → the latest workload of that name."""
+        return {entry.workload.name: entry.workload for entry in self.entries}
+
+    def score(self, setting: Setting) -> float | None:
+        """Geometric mean of the metric over the workloads; None where one lacks it."""
+        values = []
+        for workload in self.workloads:
+            figure = setting.figure(workload, self.metric)
+            if figure is None or figure.value <= 0:
+                return None
+            values.append(math.log(figure.value))
+        return math.exp(math.fsum(values) / len(values)) if values else None
+
+    @cached_property
+    def default_setting(self) -> Setting:
+        """The default's."""
+        return next(setting for setting in self.settings if setting.spec.id == self.default.id)
+
+    @cached_property
+    def best(self) -> Setting | None:
+        """The confirmed challenger; else the best of the search other than the default; None where there is none."""
+        others = [setting for setting in self.settings if setting.spec.id != self.default.id]
+        confirmed = [setting for setting in others if any(e.record.phase == "confirm" for e in setting.entries)]
+        if confirmed:
+            return max(confirmed, key=lambda one: max(entry.record.started_at for entry in one.entries))
+        return next((setting for setting in others if self.score(setting) is not None), None)
+
+    @cached_property
+    def is_confirmed(self) -> bool:
+        """Whether best and default were booted for the comparison, apart from the search."""
+        return self.best is not None and any(entry.record.phase == "confirm" for entry in self.best.entries)
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Best against default in the objective and its constraints."""
+        bounds = self.objective.constraints if self.objective is not None else ()
+        return self._compare(tuple(dict.fromkeys((self.metric, *(bound.metric for bound in bounds)))))
+
+    @cached_property
+    def guards(self) -> tuple[Verdict, ...]:
+        """The same in what nobody optimised."""
+        judged = {verdict.metric for verdict in self.verdicts}
+        return self._compare(tuple(metric for metric in GUARDS if metric not in judged))
+
+    @property
+    def objective(self) -> Objective | None:
+        """The config's, where the shown metric is its own."""
+        if self.config is None or self.config.objective.metric != self.metric:
+            return None
+        return self.config.objective
+
+    def _compare(self, metrics: Sequence[str]) -> tuple[Verdict, ...]:
+        if self.best is None or not metrics:
+            return ()
+        phases = {"confirm"} if self.is_confirmed else {"search", "confirm"}
+        sides = [
+            Side(name, tuple(e.record for e in setting.entries if e.record.phase in phases))
+            for name, setting in (("default", self.default_setting), ("best", self.best))
+        ]
+        try:
+            return compare_sides(sides[0], sides[1], metrics, across=True)
+        except InputError:  # no workload that both have, or none of the metrics
+            return ()
+
+    @cached_property
+    def gpus(self) -> Mapping[str, int]:
+        """Setting → accelerators it takes; 1 where there are none: figures are then per machine."""
+        has = bool(self.environment.hardware.gpus)
+        return {id_: max(gpus_of(spec), 1) if has and spec.kind == "sglang" else 1 for id_, spec in self.specs.items()}
+
+    @cached_property
+    def boots(self) -> int:
+        """Server processes behind it; a refused setting had none."""
+        return len({entry.record.boot for entry in self.entries if not entry.record.is_refusal})
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """What every reader must know."""
+        return tuple(sorted({label for entry in self.entries for label in entry.record.labels}))
+
+
+def make_studies(entries: Sequence[Entry], metric: str | None = None) -> list[Study]:
+    """Studies by name and environment, the latest first."""
+    grouped: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        if entry.is_load_test:
+            key = (entry.record.study, entry.record.environment.fingerprint)
+            grouped.setdefault(key, []).append(entry)
+    made = []
+    for (name, fingerprint), of_study in grouped.items():
+        config = _config_of(name)
+        shown = metric or (HEADLINE if config is None else config.objective.metric)
+        slug = f"{''.join(c if c.isalnum() or c in '-_.' else '-' for c in name)[:60]}-{fingerprint[:8]}"
+        made.append(Study(name, slug, tuple(of_study), config, shown))
+    return sorted(made, key=lambda study: max(e.record.started_at for e in study.entries), reverse=True)
+
+
+def _config_of(name: str) -> SweepConfig | None:
+    """The config of that name, for its objective; None where there is none, or it is wrong by now."""
+    try:
+        config = load_sweep(name)
+    except InputError:
+        return None
+    return config if config.name == name and config.objective.metric in METRICS else None
+
+
+def repeats_by_metric(entries: Sequence[Entry]) -> dict[str, Repeats]:
+    """Metric → its mean over the boots of one trial; empty where there is one boot."""
+    boots: dict[str, dict[str, list[float]]] = {}
+    for entry in entries:
+        for name, metric in entry.metrics.items():
+            boots.setdefault(name, {}).setdefault(entry.record.boot, []).append(metric.value)
+    found = {name: over_boots(values) for name, values in boots.items() if len(values) > 1}
+    return {name: one for name, one in found.items() if one is not None}

@@ -1,0 +1,144 @@
+"""A study's page: the pictures and lists that its template shows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from dsabench.model.metrics import METRICS
+from dsabench.model.outcome import Measured
+from dsabench.model.runtime import Environment
+from dsabench.reporting.site.entry import Entry
+from dsabench.reporting.site.knob_plots import draw_effects, draw_importance, draw_parallel, observed
+from dsabench.reporting.site.load_curves import draw_curves
+from dsabench.reporting.site.paper import Paper, part
+from dsabench.reporting.site.study import Figure, Setting, Study
+from dsabench.reporting.site.tradeoff import tradeoffs
+
+_ROWS = 250
+"""Settings a page: 2,000 of them would be megabytes."""
+_WARNINGS = 12
+_ACCEPT = "accept_length.mean"
+_SECTIONS = (
+    ("answer", "Best against default"),
+    ("tradeoff", "Throughput against latency"),
+    ("settings", "Settings"),
+    ("knobs", "Which knob matters"),
+    ("load", "Load curves"),
+    ("accept", "Accept length"),
+    ("failures", "Failures"),
+    ("warnings", "Warnings"),
+    ("environment", "Environment"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Trials that failed alike."""
+
+    fault: str
+    stage: str
+    entries: tuple[Entry, ...]
+
+
+def write_study(paper: Paper, study: Study) -> None:
+    """The study's page, and further pages of settings where they are many."""
+    seen = observed(study)
+    pages = -(-len(study.settings) // _ROWS)
+    shown = {
+        "tradeoff": _tradeoffs(study),
+        "knobs": _svg(draw_effects(study, seen)),
+        "load": [Markup(svg) for svg in draw_curves(study)],  # noqa: S704  (drawn here, its texts escaped)
+        "accept": _accepted(study),
+        "failures": failure_groups(study.entries),
+        "warnings": _warnings(study.entries),
+    }
+    common = {"study": study, "better": METRICS[study.metric].better, "pages": pages}
+    paper.write(
+        "study.html",
+        study.page,
+        **common,
+        settings=study.settings[:_ROWS],
+        sections=[(id_, name) for id_, name in _SECTIONS if shown.get(id_, True)],
+        tradeoffs=shown["tradeoff"],
+        effects=shown["knobs"],
+        importance=_svg(draw_importance(study, seen)),
+        parallel=_svg(draw_parallel(study, seen)),
+        curves=shown["load"],
+        accepted=shown["accept"],
+        failures=shown["failures"],
+        warnings=shown["warnings"],
+        labels={setting.spec.id: setting.label for setting in study.settings},
+        environment=environment_facts(study.environment),
+    )
+    for number in range(1, pages):
+        rows = study.settings[number * _ROWS : (number + 1) * _ROWS]
+        paper.write("settings_page.html", part(study, number), **common, settings=rows, number=number)
+
+
+def _svg(svg: str | None) -> Markup | None:
+    return None if svg is None else Markup(svg)  # noqa: S704  (drawn here, its texts escaped)
+
+
+def _tradeoffs(study: Study) -> list[tuple[str, list[Markup]]]:
+    drawn = [(workload, tradeoffs(study, workload)) for workload in list(study.workloads)[:6]]
+    return [(workload, [Markup(svg) for svg in svgs]) for workload, svgs in drawn if svgs]  # noqa: S704  (as above)
+
+
+def failure_groups(entries: Sequence[Entry]) -> list[FailureGroup]:
+    """By fault and stage, the commonest first."""
+    groups: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        if entry.failure is not None:
+            groups.setdefault((entry.failure.fault, entry.failure.stage), []).append(entry)
+    made = [FailureGroup(fault, stage, tuple(alike)) for (fault, stage), alike in groups.items()]
+    return sorted(made, key=lambda group: -len(group.entries))
+
+
+def _accepted(study: Study) -> list[tuple[Setting, str, Figure]]:
+    return [
+        (setting, workload, figure)
+        for setting in study.settings[:100]
+        for workload in study.workloads
+        if (figure := setting.figure(workload, _ACCEPT)) is not None
+    ]
+
+
+def _warnings(entries: Sequence[Entry]) -> list[tuple[str, int]]:
+    """Warnings alike but for their figures are one; percentiles refused for want of requests are in every record."""
+    kinds: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for entry in entries:
+        outcome = entry.record.outcome
+        for warning in outcome.warnings if isinstance(outcome, Measured) else ():
+            if not warning.startswith("no p"):
+                counts[kinds.setdefault(re.sub(r"[\d.,]+", "#", warning), warning)] += 1
+    return counts.most_common(_WARNINGS)
+
+
+def environment_facts(environment: Environment) -> list[tuple[str, str]]:
+    """What decides the fingerprint, and what is recorded beside it."""
+    hardware, runtime = environment.hardware, environment.runtime
+    gpus = ", ".join(f"{gpu.name} ({gpu.memory_mib:,} MiB)" for gpu in hardware.gpus)
+    packages = ", ".join(f"{name} {version}" for name, version in (runtime.packages or {}).items())
+    facts = [
+        ("accelerators", gpus or "none"),
+        ("CPU", f"{hardware.cpu}, {hardware.cpu_cores} cores, {hardware.memory_mib:,} MiB"),
+        ("driver, CUDA", ", ".join(one for one in (hardware.driver, hardware.cuda) if one)),
+        ("runtime", f"{runtime.kind} {runtime.version}"),
+        ("its code", runtime.wheel_hash[:16]),
+        ("torch, Python", ", ".join(one for one in (runtime.torch, runtime.python) if one)),
+        ("packages", packages),
+        ("system", environment.os),
+        ("host", environment.host),
+        (
+            "dsabench",
+            " ".join(o for o in (environment.dsabench_version, (environment.dsabench_commit or "")[:12]) if o),
+        ),
+        ("fingerprint", environment.fingerprint),
+    ]
+    return [(name, value) for name, value in facts if value]

@@ -1,0 +1,82 @@
+"""Where a series of measurements changed its level: candidates from PELT, kept where a test confirms them.
+
+ruptures finds the places (Killick et al. 2012); it knows no significance, so each place is tested against its neighbours
+with Welch's t test, Holm-corrected over the places found, and over all places where it could have found them (it chose by
+looking). A change below the equivalence margin is none. apache-otava,
+which does both, needs Google's BigQuery client, gRPC, slack_sdk and a numpy of its own, for three functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dsabench.stats.compare import ALPHA, holm
+from dsabench.stats.contrast import BootValue, Direction, Estimate, Question, contrast, relative
+
+SERIES_MIN = 6
+SEGMENT_MIN = 3
+"""Boots of a level, at least: the spread of fewer is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A new level from `index` on; `effect` is relative to the level before."""
+
+    index: int
+    effect: float
+    p: float
+    is_worse: bool
+
+
+def find_changes(values: Sequence[float], direction: Direction, *, equivalence: float = 0.01) -> tuple[Change, ...]:
+    """Confirmed changes in the order of time; none of a series shorter than six, or with a value that is not positive."""
+    data = np.asarray(values, dtype=np.float64)
+    if data.size < SERIES_MIN or float(data.min()) <= 0.0:
+        return ()
+    logs = np.log(data)
+    found: tuple[Change, ...] = ()
+    places = _places(logs)
+    while places:
+        tested = [_test(logs, places, i, direction) for i in range(len(places))]
+        levels = holm([change.p for change in tested], ALPHA / logs.size)
+        kept = [
+            change
+            for change, level in zip(tested, levels, strict=True)
+            if change.p <= level and abs(change.effect) > equivalence
+        ]
+        found = tuple(kept)
+        if len(kept) == len(places):
+            break
+        weakest = max(tested, key=lambda change: change.p if change not in kept else -1.0)
+        places = [place for place in places if place != weakest.index]
+    return found if places else ()
+
+
+def _places(logs: npt.NDArray[np.float64]) -> list[int]:
+    """PELT on squared error; the penalty is the BIC's with the noise that neighbouring values show."""
+    import ruptures  # noqa: PLC0415  (a tenth of a second that only a history pays)
+
+    noise = float(np.median(np.abs(np.diff(logs)))) / (math.sqrt(2.0) * 0.6745)
+    spread = max(noise, 1e-6)
+    finder = ruptures.Pelt(model="l2", min_size=SEGMENT_MIN, jump=1).fit(logs.reshape(-1, 1))
+    ends = finder.predict(pen=3.0 * math.log(logs.size) * spread**2)
+    return [int(end) for end in ends[:-1]]
+
+
+def _test(logs: npt.NDArray[np.float64], places: Sequence[int], i: int, direction: Direction) -> Change:
+    start = places[i - 1] if i else 0
+    end = places[i + 1] if i + 1 < len(places) else logs.size
+    before, after = logs[start : places[i]], logs[places[i] : end]
+    sides = [
+        [BootValue(str(n), math.exp(v)) for n, v in enumerate(side, first)]
+        for side, first in ((before, start), (after, places[i]))
+    ]
+    question = Question("", "", direction, paired=False, equivalence=0.0)
+    answer = contrast(question, sides[0], sides[1]).answer
+    p, difference = (answer.p, answer.difference) if isinstance(answer, Estimate) else (1.0, 0.0)
+    return Change(places[i], relative(difference), p, (difference < 0.0) == (direction == "maximize"))

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dsabench.cli.main import run
+from dsabench.model.outcome import Measured, Metric
+from dsabench.model.record import Record
+from dsabench.model.runtime import fingerprint
+from dsabench.store.journal import Journal
+from factories import ENVIRONMENT, make_record
+
+VALUES = (100.0, 101.0, 99.0, 100.5, 99.5)
+
+
+def write(folder: Path, values: tuple[float, ...], *, first_occasion: int = 0, version: str | None = None) -> None:
+    journal = Journal(folder)
+    for number, value in enumerate(values):
+        metrics = {
+            "output_throughput_tok_s": Metric(value=value, n=16),
+            "ttft_ms.p50": Metric(value=1e4 / value, n=16),
+        }
+        record = make_record(
+            occasion=first_occasion + number, minute=first_occasion + number, outcome=Measured(metrics=metrics)
+        )
+        journal.append(record if version is None else of_version(record, version))
+
+
+def of_version(record: Record, version: str) -> Record:
+    identity = record.environment.runtime.model_copy(update={"version": version})
+    new = {"runtime": identity, "fingerprint": fingerprint(record.environment.hardware, identity)}
+    return record.model_copy(update={"environment": ENVIRONMENT.model_copy(update=new)})
+
+
+def git(folder: Path, *words: str) -> None:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    subprocess.run(["git", "-C", str(folder), *identity, *words], check=True, capture_output=True)
+
+
+def test_json_is_a_list_of_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "a", VALUES)
+    write(tmp_path / "b", tuple(0.9 * value for value in VALUES))
+    assert run(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json", "--gate"]) == 1
+    verdicts = json.loads(capsys.readouterr().out)
+    assert {(v["metric"], v["verdict"]) for v in verdicts} == {
+        ("output_throughput_tok_s", "worse"),
+        ("ttft_ms.p50", "worse"),
+    }
+    assert verdicts[0].keys() >= {"metric", "workload", "effect", "ci_low", "ci_high", "mde", "verdict"}
+    assert verdicts[0]["effect"] == pytest.approx(-0.1, abs=0.005)
+
+
+def test_a_commit_is_a_side_and_what_it_has_already_is_not_compared_with_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+    write(tmp_path / "results" / "nightly", VALUES)
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "baseline")
+    write(tmp_path / "results" / "nightly", tuple(0.9 * value for value in VALUES), first_occasion=5)
+    monkeypatch.chdir(tmp_path)
+    assert run(["compare", "main", "results", "--json", "--metric", "output_throughput_tok_s"]) == 0
+    (verdict,) = json.loads(capsys.readouterr().out)
+    assert (verdict["verdict"], verdict["n_base"], verdict["n_candidate"]) == ("worse", 5, 5)
+    assert run(["compare", "main:results/nothing", "results"]) == 2
+    assert "no journal.jsonl" in capsys.readouterr().err
+
+
+def test_other_environments_are_refused_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "a", VALUES)
+    write(tmp_path / "b", VALUES, version="0.2.0")
+    assert run(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
+    assert "runtime.version 0.1.0, then 0.2.0" in capsys.readouterr().err
+    assert run(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--across-environments", "--json"]) == 0
+    assert {verdict["n_base"] for verdict in json.loads(capsys.readouterr().out)} == {5}
+
+
+def test_only_environments_of_both_sides_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "a", VALUES)
+    write(tmp_path / "a", tuple(3 * value for value in VALUES), version="0.2.0")
+    write(tmp_path / "b", VALUES, first_occasion=5)
+    assert run(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
+    assert all(abs(verdict["effect"]) < 1e-9 for verdict in json.loads(capsys.readouterr().out))
+
+
+def test_markdown_shows_the_worse_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "a", VALUES)
+    write(tmp_path / "b", tuple(0.9 * value for value in VALUES))
+    assert run(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--markdown"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| short")]
+    assert len(rows) == 2
+    assert all(row.endswith("🔴 worse |") for row in rows)

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import html.parser
+import re
+from pathlib import Path
+
+import pytest
+
+from dsabench.cli.main import run
+from dsabench.evals.sample import EvalSample
+from dsabench.model.evals import EvalTask
+from dsabench.model.outcome import Failed, Measured, Metric, Scored
+from dsabench.model.record import Record
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.sample import Frames, RequestSample
+from dsabench.model.trial import EvalTrial
+from dsabench.store.journal import Journal
+from dsabench.store.samples import write_samples
+from factories import make_record, make_spec, make_workload
+
+HOSTILE = (
+    "</pre></td><script>alert(1)</script><img src=x onerror=alert(2)> \u202etxt.exe\u202c 🦜 {{ 7*7 }} $x_{1}$ "
+    + "long" * 3000
+)
+ROOT = Path(__file__).parents[4]
+
+
+class Tags(html.parser.HTMLParser):
+    """What a browser would make of a page."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.scripts: list[str | None] = []
+        self.handlers: list[str] = []
+        self.links: list[str] = []
+        self.images: list[str | None] = []
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+        if tag == "script":
+            self.scripts.append(values.get("src"))
+        if tag == "a" and values.get("href"):
+            self.links.append(values["href"] or "")
+        if tag == "img":
+            self.images.append(values.get("src"))
+
+
+def metrics(value: float) -> dict[str, Metric]:
+    return {
+        "total_throughput_tok_s": Metric(value=value, n=16),
+        "ttft_ms.p50": Metric(value=1e5 / value, n=16),
+        "tpot_ms.p50": Metric(value=1e4 / value, n=16),
+    }
+
+
+def hostile_study(folder: Path) -> None:
+    """A measured default and challenger, a failure and an eval, hostile text wherever a server or a person could put it."""
+    journal = Journal(folder)
+    samples = "samples/one.parquet"
+    write_samples(
+        folder, samples, [RequestSample(i, 0.0, 0.1 * i, 2.0, 8, 2, Frames.of([(1.0, 1), (1.5, 1)])) for i in range(9)]
+    )
+    workload = make_workload(name=f"chat <b>{HOSTILE[:60]}")
+    for number, value in enumerate((100.0, 101.0, 99.0)):
+        outcome = Measured(metrics=metrics(value), samples=samples, warnings=(HOSTILE,))
+        journal.append(make_record(workload=workload, occasion=number, minute=number, outcome=outcome, phase="confirm"))
+    for number, value in enumerate((120.0, 121.0, 119.0)):
+        spec = make_spec(prefill_backend=HOSTILE[:80])
+        outcome = Measured(metrics=metrics(value))
+        record = make_record(
+            spec=spec, workload=workload, occasion=number, minute=9 + number, outcome=outcome, phase="confirm"
+        )
+        journal.append(record.model_copy(update={"resolved": {"served_model_name": HOSTILE, HOSTILE[:90]: 1}}))
+    failure = Failed(stage="boot", fault="exited", message=HOSTILE, log_tail=HOSTILE)
+    journal.append(make_record(spec=make_spec(page_size=1), workload=workload, outcome=failure, minute=20))
+    journal.append(hostile_eval(folder))
+
+
+def hostile_eval(folder: Path) -> Record:
+    task = EvalTask(
+        name="made-up", harness_id="made-up-1", scorer="last-integer", questions_sha256="0" * 64, num_questions=1,
+        endpoint="chat", temperature=0.0, top_p=1.0, max_tokens=9, repeat=1,
+    )  # fmt: skip
+    trial = EvalTrial(runtime=RuntimeSpec(kind="external", model=HOSTILE[:200]), workload=task)
+    sample = EvalSample(
+        id="q#0", question="q", repeat=0, harness_id="made-up-1", prompt=HOSTILE, completion=HOSTILE, expected="1",
+        answer=HOSTILE, score=0.0, standing="wrong",
+    )  # fmt: skip
+    (folder / "samples" / "answers.jsonl").write_text(sample.model_dump_json() + "\n")
+    outcome = Scored(
+        metrics={"score": Metric(value=0.0, n=1, ci_low=0.0, ci_high=0.9)}, samples="samples/answers.jsonl"
+    )
+    base = make_record(minute=30)
+    return base.model_copy(update={"trial": trial, "id": trial.id, "outcome": outcome})
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("study")
+    hostile_study(folder)
+    assert run(["report", "--results", str(folder), "--out", str(folder / "site")]) == 0
+    return folder / "site"
+
+
+def test_what_a_server_says_stays_text(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) == 1 + 1 + 8 + 1
+    for page in pages:
+        tags = Tags(page)
+        assert tags.handlers == []
+        assert tags.images == []
+        assert all(script is not None and script.endswith("site.js") for script in tags.scripts), page
+        assert "alert(1)</script>" not in page.read_text()
+    shown = "".join(page.read_text() for page in pages)
+    assert "&lt;script&gt;alert(1)" in shown
+    assert "🦜" in shown
+    assert "{{ 7*7 }}" in shown
+
+
+def test_every_link_leads_to_a_page(site: Path) -> None:
+    links = [(page, link) for page in site.rglob("*.html") for link in Tags(page).links]
+    assert links
+    for page, link in links:
+        assert "://" not in link
+        file = link.partition("#")[0]
+        assert not file or (page.parent / file).is_file(), (page, link)
+
+
+def test_nothing_is_asked_from_the_network(site: Path) -> None:
+    for page in [*site.rglob("*.html"), site / "site.css", site / "site.js"]:
+        text = page.read_text()
+        assert not re.search(r"""(?:src|href|srcset|data|action)\s*=\s*["']?\s*(?:https?:)?//""", text), page
+        assert not re.search(
+            r"@import|url\(\s*[\"']?(?!#|data:)|fetch\(|XMLHttpRequest|WebSocket", text.replace(HOSTILE, "")
+        ), page
+
+
+def test_the_answer_stands_on_the_first_page(site: Path) -> None:
+    index = (site / "index.html").read_text()
+    assert "+20.0 %" in index
+    assert ">better</span>" in index
+
+
+def test_committed_results_make_small_pages(tmp_path: Path) -> None:
+    assert run(["report", "--results", str(ROOT / "results" / "h200" / "slice"), "--out", str(tmp_path)]) == 0
+    sizes = {page: page.stat().st_size for page in tmp_path.rglob("*.html")}
+    assert max(sizes.values()) < 2_000_000
+    (study,) = (tmp_path / "studies").glob("*.html")
+    assert "--dsa-prefill-backend flashmla_kv" in "".join(
+        p.read_text() for p in (tmp_path / "records").glob("221e0f*.html")
+    )
+    for word in ("kv_pool_out_of_memory", "illegal_config", "random weights", "+76.8 %", "2.667"):
+        assert word in study.read_text(), word
+
+
+def test_a_drop_in_the_history_is_named_with_what_changed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for number in range(16):
+        outcome = Measured(metrics=metrics((100.0 if number < 8 else 80.0) + number % 3))
+        record = make_record(occasion=number, minute=number, outcome=outcome)
+        identity = record.environment.runtime.model_copy(update={"version": "0.1.0" if number < 8 else "0.2.0"})
+        environment = record.environment.model_copy(update={"runtime": identity})
+        journal.append(record.model_copy(update={"environment": environment}))
+    assert run(["report", "--results", str(tmp_path), "--out", str(tmp_path / "site")]) == 0
+    page = (tmp_path / "site" / "history.html").read_text()
+    assert "reference 0.1.0 → 0.2.0" in page
+    assert "-19." in page
+    assert all(
+        (tmp_path / "site" / link.partition("#")[0]).is_file()
+        for link in Tags(tmp_path / "site" / "history.html").links
+    )
+
+
+def test_folders_measured_apart_keep_both_boots(tmp_path: Path) -> None:
+    for side in ("base", "candidate"):
+        Journal(tmp_path / side).append(make_record(outcome=Measured(metrics=metrics(100.0))))
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "journal.jsonl").write_bytes((tmp_path / "base" / "journal.jsonl").read_bytes())
+    assert run(["report", "--results", str(tmp_path), "--out", str(tmp_path / "site")]) == 0
+    assert len(list((tmp_path / "site" / "records").iterdir())) == 2

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dsabench.model.sample import Frames, RequestSample
+from dsabench.reporting.site.load_curves import curves_of, knee
+from dsabench.reporting.site.timeline_strip import draw_strip, read_course
+from dsabench.reporting.site.tradeoff import Point, front
+from dsabench.search.importance import importances, main_effects
+from dsabench.store.samples import write_samples
+from factories import make_workload
+
+
+def point(x: float, y: float) -> Point:
+    return Point(x, y, f"{x} {y}", None)  # type: ignore[arg-type]  (no page is drawn)
+
+
+def test_the_front_holds_what_nobody_beats_in_both() -> None:
+    points = [point(1, 5), point(2, 4), point(2, 9), point(3, 9), point(4, 12), point(5, 1)]
+    assert [(p.x, p.y) for p in front(points, x_low_is_better=True)] == [(1, 5), (2, 9), (4, 12)]
+    assert [(p.x, p.y) for p in front(points, x_low_is_better=False)] == [(4, 12), (5, 1)]
+
+
+def test_loads_of_one_kind_make_a_curve_and_two_do_not() -> None:
+    loads = [make_workload(name=f"c{c}", max_concurrency=c) for c in (8, 1, 4)]
+    other = [make_workload(name=f"long{c}", input_len=999, max_concurrency=c) for c in (1, 2)]
+    ((unit, found),) = curves_of([*loads, *other])
+    assert unit == "requests in flight"
+    assert [load.at for load in found] == [1, 4, 8]
+    assert knee([10, 30, 40], [1.0, 1.2, 4.0]) == 1
+
+
+def test_effects_are_relative_to_all_settings() -> None:
+    seen = [({"a": 1, "b": "x"}, 100.0), ({"a": 2, "b": "x"}, 400.0)]
+    assert main_effects(seen) == {"a": {1: (pytest.approx(-0.5), 1), 2: (pytest.approx(1.0), 1)}}
+
+
+def test_ped_anova_names_the_axis_that_decides() -> None:
+    seen = [({"a": a, "b": b}, 100.0 * (a + 1) + b) for a in range(8) for b in range(8)]
+    shares = importances(seen, maximize=True)
+    assert shares is not None
+    assert shares["a"] > 3 * shares["b"]
+    assert importances(seen[:10], maximize=True) is None
+
+
+def test_the_course_counts_what_the_samples_say(tmp_path: Path) -> None:
+    samples = [
+        RequestSample(0, 0.0, 0.0, 2.0, 8, 3, Frames.of([(0.5, 1), (1.0, 2)])),
+        RequestSample(1, 0.0, 1.0, 1.5, 8, 3, error="refused"),
+        RequestSample(2, 0.0, 1.0, 3.0, 8, 3, Frames.of([(2.0, 1), (2.25, 1), (3.0, 1)])),
+    ]
+    write_samples(tmp_path, "one.parquet", samples)
+    course = read_course(tmp_path / "one.parquet")
+    assert course is not None
+    np.testing.assert_allclose(course.gap_ms, [500, 250, 750])
+    np.testing.assert_allclose(course.first_s, [0.5, np.nan, 2.0])
+    assert course.is_failed.tolist() == [False, True, False]
+    svg = draw_strip(course)
+    assert "3 requests over 3 seconds, 1 failed" in svg
+    assert read_course(tmp_path / "none.parquet") is None
