@@ -10,7 +10,7 @@ from dsabench.cli.main import run
 from dsabench.emit.tables import read_table, write_table
 from dsabench.model.tuned_table import ConstantRule
 from studies import STUDY, write_study
-from unit.reference.serving import MHA, TABLES, serving
+from unit.serving.serving import MHA, TABLES, serving
 
 SHAPES = [f"reftiny-h4-b1-q{new}-kv{prefix + new}" for new in (8, 64, 256) for prefix in (0, 256, 1024)]
 NO_DENSE = {MHA: "0"}
