@@ -8,7 +8,7 @@ from dsabench.errors import StoreError
 from dsabench.model.sample import NO_FRAMES, Frames, RequestSample
 from dsabench.store.samples import read_samples, samples_name, write_samples
 
-OLD = Path(__file__).parents[3] / "results" / "reference-cpu" / "samples"
+OLD = Path(__file__).parents[2] / "golden" / "samples" / "before-dp-rank.parquet"
 SAMPLES = (
     RequestSample(
         0,
@@ -38,8 +38,8 @@ def test_round_trip_keeps_absence(tmp_path: Path) -> None:
 
 
 def test_samples_of_an_older_version_are_read() -> None:
-    """The committed evidence was written before data-parallel rank and finish reason were kept."""
-    samples = read_samples(next(OLD.glob("*.parquet")))
+    """Written before data-parallel rank and finish reason were kept."""
+    samples = read_samples(OLD)
     assert samples
     assert all(one.dp_rank is None and one.finish_reason is None for one in samples)
     assert all(one.count_source == "frames" and one.output_tokens == one.output_len_asked for one in samples)
