@@ -156,12 +156,9 @@ async def _run_beside(orders: _Orders, on_progress: OnProgress) -> tuple[int, li
 
     working = asyncio.get_running_loop().run_in_executor(None, run)
     try:
-        told = -1
         while not working.done():
-            if progress.ended != told and started[0]:
-                told = progress.ended
-                if told < count:
-                    on_progress(told, count)
+            if started[0] and progress.ended < count:  # told also when nothing ended: time passes
+                on_progress(progress.ended, count)
             await asyncio.wait({working}, timeout=_TOLD_EVERY_S)
         done = working.result()
     finally:  # cancelled, or whoever is told failed: the files are closed next, so the worker must be gone

@@ -53,7 +53,7 @@ class Slow(BenchServerThread):
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/generate":
-            await asyncio.sleep(1.2)
+            await asyncio.sleep(0.5)
         return await super()._answer(request)
 
 
