@@ -24,6 +24,20 @@ objective: {metric: output_throughput_tok_s, direction: maximize}
 budget: {max_trials: 6, confirm_boots: 2}
 """
 
+SHORT_EVAL = """
+name: short
+harness_id: test-short
+about: short retrieval
+reader: needle
+dataset: {licence: Apache-2.0}
+prompt: {endpoint: chat, template: "{text} What is the access code of the {colour} {place}?"}
+sampling: {temperature: 0.0, top_p: 1.0, max_tokens: 4}
+scorer: code
+concurrency: 4
+needle: {words: [20], depths: [0.5], per_cell: 4, distractors: 0}
+"""
+"""Four questions, answered in no time."""
+
 
 def write_study(folder: Path, text: str = STUDY) -> Path:
     path = folder / "study.yaml"

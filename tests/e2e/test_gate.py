@@ -9,28 +9,16 @@ import sys
 import pytest
 
 from dsabench.store.journal import read_journal
-from studies import STUDY, write_study
+from studies import SHORT_EVAL, STUDY, write_study
 
 SWEEP = """
   - axes: {prefill_backend: [flashmla_kv, flashmla_sparse]}
-"""
-EVAL = """
-name: short
-harness_id: test-short
-about: short retrieval
-reader: needle
-dataset: {licence: Apache-2.0}
-prompt: {endpoint: chat, template: "{text} What is the access code of the {colour} {place}?"}
-sampling: {temperature: 0.0, top_p: 1.0, max_tokens: 4}
-scorer: code
-concurrency: 4
-needle: {words: [20], depths: [0.5], per_cell: 4, distractors: 0}
 """
 
 
 @pytest.mark.slow
 def test_four_questions_do_not_pass_a_gate_of_one_point(tmp_path) -> None:
-    (tmp_path / "short.yaml").write_text(EVAL)
+    (tmp_path / "short.yaml").write_text(SHORT_EVAL)
     text = STUDY.replace(
         "\n  - axes: {prefill_backend: [flashmla_kv, flashmla_sparse], chunked_prefill_size: [128, 256]}\n", SWEEP
     )
@@ -54,7 +42,7 @@ def test_four_questions_do_not_pass_a_gate_of_one_point(tmp_path) -> None:
 
 
 def test_a_benchmark_and_an_eval_share_a_boot(tmp_path) -> None:
-    (tmp_path / "short.yaml").write_text(EVAL)
+    (tmp_path / "short.yaml").write_text(SHORT_EVAL)
     config = write_study(tmp_path)
     words = [sys.executable, "-m", "dsabench", "eval", str(tmp_path / "short.yaml"), "--config", str(config), "--bench"]
     words += ["--results", str(tmp_path / "r"), "--json"]

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from dsabench.cli.main import run
+from dsabench.emit.tables import table_json
+from unit.emit.made import made_table
 from wheels.wheels import fetch
 
 VERSIONS = ("0.5.9", "0.5.12", "0.5.16", "0.5.23")
@@ -53,20 +55,9 @@ def tree(request, tmp_path_factory):
     return request.param, folder
 
 
-def table(folder: Path, kind: str, rule: dict, **changes) -> Path:
-    content = {
-        "kind": kind,
-        "runtime": "sglang",
-        "device": "NVIDIA_H200",
-        "heads_per_rank": 16,
-        "index_topk": 2048,
-        "kv_cache_dtype": "fp8_e4m3",
-        "rule": rule,
-        "evidence": {"label": "measured"},
-        **changes,
-    }
+def table(folder: Path, kind: str, rule: dict) -> Path:
     path = folder / f"{kind}.json"
-    path.write_text(json.dumps(content))
+    path.write_text(table_json(made_table(kind, rule, evidence={"label": "measured"})))
     return path
 
 

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from dsabench.cli.main import run
-from dsabench.emit.tables import read_table, write_table
+from dsabench.emit.tables import write_table
 from dsabench.model.tuned_table import ConstantRule
-from studies import STUDY, write_study
+from dsabench.store.tuned_tables import read_table
+from studies import SHORT_EVAL, STUDY, write_study
 from unit.serving.serving import MHA, TABLES, serving
 
 SHAPES = [f"reftiny-h4-b1-q{new}-kv{prefix + new}" for new in (8, 64, 256) for prefix in (0, 256, 1024)]
@@ -67,25 +68,11 @@ def test_a_kernel_table_of_other_heads_is_refused(tmp_path, capsys):
     assert "dsabench kernels bench sparse_prefill" in capsys.readouterr().err
 
 
-EVAL = """
-name: short
-harness_id: test-short
-about: short retrieval
-reader: needle
-dataset: {licence: Apache-2.0}
-prompt: {endpoint: chat, template: "{text} What is the access code of the {colour} {place}?"}
-sampling: {temperature: 0.0, top_p: 1.0, max_tokens: 4}
-scorer: code
-concurrency: 4
-needle: {words: [20], depths: [0.5], per_cell: 4, distractors: 0}
-"""
-
-
 @pytest.mark.slow
 def test_four_questions_let_no_threshold_become_a_default(tmp_path, capsys):
     """Dense attention is faster than sparse for 600 tokens of the tiny model; whether it is as good, four questions
     cannot say, so the gate refuses, or nothing was faster."""
-    (tmp_path / "short.yaml").write_text(EVAL)
+    (tmp_path / "short.yaml").write_text(SHORT_EVAL)
     text = STUDY.replace("prefill_backend: [flashmla_kv, flashmla_sparse], chunked_prefill_size: [128, 256]", "AXES")
     text = text.replace("AXES", "mha_threshold_tokens: [32, 1024]").replace("input_len: 48", "input_len: 600")
     text = text.replace("chunked_prefill_size: 256}", "chunked_prefill_size: 1024, mha_threshold_tokens: 32}")

@@ -13,12 +13,12 @@ from pathlib import Path
 from rich.console import Console
 
 from dsabench.cli.measure_boots import Installed, look_at, measure_boots
+from dsabench.cli.metric_names import require_metrics
 from dsabench.cli.run_compare import side_of
 from dsabench.cli.show_sweep import verdict_table
 from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError, TrialFault
-from dsabench.model.metrics import METRICS
 from dsabench.model.outcome import Measured as MeasuredOutcome
 from dsabench.model.record import Record
 from dsabench.probes.neighbours import is_disturbed
@@ -92,9 +92,7 @@ def run_ci(check: Check) -> int:
     """
     if check.baseline is not None and check.against is not None:
         raise InputError("--baseline and --against exclude each other: the baseline is recorded, or booted now")
-    for metric in check.metrics:
-        if metric not in METRICS:
-            raise InputError(f"{metric}: no such metric (docs/metrics.md lists them)")
+    require_metrics(check.metrics)
     began = time.monotonic()
     judgement, faults, name = asyncio.run(_check(check))
     _report(check, name, judgement, faults, time.monotonic() - began)

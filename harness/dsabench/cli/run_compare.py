@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
 from collections.abc import Sequence
@@ -12,10 +11,10 @@ from rich.console import Console
 
 from dsabench.cli.compare_published import compare_single_runs, is_single_run
 from dsabench.cli.compare_slices import compare_slices
+from dsabench.cli.metric_names import require_metrics
 from dsabench.cli.show_results import load_records
 from dsabench.cli.show_sweep import verdict_table
 from dsabench.errors import InputError
-from dsabench.model.metrics import METRICS
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.comparison import DEFAULT_METRICS, Side, compare_sides, without_shared
@@ -29,7 +28,7 @@ def run_compare(
     """Print the verdicts; exit code 1 when a gate was asked for and something is worse."""
     if any(map(is_single_run, names)):
         return compare_single_runs(names, lambda name: side_of(name).records, metrics, gate=gate, as_json=as_json)
-    _require_metrics(metrics)
+    require_metrics(metrics)
     base, candidate = (side_of(name) for name in names)
     candidate = without_shared(base, candidate)
     verdicts = compare_sides(base, candidate, metrics or DEFAULT_METRICS, across=across)
@@ -44,16 +43,9 @@ def run_compare(
 
 def run_compare_slices(names: tuple[str, str], metrics: list[str], *, across: bool, as_json: bool) -> None:
     """Hold the slices of the second name against the deployments of the first."""
-    _require_metrics(metrics)
+    require_metrics(metrics)
     measured, slices = (side_of(name) for name in names)
     compare_slices(measured, slices, metrics, across=across, as_json=as_json)
-
-
-def _require_metrics(metrics: Sequence[str]) -> None:
-    for metric in metrics:
-        if metric not in METRICS:
-            near = difflib.get_close_matches(metric, METRICS, n=1)
-            raise InputError(f"{metric}: no such metric" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 def _print(console: Console, verdicts: Sequence[Verdict], title: str, base: Side) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from dsabench.cli.metric_names import require_metrics
 from dsabench.cli.show_results import load_records
-from dsabench.errors import InputError
-from dsabench.model.metrics import METRICS
 from dsabench.reporting.site.build import Built, build_site
 from dsabench.reporting.site.extras import has_only_kernels
 
@@ -23,8 +22,7 @@ def run_report(places: list[Path], folder: Path, metric: str | None) -> None:
         StoreError: the site cannot be written.
 
     """
-    if metric is not None and metric not in METRICS:
-        raise InputError(f"{metric}: no such metric (docs/metrics.md lists them)")
+    require_metrics(() if metric is None else (metric,))
     found = [one for place in places if not has_only_kernels(place) for one in load_records(place)]
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

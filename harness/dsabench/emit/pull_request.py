@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,13 +72,13 @@ def _worktree(repository: Path, branch: str, base: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="dsabench-pr-") as name:
         folder = Path(name).resolve() / "tree"
         _git(repository, "worktree", "add", "-q", "-b", branch, str(folder), base)
-        try:
-            yield folder
-        except BaseException:
-            _git(repository, "worktree", "remove", "--force", str(folder))
-            _git(repository, "branch", "-q", "-D", branch)
-            raise
-        _git(repository, "worktree", "remove", "--force", str(folder))
+        with ExitStack() as failed:
+            failed.callback(_git, repository, "branch", "-q", "-D", branch)
+            try:
+                yield folder
+            finally:
+                _git(repository, "worktree", "remove", "--force", str(folder))
+            failed.pop_all()
 
 
 def _exists(repository: Path, branch: str) -> bool:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from dsabench.errors import InputError, StoreError
 from dsabench.model.tuned_table import TunedTable
+from dsabench.store.tuned_tables import read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +35,6 @@ def read_tables(given: Sequence[str]) -> list[File]:
             raise InputError(f"{place}: no table in this folder (their names look like kind,…,device_name=….json)")
         paths += found
     return [File(path, read_table(path)) for path in paths]
-
-
-def read_table(path: Path) -> TunedTable:
-    """One table.
-
-    Raises:
-        InputError: not there, or not a table.
-
-    """
-    try:
-        return TunedTable.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path}: {place + ': ' if place else ''}{first['msg']}") from error
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
 
 
 def table_json(table: TunedTable) -> str:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
-
 from dsabench.errors import InputError
 from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, TunedTable, table_file_name
 from dsabench.reference.settings import KernelRule
+from dsabench.store.tuned_tables import read_table
 
 FOLDER_VARIABLE = "SGLANG_DSA_CONFIG_DIR"
 _SHIPPED = Path(__file__).with_name("tables_shipped")
@@ -74,14 +73,7 @@ def kernel_rule(found: Found | None) -> KernelRule:
 
 
 def _read(path: Path, kind: str, key: TableKey) -> TunedTable:
-    try:
-        table = TunedTable.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path}: {place + ': ' if place else ''}{first['msg']}") from error
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+    table = read_table(path)
     inside = TableKey(table.heads_per_rank, table.index_topk, table.device, table.kv_cache_dtype)
     if table.kind != kind or table.runtime != "reference" or inside != key:
         raise InputError(f"{path}: its content is for {table.runtime}, {table.file_name}")

@@ -15,8 +15,8 @@ from dsabench.runtimes.sglang.models import find_model
 from dsabench.runtimes.sglang.widths import WIDTHS
 from dsabench.search.loop import Result
 from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank, describe, require_pool
-from dsabench.tuners.of_sweep import device_of, evidence_of, is_faster, objective_verdicts
-from dsabench.tuners.target import Target, target_of
+from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep
+from dsabench.tuners.target import target_of
 
 _BUFFER, _RATIO, _BLOCK = (
     "hisparse_device_buffer_size",
@@ -94,10 +94,11 @@ def table_of(config: SweepConfig, result: Result, command: str) -> tuple[TunedTa
     if result.best is None or not verdicts or not is_faster(verdicts):
         said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
         return None, f"not faster than the default: {said or result.stopped}"
-    knobs, target = result.best.spec.knobs, target_of(config)
+    knobs = result.best.spec.knobs
     if knobs.get("hisparse") is not True:
         return None, "the best setting has HiSparse off: no table"
-    table = _table(config, result, target, command)
+    pool = config.runtime.base.get("max_total_tokens")
+    table = table_of_sweep(_rule(knobs), config, result, (f"device pool of {pool} tokens",), command)
     return table, f"faster; {table.evidence.label}" + (
         ": hit rates are not the model's, so emit takes it only with --allow-simulated"
         if table.evidence.label == "simulated"
@@ -105,26 +106,14 @@ def table_of(config: SweepConfig, result: Result, command: str) -> tuple[TunedTa
     )
 
 
-def _table(config: SweepConfig, result: Result, target: Target, command: str) -> TunedTable:
-    assert result.best is not None
-    knobs = result.best.spec.knobs
+def _rule(knobs: Mapping[str, KnobValue]) -> BufferRule:
     buffer, ratio, block = (knobs.get(name) for name in (_BUFFER, _RATIO, _BLOCK))
     assert isinstance(buffer, int)
     assert isinstance(ratio, int)
-    pool = config.runtime.base.get("max_total_tokens")
-    return TunedTable(
-        kind="hisparse",
-        runtime=target.runtime,
-        device=device_of(config, result.records),
-        heads_per_rank=target.heads_per_rank,
-        index_topk=target.index_topk,
-        kv_cache_dtype="fp8_e4m3" if knobs.get("kv_cache_dtype") == "fp8_e4m3" else "bfloat16",
-        rule=BufferRule(
-            device_buffer_size=buffer,
-            host_to_device_ratio=ratio,
-            swap_in_block_size=block if isinstance(block, int) else None,
-        ),
-        evidence=evidence_of(config, result, (f"device pool of {pool} tokens",), command),
+    return BufferRule(
+        device_buffer_size=buffer,
+        host_to_device_ratio=ratio,
+        swap_in_block_size=block if isinstance(block, int) else None,
     )
 
 

@@ -9,8 +9,7 @@ from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
 from dsabench.model.tuned_table import ThresholdRule, TunedTable
 from dsabench.search.loop import Result
-from dsabench.tuners.of_sweep import device_of, evidence_of, is_faster, objective_verdicts
-from dsabench.tuners.target import target_of
+from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep
 
 KNOB = "mha_threshold_tokens"
 Standing = Literal["default", "accuracy unproven", "refused by the gate", "not faster"]
@@ -48,20 +47,9 @@ def propose(config: SweepConfig, result: Result, command: str) -> Proposal:
     if not isinstance(tokens, int) or not verdicts or not is_faster(verdicts):
         reasons = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
         return Proposal("not faster", reasons or (result.stopped or "nothing was confirmed against the default"), None)
-    target = target_of(config)
-    base = config.runtime.base
-    table = TunedTable(
-        kind="mha_threshold",
-        runtime=target.runtime,
-        device=device_of(config, result.records),
-        heads_per_rank=target.heads_per_rank,
-        index_topk=target.index_topk,
-        kv_cache_dtype="fp8_e4m3" if base.get("kv_cache_dtype") == "fp8_e4m3" else "bfloat16",
-        rule=ThresholdRule(max_tokens=tokens),
-        evidence=evidence_of(config, result, (), command),
-    )
+    table = table_of_sweep(ThresholdRule(max_tokens=tokens), config, result, (), command)
     if not table.changes_numerics:
-        return Proposal("default", f"up to index_topk={target.index_topk} dense attention is exact", table)
+        return Proposal("default", f"up to index_topk={table.index_topk} dense attention is exact", table)
     gates = table.evidence.gates
     if not gates:
         return Proposal(

@@ -11,11 +11,12 @@ from dsabench.model.labels import RANDOM_WEIGHTS, SIMULATED
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
 from dsabench.model.trial import Trial
-from dsabench.model.tuned_table import Evidence, GateEvidence
+from dsabench.model.tuned_table import BufferRule, Evidence, GateEvidence, ThresholdRule, TunedTable
 from dsabench.model.value import canonical_json, digest
 from dsabench.model.verdict import Verdict
 from dsabench.runtimes.sglang.hardware import HARDWARE
 from dsabench.search.loop import Result
+from dsabench.tuners.target import target_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +101,26 @@ def device_of(config: SweepConfig, records: Sequence[Record]) -> str:
         return gpus[0].name.replace(" ", "_")
     named = HARDWARE.get(config.runtime.hardware or "")
     return "CPU" if named is None or config.runtime.kind == "reference" else named.device_name.replace(" ", "_")
+
+
+def table_of_sweep(
+    rule: ThresholdRule | BufferRule, config: SweepConfig, result: Result, conditions: Sequence[str], command: str
+) -> TunedTable:
+    """The rule as a table for the config's model, the cache of the best setting and the device it was measured on.
+
+    Raises:
+        InputError: a runtime that has no tables, or a model whose widths are not known here.
+
+    """
+    assert result.best is not None, "only what was faster becomes a table"
+    knobs, target = result.best.spec.knobs, target_of(config)
+    return TunedTable(
+        kind="mha_threshold" if isinstance(rule, ThresholdRule) else "hisparse",
+        runtime=target.runtime,
+        device=device_of(config, result.records),
+        heads_per_rank=target.heads_per_rank,
+        index_topk=target.index_topk,
+        kv_cache_dtype="fp8_e4m3" if knobs.get("kv_cache_dtype") == "fp8_e4m3" else "bfloat16",
+        rule=rule,
+        evidence=evidence_of(config, result, conditions, command),
+    )

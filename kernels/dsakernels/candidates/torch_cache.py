@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from dsakernels.candidates.candidate import Call, Candidate
@@ -55,34 +57,27 @@ def _cast(inputs: DequantiseInputs) -> Call:
 
 def _copy_missing(inputs: SwapInputs) -> Call:
     """Finds what is missing, gives it rows in the order of `oldest`, copies only that."""
+    return _copying(inputs, lambda _wanted, missing: missing)
+
+
+def _copy_all(inputs: SwapInputs) -> Call:
+    """Copies every wanted row, held or not: no list of what is missing, more bytes."""
+    return _copying(inputs, lambda wanted, _missing: wanted >= 0)
+
+
+def _copying(inputs: SwapInputs, pick: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Call:
+    """`pick`: (wanted tokens, which of them are missing) → which rows are copied, all [B, K]."""
     batch, size = inputs.oldest.shape
     sequences = torch.arange(batch, device=inputs.held.device).unsqueeze(1)
     wanted = inputs.wanted.long()
 
     def call() -> torch.Tensor:
         places, missing = _places(inputs, wanted)
-        tokens = (wanted + sequences * inputs.shape.kv_tokens)[missing]
-        rows = inputs.host[tokens.to(inputs.host.device)]
+        copied = pick(wanted, missing)
+        tokens = (wanted + sequences * inputs.shape.kv_tokens)[copied]
         absolute = places + sequences * size
-        inputs.buffer[absolute[missing]] = rows.to(inputs.buffer.device)
+        inputs.buffer[absolute[copied]] = inputs.host[tokens.to(inputs.host.device)].to(inputs.buffer.device)
         return torch.where(wanted >= 0, absolute, -1).int()
-
-    return call
-
-
-def _copy_all(inputs: SwapInputs) -> Call:
-    """Copies every wanted row, held or not: no list of what is missing, more bytes."""
-    batch, size = inputs.oldest.shape
-    sequences = torch.arange(batch, device=inputs.held.device).unsqueeze(1)
-    wanted = inputs.wanted.long()
-
-    def call() -> torch.Tensor:
-        places, _ = _places(inputs, wanted)
-        present = wanted >= 0
-        absolute = places + sequences * size
-        tokens = (wanted + sequences * inputs.shape.kv_tokens)[present]
-        inputs.buffer[absolute[present]] = inputs.host[tokens.to(inputs.host.device)].to(inputs.buffer.device)
-        return torch.where(present, absolute, -1).int()
 
     return call
 

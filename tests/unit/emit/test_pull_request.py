@@ -6,9 +6,10 @@ import pytest
 
 from dsabench.cli.main import run
 from dsabench.emit.pull_request import commit_patch
-from dsabench.emit.tables import read_table, write_table
+from dsabench.emit.tables import write_table
 from dsabench.emit.tree import find_tree
 from dsabench.errors import InputError
+from dsabench.store.tuned_tables import read_table
 from unit.emit.made import as_file, made_table, made_tree
 
 EVIDENCE = {
