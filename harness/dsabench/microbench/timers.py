@@ -90,10 +90,10 @@ def _event() -> torch.cuda.Event:
 
 
 class _Replay:
-    """A captured call."""
+    """A captured call. It keeps the call: the graph knows only addresses, and what the call prepared lies at them."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph, output: torch.Tensor) -> None:
-        self._graph, self._output = graph, output
+    def __init__(self, graph: torch.cuda.CUDAGraph, call: Call, output: torch.Tensor) -> None:
+        self._graph, self._call, self._output = graph, call, output
 
     def __call__(self) -> torch.Tensor:
         self._graph.replay()
@@ -114,7 +114,7 @@ def _captured(call: Call, pool: Any) -> Call:
     except RuntimeError:
         torch.cuda.synchronize()
         return call
-    return _Replay(graph, output)
+    return _Replay(graph, call, output)
 
 
 def timer_for(kind: str, calls: Sequence[Call], *, captures: bool = True) -> Timer:

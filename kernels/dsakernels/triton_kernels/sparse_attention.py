@@ -163,14 +163,13 @@ def attend(
 
 
 def parts_for(tokens: int, heads: int, k: int, processors: int) -> int:
-    """Parts of a selection, so that no processor is idle; none shorter than 128 rows.
+    """Parts of a selection, so that the processors are busy for the shortest time; none shorter than 128 rows.
 
-    One program fills a processor where blocks have 64 heads, so more parts than processors would only be joined.
+    The time is that of the rounds in which programs run, each as long as one part; of equals the fewest parts, as the rest
+    has to be joined. One program fills a processor where blocks have 64 heads, two where they are smaller.
     """
     cut = blocking_for(heads)
     programs = tokens * triton.cdiv(heads, cut.heads)
-    wanted = processors if cut.heads == 64 else 2 * processors
-    parts = 1
-    while programs * parts < wanted and k // (2 * parts) >= 128:
-        parts *= 2
-    return parts
+    places = processors if cut.heads == 64 else 2 * processors
+    choices = [parts for parts in (1, 2, 4, 8, 16) if parts == 1 or k // parts >= 128]
+    return min(choices, key=lambda parts: triton.cdiv(programs * parts, places) / parts)
