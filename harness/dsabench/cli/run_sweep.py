@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import typer
 from rich.console import Console
@@ -53,6 +55,8 @@ class Request:
     as_json: bool
     verb: tuple[str, ...] = ("sweep",)
     """The words behind `dsabench` that got here."""
+    launch_env: tuple[str, ...] = ()
+    """NAME=VALUE each: the same study on another installation, with the same command to the server."""
 
     def apply(self, config: SweepConfig) -> SweepConfig:
         """The config with the command line's limits in place of its own."""
@@ -64,7 +68,8 @@ class Request:
                 f"--max-boots {self.max_boots} leaves no boot for the search: the confirmation takes {confirm_boots} "
                 "(budget.confirm_boots a side)"
             )
-        return config.model_copy(update={"budget": config.budget.model_copy(update=limits)})
+        limited = config.model_copy(update={"budget": config.budget.model_copy(update=limits)})
+        return with_launch_env(limited, self.launch_env)
 
     def resume_command(self) -> str:
         """What to type to go on: the same command without `--again`, which would start anew."""
@@ -76,7 +81,31 @@ class Request:
             ("--budget", None if self.time_s is None else f"{self.time_s:g}s"),
         ):
             words += [] if value is None else [flag, str(value)]
+        for pair in self.launch_env:
+            words += ["--launch-env", pair]
         return shlex.join(words + (["--json"] if self.as_json else []))
+
+
+def with_launch_env(config: SweepConfig, pairs: Sequence[str]) -> SweepConfig:
+    """The config with these variables in its runtime's `launch.env`.
+
+    Raises:
+        InputError: a pair that is no NAME=VALUE.
+
+    """
+    if not pairs:
+        return config
+    given = dict(_pair(text) for text in pairs)
+    launch = config.runtime.launch
+    changed = launch.model_copy(update={"env": MappingProxyType({**launch.env, **given})})
+    return config.model_copy(update={"runtime": config.runtime.model_copy(update={"launch": changed})})
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise InputError("--launch-env: wants NAME=VALUE, such as PYTHONPATH=/opt/sglang")  # the value may be a secret
+    return name, value
 
 
 def run_sweep(request: Request) -> int:

@@ -18,6 +18,10 @@ def sweep(
         bool, typer.Option("--dry-run", help="Print the plan and its estimated time; start nothing.")
     ] = False,
     again: Annotated[bool, typer.Option("--again", help="Measure everything once more, as new occasions.")] = False,
+    launch_env: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Set a variable of runtime.launch.env, such as a PYTHONPATH."),
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object on stdout; progress on stderr.")] = False,
 ) -> None:
     """Search settings, confirm the best against the default, print the verdict.
@@ -37,5 +41,6 @@ def sweep(
         dry_run=dry_run,
         again=again,
         as_json=json_,
+        launch_env=tuple(launch_env or ()),
     )
     raise typer.Exit(run_sweep(request))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,16 +19,20 @@ _TURN_S = 0.5
 _SMI = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
 
 Reading = tuple[int, ...]
-"""MiB in use on each GPU of the machine."""
+"""MiB in use on each GPU."""
 
 
-def read_used() -> Reading | None:
-    """From NVML where its Python binding is installed, else from nvidia-smi; None without a GPU."""
-    nvml = _from_nvml()
-    return _from_smi() if nvml is None else nvml
+def read_used(visible: str | None = None) -> Reading | None:
+    """From NVML where its Python binding is installed, else from nvidia-smi; None without a GPU.
+
+    `visible` is what `CUDA_VISIBLE_DEVICES` says to the server: what others do on the machine's other GPUs does not count.
+    """
+    names = tuple(name.strip() for name in (visible or "").split(",") if name.strip())
+    nvml = _from_nvml(names)
+    return _from_smi(names) if nvml is None else nvml
 
 
-def _from_nvml() -> Reading | None:
+def _from_nvml(names: Sequence[str]) -> Reading | None:
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:
@@ -38,7 +42,11 @@ def _from_nvml() -> Reading | None:
     except nvml.NVMLError:
         return None
     try:
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        wanted = names or [str(index) for index in range(nvml.nvmlDeviceGetCount())]
+        handles = [
+            nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdecimal() else nvml.nvmlDeviceGetHandleByUUID(name)
+            for name in wanted
+        ]
         return tuple(int(nvml.nvmlDeviceGetMemoryInfo(handle).used) // 2**20 for handle in handles) or None
     except nvml.NVMLError:
         return None
@@ -46,9 +54,10 @@ def _from_nvml() -> Reading | None:
         nvml.nvmlShutdown()
 
 
-def _from_smi() -> Reading | None:
+def _from_smi(names: Sequence[str]) -> Reading | None:
+    chosen = ("-i", ",".join(names)) if names else ()
     try:
-        done = subprocess.run(_SMI, capture_output=True, text=True, timeout=20, check=True)
+        done = subprocess.run((*_SMI, *chosen), capture_output=True, text=True, timeout=20, check=True)
         return tuple(int(line) for line in done.stdout.split()) or None
     except (OSError, subprocess.SubprocessError, ValueError):
         return None

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from dsabench.errors import TrialFault
-from dsabench.runtimes.gpu_memory import Reading, memory_back
+from dsabench.runtimes.gpu_memory import Reading, memory_back, read_used
 
 
 def readings(*values: Reading | None) -> Callable[[], Reading | None]:
@@ -44,3 +46,15 @@ async def test_a_machine_without_a_gpu_is_not_asked_twice() -> None:
     async with memory_back(read):
         pass
     assert len(asked) == 1
+
+
+def test_only_the_gpus_that_the_server_sees_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(
+        '#!/bin/sh\nfor word; do [ "$before" = -i ] && { echo 7; exit; }; before=$word; done\necho 7\necho 90000\n'
+    )
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert read_used() == (7, 90_000)
+    assert read_used("0") == (7,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
-from dsabench.runtimes.gpu_memory import memory_back
+from dsabench.runtimes.gpu_memory import memory_back, read_used
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.sglang.accepts import Accepted, from_table
@@ -64,12 +65,17 @@ class Sglang:
         found = asked if folder is None else asked.model_copy(update={"model": str(folder)})
         async with AsyncExitStack() as stack:
             if not self.launch.command_prefix:
-                await stack.enter_async_context(memory_back())
+                await stack.enter_async_context(memory_back(partial(read_used, self._visible(found))))
             server = await stack.enter_async_context(
                 deployed(found, partial(plan, found, accepted), self.launch, place)
             )
             server.resolved = await _read_back(server, asked, accepted, objections)
             yield server
+
+    def _visible(self, spec: RuntimeSpec) -> str | None:
+        """Which GPUs the server will see."""
+        name = "CUDA_VISIBLE_DEVICES"
+        return spec.env.get(name) or self.launch.env.get(name) or os.environ.get(name)
 
     @cached_property
     def _identity(self) -> RuntimeIdentity:
