@@ -121,6 +121,18 @@ def test_a_dry_run_plans_and_starts_nothing(finished, tmp_path) -> None:
     assert anew["left"] == {"boots": 7, "trials": 14}
 
 
+def test_another_installation_is_named_on_the_command_line(finished, tmp_path) -> None:
+    config, results, _ = finished
+    broken = tmp_path / "site" / "dsabench"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise SystemExit(1)")
+    other = ("--again", "--launch-env", f"PYTHONPATH={broken.parent}")
+    assert "has no dsabench" in dsabench("sweep", config, "--results", tmp_path / "results", *other).stderr
+    wrong = dsabench("sweep", config, "--results", results, "--launch-env", "PYTHONPATH")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+    assert "--launch-env: wants NAME=VALUE" in wrong.stderr
+
+
 def test_again_measures_new_occasions(finished, tmp_path) -> None:
     config, results, _ = finished
     copy = tmp_path / "copy"

@@ -19,6 +19,7 @@ from dsabench.config.rules import (
     launch_mistakes,
     objective_mistakes,
     runtime_mistakes,
+    tokenizer_mistakes,
     workload_mistakes,
 )
 from dsabench.config.spaces import Part, join
@@ -116,6 +117,8 @@ def _read_config(path: Path) -> tuple[SweepConfig | None, tuple[ConfigError, ...
     for key, rule in _RULES.items():
         if sections.get(key) is not None:
             found += rule(source, sections[key])
+    if sections.get("workloads") is not None and sections.get("runtime") is not None:
+        found += tokenizer_mistakes(source, sections["workloads"], sections["runtime"])
     space, wrong = _joint_space(source, path, sections)
     found += wrong
     if space is not None and sections.get("first"):

@@ -202,6 +202,25 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 }
 
 
+_COUNTS_TEXT = ("random", "sharegpt", "generated-shared-prefix", "mooncake", "custom")
+
+
+def tokenizer_mistakes(source: Source, workloads: tuple[Workload, ...], runtime: RuntimeConfig) -> Mistakes:
+    """Datasets of text need a tokenizer, and a server that has one; only the reference runtime tells its own."""
+    if runtime.kind != "sglang":
+        return
+    for index, workload in enumerate(workloads):
+        if workload.dataset not in _COUNTS_TEXT:
+            continue
+        path: KeyPath = ("workloads", index)
+        if workload.tokenizer is None:
+            reason = f"dataset {workload.dataset} counts tokens of text; name a folder with tokenizer.json"
+            yield source.error(f"missing key 'tokenizer': {reason}", path)
+        if runtime.base.get("tokenizer") is False:
+            reason = "sends text, and runtime.base says tokenizer: false; take random-ids (with sessions for prefixes)"
+            yield source.error(f"dataset {workload.dataset} {reason}", (*path, "dataset"))
+
+
 def _dataset_mistakes(source: Source, workload: Workload, path: KeyPath) -> Mistakes:
     """Keys that the dataset or the arrivals need, and a file that is there; addresses are tried when they are used."""
     for key in _NEEDS.get(workload.dataset, ()):

@@ -60,6 +60,8 @@ class Conversations(Value):
     turns: PositiveInt
     think_s: NonNegativeFloat = 0.0
     """Pause between an answer and the next turn."""
+    opening_len: PositiveInt | None = None
+    """Tokens of the first question, such as a document that the others are about; None: as `input_len`."""
 
 
 DatasetName = Literal["random", "random-ids", "sharegpt", "generated-shared-prefix", "mooncake", "custom", "openai"]

@@ -311,3 +311,15 @@ def test_settings_to_begin_with_lie_in_the_space(write, first: str, said: str) -
     text = MINIMAL.replace("model: tiny", "model: tiny, base: {kv_cache_dtype: fp8_e4m3, prefill_backend: flashmla_kv}")
     (error,) = check(write(text + sweeps + f"first: {first}\n"))
     assert said in str(error)
+
+
+SHARED = "shared_prefix: {groups: 1, prompts_per_group: 2, system_prompt_len: 9, question_len: 9, output_len: 1}"
+OF_TEXT = MINIMAL.replace("input_len: 8, output_len: 4", SHARED).replace("random-ids", "generated-shared-prefix")
+
+
+def test_text_for_a_server_needs_a_tokenizer_on_both_sides(write: Write) -> None:
+    assert mistakes(write(OF_TEXT)) == []  # the reference runtime tells its own
+    served = OF_TEXT.replace("{kind: reference, model: tiny}", "{kind: sglang, model: m, base: {tokenizer: false}}")
+    missing, refused = mistakes(write(served))
+    assert missing.endswith("counts tokens of text; name a folder with tokenizer.json")
+    assert "tokenizer: false; take random-ids" in refused

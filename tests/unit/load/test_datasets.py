@@ -110,6 +110,12 @@ def test_a_turn_continues_the_one_before_and_sessions_share_nothing() -> None:
     assert drawn.due_s.tolist() == [0.0] * 4
 
 
+def test_questions_may_follow_a_long_opening() -> None:
+    drawn = draw_prompts(target(), workload(num_prompts=6, sessions={"turns": 3, "opening_len": 500}))
+    lengths = [prompt.input_len for prompt in drawn.measured]
+    assert lengths == [500, 500 + 8 + 32, 500 + 2 * (8 + 32)] * 2
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -11,7 +11,7 @@ import numpy as np
 from dsabench.errors import InputError
 from dsabench.load.arrivals.spacings import Times, arrivals_for
 from dsabench.load.datasets.lengths import draw_lengths
-from dsabench.load.datasets.protocol import Dataset
+from dsabench.load.datasets.protocol import Dataset, Lengths
 from dsabench.load.datasets.random_ids import RandomIds
 from dsabench.load.datasets.sessions import RandomSessions, turns_of
 from dsabench.load.datasets.sharegpt import ShareGpt
@@ -19,7 +19,7 @@ from dsabench.load.target import Target
 from dsabench.model.sample import Prompt
 
 if TYPE_CHECKING:
-    from dsabench.model.workload import Workload
+    from dsabench.model.workload import Conversations, Workload
 
 
 class Prompts(NamedTuple):
@@ -41,7 +41,7 @@ def draw_prompts(target: Target, workload: Workload) -> Prompts:
 
     """
     if workload.sessions is not None:
-        return _draw_sessions(target, workload, workload.sessions.turns)
+        return _draw_sessions(target, workload, workload.sessions)
     if workload.draw is None and workload.dataset in DATASETS:
         return _draw_own(target, workload)
     from dsabench.load.datasets.as_bench_serving import draw_as_bench_serving  # noqa: PLC0415 - it needs these names
@@ -72,7 +72,8 @@ def draw_rehearsal(target: Target, workload: Workload, count: int, number: int) 
     return DATASETS[workload.dataset](target, workload).draw(lengths, content)
 
 
-def _draw_sessions(target: Target, workload: Workload, turns: int) -> Prompts:
+def _draw_sessions(target: Target, workload: Workload, shape: Conversations) -> Prompts:
+    turns = shape.turns
     if workload.dataset != "random-ids" or workload.draw is not None:
         raise InputError(f"workload {workload.name}: sessions are drawn from dataset random-ids, without draw")
     if workload.num_prompts % turns:
@@ -81,7 +82,14 @@ def _draw_sessions(target: Target, workload: Workload, turns: int) -> Prompts:
     count = workload.num_prompts
     dataset = RandomSessions(_random_ids(target, workload).vocab_size, turns)
     warm_up = -(-workload.warmup_requests // turns) * turns
-    prompts = dataset.draw(draw_lengths(workload, count + warm_up, rng), rng)
+    lengths = draw_lengths(workload, count + warm_up, rng)
+    if shape.opening_len is not None:
+        openings = range(0, len(lengths), turns)
+        lengths = tuple(
+            Lengths(shape.opening_len, one.output_len) if place in openings else one
+            for place, one in enumerate(lengths)
+        )
+    prompts = dataset.draw(lengths, rng)
     due_s = arrivals_for(workload).times_s(count // turns, np.random.default_rng([workload.seed, 1]))
     return Prompts(prompts[:count], prompts[count:][: workload.warmup_requests], due_s, turns_of(count, turns))
 

@@ -101,10 +101,22 @@ def _told(
         keys = [key for key in _TOGETHER[name] if info.get(key) is not None]
         return bool(keys), info.get(keys[0]) if keys else None
     for spelling in FLAGS.get(name, ()):
-        if all(flag in accepted.flags for flag in spelling.flags) and len(set(spelling.flags)) == 1:
+        if not all(flag in accepted.flags for flag in spelling.flags):
+            continue
+        if spelling.is_switch and spelling.off.count(" "):
+            return _told_in_words(spelling, info, accepted)
+        if len(set(spelling.flags)) == 1:
             dest = accepted.flags[spelling.flags[0]].dest
             return dest in info, _canonical(spelling, info.get(dest))
     return False, None
+
+
+def _told_in_words(spelling: Spelling, info: Mapping[str, JsonValue], accepted: Accepted) -> tuple[bool, JsonValue]:
+    """Of a switch that is turned off by values (`--cuda-graph-backend-decode disabled …`): off where all have them."""
+    words = spelling.off.split()
+    wanted = {accepted.flags[flag].dest: value for flag, value in zip(words[::2], words[1::2], strict=True)}
+    known = all(info.get(dest) is not None for dest in wanted)
+    return known, any(info.get(dest) != value for dest, value in wanted.items())
 
 
 def _canonical(spelling: Spelling, value: JsonValue) -> JsonValue:

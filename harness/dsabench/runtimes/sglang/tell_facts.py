@@ -23,15 +23,18 @@ MARKER = "dsabench-facts:"
 _ARGUMENTS = "sglang.srt.server_args"
 _READ = ("srt", "kernels", "jit_kernel")
 _PINNED = ("torch", "sglang-kernel", "sgl-kernel", "flashinfer-python", "sgl-deep-gemm", "transformers")
+_PATCH = ".dsabench-patch.json"
+"""What `dsabench emit --as patch` leaves beside the files that it changed (emit/manifest.py)."""
+_PLUGINS = "sglang.srt.plugins"
 _KERNELS = ("sglang-kernel", "sgl-kernel", "flashinfer-python", "triton", "tilelang", "deep-gemm", "transformers")
 
 
 def main() -> None:
     """Print {version, wheel_hash, torch, python, packages} and, where asked for, {flags, variables} or {pins}."""
     facts: dict[str, Any] = {"python": platform.python_version(), "torch": version_of("torch")}
-    facts |= {"version": version_of("sglang"), "wheel_hash": None, "packages": packages()}
     spec = importlib.util.find_spec("sglang")
     folder = Path(spec.origin).parent if spec and spec.origin else None
+    facts |= {"version": version_of("sglang"), "wheel_hash": None, "packages": packages() | changes(folder)}
     if folder is not None:
         facts["wheel_hash"] = hash_of(folder)
         if "parser" in sys.argv[1:]:
@@ -45,6 +48,23 @@ def packages() -> dict[str, str]:
     """Versions of the kernel packages that are installed, and the CUDA that torch was built for."""
     found = {name: version_of(name) for name in _KERNELS} | {"torch-cuda": torch_cuda()}
     return {name: version for name, version in found.items() if version is not None}
+
+
+def changes(folder: Path | None) -> dict[str, str]:
+    """What changes the installed sglang without a version of its own: tuned tables put in as a patch, and plugins."""
+    found = {
+        str(point.dist.metadata["Name"]): str(point.dist.version)
+        for point in importlib.metadata.entry_points(group=_PLUGINS)
+        if point.dist is not None
+    }
+    patch = patch_of(folder)
+    return found if patch is None else found | {"sglang-patch": patch[:12]}
+
+
+def patch_of(folder: Path | None) -> str | None:
+    """sha256 of what a patch says of itself."""
+    file = None if folder is None else folder / _PATCH
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file is not None and file.is_file() else None
 
 
 def torch_cuda() -> str | None:
@@ -83,13 +103,16 @@ def pinned() -> dict[str, str]:
 def hash_of(folder: Path) -> str:
     """sha256 over the names and hashes of the wheel's files, or of the sources themselves in an editable install.
 
-    What the installer adds to the wheel's RECORD (byte code, its own notes) has no part in it.
+    What the installer adds to the wheel's RECORD (byte code, its own notes) has no part in it; a patch that the RECORD
+    knows nothing of has.
     """
     files = importlib.metadata.files("sglang") or []
     listed = [f"{file} {file.hash.value}" for file in files if str(file).startswith("sglang/") and file.hash]
     if not listed:
         sources = ((file, hashlib.sha256(file.read_bytes()).hexdigest()) for file in folder.rglob("*.py"))
         listed = [f"{file.relative_to(folder).as_posix()} {value}" for file, value in sources]
+    patch = patch_of(folder)
+    listed += [] if patch is None else [f"{_PATCH} {patch}"]
     return hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()
 
 

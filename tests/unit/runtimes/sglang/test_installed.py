@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -94,3 +95,19 @@ async def test_one_line_where_there_is_no_sglang(how: Launch, said: str) -> None
     with pytest.raises(InputError, match=said) as error:
         await Installed(how).accepted()
     assert "\n" not in str(error.value)
+
+
+async def test_a_patch_and_a_plugin_make_it_another_program(tmp_path: Path) -> None:
+    site = install_stand_in(tmp_path / "site", "0.5.16")
+    before = await Installed(launch(site)).identity()
+    (site / "sglang" / ".dsabench-patch.json").write_text("{}")
+    patched = await Installed(launch(site)).identity()
+    assert patched.wheel_hash != before.wheel_hash
+    assert (patched.packages or {})["sglang-patch"] == hashlib.sha256(b"{}").hexdigest()[:12]
+    info = site / "some_plugin-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some-plugin\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text("[sglang.srt.plugins]\nsome = some:plugin\n")
+    extended = await Installed(launch(site)).identity()
+    assert (extended.packages or {})["some-plugin"] == "1.2"
+    assert extended.wheel_hash == patched.wheel_hash

@@ -60,6 +60,17 @@ def test_older_words_for_the_same() -> None:
         ({"mem_fraction_static": 0.8}, {"mem_fraction_static": 0.8}, ()),
         ({"attention_backend": "dsa"}, {"attention_backend": "nsa"}, ()),
         ({"context_length": 4096}, {}, ()),
+        (
+            {"cuda_graph": False},
+            {"cuda_graph_backend_decode": "disabled", "cuda_graph_backend_prefill": "disabled"},
+            (),
+        ),
+        (
+            {"cuda_graph": False},
+            {"cuda_graph_backend_decode": "full", "cuda_graph_backend_prefill": "disabled"},
+            ("cuda_graph: asked false, runs with true",),
+        ),
+        ({"cuda_graph": True}, {"cuda_graph_backend_decode": None, "cuda_graph_backend_prefill": "disabled"}, ()),
     ],
 )
 def test_every_difference_and_nothing_else(
