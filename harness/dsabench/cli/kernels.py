@@ -121,3 +121,17 @@ def report(
     from dsabench.cli.run_kernels import report_kernels
 
     report_kernels(results, output)
+
+
+@app.command("predict")
+def predict(
+    servers: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Prefill times as JSONL, or a journal or its folder.")
+    ],
+    results: Annotated[Path, typer.Option(help="Folder that bench wrote.")] = _RESULTS,
+    json_: Json = False,
+) -> None:
+    """Hold prefill times of servers against the sum of their kernels, and a rest taken from at most three of them."""
+    from dsabench.cli.run_predict import predict_prefill
+
+    predict_prefill(servers, results, as_json=json_)
