@@ -31,7 +31,7 @@ class Share:
     """Median; 1 is the fastest everywhere."""
     lowest: float
     of_floor: float
-    """Median of floor / time; above 1 where a kernel computes in fp8, or reads what its L2 cache holds."""
+    """Median of floor / time; above 1 where a kernel computes in fp8, say."""
 
     @property
     def line(self) -> str:
@@ -49,12 +49,12 @@ def shares(measurements: Iterable[Measurement]) -> tuple[Share, ...]:
     """Of every candidate that was timed."""
     cases: dict[tuple[str, str, str], list[Measurement]] = defaultdict(list)
     for m in measurements:
-        if m.status == "ok" and m.times is not None:
+        if m.status == "ok" and m.times is not None and m.floor_us is not None:
             cases[m.operator, m.dtype, m.shape_id].append(m)
     seen: dict[tuple[str, str, str, str], list[tuple[str, float, float]]] = defaultdict(list)
     for (operator, dtype, shape_id), members in cases.items():
-        for name, *about in _of_case(members):
-            seen[operator, dtype, rank_of(shape_id), name].append((about[0], about[1], about[2]))
+        for name, about in _of_case(members):
+            seen[operator, dtype, rank_of(shape_id), name].append(about)
     return tuple(_share(key, found) for key, found in sorted(seen.items()))
 
 
@@ -63,8 +63,8 @@ def rank_of(shape_id: str) -> str:
     return shape_id.partition("-b")[0]
 
 
-def _of_case(members: Sequence[Measurement]) -> list[tuple[str, str, float, float]]:
-    """(candidate, verdict, of the fastest, of the floor) of one shape."""
+def _of_case(members: Sequence[Measurement]) -> list[tuple[str, tuple[str, float, float]]]:
+    """(candidate, (verdict, of the fastest, of the floor)) of one shape."""
     timed = sorted(((m, times) for m in members if (times := m.times)), key=lambda both: both[1].median_us)
     best = timed[0][1]
     tied = {m.candidate for m, times in timed[1:] if not are_apart(best, times)}
@@ -73,8 +73,7 @@ def _of_case(members: Sequence[Measurement]) -> list[tuple[str, str, float, floa
         is_best = times is best
         verdict = "tied" if m.candidate in tied or (is_best and tied) else "fastest" if is_best else "slower"
         verdict = verdict if len(timed) > 1 else "alone"
-        floor = m.floor_us / times.median_us if m.floor_us else 0.0
-        found.append((m.candidate, verdict, best.median_us / times.median_us, floor))
+        found.append((m.candidate, (verdict, best.median_us / times.median_us, (m.floor_us or times.median_us) / times.median_us)))
     return found
 
 
