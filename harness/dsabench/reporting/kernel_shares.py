@@ -73,7 +73,12 @@ def _of_case(members: Sequence[Measurement]) -> list[tuple[str, tuple[str, float
         is_best = times is best
         verdict = "tied" if m.candidate in tied or (is_best and tied) else "fastest" if is_best else "slower"
         verdict = verdict if len(timed) > 1 else "alone"
-        found.append((m.candidate, (verdict, best.median_us / times.median_us, (m.floor_us or times.median_us) / times.median_us)))
+        found.append(
+            (
+                m.candidate,
+                (verdict, best.median_us / times.median_us, (m.floor_us or times.median_us) / times.median_us),
+            )
+        )
     return found
 
 
