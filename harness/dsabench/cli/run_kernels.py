@@ -96,10 +96,14 @@ def bench_candidates(request: Request, python: str | None, results: Path, *, aga
 
 
 def report_kernels(results: Path, output: Path) -> None:
-    """Write the page and say where it is."""
+    """Write the page and say where it is, and how near each candidate is to the fastest and to the floor."""
     from dsabench.reporting.kernel_page import write_page
+    from dsabench.reporting.kernel_shares import shares
 
-    print(write_page(list(latest(read_points(results)).values()), output))
+    measurements = list(latest(read_points(results)).values())
+    print(write_page(measurements, output))
+    for share in shares(measurements):
+        print(share.line)
 
 
 async def _bench(request: Request, python: str | None, results: Path, answer: Answer, *, again: bool) -> None:

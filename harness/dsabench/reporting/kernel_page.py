@@ -10,17 +10,36 @@ from pathlib import Path
 from dsabench.errors import InputError, StoreError
 from dsabench.microbench.measured import Measurement
 from dsabench.microbench.summary import are_apart
-from dsabench.reporting.kernel_map import Cell, draw_map
+from dsabench.reporting.kernel_map import Cell, draw_map, natural
+from dsabench.reporting.kernel_shares import Share, shares
 
 Group = tuple[str, str]
 """Operator and dtype."""
 
 _WORDS = (
-    "Median time of one call; the floor is the least work at the bandwidth and speed of the same run. "
-    "Candidates whose intervals touch, or whose medians are within 1 %, are not told apart."
+    "Median time of one call; the floor is the least work at the bandwidth and speed of the same run (below 1: faster "
+    "than they are, as where a kernel computes in fp8). Candidates whose intervals touch, or whose medians are within "
+    "1 %, are not told apart."
 )
-_STYLE = """body{font:14px sans-serif;margin:2em;max-width:75em}table{border-collapse:collapse}
-td,th{padding:.2em .7em;border-bottom:1px solid #ddd;text-align:right}td:first-child,td:nth-child(2){text-align:left}"""
+_STYLE = """:root{color-scheme:light dark;--text:#1c2024;--quiet:#5b636d;--line:#e2e5e9;--ground:#fff}
+@media (prefers-color-scheme:dark){:root{--text:#e4e7eb;--quiet:#9ba4af;--line:#2f363e;--ground:#14171a}}
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:66rem;padding:0 1rem;color:var(--text);background:var(--ground)}
+p{max-width:48rem;overflow-wrap:anywhere}.facts{color:var(--quiet);font-size:.9rem}h2{margin-top:2.5rem}
+.wide{overflow-x:auto;margin:.8rem 0}.wide img{min-width:44rem;width:100%;background:#fff;border-radius:8px}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}summary{cursor:pointer;color:var(--quiet)}
+td,th{padding:.2em .7em;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
+td:first-child,td:nth-child(2),th:first-child,th:nth-child(2){text-align:left}nav a{margin-right:1rem;color:inherit}"""
+_SHARES = (
+    "rank",
+    "candidate",
+    "shapes",
+    "fastest",
+    "not told apart",
+    "of the fastest's speed",
+    "lowest",
+    "of the floor's",
+)
+_POINTS = ("shape", "candidate", "median µs", "MAD", "n", "× floor", "status")
 
 
 def write_page(measurements: Sequence[Measurement], folder: Path) -> Path:
@@ -40,49 +59,76 @@ def write_page(measurements: Sequence[Measurement], folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         parts = [_section(group, members, folder) for group, members in sorted(groups.items())]
         page = folder / "index.html"
-        page.write_text(_page(measurements, parts), encoding="utf-8")
+        page.write_text(_page(measurements, sorted(groups), parts), encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}: the report was not written") from error
     return page
 
 
-def _page(measurements: Sequence[Measurement], parts: Sequence[str]) -> str:
+def _page(measurements: Sequence[Measurement], groups: Sequence[Group], parts: Sequence[str]) -> str:
     machines = sorted({_machine(m) for m in measurements})
+    links = "".join(f"<a href='#{escape(_anchor(group))}'>{escape(', '.join(group))}</a> " for group in groups)
     return "\n".join(
         [
-            f"<!doctype html><meta charset='utf-8'><title>Kernels</title><style>{_STYLE}</style><h1>Kernels</h1>",
-            f"<p>{_WORDS}</p>",
-            *(f"<p>Measured on {escape(machine)}</p>" for machine in machines),
+            "<!doctype html><html lang='en'><meta charset='utf-8'>",
+            f"<meta name='viewport' content='width=device-width,initial-scale=1'><title>Kernels</title><style>{_STYLE}</style>",
+            f"<h1>Kernels</h1><p>{_WORDS}</p>",
+            *(f"<p class='facts'>Measured on {escape(machine)}</p>" for machine in machines),
+            f"<nav>{links}</nav>",
             *parts,
         ]
     )
 
 
 def _machine(m: Measurement) -> str:
-    hardware = m.environment.hardware
+    hardware, runtime = m.environment.hardware, m.environment.runtime
     place = hardware.gpus[0].name if hardware.gpus else f"{hardware.cpu}, {m.threads} thread(s)"
-    return f"{place}, torch {m.environment.runtime.torch}, environment {m.environment.fingerprint}"
+    packages = "".join(f", {name} {version}" for name, version in sorted((runtime.packages or {}).items()))
+    return f"{place}, torch {runtime.torch}{packages}; environment {m.environment.fingerprint}"
+
+
+def _anchor(group: Group) -> str:
+    return "-".join(group)
 
 
 def _section(group: Group, members: Sequence[Measurement], folder: Path) -> str:
-    operator, dtype = group
-    picture = f"{operator}-{dtype}.svg"
+    title, picture = ", ".join(group), f"{_anchor(group)}.svg"
     cells = [cell for shape in _by_shape(members) if (cell := _cell(shape))]
+    image = ""
     if cells:
-        draw_map(f"{operator}, {dtype}", cells, folder / picture)
-    rows = [_row(m) for m in sorted(members, key=lambda m: (m.shape_id, m.median_us or float("inf")))]
-    head = "<tr><th>shape<th>candidate<th>median µs<th>MAD<th>n<th>× floor<th>status"
-    image = f"<img src='{escape(picture)}' alt='fastest candidate by shape'>" if cells else ""
-    return f"<h2>{escape(operator)}, {escape(dtype)}</h2>{image}<table>{head}{''.join(rows)}</table>"
+        draw_map(title, cells, folder / picture)
+        image = f"<div class=wide><img src='{escape(picture)}' alt='{escape(title)}: fastest candidate by shape'></div>"
+    ordered = sorted(members, key=lambda m: (natural(m.shape_id), m.median_us or float("inf")))
+    points = _table(_POINTS, [_row(m) for m in ordered])
+    return (
+        f"<h2 id='{escape(_anchor(group))}'>{escape(title)}</h2>{image}"
+        f"{_table(_SHARES, [_share_row(share) for share in shares(members)])}"
+        f"<details><summary>{len(members):,} points</summary>{points}</details>"
+    )
 
 
-def _row(m: Measurement) -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    first = "".join(f"<th>{escape(word)}" for word in head)
+    rest = "".join("<tr>" + "".join(f"<td>{escape(word)}" for word in row) for row in rows)
+    return f"<div class=wide><table><tr>{first}{rest}</table></div>"
+
+
+def _share_row(share: Share) -> list[str]:
+    counts = [str(number) for number in (share.shapes, share.fastest, share.not_apart)]
+    return [
+        share.rank,
+        share.candidate,
+        *counts,
+        *(f"{x:.2f}" for x in (share.of_fastest, share.lowest, share.of_floor)),
+    ]
+
+
+def _row(m: Measurement) -> list[str]:
     ratio = m.median_us / m.floor_us if m.median_us and m.floor_us else None
     figures = [f"{number:.1f}" if number is not None else "" for number in (m.median_us, m.mad_us)]
     said = m.status if m.reason is None else f"{m.status}: {m.reason}"
     words = [m.shape_id, m.candidate, *figures, "" if m.n is None else str(m.n)]
-    words += ["" if ratio is None else f"{ratio:.1f}", said]
-    return "<tr>" + "".join(f"<td>{escape(word)}" for word in words)
+    return [*words, "" if ratio is None else f"{ratio:.1f}", said]
 
 
 def _by_shape(members: Sequence[Measurement]) -> list[list[Measurement]]:
@@ -100,4 +146,5 @@ def _cell(members: Sequence[Measurement]) -> Cell | None:
     if times is None or first.floor_us is None:
         return None
     ties = any(other is not None and not are_apart(times, other) for _, other in others)
-    return Cell(first.shape_id, first.candidate, times.median_us / first.floor_us, is_tie=ties)
+    lead = others[0][1].median_us / times.median_us - 1 if others and others[0][1] else None
+    return Cell(first.shape_id, first.candidate, times.median_us / first.floor_us, is_tie=ties, lead=lead)

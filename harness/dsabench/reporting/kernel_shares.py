@@ -1,0 +1,97 @@
+"""How near each candidate is to the fastest and to the floor, over all shapes of an operator, dtype and rank."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from dsabench.microbench.measured import Measurement
+from dsabench.microbench.summary import are_apart
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One candidate. Speeds are shares of the fastest candidate's of the same shape, its own among them."""
+
+    operator: str
+    dtype: str
+    rank: str
+    """Model and heads: `v3.2-h128`."""
+    candidate: str
+    shapes: int
+    compared: int
+    """Shapes that another candidate was timed on too; `fastest` and `not_apart` are of these."""
+    fastest: int
+    """Told apart from all others."""
+    not_apart: int
+    """Not told apart from the fastest, or the fastest and not told apart from another."""
+    of_fastest: float
+    """Median; 1 is the fastest everywhere."""
+    lowest: float
+    of_floor: float
+    """Median of floor / time; above 1 where a kernel computes in fp8, say."""
+
+    @property
+    def line(self) -> str:
+        """For a terminal."""
+        what = f"{self.operator} {self.dtype} {self.rank} {self.candidate}: "
+        floor = f"of the floor's speed {self.of_floor:.2f}"
+        if not self.compared:
+            return f"{what}{self.shapes} shapes, no other candidate; {floor}"
+        tied = f", not told apart in {self.not_apart}" if self.not_apart else ""
+        speed = f"of the fastest's speed {self.of_fastest:.2f} (lowest {self.lowest:.2f})"
+        return f"{what}fastest in {self.fastest} of {self.compared}{tied}; {speed}, {floor}"
+
+
+def shares(measurements: Iterable[Measurement]) -> tuple[Share, ...]:
+    """Of every candidate that was timed."""
+    cases: dict[tuple[str, str, str], list[Measurement]] = defaultdict(list)
+    for m in measurements:
+        if m.status == "ok" and m.times is not None and m.floor_us is not None:
+            cases[m.operator, m.dtype, m.shape_id].append(m)
+    seen: dict[tuple[str, str, str, str], list[tuple[str, float, float]]] = defaultdict(list)
+    for (operator, dtype, shape_id), members in cases.items():
+        for name, about in _of_case(members):
+            seen[operator, dtype, rank_of(shape_id), name].append(about)
+    return tuple(_share(key, found) for key, found in sorted(seen.items()))
+
+
+def rank_of(shape_id: str) -> str:
+    """Model and heads of the rank."""
+    return shape_id.partition("-b")[0]
+
+
+def _of_case(members: Sequence[Measurement]) -> list[tuple[str, tuple[str, float, float]]]:
+    """(candidate, (verdict, of the fastest, of the floor)) of one shape."""
+    timed = sorted(((m, times) for m in members if (times := m.times)), key=lambda both: both[1].median_us)
+    best = timed[0][1]
+    tied = {m.candidate for m, times in timed[1:] if not are_apart(best, times)}
+    found = []
+    for m, times in timed:
+        is_best = times is best
+        verdict = "tied" if m.candidate in tied or (is_best and tied) else "fastest" if is_best else "slower"
+        verdict = verdict if len(timed) > 1 else "alone"
+        found.append(
+            (
+                m.candidate,
+                (verdict, best.median_us / times.median_us, (m.floor_us or times.median_us) / times.median_us),
+            )
+        )
+    return found
+
+
+def _share(key: tuple[str, str, str, str], found: Sequence[tuple[str, float, float]]) -> Share:
+    verdicts = [verdict for verdict, _, _ in found]
+    speeds = [speed for _, speed, _ in found]
+    return Share(
+        *key,
+        shapes=len(found),
+        compared=len(found) - verdicts.count("alone"),
+        fastest=verdicts.count("fastest"),
+        not_apart=verdicts.count("tied"),
+        of_fastest=median(speeds),
+        lowest=min(speeds),
+        of_floor=median(floor for _, _, floor in found),
+    )
