@@ -75,7 +75,8 @@ def rule_in_words(rule: Rule) -> str:
     if isinstance(rule, ConstantRule):
         return f"always {rule.kernel}"
     if isinstance(rule, RatioRule):
-        return f"flashmla_sparse where KV tokens < {rule.kv_per_new_token:g} × new tokens, else flashmla_kv"
+        few = "" if rule.from_new_tokens is None else f"from {rule.from_new_tokens} new tokens, and "
+        return f"flashmla_sparse {few}where KV tokens < {rule.kv_per_new_token:g} × new tokens, else flashmla_kv"
     if isinstance(rule, GridRule):
         return _grid_in_words(rule)
     if isinstance(rule, ThresholdRule):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from dsabench.model.value import FrozenMap, Value
 from dsabench.model.verdict import VerdictWord
@@ -30,6 +30,8 @@ class RatioRule(Value):
 
     form: Literal["ratio"] = "ratio"
     kv_per_new_token: float = Field(gt=0)
+    from_new_tokens: PositiveInt | None = None
+    """Batches with fewer new tokens take `flashmla_kv`; None: whatever they bring."""
 
 
 class GridRule(Value):

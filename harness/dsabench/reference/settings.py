@@ -121,7 +121,8 @@ def choose(rule: KernelRule, *, new_tokens: int, kv_tokens: int) -> SparseKernel
     if isinstance(rule, ConstantRule):
         return rule.kernel
     if isinstance(rule, RatioRule):
-        return "flashmla_sparse" if kv_tokens < rule.kv_per_new_token * new_tokens else "flashmla_kv"
+        enough = new_tokens >= (rule.from_new_tokens or 1)
+        return "flashmla_sparse" if enough and kv_tokens < rule.kv_per_new_token * new_tokens else "flashmla_kv"
     return rule.kernels[_cell(rule.new_tokens, new_tokens)][_cell(rule.kv_tokens, kv_tokens)]
 
 

@@ -48,6 +48,16 @@ def _ratio_choices(points: Sequence[Observed]) -> list[Choice]:
     return [Choice("ratio", cuts([p.step.kv_tokens / p.step.new_tokens for p in points]))]
 
 
+def _few_and_ratio_choices(points: Sequence[Observed]) -> list[Choice]:
+    new = cuts([p.step.new_tokens for p in points], 12)
+    return [Choice("new", new), Choice("ratio", cuts([p.step.kv_tokens / p.step.new_tokens for p in points], 50))]
+
+
+def _ratio(values: Values) -> Rule:
+    edge = round(values.get("new", 1))
+    return RatioRule(kv_per_new_token=float(f"{values['ratio']:.5g}"), from_new_tokens=edge if edge > 1 else None)
+
+
 def _new(points: Sequence[Observed]) -> list[float]:
     return cuts([p.step.new_tokens for p in points], 20)
 
@@ -91,8 +101,9 @@ def _threshold(values: Values) -> Rule:
 FAMILIES: tuple[Family, ...] = (
     Family("always flashmla_kv", 0, lambda _: [], lambda _: ConstantRule(kernel="flashmla_kv")),
     Family("always flashmla_sparse", 0, lambda _: [], lambda _: ConstantRule(kernel="flashmla_sparse")),
-    Family("one ratio", 1, _ratio_choices, lambda v: RatioRule(kv_per_new_token=float(f"{v['ratio']:.5g}"))),
+    Family("one ratio", 1, _ratio_choices, _ratio),
     Family("one threshold of new tokens", 1, _threshold_choices, _threshold),
+    Family("one ratio, from so many new tokens", 2, _few_and_ratio_choices, _ratio),
     _staircase(1),
     _staircase(2),
 )

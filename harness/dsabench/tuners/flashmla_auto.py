@@ -24,6 +24,8 @@ _SPREAD = 0.2
 """Share of the weight that all shapes have equally, so that none that the mix does not name is free to be slow."""
 _HARM = 0.01
 """A shape slower than under the shipped rule by more than this counts ten times; so does one in the choice of a form."""
+_MATTERS = 0.01
+"""Share of time that a simpler form may not cost, however little is known."""
 _RESAMPLES = 2000
 
 
@@ -161,12 +163,13 @@ def _choose(case: Case, fits: Sequence[Fit], lost: Mapping[str, Array], noise: f
 def _is_within(case: Case, difference: Array, noise: float) -> bool:
     """Whether a mean difference of regrets is less than one standard error of it, or than the noise of the times.
 
-    The one-standard-error rule (Breiman et al. 1984), with as many shapes as the weights are worth.
+    The one-standard-error rule (Breiman et al. 1984), with as many shapes as the weights are worth. Few shapes with large
+    weights leave a large error: a difference that would matter is never within it.
     """
     mean = case.mean(difference)
     worth = 1.0 / float(np.sum(case.weights**2))
     error = math.sqrt(case.mean((difference - mean) ** 2) / max(worth - 1.0, 1.0))
-    return mean <= max(error, noise / math.sqrt(worth))
+    return mean <= min(max(error, noise / math.sqrt(worth)), _MATTERS)
 
 
 def _fit(case: Case, family: Family, lost: Array, unseen: Sequence[Observed]) -> Fit:

@@ -70,6 +70,10 @@ def test_backends_and_threshold_with_a_packed_cache():
         ({"form": "constant", "kernel": "flashmla_kv"}, {"prefill.flashmla_kv": 218}),
         ({"form": "ratio", "kv_per_new_token": 3}, {"prefill.flashmla_kv": 18, "prefill.flashmla_sparse": 200}),
         (
+            {"form": "ratio", "kv_per_new_token": 3, "from_new_tokens": 201},
+            {"prefill.flashmla_kv": 218},
+        ),
+        (
             {
                 "form": "grid",
                 "new_tokens": [1, 100],
@@ -101,7 +105,11 @@ def test_threshold_table_and_the_shipped_ratio(tmp_path):
         }
         server.generate([*LONG[:192], 7], new=1)  # 193 < 512 × 1
         assert server.counters()["tokens"]["prefill.flashmla_sparse"] == 201
-        assert server.info()["reference"]["flashmla_auto_rule"] == {"form": "ratio", "kv_per_new_token": 512.0}
+        assert server.info()["reference"]["flashmla_auto_rule"] == {
+            "form": "ratio",
+            "kv_per_new_token": 512.0,
+            "from_new_tokens": None,
+        }
 
 
 def test_chunk_size_running_requests_and_prefix_cache():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dsabench.emit.pr_body import rule_in_words
 from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule
 from dsabench.model.workload import Workload
 from dsabench.reference.settings import choose
@@ -57,6 +58,16 @@ def test_gain_and_regrets_are_those_of_the_times():
     assert tuned.static == "flashmla_sparse"
     assert tuned.gain == pytest.approx(0.25)
     assert tuned.interval == pytest.approx((0.25, 0.25))
+
+
+def test_a_ratio_that_few_new_tokens_do_not_pay_is_found_as_such():
+    points = grid(lambda step: step.new_tokens >= 256 and step.kv_tokens < 9 * step.new_tokens)
+    tuned = tune(points, {}, KV, seed=0)
+    assert isinstance(tuned.chosen.rule, RatioRule)
+    assert is_right(tuned.chosen.rule, points)
+    assert rule_in_words(tuned.chosen.rule).startswith(
+        f"flashmla_sparse from {tuned.chosen.rule.from_new_tokens} new tokens, and "
+    )
 
 
 def test_differences_within_the_noise_take_the_simplest_rule():

@@ -95,11 +95,9 @@ def _kernel(rule: dict[str, Any], new_tokens: int, kv_tokens: int) -> str:
     if rule["form"] == "constant":
         return str(rule["kernel"])
     if rule["form"] == "ratio":
-        return (
-            _KERNELS[0]
-            if kv_tokens < new_tokens * rule["kv_per_new_token"]
-            else _KERNELS[1]
-        )
+        few = new_tokens < rule.get("from_new_tokens", 1)
+        many_cached = kv_tokens >= new_tokens * rule["kv_per_new_token"]
+        return _KERNELS[1] if few or many_cached else _KERNELS[0]
     row = max(0, bisect.bisect_right(rule["new_tokens"], new_tokens) - 1)
     column = max(0, bisect.bisect_right(rule["kv_tokens"], kv_tokens) - 1)
     return str(rule["kernels"][row][column])
