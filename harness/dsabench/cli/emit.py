@@ -84,10 +84,17 @@ def pr(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the text and its figures.")] = Path(
         "results/local-pr"
     ),
+    before: Annotated[
+        str | None,
+        typer.Option(help="Results of servers without the tables, compared in the text.", show_default=False),
+    ] = None,
+    after: Annotated[str | None, typer.Option(help="The same with them.", show_default=False)] = None,
+    metric: Annotated[list[str] | None, typer.Option(help="Compare this metric; may be repeated.")] = None,
     allow_simulated: Simulated = False,
     json_: Json = False,
 ) -> None:
     """Branch, commits and the text of a pull request; pushes nothing and prints the commands that do."""
     from dsabench.cli.run_emit_pr import PrOrder, emit_pr
 
-    emit_pr(PrOrder(tuple(tables), runtime, branch, out, allow_simulated, json_))
+    sides = (before, after, tuple(metric or ()))
+    emit_pr(PrOrder(tuple(tables), runtime, branch, out, allow_simulated, json_, *sides))

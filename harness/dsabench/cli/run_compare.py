@@ -28,17 +28,30 @@ def run_compare(
     """Print the verdicts; exit code 1 when a gate was asked for and something is worse."""
     if any(map(is_single_run, names)):
         return compare_single_runs(names, lambda name: side_of(name).records, metrics, gate=gate, as_json=as_json)
-    require_metrics(metrics)
-    base, candidate = (side_of(name) for name in names)
-    candidate = without_shared(base, candidate)
-    verdicts = compare_sides(base, candidate, metrics or DEFAULT_METRICS, across=across)
+    base, candidate, verdicts = _compare(names, metrics, across=across)
     if as_json:
         print(json.dumps([verdict.model_dump() for verdict in verdicts]))
     elif as_markdown:
-        print(verdicts_markdown(verdicts, f"{candidate.name} against {base.name}", settings_of(base.records)))
+        print(_in_markdown(base, candidate, verdicts))
     else:
         _print(Console(), verdicts, f"{candidate.name} against {base.name}", base)
     return 1 if gate and any(verdict.verdict == "worse" for verdict in verdicts) else 0
+
+
+def compared(names: tuple[str, str], metrics: list[str], *, across: bool) -> str:
+    """The verdicts as Markdown."""
+    return _in_markdown(*_compare(names, metrics, across=across))
+
+
+def _compare(names: tuple[str, str], metrics: list[str], *, across: bool) -> tuple[Side, Side, tuple[Verdict, ...]]:
+    require_metrics(metrics)
+    base, candidate = (side_of(name) for name in names)
+    candidate = without_shared(base, candidate)
+    return base, candidate, tuple(compare_sides(base, candidate, metrics or DEFAULT_METRICS, across=across))
+
+
+def _in_markdown(base: Side, candidate: Side, verdicts: Sequence[Verdict]) -> str:
+    return verdicts_markdown(verdicts, f"{candidate.name} against {base.name}", settings_of(base.records))
 
 
 def run_compare_slices(names: tuple[str, str], metrics: list[str], *, across: bool, as_json: bool) -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dsabench
+from dsabench.cli.run_compare import compared
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.pr_body import body_of
 from dsabench.emit.pull_request import commit_patch
 from dsabench.emit.tables import read_tables
-from dsabench.errors import StoreError
+from dsabench.errors import InputError, StoreError
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,16 @@ class PrOrder:
     out: Path
     allow_simulated: bool
     as_json: bool
+    before: str | None = None
+    after: str | None = None
+    """Results of servers without and with the tables."""
+    metrics: tuple[str, ...] = ()
 
 
 def emit_pr(order: PrOrder) -> None:
     """Commit, write the text, print what to type."""
     files = read_tables(order.tables)
+    measured = _measured(order)
     for file in files:
         require_emittable(file.table, "sglang", allow_simulated=order.allow_simulated)
     branch = commit_patch(order.runtime, files, order.branch)
@@ -40,7 +46,7 @@ def emit_pr(order: PrOrder) -> None:
         order.out.mkdir(parents=True, exist_ok=True)
         for figure, source in zip(figures, drawn, strict=True):
             (order.out / figure).write_bytes(source.read_bytes())
-        text.write_text(body_of(branch, files, figures, dsabench.__version__))
+        text.write_text(body_of(branch, files, figures, dsabench.__version__, measured))
     except OSError as error:
         raise StoreError(f"{order.out}: {error.strerror}: the text was not written") from error
     title = f"[DSA] Tuned defaults for {', '.join(sorted({file.table.device for file in files}))}"
@@ -57,3 +63,15 @@ def emit_pr(order: PrOrder) -> None:
     print("Nothing was pushed. To open the pull request:")
     for command in commands:
         print(f"  {command}")
+
+
+def _measured(order: PrOrder) -> str | None:
+    """The verdicts of before and after, and the command that prints them."""
+    if order.before is None or order.after is None:
+        if order.before != order.after:
+            raise InputError("--before and --after go together: results of servers without and with the tables")
+        return None
+    metrics = [word for metric in order.metrics for word in ("--metric", metric)]
+    command = shlex.join(["dsabench", "compare", order.before, order.after, *metrics, "--across-environments"])
+    found = compared((order.before, order.after), list(order.metrics), across=True)
+    return f"{found}\n\n```console\n{command}\n```"

@@ -27,8 +27,10 @@ _ABOUT = {
 }
 
 
-def body_of(branch: Branch, files: Sequence[File], figures: Sequence[Path], dsabench: str) -> str:
-    """Markdown."""
+def body_of(
+    branch: Branch, files: Sequence[File], figures: Sequence[Path], dsabench: str, measured: str | None = None
+) -> str:
+    """Markdown. `measured` is what servers with and without the tables came to, as Markdown; None: nobody compared them."""
     kinds = sorted({file.table.kind for file in files})
     parts = [
         "## What changes\n",
@@ -44,8 +46,11 @@ def body_of(branch: Branch, files: Sequence[File], figures: Sequence[Path], dsab
         *(_row(file.table) for file in files),
         "\nRegret is the mean share of time lost against the faster kernel of each shape, cross-validated.",
         *(f"\n![{figure.stem}]({figure.name})" for figure in figures),
+        "\n## At the server\n",
+        measured
+        or "Servers with and without these tables were not compared; the table above is of kernels or of a sweep.",
         "\n## Accuracy\n",
-        *(line for file in files for line in _accuracy(file.table)),
+        *dict.fromkeys(line for file in files for line in _accuracy(file.table)),
         "\n## Measure it again\n",
         "```console",
         *(file.table.evidence.command or "# no command is recorded" for file in files),
@@ -54,7 +59,7 @@ def body_of(branch: Branch, files: Sequence[File], figures: Sequence[Path], dsab
         *(_provenance(file.table) for file in files),
         f"- Written by dsabench {dsabench} on top of `{branch.base[:12]}`.",
         "\n## Limits\n",
-        *(f"- {line}" for file in files for line in _limits(file.table)),
+        *dict.fromkeys(f"- {line}" for file in files for line in _limits(file.table)),
     ]
     return "\n".join(parts) + "\n"
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +70,19 @@ def test_branch_commits_and_text(checkout, tmp_path, capsys):
     for wanted in ("+8.0% … +13.0%", "0.40% | 11.00% | 2.00%", "dsabench tune flashmla-auto h200", "figure-1.svg"):
         assert wanted in body
     assert (tmp_path / "pr/figure-1.svg").read_text() == "<svg/>"
+
+
+def test_servers_with_and_without_the_tables_are_compared_in_the_text(checkout, tmp_path, capsys):
+    table = write_table(tmp_path, made_table(evidence=EVIDENCE))
+    words = ["emit", "pr", str(table), "--runtime", str(checkout), "--out", str(tmp_path / "pr")]
+    auto = Path(__file__).parents[3] / "results" / "h200" / "auto"
+    assert run([*words, "--before", str(auto / "shipped")]) == 2
+    assert "--before and --after go together" in capsys.readouterr().err
+    sides = ["--before", str(auto / "shipped"), "--after", str(auto / "patched"), "--metric", "input_throughput_tok_s"]
+    assert run([*words, *sides]) == 0
+    body = (tmp_path / "pr/pull-request.md").read_text()
+    assert "| p3500 | input_throughput_tok_s | +12." in body
+    assert "--metric input_throughput_tok_s --across-environments" in body
 
 
 def test_a_branch_that_exists_is_refused(checkout):
