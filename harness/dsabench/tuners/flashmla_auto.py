@@ -26,6 +26,8 @@ _HARM = 0.01
 """A shape slower than under the shipped rule by more than this counts ten times; so does one in the choice of a form."""
 _MATTERS = 0.01
 """Share of time that a simpler form may not cost, however little is known."""
+_MATTERS_ONCE = 0.05
+"""The same at any one shape, however little weight it has: another mix may be made of it."""
 _RESAMPLES = 2000
 
 
@@ -154,8 +156,10 @@ def _choose(case: Case, fits: Sequence[Fit], lost: Mapping[str, Array], noise: f
     """
     harmless = [fit for fit in fits if fit.worst <= _HARM + 2 * noise] or list(fits)
     best = min(harmless, key=lambda fit: (fit.regret, fit.family.parameters))
+    least = case.lost(case.kernels(best.rule))
     for fit in sorted(harmless, key=lambda fit: (fit.family.parameters, fit.regret)):
-        if _is_within(case, lost[fit.family.name] - lost[best.family.name], noise):
+        more = case.lost(case.kernels(fit.rule)) - least
+        if more.max() <= _MATTERS_ONCE and _is_within(case, lost[fit.family.name] - lost[best.family.name], noise):
             return fit
     return best
 
