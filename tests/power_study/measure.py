@@ -47,6 +47,7 @@ def slowed(installed: Installed) -> Installed:
 
 
 def boots_had(folder: Path) -> int:
+    """Boots of a side so far, those that failed included."""
     return len({record.boot for record in Journal(folder).read().records})
 
 
@@ -65,9 +66,10 @@ async def main(results: Path, minutes: float, rounds: int) -> None:
         ]
         print(f"  {', '.join(values)}", flush=True)
 
+    had = {side: boots_had(results / side) for side in SIDES}
     for round_ in range(rounds):
         for side in order_of(round_):
-            if boots_had(results / side) > round_:
+            if had[side] > round_:
                 continue
             if time.monotonic() > ends_s:
                 return
