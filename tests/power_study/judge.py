@@ -1,11 +1,9 @@
-"""What `dsabench ci` does with boots of one unchanged setting: false alarms, and slowdowns found. Reads `measure.py`'s journal.
+"""What `dsabench ci` does with boots of one setting and of a slower one: false alarms, and slowdowns found. Reads `measure.py`'s journals.
 
-    python tests/power_study/judge.py --results results/power-study --out results/power-study/verdicts.json
+    python tests/power_study/judge.py --results results/power-study/quiet --out results/power-study/quiet/verdicts.json
 
-A family is every workload in every `--metric` (the config's objective, unless given). `--made-up 0.03` judges generated boots
-with that spread instead, for a machine quieter than the one measured. Sides are drawn from different boots, without replacement within a draw;
-draws share boots, so they are not independent of each other. A slowdown is put into one side's values (throughput times
-1 - d, latency over 1 - d): what a server that is slower by d in everything would have given.
+What is drawn and why: results/power-study/PROTOCOL.md. `--everything` judges rounds with busy neighbours too. `--made-up 0.02` judges
+generated boots instead: independent, log-normal with that spread, the candidate slower by 5 %.
 """
 
 from __future__ import annotations
@@ -13,7 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -21,193 +21,229 @@ from scipy import stats
 
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
+from dsabench.probes.neighbours import is_disturbed
 from dsabench.reporting.comparison import Side
-from dsabench.reporting.regression import FALSE_ALARMS, Rules, judge, undisturbed
-from dsabench.store.journal import find_journals, read_journal
+from dsabench.reporting.regression import FALSE_ALARMS, Rules, judge
+from dsabench.store.journal import Journal
 
 OBJECTIVE = "total_throughput_tok_s"
+EFFECT = 0.05
+FIRST = 5
 SIZES = (3, 5, 10)
 GRID = (0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+LEVELS = {"ci, 1 in 1,000": FALSE_ALARMS, "compare, 5 in 100": 0.05}
 
-Boots = list[tuple[Record, ...]]
+Boot = tuple[Record, ...]
+Rounds = list[tuple[Boot, Boot]]
+Window = Callable[[int], Rounds]
+"""So many rounds (base, candidate) of one draw; a longer window holds the shorter one. Empty where there are too few."""
 
 
-def boots_of(place: Path, metrics: tuple[str, ...]) -> Boots:
-    """Whole boots that were alone on their cores, in order of time, with the judged metrics alone: what `ci` judges."""
+def boots_of(place: Path) -> dict[str, Boot]:
+    """Boot → its records in order, the objective alone. A boot that lacks a workload is none."""
     found: dict[str, list[Record]] = {}
-    for journal in find_journals(place):
-        side = undisturbed(Side(str(journal), read_journal(journal).records))
-        for record in side.records:
-            if isinstance(record.outcome, Measured):
-                kept = {name: record.outcome.metrics[name] for name in metrics}
-                found.setdefault(record.boot, []).append(
-                    record.model_copy(update={"outcome": Measured(metrics=kept), "resolved": {}})
-                )
-    prints = [of_boot[0].environment.fingerprint for of_boot in found.values()]
-    commonest = max(set(prints), key=prints.count)
-    found = {boot: of_boot for boot, of_boot in found.items() if of_boot[0].environment.fingerprint == commonest}
+    for record in Journal(place).read().records:
+        if isinstance(record.outcome, Measured):
+            kept = record.outcome.model_copy(update={"metrics": {OBJECTIVE: record.outcome.metrics[OBJECTIVE]}})
+            found.setdefault(record.boot, []).append(record.model_copy(update={"outcome": kept, "resolved": {}}))
     whole = max(map(len, found.values()))
-    return sorted(
-        (tuple(of_boot) for of_boot in found.values() if len(of_boot) == whole), key=lambda b: b[0].started_at
-    )
+    return {boot: tuple(records) for boot, records in found.items() if len(records) == whole}
 
 
-def made_up(boots: Boots, spread: float, count: int, seed: int) -> Boots:
-    """Boots of their own names whose values are log-normal around the first boot's."""
+def rounds_of(place: Path) -> Rounds:
+    """The i-th boots of both sides, where both gave numbers; both journals count failed boots."""
+    sides = []
+    for name in ("base", "candidate"):
+        order = list(dict.fromkeys(record.boot for record in Journal(place / name).read().records))
+        sides.append((order, boots_of(place / name)))
+    (left, base), (right, candidate) = sides
+    return [(base[b], candidate[c]) for b, c in zip(left, right, strict=False) if b in base and c in candidate]
+
+
+def is_quiet(of_round: Sequence[Boot]) -> bool:
+    """Whether `dsabench ci` would judge by it."""
+    return not any(is_disturbed(r.outcome.warnings) for b in of_round for r in b if isinstance(r.outcome, Measured))
+
+
+def made_up(like: tuple[Boot, Boot], spread: float, count: int, seed: int) -> Rounds:
+    """Independent log-normal boots with a base's names, times and mean, and their own numbers."""
     rng = np.random.default_rng(seed)
-    found: Boots = []
-    for _ in range(count):
-        name = str(uuid.UUID(int=int(rng.integers(2**62))))
-        found.append(
-            tuple(
-                _slower(r, 1.0 - float(rng.lognormal(0.0, spread))).model_copy(update={"boot": name}) for r in boots[0]
-            )
-        )
-    return found
+
+    def one(boot: Boot, number: int, by: float) -> Boot:
+        at, name = timedelta(seconds=3 * number), str(uuid.UUID(int=int(rng.integers(2**62))))
+        changes = {"boot": name, "started_at": like[0][0].started_at + at}
+        return tuple(slower(r, 1.0 - (1.0 - by) * float(rng.lognormal(0.0, spread))).model_copy(update=changes) for r in boot)
+
+    return [(one(like[0], 2 * i, 0.0), one(like[0], 2 * i + 1, EFFECT)) for i in range(count)]
 
 
-def slower(boots: Sequence[tuple[Record, ...]], by: float) -> tuple[Record, ...]:
-    """The records of these boots, slower by a share."""
-    return tuple(_slower(record, by) for boot in boots for record in boot)
-
-
-def _slower(record: Record, by: float) -> Record:
+def slower(record: Record, by: float) -> Record:
+    """A record with a throughput that is lower by a share."""
     assert isinstance(record.outcome, Measured)
-    metrics = {
-        name: m.model_copy(update={"value": m.value * (1 - by) if "throughput" in name else m.value / (1 - by)})
-        for name, m in record.outcome.metrics.items()
-    }
-    return record.model_copy(update={"outcome": Measured(metrics=metrics)})
+    metrics = {name: m.model_copy(update={"value": m.value * (1 - by)}) for name, m in record.outcome.metrics.items()}
+    return record.model_copy(update={"outcome": record.outcome.model_copy(update={"metrics": metrics})})
 
 
-def rules_of(boots: Boots, effect: float, looks: int) -> Rules:
-    """Of a check of the metrics that the boots have."""
-    outcome = boots[0][0].outcome
-    assert isinstance(outcome, Measured)
-    return Rules(tuple(outcome.metrics), effect, looks=looks, both_grow=True)
+@dataclass(frozen=True)
+class Look:
+    """What one judging said."""
+
+    alarm: bool
+    """Anything is proven better or worse."""
+    worse: bool
+    wanted: int | None
 
 
-def alarm(
-    base: Sequence[tuple[Record, ...]], other: Sequence[tuple[Record, ...]], by: float, rules: Rules
-) -> tuple[bool, int | None]:
-    """(whether anything is proven better or worse, boots that the tool asks for)."""
-    found = judge(Side("base", slower(base, 0.0)), Side("candidate", slower(other, by)), rules)
-    return any(v.verdict in {"better", "worse"} for v in found.verdicts), found.boots_wanted
+def look(rounds: Rounds, rules: Rules, by: float = 0.0) -> Look:
+    """Judge these rounds, the candidate's values made lower by a share."""
+    base = tuple(record for boot, _ in rounds for record in boot)
+    candidate = tuple(slower(record, by) if by else record for _, boot in rounds for record in boot)
+    found = judge(Side("base", base), Side("candidate", candidate), rules)
+    words = {verdict.verdict for verdict in found.verdicts}
+    wanted = None if found.standing != "undecided" else found.boots_wanted
+    return Look(bool(words & {"better", "worse"}), "worse" in words, wanted)
 
 
-def draw(boots: Boots, count: int, rng: np.random.Generator) -> Boots:
-    """So many boots in random order; beyond the pool they repeat, under names of their own."""
-    if count <= len(boots):
-        return [boots[i] for i in rng.permutation(len(boots))[:count]]
-    extra = [boots[i] for i in rng.integers(len(boots), size=count - len(boots))]
-    renamed = [
-        tuple(r.model_copy(update={"boot": name}) for r in boot)
-        for boot in extra
-        for name in [str(uuid.UUID(int=int(rng.integers(2**62))))]
-    ]
-    return [*draw(boots, len(boots), rng), *renamed]
+def neighbours(rounds: Rounds, rng: np.random.Generator) -> Window:
+    """Rounds that follow each other, from a random one on; the window reaches back where the end is near."""
+    start = int(rng.integers(len(rounds)))
+
+    def window(size: int) -> Rounds:
+        first = min(start, len(rounds) - size)
+        return rounds[first : first + size] if first >= 0 else []
+
+    return window
 
 
-def false_alarms(boots: Boots, families: int, seed: int) -> dict[str, object]:
-    """A/A at each size, at random and in turns: neighbours in time, one of each side in every two."""
+def in_twos(boots: Sequence[Boot], rng: np.random.Generator) -> Window:
+    """Boots of one side that follow each other, in twos; one of each two is drawn to be the candidate."""
+    offset = int(rng.integers(2))
+    twos = [(boots[i], boots[i + 1]) for i in range(offset, len(boots) - 1, 2)]
+    turned = rng.integers(2, size=len(twos))
+    return neighbours([(b, a) if turn else (a, b) for (a, b), turn in zip(twos, turned, strict=True)], rng)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A whole check: up to two looks."""
+
+    alarm: bool
+    worse: bool
+    rounds: int
+    short: bool
+    """More boots were asked for than were measured."""
+
+
+def check(window: Window) -> Checked:
+    """`ci --against … --boots 5 --effect 0.05` with as many more boots as it asks for."""
+    rules = Rules((OBJECTIVE,), EFFECT, looks=2, both_grow=True)
+    first = look(window(FIRST), rules)
+    if first.wanted is None or first.wanted <= FIRST:
+        return Checked(first.alarm, first.worse, FIRST, short=False)
+    more = window(first.wanted)
+    if not more:
+        return Checked(alarm=False, worse=False, rounds=first.wanted, short=True)
+    second = look(more, rules)
+    return Checked(first.alarm or second.alarm, first.worse or second.worse, first.wanted, short=False)
+
+
+def upper(events: int, draws: int) -> float:
+    """Clopper-Pearson's upper 95 % limit of a rate."""
+    return round(float(stats.beta.ppf(0.95, events + 1, draws - events)), 4) if events < draws else 1.0
+
+
+def false_alarms(boots: Sequence[Boot], families: int) -> dict[str, object]:
+    """A/A: the whole check, and one look at each size."""
     found: dict[str, object] = {}
-    for turns in (False, True):
-        for size in SIZES:
-            rng = np.random.default_rng(seed)
-            alarms = 0
-            for _ in range(families):
-                if turns:
-                    start = int(rng.integers(len(boots) - 2 * size + 1))
-                    near = boots[start : start + 2 * size]
-                    base, other = near[0::2], near[1::2]
-                else:
-                    drawn = draw(boots, 2 * size, rng)
-                    base, other = drawn[:size], drawn[size:]
-                alarms += alarm(base, other, 0.0, rules_of(boots, 0.05, looks=1))[0]
-            upper = float(stats.beta.ppf(0.95, alarms + 1, families - alarms)) if alarms < families else 1.0
-            found[f"{size} a side, {'in turns' if turns else 'at random'}"] = {
-                "families": families,
-                "alarms": alarms,
-                "upper_95": round(upper, 4),
-            }
+    rng = np.random.default_rng(1)
+    checks = [check(in_twos(boots, rng)) for _ in range(families)]
+    alarms = sum(one.alarm for one in checks)
+    found["whole check"] = {"families": families, "alarms": alarms, "upper_95": upper(alarms, families),
+                            "boots_a_side_median": float(np.median([one.rounds for one in checks])),
+                            "too_few_boots": sum(one.short for one in checks)}  # fmt: skip
+    for size in SIZES:
+        rng = np.random.default_rng(1)
+        rules = Rules((OBJECTIVE,), EFFECT, looks=1, both_grow=True)
+        alarms = sum(look(in_twos(boots, rng)(size), rules).alarm for _ in range(families))
+        found[f"{size} a side"] = {"families": families, "alarms": alarms, "upper_95": upper(alarms, families)}
     return found
 
 
-def found_with_boots_asked(boots: Boots, by: float, draws: int, seed: int) -> dict[str, object]:
-    """The two looks of `ci --against … --boots 5 --max-boots N`: as many as it asks for, drawn from the pool."""
-    rng = np.random.default_rng(seed)
-    rules = rules_of(boots, by, looks=2)
-    found, asked, beyond = 0, [], 0
-    for _ in range(draws):
-        drawn = draw(boots, 10, rng)
-        hit, wanted = alarm(drawn[:5], drawn[5:], by, rules)
-        if not hit and wanted is not None:
-            asked.append(wanted)
-            beyond += 2 * wanted > len(boots)
-            more = draw(boots, 2 * wanted, rng)
-            hit, _ = alarm(more[:wanted], more[wanted:], by, rules)
-        found += hit
+def slowdown_found(rounds: Rounds, draws: int) -> dict[str, object]:
+    """A/B: the whole check."""
+    rng = np.random.default_rng(2)
+    checks = [check(neighbours(rounds, rng)) for _ in range(draws)]
+    found = sum(one.worse for one in checks)
     low = float(stats.beta.ppf(0.05, found, draws - found + 1)) if found else 0.0
-    middle = int(np.median(asked)) if asked else 5
-    return {"slowdown": by, "draws": draws, "found": found, "share": found / draws, "lower_95": round(low, 4), "boots_asked_median": middle,
-            "draws_beyond_the_pool": beyond}  # fmt: skip
+    asked = [one.rounds for one in checks]
+    return {"draws": draws, "found": found, "share": round(found / draws, 4), "lower_95": round(low, 4),
+            "boots_a_side_median": float(np.median(asked)), "boots_a_side_p95": float(np.percentile(asked, 95)),
+            "too_few_boots": sum(one.short for one in checks)}  # fmt: skip
 
 
-def smallest_found(boots: Boots, size: int, draws: int, seed: int) -> float | None:
+def smallest_found(boots: Sequence[Boot], draws: int, size: int, level: float) -> float | None:
     """The least slowdown of the grid that is found in 95 % of the draws with so many boots a side."""
+    rules = Rules((OBJECTIVE,), EFFECT, looks=1, false_alarms=level, both_grow=True)
     for by in GRID:
-        rng = np.random.default_rng(seed)
-        hits = 0
-        for _ in range(draws):
-            drawn = draw(boots, 2 * size, rng)
-            hits += alarm(drawn[:size], drawn[size:], by, rules_of(boots, 0.05, looks=1))[0]
-        if hits >= 0.95 * draws:
+        rng = np.random.default_rng(3)
+        if sum(look(in_twos(boots, rng)(size), rules, by).worse for _ in range(draws)) >= 0.95 * draws:
             return by
     return None
 
 
+def spreads(rounds: Rounds) -> dict[str, object]:
+    """Of each workload: spread between boots, spread and correlation of the two of a round, and how much slower the candidate was."""
+    found: dict[str, object] = {}
+    for number, record in enumerate(rounds[0][0]):
+        logs = np.log([[_value(base[number]), _value(other[number])] for base, other in rounds])
+        differences = logs[:, 1] - logs[:, 0]
+        half = float(stats.t.ppf(0.975, len(rounds) - 1)) * stats.sem(differences)
+        found[record.trial.workload.name] = {
+            "spread_of_base": round(float(np.std(logs[:, 0], ddof=1)), 4),
+            "spread_of_a_rounds_difference": round(float(np.std(differences, ddof=1)), 4),
+            "correlation_in_a_round": round(float(np.corrcoef(logs.T)[0, 1]), 3),
+            "candidate_to_base": [round(float(np.expm1(np.mean(differences) + z * half)), 4) for z in (-1, 0, 1)],
+        }
+    return found
+
+
+def _value(record: Record) -> float:
+    assert isinstance(record.outcome, Measured)
+    return record.outcome.metrics[OBJECTIVE].value
+
+
+def study(rounds: Rounds, draws: int) -> dict[str, object]:
+    """All that the protocol asks for."""
+    base, candidate = ([of_round[side] for of_round in rounds] for side in (0, 1))
+    return {
+        "rounds": len(rounds),
+        "first": rounds[0][0][0].started_at.isoformat(),
+        "last": rounds[-1][0][0].started_at.isoformat(),
+        "logs": spreads(rounds),
+        "a_a_base": false_alarms(base, draws),
+        "a_a_candidate": false_alarms(candidate, draws),
+        "a_b": slowdown_found(rounds, draws),
+        "smallest_slowdown_found_at_95": {
+            level: {str(size): smallest_found(base, draws, size, chance) for size in SIZES}
+            for level, chance in LEVELS.items()
+        },
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results/power-study"))
+    parser.add_argument("--results", type=Path, default=Path("results/power-study/quiet"))
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--families", type=int, default=300)
-    parser.add_argument("--draws", type=int, default=200)
-    parser.add_argument("--metric", action="append")
+    parser.add_argument("--draws", type=int, default=300)
+    parser.add_argument("--everything", action="store_true", help="rounds with busy neighbours too")
     parser.add_argument("--made-up", type=float, help="spread of the logarithms")
     given = parser.parse_args()
-    metrics = tuple(given.metric or [OBJECTIVE])
-    boots = boots_of(given.results, metrics)
+    measured = rounds_of(given.results)
+    rounds = measured if given.everything else [one for one in measured if is_quiet(one)]
+    left_out = len(measured) - len(rounds)
     if given.made_up is not None:
-        boots = made_up(boots, given.made_up, 3000, 4)
-    names = list(dict.fromkeys((r.trial.workload.name, m) for r in boots[0] for m in metrics))
-    spread = {
-        f"{workload} {metric}": round(
-            float(
-                np.std(
-                    [
-                        np.log(r.outcome.metrics[metric].value)
-                        for b in boots
-                        for r in b
-                        if r.trial.workload.name == workload
-                    ],
-                    ddof=1,
-                )
-            ),
-            4,
-        )  # type: ignore[union-attr]
-        for workload, metric in names
-    }
-    found = {
-        "boots": len(boots),
-        "first": boots[0][0].started_at.isoformat(),
-        "last": boots[-1][0].started_at.isoformat(),
-        "spread_of_logs": spread,
-        "false_alarms_asked_for": FALSE_ALARMS,
-        "a_a": false_alarms(boots, given.families, 1),
-        "made_up_spread": given.made_up,
-        "a_b": [found_with_boots_asked(boots, by, given.draws, 2) for by in (0.05, 0.1, 0.2)],
-        "smallest_slowdown_found_at_95": {str(size): smallest_found(boots, size, given.draws, 3) for size in SIZES},
-    }
+        rounds, left_out = made_up(measured[0], given.made_up, 300, 4), 0
+    found = {"rounds_left_out": left_out, "made_up_spread": given.made_up, **study(rounds, given.draws)}
     text = json.dumps(found, indent=1)
     print(text)
     if given.out is not None:

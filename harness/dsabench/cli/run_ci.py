@@ -24,7 +24,7 @@ from dsabench.model.record import Record
 from dsabench.probes.neighbours import is_disturbed
 from dsabench.reporting.ci_files import append_summary, github_commands, summary_markdown, write_junit
 from dsabench.reporting.comparison import Side
-from dsabench.reporting.regression import Judgement, Rules, judge, undisturbed
+from dsabench.reporting.regression import Judgement, Rules, count_rounds, judge, undisturbed, undisturbed_rounds
 from dsabench.store.journal import Journal
 
 _BASELINE = "main:results/ci"
@@ -121,14 +121,14 @@ async def _check(check: Check) -> tuple[Judgement, list[str], str]:
     if not check.no_run:
         await _boot(ours, theirs, check.boots)
     judgement = _look(ours, theirs, fixed, rules)
-    if looks == 2 and judgement.standing == "undecided" and (judgement.boots_wanted or 0) > ours.boots:
+    if looks == 2 and judgement.standing == "undecided" and (judgement.boots_wanted or 0) > _had(ours, theirs):
         await _boot(ours, theirs, min(judgement.boots_wanted or 0, check.max_boots))
         judgement = _look(ours, theirs, fixed, rules)
     return judgement, _faults([one for one in (ours, theirs) if one is not None]), config.name
 
 
 async def _boot(ours: Measured, theirs: Measured | None, boots: int) -> None:
-    """Until each side has so many boots that were alone; two sides take turns, AB BA AB, so that a drift hits both alike.
+    """Until there are so many boots that were alone; two sides take turns, AB BA AB, so that a drift hits both alike.
 
     On a machine that is never quiet it ends after twice as many.
     """
@@ -139,11 +139,17 @@ async def _boot(ours: Measured, theirs: Measured | None, boots: int) -> None:
         failed = [r.outcome.fault for r in records if r.outcome.kind == "failed"]
         console.print(f"boot: {seconds:.1f} s of load{', failed: ' + failed[0] if failed else ''}", highlight=False)
 
-    for turn in range(_TRIES * boots):
-        sides = [ours] if theirs is None else [theirs, ours] if turn % 2 == 0 else [ours, theirs]
-        for side in sides:
-            if side.boots < boots and side.boots + side.disturbed <= turn:
-                await measure_boots(side.config, side.installed, side.folder, 1, say)
+    had = ours.boots + ours.disturbed  # of an earlier run that goes on
+    for turn in range(had, max(_TRIES * boots, had)):
+        if _had(ours, theirs) >= boots:
+            break
+        for side in [ours] if theirs is None else [theirs, ours] if turn % 2 == 0 else [ours, theirs]:
+            await measure_boots(side.config, side.installed, side.folder, 1, say)
+
+
+def _had(ours: Measured, theirs: Measured | None) -> int:
+    """Boots to judge by, or rounds of two."""
+    return ours.boots if theirs is None else count_rounds(theirs.side(""), ours.side(""))
 
 
 def _look(ours: Measured, theirs: Measured | None, fixed: Side | None, rules: Rules) -> Judgement:
@@ -151,9 +157,11 @@ def _look(ours: Measured, theirs: Measured | None, fixed: Side | None, rules: Ru
         faults = _faults([ours])
         said = faults[0] if faults else f"nothing is recorded in {ours.folder}"
         raise TrialFault("exited", f"no boot gave a number: {said}", stage="boot")
-    base = fixed if theirs is None else theirs.side(str(theirs.folder))
-    assert base is not None
-    return judge(undisturbed(base), undisturbed(ours.side(str(ours.folder))), rules)
+    side = ours.side(str(ours.folder))
+    if theirs is not None:
+        return judge(*undisturbed_rounds(theirs.side(str(theirs.folder)), side), rules)
+    assert fixed is not None
+    return judge(undisturbed(fixed), undisturbed(side), rules)
 
 
 def _faults(sides: Sequence[Measured]) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dsabench.model.outcome import Measured
+from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
 from dsabench.probes.neighbours import is_disturbed
 from dsabench.reporting.comparison import Side, contrasts
@@ -97,6 +98,57 @@ def undisturbed(side: Side) -> Side:
     }
     quiet = tuple(record for record in side.records if record.boot not in busy)
     return Side(side.name, quiet) if len({record.boot for record in quiet}) >= 2 else side
+
+
+def undisturbed_rounds(base: Side, candidate: Side) -> tuple[Side, Side]:
+    """Both sides without the rounds in which other processes used the measured cores; see `undisturbed`.
+
+    A round is a boot of one side and the next boot, of the other side. What is left still takes turns, so it is judged in pairs: a drift
+    of the machine hits both boots of a round alike. A boot whose neighbour gave no number is left out with it.
+    """
+    rounds = _rounds(base, candidate)
+    quiet = {boot for of_round in rounds if not any(map(_is_busy, of_round)) for boot in _names(of_round)}
+    if len(quiet) < 4:
+        return undisturbed(base), undisturbed(candidate)
+    return _only(base, quiet), _only(candidate, quiet)
+
+
+def count_rounds(base: Side, candidate: Side) -> int:
+    """Rounds of two measured boots that were alone on their cores."""
+    return sum(not any(map(_is_busy, of_round)) for of_round in _rounds(base, candidate))
+
+
+_Boot = tuple[Record, ...]
+
+
+def _rounds(base: Side, candidate: Side) -> list[tuple[_Boot, _Boot]]:
+    boots: dict[tuple[int, str], list[Record]] = {}
+    for number, side in enumerate((base, candidate)):
+        for record in side.records:
+            if isinstance(record.outcome, Measured):
+                boots.setdefault((number, record.boot), []).append(record)
+    waiting = sorted(boots, key=lambda key: min(record.started_at for record in boots[key]))
+    rounds: list[tuple[_Boot, _Boot]] = []
+    while len(waiting) > 1:
+        first, second = waiting[:2]
+        if first[0] == second[0]:
+            waiting = waiting[1:]
+            continue
+        rounds.append((tuple(boots[first]), tuple(boots[second])))
+        waiting = waiting[2:]
+    return rounds
+
+
+def _is_busy(boot: _Boot) -> bool:
+    return any(isinstance(r.outcome, Measured) and is_disturbed(r.outcome.warnings) for r in boot)
+
+
+def _names(of_round: tuple[_Boot, _Boot]) -> set[str]:
+    return {boot[0].boot for boot in of_round}
+
+
+def _only(side: Side, boots: set[str]) -> Side:
+    return Side(side.name, tuple(record for record in side.records if record.boot in boots))
 
 
 def judge(base: Side, candidate: Side, rules: Rules) -> Judgement:
