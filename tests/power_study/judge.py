@@ -31,7 +31,8 @@ EFFECT = 0.05
 FIRST = 5
 SIZES = (3, 5, 10)
 GRID = (0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-LEVELS = {"ci, 1 in 1,000": FALSE_ALARMS, "compare, 5 in 100": 0.05}
+LEVELS = {"1 in 10,000": 0.0001, "1 in 1,000, ci's default": FALSE_ALARMS, "5 in 100, compare's": 0.05}
+CHECKED = (0.0001, FALSE_ALARMS)
 
 Boot = tuple[Record, ...]
 Rounds = list[tuple[Boot, Boot]]
@@ -94,11 +95,11 @@ class Look:
     wanted: int | None
 
 
-def look(rounds: Rounds, rules: Rules, by: float = 0.0) -> Look:
-    """Judge these rounds, the candidate's values made lower by a share."""
+def look(rounds: Rounds, rules: Rules, by: float = 0.0, pilot: int = 0) -> Look:
+    """Judge these rounds, the candidate's values made lower by a share; `pilot` as in `judge`."""
     base = tuple(record for boot, _ in rounds for record in boot)
     candidate = tuple(slower(record, by) if by else record for _, boot in rounds for record in boot)
-    found = judge(Side("base", base), Side("candidate", candidate), rules)
+    found = judge(Side("base", base), Side("candidate", candidate), rules, pilot)
     words = {verdict.verdict for verdict in found.verdicts}
     wanted = None if found.standing != "undecided" else found.boots_wanted
     return Look(bool(words & {"better", "worse"}), "worse" in words, wanted)
@@ -134,16 +135,16 @@ class Checked:
     """More boots were asked for than were measured."""
 
 
-def check(window: Window) -> Checked:
-    """`ci --against … --boots 5 --effect 0.05` with as many more boots as it asks for."""
-    rules = Rules((OBJECTIVE,), EFFECT, looks=2, both_grow=True)
+def check(window: Window, level: float) -> Checked:
+    """`ci --against … --boots 5 --effect 0.05 --false-alarms LEVEL` with as many more boots as it asks for."""
+    rules = Rules((OBJECTIVE,), EFFECT, looks=2, false_alarms=level, both_grow=True)
     first = look(window(FIRST), rules)
     if first.wanted is None or first.wanted <= FIRST:
         return Checked(first.alarm, first.worse, FIRST, short=False)
     more = window(first.wanted)
     if not more:
         return Checked(alarm=False, worse=False, rounds=first.wanted, short=True)
-    second = look(more, rules)
+    second = look(more, rules, pilot=FIRST)
     return Checked(first.alarm or second.alarm, first.worse or second.worse, first.wanted, short=False)
 
 
@@ -152,27 +153,27 @@ def upper(events: int, draws: int) -> float:
     return round(float(stats.beta.ppf(0.95, events + 1, draws - events)), 4) if events < draws else 1.0
 
 
-def false_alarms(boots: Sequence[Boot], families: int) -> dict[str, object]:
+def false_alarms(boots: Sequence[Boot], families: int, level: float) -> dict[str, object]:
     """A/A: the whole check, and one look at each size."""
     found: dict[str, object] = {}
     rng = np.random.default_rng(1)
-    checks = [check(in_twos(boots, rng)) for _ in range(families)]
+    checks = [check(in_twos(boots, rng), level) for _ in range(families)]
     alarms = sum(one.alarm for one in checks)
     found["whole check"] = {"families": families, "alarms": alarms, "upper_95": upper(alarms, families),
                             "boots_a_side_median": float(np.median([one.rounds for one in checks])),
                             "too_few_boots": sum(one.short for one in checks)}  # fmt: skip
     for size in SIZES:
         rng = np.random.default_rng(1)
-        rules = Rules((OBJECTIVE,), EFFECT, looks=1, both_grow=True)
+        rules = Rules((OBJECTIVE,), EFFECT, looks=1, false_alarms=level, both_grow=True)
         alarms = sum(look(in_twos(boots, rng)(size), rules).alarm for _ in range(families))
         found[f"{size} a side"] = {"families": families, "alarms": alarms, "upper_95": upper(alarms, families)}
     return found
 
 
-def slowdown_found(rounds: Rounds, draws: int) -> dict[str, object]:
+def slowdown_found(rounds: Rounds, draws: int, level: float) -> dict[str, object]:
     """A/B: the whole check."""
     rng = np.random.default_rng(2)
-    checks = [check(neighbours(rounds, rng)) for _ in range(draws)]
+    checks = [check(neighbours(rounds, rng), level) for _ in range(draws)]
     found = sum(one.worse for one in checks)
     low = float(stats.beta.ppf(0.05, found, draws - found + 1)) if found else 0.0
     asked = [one.rounds for one in checks]
@@ -214,15 +215,22 @@ def _value(record: Record) -> float:
 
 def study(rounds: Rounds, draws: int) -> dict[str, object]:
     """All that the protocol asks for."""
+    if len(rounds) < 2 * max(SIZES) + 1:
+        raise SystemExit(f"{len(rounds)} rounds: at least {2 * max(SIZES) + 1} are needed")
     base, candidate = ([of_round[side] for of_round in rounds] for side in (0, 1))
     return {
         "rounds": len(rounds),
         "first": rounds[0][0][0].started_at.isoformat(),
         "last": rounds[-1][0][0].started_at.isoformat(),
         "logs": spreads(rounds),
-        "a_a_base": false_alarms(base, draws),
-        "a_a_candidate": false_alarms(candidate, draws),
-        "a_b": slowdown_found(rounds, draws),
+        "checks": {
+            str(level): {
+                "a_a_base": false_alarms(base, draws, level),
+                "a_a_candidate": false_alarms(candidate, draws, level),
+                "a_b": slowdown_found(rounds, draws, level),
+            }
+            for level in CHECKED
+        },
         "smallest_slowdown_found_at_95": {
             level: {str(size): smallest_found(base, draws, size, chance) for size in SIZES}
             for level, chance in LEVELS.items()

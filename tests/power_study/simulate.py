@@ -27,7 +27,7 @@ def alarms(families: int, spread: float, level: float, effect: float, rng: np.ra
     hit = np.abs(mean) * math.sqrt(FIRST) / deviation > stats.t.isf(level / 4, FIRST - 1)
     steps = np.unique(np.round(np.log(deviation), 2))
     wanted = {
-        step: boots_needed(careful_spread(math.exp(step), FIRST - 1), math.log1p(effect), paired=True, alpha=level / 2, power=POWER)
+        step: boots_needed(careful_spread(math.exp(step), FIRST - 1), math.log1p(effect), paired=True, alpha=level / 2, power=POWER, pilot=FIRST)
         for step in steps
     }  # fmt: skip
     sizes = np.array([wanted[step] or BOOTS_MAX for step in np.round(np.log(deviation), 2)])
@@ -36,10 +36,9 @@ def alarms(families: int, spread: float, level: float, effect: float, rng: np.ra
     added = np.where(again, rng.normal(0.0, 1.0, families) * spread / np.sqrt(np.maximum(more, 1)), 0.0)
     squares = np.where(more > 1, rng.chisquare(np.maximum(more - 1, 1)) * spread**2, 0.0)
     total = FIRST + more
-    all_mean = (FIRST * mean + more * added) / total
-    sum_squares = (FIRST - 1) * deviation**2 + squares + FIRST * more / total * (mean - added) ** 2
-    t = np.abs(all_mean) * np.sqrt(total) / np.sqrt(sum_squares / (total - 1))
-    hit |= again & (t > stats.t.isf(level / 4, total - 1))
+    df = np.maximum(more - 1, 1)
+    t = np.abs(FIRST * mean + more * added) / np.sqrt(total) / np.sqrt(np.maximum(squares, 1e-300) / df)
+    hit |= (more > 1) & (t > stats.t.isf(level / 4, df))
     return int(hit.sum()), float(total.mean())
 
 

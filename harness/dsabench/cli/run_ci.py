@@ -122,8 +122,9 @@ async def _check(check: Check) -> tuple[Judgement, list[str], str]:
         await _boot(ours, theirs, check.boots)
     judgement = _look(ours, theirs, fixed, rules)
     if looks == 2 and judgement.standing == "undecided" and (judgement.boots_wanted or 0) > _had(ours, theirs):
+        pilot = judgement.boots_had
         await _boot(ours, theirs, min(judgement.boots_wanted or 0, check.max_boots))
-        judgement = _look(ours, theirs, fixed, rules)
+        judgement = _look(ours, theirs, fixed, rules, pilot)
     return judgement, _faults([one for one in (ours, theirs) if one is not None]), config.name
 
 
@@ -152,16 +153,18 @@ def _had(ours: Measured, theirs: Measured | None) -> int:
     return ours.boots if theirs is None else count_rounds(theirs.side(""), ours.side(""))
 
 
-def _look(ours: Measured, theirs: Measured | None, fixed: Side | None, rules: Rules) -> Judgement:
+def _look(
+    ours: Measured, theirs: Measured | None, fixed: Side | None, rules: Rules, pilot: int = 0
+) -> Judgement:
     if ours.boots + ours.disturbed == 0:
         faults = _faults([ours])
         said = faults[0] if faults else f"nothing is recorded in {ours.folder}"
         raise TrialFault("exited", f"no boot gave a number: {said}", stage="boot")
     side = ours.side(str(ours.folder))
     if theirs is not None:
-        return judge(*undisturbed_rounds(theirs.side(str(theirs.folder)), side), rules)
+        return judge(*undisturbed_rounds(theirs.side(str(theirs.folder)), side), rules, pilot)
     assert fixed is not None
-    return judge(undisturbed(fixed), undisturbed(side), rules)
+    return judge(undisturbed(fixed), undisturbed(side), rules, pilot)
 
 
 def _faults(sides: Sequence[Measured]) -> list[str]:

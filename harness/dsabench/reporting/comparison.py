@@ -57,9 +57,9 @@ def compare_sides(base: Side, candidate: Side, metrics: Sequence[str], *, across
 
 
 def contrasts(
-    base: Side, candidate: Side, metrics: Sequence[str], *, across: bool = False
+    base: Side, candidate: Side, metrics: Sequence[str], *, across: bool = False, pilot: tuple[int, int] = (0, 0)
 ) -> list[tuple[Pair, Contrast]]:
-    """What the boots say to every pair and metric, before a level of significance is chosen.
+    """What the boots say to every pair and metric, before a level of significance is chosen; `pilot`: see `Question.pilot`.
 
     Raises:
         InputError: nothing to compare, or no environment is on both sides.
@@ -74,7 +74,7 @@ def contrasts(
     ]
     if not asked:
         raise InputError(f"{base.name} and {candidate.name} share none of the metrics {', '.join(metrics)}")
-    return [(pair, _contrast(pair, metric)) for pair, metric in asked]
+    return [(pair, _contrast(pair, metric, pilot)) for pair, metric in asked]
 
 
 def match(base: Side, candidate: Side) -> list[Pair]:
@@ -103,8 +103,8 @@ def match(base: Side, candidate: Side) -> list[Pair]:
     return pairs
 
 
-def _contrast(pair: Pair, metric: str) -> Contrast:
-    question = Question(metric, pair.workload, METRICS[metric].direction, _took_turns(pair), EQUIVALENCE)
+def _contrast(pair: Pair, metric: str, pilot: tuple[int, int]) -> Contrast:
+    question = Question(metric, pair.workload, METRICS[metric].direction, _took_turns(pair), EQUIVALENCE, pilot)
     return contrast(question, _values(pair.base, metric), _values(pair.candidate, metric))
 
 

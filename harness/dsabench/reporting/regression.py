@@ -151,14 +151,14 @@ def _only(side: Side, boots: set[str]) -> Side:
     return Side(side.name, tuple(record for record in side.records if record.boot in boots))
 
 
-def judge(base: Side, candidate: Side, rules: Rules) -> Judgement:
-    """One look.
+def judge(base: Side, candidate: Side, rules: Rules, pilot: int = 0) -> Judgement:
+    """One look; `pilot`: boots of the candidate that an earlier look had, which decided how many there are now.
 
     Raises:
         InputError: nothing to compare.
 
     """
-    family = contrasts(base, candidate, rules.metrics, across=rules.across)
+    family = contrasts(base, candidate, rules.metrics, across=rules.across, pilot=(pilot if rules.both_grow else 0, pilot))
     verdicts = correct([one for _, one in family], rules.alpha)
     named = tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, family, strict=True))
     wanted = _boots_wanted([one for _, one in family], rules)
@@ -173,10 +173,11 @@ def _boots_wanted(family: Sequence[Contrast], rules: Rules) -> int | None:
         if not isinstance(one.answer, Estimate):
             continue
         spread, paired = careful_spread(one.answer.spread, one.answer.df), one.question.paired
+        first = max(one.question.pilot) or one.n_candidate
         if rules.both_grow or paired:
-            needed = boots_needed(spread, difference, paired=paired, alpha=alpha, power=POWER)
+            needed = boots_needed(spread, difference, paired=paired, alpha=alpha, power=POWER, pilot=first)
         else:
-            needed = boots_needed_beside(spread, difference, one.n_base, alpha=alpha, power=POWER)
+            needed = boots_needed_beside(spread, difference, one.n_base, alpha=alpha, power=POWER, pilot=first)
         if needed is None:
             return None
         most = max(most, needed)

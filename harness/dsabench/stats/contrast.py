@@ -40,6 +40,12 @@ class Question:
     """The sides were measured in interleaved pairs; the i-th boots of both belong together."""
     equivalence: float
     """Relative difference that does not matter: an interval inside ± this is "no difference"."""
+    pilot: tuple[int, int] = (0, 0)
+    """First boots of base and candidate whose spread decided how many boots there are.
+
+    They count for the means, not for the spread: boots that happened to agree asked for few more, and would make the spread too
+    small. Means and spread of normal values are independent, so the t distribution holds (Stein 1945; Wittes et al. 1999).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +101,11 @@ def contrast(question: Question, base: Sequence[BootValue], candidate: Sequence[
         reason = f"{bad} of {x.size + y.size} boots gave a value that is not positive: there is no ratio to judge"
         return replace(judged, answer=Settled("inconclusive", reason))
     if not question.paired:
-        return replace(judged, answer=_welch(np.log(x), np.log(y)))
+        return replace(judged, answer=_welch(np.log(x), np.log(y), question.pilot))
     pairs = min(x.size, y.size)
     left_out = x.size + y.size - 2 * pairs
     note = f"{left_out} boots without a partner left out" if left_out else ""
-    return replace(judged, answer=_paired(np.log(x[:pairs]), np.log(y[:pairs])), note=note)
+    return replace(judged, answer=_paired(np.log(x[:pairs]), np.log(y[:pairs]), max(question.pilot)), note=note)
 
 
 def relative(log_ratio: float) -> float:
@@ -129,21 +135,26 @@ def _obstacle(question: Question, base: dict[str, float], candidate: dict[str, f
         return f"{shared} boots are on both sides, so the sides are not independent"
     if min(len(base), len(candidate)) < 2:
         return f"{len(base)} and {len(candidate)} boots: the spread between boots shows from two a side"
+    later = min(len(base) - question.pilot[0], len(candidate) - question.pilot[1])
+    if later < 2:
+        return f"{max(later, 0)} boots a side after those that decided their number: the spread shows from two"
     return None
 
 
-def _paired(base: Values, candidate: Values) -> Estimate:
+def _paired(base: Values, candidate: Values, pilot: int) -> Estimate:
     differences = candidate - base
-    n, spread = differences.size, float(np.std(differences, ddof=1))
-    return Estimate(float(np.mean(differences)), spread / math.sqrt(n), n - 1.0, spread)
+    later = differences[pilot:]
+    spread = float(np.std(later, ddof=1))
+    return Estimate(float(np.mean(differences)), spread / math.sqrt(differences.size), later.size - 1.0, spread)
 
 
-def _welch(base: Values, candidate: Values) -> Estimate:
+def _welch(base: Values, candidate: Values, pilot: tuple[int, int]) -> Estimate:
     """Welch's interval: no equal variances assumed; degrees of freedom after Satterthwaite."""
-    variances = [float(np.var(side, ddof=1)) for side in (base, candidate)]
+    later = [side[first:] for side, first in zip((base, candidate), pilot, strict=True)]
+    variances = [float(np.var(side, ddof=1)) for side in later]
     parts = [variance / side.size for variance, side in zip(variances, (base, candidate), strict=True)]
     total = sum(parts)
-    weights = sum(part**2 / (side.size - 1) for part, side in zip(parts, (base, candidate), strict=True))
-    df = total**2 / weights if weights > 0.0 else base.size + candidate.size - 2.0
+    weights = sum(part**2 / (side.size - 1) for part, side in zip(parts, later, strict=True))
+    df = total**2 / weights if weights > 0.0 else later[0].size + later[1].size - 2.0
     difference = float(np.mean(candidate) - np.mean(base))
     return Estimate(difference, math.sqrt(total), df, math.sqrt(sum(variances) / 2))

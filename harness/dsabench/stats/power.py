@@ -29,18 +29,21 @@ def noncentrality(df: float, alpha: float, power: float = POWER) -> float:
     return float(special.nctdtrinc(df, 1.0 - power, critical))
 
 
-def boots_needed(spread: float, difference: float, *, paired: bool, alpha: float, power: float = POWER) -> int | None:
+def boots_needed(
+    spread: float, difference: float, *, paired: bool, alpha: float, power: float = POWER, pilot: int = 0
+) -> int | None:
     """Fewest boots a side at which `difference` is detectable; None beyond `BOOTS_MAX`.
 
-    `spread` is the standard deviation of one pair's difference if paired, else of one boot.
+    `spread` is the standard deviation of one pair's difference if paired, else of one boot. The first `pilot` boots a side do
+    not count for the spread, see `Question.pilot`.
     """
     if difference <= 0.0:
         return None
 
     def enough(boots: int) -> bool:
         standard_error = spread * math.sqrt((1.0 if paired else 2.0) / boots)
-        df = boots - 1 if paired else 2 * boots - 2
-        return detectable(standard_error, df, alpha, power) <= difference
+        df = (boots - pilot - 1) * (1 if paired else 2)
+        return df > 0 and detectable(standard_error, df, alpha, power) <= difference
 
     if not enough(BOOTS_MAX):
         return None
@@ -52,18 +55,19 @@ def boots_needed(spread: float, difference: float, *, paired: bool, alpha: float
 
 
 def boots_needed_beside(
-    spread: float, difference: float, beside: int, *, alpha: float, power: float = POWER
+    spread: float, difference: float, beside: int, *, alpha: float, power: float = POWER, pilot: int = 0
 ) -> int | None:
     """Fewest boots of one side at which `difference` is detectable, the other having `beside`; None beyond `BOOTS_MAX`.
 
-    `spread` is the standard deviation of one boot.
+    `spread` is the standard deviation of one boot. The first `pilot` boots do not count for it, see `Question.pilot`.
     """
     if difference <= 0.0 or beside < 2:
         return None
 
     def enough(boots: int) -> bool:
         standard_error = spread * math.sqrt(1.0 / boots + 1.0 / beside)
-        return detectable(standard_error, boots + beside - 2, alpha, power) <= difference
+        later = boots - pilot
+        return later > 1 and detectable(standard_error, later + beside - 2, alpha, power) <= difference
 
     if not enough(BOOTS_MAX):
         return None
