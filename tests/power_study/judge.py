@@ -73,7 +73,9 @@ def made_up(like: tuple[Boot, Boot], spread: float, count: int, seed: int) -> Ro
     def one(boot: Boot, number: int, by: float) -> Boot:
         at, name = timedelta(seconds=3 * number), str(uuid.UUID(int=int(rng.integers(2**62))))
         changes = {"boot": name, "started_at": like[0][0].started_at + at}
-        return tuple(slower(r, 1.0 - (1.0 - by) * float(rng.lognormal(0.0, spread))).model_copy(update=changes) for r in boot)
+        return tuple(
+            slower(r, 1.0 - (1.0 - by) * float(rng.lognormal(0.0, spread))).model_copy(update=changes) for r in boot
+        )
 
     return [(one(like[0], 2 * i, 0.0), one(like[0], 2 * i + 1, EFFECT)) for i in range(count)]
 

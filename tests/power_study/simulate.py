@@ -50,7 +50,9 @@ def main() -> None:
     rng = np.random.default_rng(5)
     for spread in (0.01, 0.02, 0.03, 0.05):
         found, boots = alarms(given.families, spread, given.level, 0.05, rng)
-        print(f"spread of a round {spread:.0%}: {found} of {given.families:,} ({found / given.families:.6f}), level {given.level}, {boots:.0f} boots a side")
+        print(
+            f"spread of a round {spread:.0%}: {found} of {given.families:,} ({found / given.families:.6f}), level {given.level}, {boots:.0f} boots a side"
+        )
 
 
 if __name__ == "__main__":

@@ -153,9 +153,7 @@ def _had(ours: Measured, theirs: Measured | None) -> int:
     return ours.boots if theirs is None else count_rounds(theirs.side(""), ours.side(""))
 
 
-def _look(
-    ours: Measured, theirs: Measured | None, fixed: Side | None, rules: Rules, pilot: int = 0
-) -> Judgement:
+def _look(ours: Measured, theirs: Measured | None, fixed: Side | None, rules: Rules, pilot: int = 0) -> Judgement:
     if ours.boots + ours.disturbed == 0:
         faults = _faults([ours])
         said = faults[0] if faults else f"nothing is recorded in {ours.folder}"

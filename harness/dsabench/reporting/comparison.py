@@ -38,6 +38,17 @@ class Pair:
     candidate: tuple[Record, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How the spread is estimated; see `Question`."""
+
+    one_spread: bool = False
+    pilot: tuple[int, int] = (0, 0)
+
+
+_WELCH = Asked()
+
+
 def compare_sides(base: Side, candidate: Side, metrics: Sequence[str], *, across: bool = False) -> tuple[Verdict, ...]:
     """A verdict per pair and metric that both sides have, Holm-corrected over all of them.
 
@@ -57,24 +68,24 @@ def compare_sides(base: Side, candidate: Side, metrics: Sequence[str], *, across
 
 
 def contrasts(
-    base: Side, candidate: Side, metrics: Sequence[str], *, across: bool = False, pilot: tuple[int, int] = (0, 0)
+    base: Side, candidate: Side, metrics: Sequence[str], *, across: bool = False, asked: Asked = _WELCH
 ) -> list[tuple[Pair, Contrast]]:
-    """What the boots say to every pair and metric, before a level of significance is chosen; `pilot`: see `Question.pilot`.
+    """What the boots say to every pair and metric, before a level of significance is chosen.
 
     Raises:
         InputError: nothing to compare, or no environment is on both sides.
 
     """
     base, candidate = _in_same_environment(base, candidate, across=across)
-    asked = [
+    shared = [
         (pair, metric)
         for pair in match(base, candidate)
         for metric in metrics
         if _values(pair.base, metric) and _values(pair.candidate, metric)
     ]
-    if not asked:
+    if not shared:
         raise InputError(f"{base.name} and {candidate.name} share none of the metrics {', '.join(metrics)}")
-    return [(pair, _contrast(pair, metric, pilot)) for pair, metric in asked]
+    return [(pair, _contrast(pair, metric, asked)) for pair, metric in shared]
 
 
 def match(base: Side, candidate: Side) -> list[Pair]:
@@ -103,8 +114,16 @@ def match(base: Side, candidate: Side) -> list[Pair]:
     return pairs
 
 
-def _contrast(pair: Pair, metric: str, pilot: tuple[int, int]) -> Contrast:
-    question = Question(metric, pair.workload, METRICS[metric].direction, _took_turns(pair), EQUIVALENCE, pilot)
+def _contrast(pair: Pair, metric: str, asked: Asked) -> Contrast:
+    question = Question(
+        metric,
+        pair.workload,
+        METRICS[metric].direction,
+        _took_turns(pair),
+        EQUIVALENCE,
+        one_spread=asked.one_spread,
+        pilot=asked.pilot,
+    )
     return contrast(question, _values(pair.base, metric), _values(pair.candidate, metric))
 
 

@@ -11,7 +11,7 @@ from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
 from dsabench.probes.neighbours import is_disturbed
-from dsabench.reporting.comparison import Side, contrasts
+from dsabench.reporting.comparison import Asked, Side, contrasts
 from dsabench.stats.compare import correct
 from dsabench.stats.contrast import Contrast, Estimate
 from dsabench.stats.power import BOOTS_MAX, boots_needed, boots_needed_beside, careful_spread
@@ -158,7 +158,8 @@ def judge(base: Side, candidate: Side, rules: Rules, pilot: int = 0) -> Judgemen
         InputError: nothing to compare.
 
     """
-    family = contrasts(base, candidate, rules.metrics, across=rules.across, pilot=(pilot if rules.both_grow else 0, pilot))
+    asked = Asked(one_spread=True, pilot=(pilot if rules.both_grow else 0, pilot))
+    family = contrasts(base, candidate, rules.metrics, across=rules.across, asked=asked)
     verdicts = correct([one for _, one in family], rules.alpha)
     named = tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, family, strict=True))
     wanted = _boots_wanted([one for _, one in family], rules)

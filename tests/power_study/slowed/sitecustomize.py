@@ -47,7 +47,8 @@ class _AfterImport:
             return None
         sys.meta_path.remove(self)  # type: ignore[arg-type]
         spec = importlib.util.find_spec(name)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         load = spec.loader.exec_module
 
         def load_and_slow_down(module: ModuleType) -> None:

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dsabench.model.outcome import Measured, Metric
 from dsabench.model.record import Record
 from dsabench.probes.neighbours import warn_of
 from dsabench.reporting.ci_files import github_commands, summary_markdown, write_junit
 from dsabench.reporting.comparison import Side
-from dsabench.reporting.regression import Rules, judge, undisturbed
+from dsabench.reporting.regression import Rules, count_rounds, judge, undisturbed, undisturbed_rounds
+from dsabench.stats.contrast import BootValue, Estimate, Question, contrast
 from dsabench.stats.power import boots_needed, boots_needed_beside
 from factories import make_record
 
@@ -61,6 +64,78 @@ def test_the_boots_asked_for_show_the_effect() -> None:
 @pytest.mark.parametrize("looks", [1, 2])
 def test_two_looks_share_the_chance_of_a_false_alarm(looks: int) -> None:
     assert Rules(metrics=(METRIC,), effect=0.05, looks=looks).alpha == pytest.approx(0.001 / looks)
+
+
+def in_turns(
+    count: int, *, seed: int, spread: float = 0.01, slower_by: float = 0.0, drift: float = 0.0
+) -> tuple[Side, Side]:
+    """Rounds of one boot a side, a minute apart."""
+    rng = np.random.default_rng(seed)
+    sides: tuple[list[Record], list[Record]] = ([], [])
+    for number in range(2 * count):
+        side = (number + number // 2) % 2
+        value = 100 * float(rng.lognormal(drift * (number // 2), spread)) * (1 - slower_by * side)
+        outcome = Measured(metrics={METRIC: Metric(value=value, n=16)})
+        sides[side].append(make_record(occasion=number, minute=number, outcome=outcome))
+    return Side("base", tuple(sides[0])), Side("candidate", tuple(sides[1]))
+
+
+def disturb(side: Side, number: int) -> Side:
+    """The side with other processes on the cores in one boot."""
+    records = list(side.records)
+    outcome = records[number].outcome
+    assert isinstance(outcome, Measured)
+    busy = outcome.model_copy(update={"warnings": (warn_of(0.5) or "",)})
+    records[number] = records[number].model_copy(update={"outcome": busy})
+    return Side(side.name, tuple(records))
+
+
+def test_a_round_is_left_out_with_both_boots_so_the_others_stay_pairs() -> None:
+    base, candidate = in_turns(12, seed=3, spread=0.005, slower_by=0.08, drift=0.1)
+    busy = disturb(base, 4)
+    assert count_rounds(busy, candidate) == 11
+    quiet = undisturbed_rounds(busy, candidate)
+    assert [len(side.records) for side in quiet] == [11, 11]
+    assert base.records[4].boot not in {record.boot for record in quiet[0].records}
+    assert candidate.records[4].boot not in {record.boot for record in quiet[1].records}
+    rules = Rules(metrics=(METRIC,), effect=0.05, looks=1, both_grow=True)
+    assert judge(*quiet, rules).standing == "regression"
+    # one boot less on one side alone: no pairs, and the drift drowns the slowdown
+    assert judge(undisturbed(busy), candidate, rules).standing == "undecided"
+
+
+def test_the_boots_that_decided_their_number_give_no_spread() -> None:
+    base, candidate = in_turns(20, seed=5)
+    rules = Rules(metrics=(METRIC,), effect=0.05, looks=2, both_grow=True)
+    (all_of_them,), (later,) = (judge(base, candidate, rules, pilot).verdicts for pilot in (0, 5))
+    assert later.effect == all_of_them.effect
+    logs = [[math.log(_value(record)) for record in side.records] for side in (base, candidate)]
+    differences = np.subtract(logs[1], logs[0])
+    half = stats.t.isf(rules.alpha / 2, 14) * np.std(differences[5:], ddof=1) / math.sqrt(20)
+    assert later.ci_high == pytest.approx(math.expm1(differences.mean() + half))
+    few = judge(Side("a", base.records[:6]), Side("b", candidate.records[:6]), rules, 5).verdicts[0]
+    assert few.verdict == "inconclusive"
+
+
+def _value(record: Record) -> float:
+    assert isinstance(record.outcome, Measured)
+    return record.outcome.metrics[METRIC].value
+
+
+def test_few_boots_beside_many_keep_the_level() -> None:
+    """Welch's interval gave 4 false alarms for each one allowed."""
+    rng, alarms, families = np.random.default_rng(9), 0, 10_000
+    question = Question("m", "w", "maximize", paired=False, equivalence=0.0, one_spread=True)
+    for _ in range(families):
+        values = rng.lognormal(0.0, 0.02, 45)
+        sides = [
+            [BootValue(str(i), float(v)) for i, v in part]
+            for part in (list(enumerate(values))[:40], list(enumerate(values))[40:])
+        ]
+        answer = contrast(question, *sides).answer
+        assert isinstance(answer, Estimate)
+        alarms += answer.p <= 0.001
+    assert alarms <= stats.binom.ppf(0.999, families, 0.001)
 
 
 def test_ci_finds_its_files(tmp_path: Path) -> None:
