@@ -42,8 +42,8 @@ _SHARES = (
 _POINTS = ("shape", "candidate", "median µs", "MAD", "n", "× floor", "status")
 
 
-def write_page(measurements: Sequence[Measurement], folder: Path) -> Path:
-    """Write `index.html` and its pictures.
+def write_page(measurements: Sequence[Measurement], folder: Path, home: str | None = None) -> Path:
+    """Write `index.html` and its pictures; `home`: the page that it leads back to.
 
     Raises:
         InputError: nothing has a time.
@@ -59,22 +59,27 @@ def write_page(measurements: Sequence[Measurement], folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         parts = [_section(group, members, folder) for group, members in sorted(groups.items())]
         page = folder / "index.html"
-        page.write_text(_page(measurements, sorted(groups), parts), encoding="utf-8")
+        page.write_text(_page(measurements, parts, _nav(sorted(groups), home)), encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}: the report was not written") from error
     return page
 
 
-def _page(measurements: Sequence[Measurement], groups: Sequence[Group], parts: Sequence[str]) -> str:
-    machines = sorted({_machine(m) for m in measurements})
+def _nav(groups: Sequence[Group], home: str | None) -> str:
+    back = "" if home is None else f"<a href='{escape(home)}'>Overview</a> "
     links = "".join(f"<a href='#{escape(_anchor(group))}'>{escape(', '.join(group))}</a> " for group in groups)
+    return f"<nav>{back}{links}</nav>"
+
+
+def _page(measurements: Sequence[Measurement], parts: Sequence[str], nav: str) -> str:
+    machines = sorted({_machine(m) for m in measurements})
     return "\n".join(
         [
             "<!doctype html><html lang='en'><meta charset='utf-8'>",
             f"<meta name='viewport' content='width=device-width,initial-scale=1'><title>Kernels</title><style>{_STYLE}</style>",
             f"<h1>Kernels</h1><p>{_WORDS}</p>",
             *(f"<p class='facts'>Measured on {escape(machine)}</p>" for machine in machines),
-            f"<nav>{links}</nav>",
+            nav,
             *parts,
         ]
     )

@@ -9,12 +9,13 @@ from pathlib import Path
 from dsabench import __version__
 from dsabench.model.record import Record
 from dsabench.reporting.site.entry import Entry, make_entries
-from dsabench.reporting.site.extras import eval_rows, kernel_runs, tuned_tables
+from dsabench.reporting.site.extras import eval_rows, kernel_runs
 from dsabench.reporting.site.history import dashboards
 from dsabench.reporting.site.paper import Paper
 from dsabench.reporting.site.record_page import Alike, write_record
 from dsabench.reporting.site.study import Study, make_studies, repeats_by_metric
 from dsabench.reporting.site.study_page import write_study
+from dsabench.reporting.site.tables import FOLDER, find_tables, write_tables
 
 Progress = Callable[[int, int], None]
 """Told (pages written, pages in all)."""
@@ -54,7 +55,9 @@ def build_site(
     boards = dashboards(entries)
     nav = [*_nav(studies), *([("History", "history.html")] if boards else [])]
     paper = Paper(folder, {"version": __version__, "sources": ", ".join(map(str, places)), "nav": nav})
-    paper.prepare("studies", "records", "evals")
+    tables = find_tables(places)
+    paper.prepare("studies", "records", "evals", *([FOLDER] if tables else []))
+    write_tables(paper, tables)
     evals = eval_rows([entry for entry in entries if not entry.is_load_test], folder)
     total, done = 1 + len(studies) + len(entries), 0
     paper.write(
@@ -65,7 +68,7 @@ def build_site(
         boots=len({entry.record.boot for entry in entries if not entry.record.is_refusal}),
         failed=sum(entry.failure is not None for entry in entries),
         evals=evals,
-        tables=tuned_tables(places),
+        tables=tables,
         runs=kernel_runs(places, folder),
     )
     if boards:

@@ -1,12 +1,10 @@
-"""What stands beside load tests: evals with published scores, kernel runs, tuned tables."""
+"""What stands beside load tests: evals with published scores, kernel runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from dsabench.config.load_eval import load_eval
 from dsabench.errors import InputError
@@ -18,12 +16,9 @@ from dsabench.microbench.measured import Measurement
 from dsabench.microbench.measured import read as read_kernels
 from dsabench.model.outcome import Metric, Scored
 from dsabench.model.trial import EvalTrial
-from dsabench.model.tuned_table import TunedTable
 from dsabench.reporting import eval_page, kernel_page
 from dsabench.reporting.site.entry import Entry
 from dsabench.store.journal import FILE_NAME as JOURNAL
-
-_TABLE_MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +87,6 @@ def kernel_runs(places: Sequence[Path], folder: Path) -> list[tuple[str, str]]:
         if not any(m.status == "ok" and m.median_us for m in latest.values()):
             continue
         name = f"kernels/{len(found) + 1}-{journal.parent.name}"
-        kernel_page.write_page(list(latest.values()), folder / name)
+        kernel_page.write_page(list(latest.values()), folder / name, home="../../index.html")
         found.append((f"Kernels, {journal.parent}", f"{name}/index.html"))
-    return found
-
-
-def tuned_tables(places: Sequence[Path]) -> list[tuple[str, TunedTable]]:
-    """(file, table) of every tuned default at or below the places."""
-    found = []
-    for file in sorted({file for place in places if place.is_dir() for file in place.rglob("*.json")}):
-        if file.stat().st_size > _TABLE_MAX_BYTES:
-            continue
-        try:
-            found.append((file.name, TunedTable.model_validate_json(file.read_bytes())))
-        except (ValidationError, OSError):
-            continue
     return found

@@ -21,6 +21,11 @@ def show_percent(value: float | None, unit: str = "relative") -> str:
     return f"{100 * value:+,.{1 if abs(value) < 1 else 0}f} {'%' if unit == 'relative' else 'pt'}"
 
 
+def show_share(value: float | None) -> str:
+    """`19.7 %` without a sign, of a share that cannot be negative."""
+    return "–" if value is None else f"{100 * value:.{1 if value >= 0.01 else 2}f} %"
+
+
 def show_date(moment: datetime) -> str:
     """`2026-11-22 00:15 UTC`."""
     return f"{moment:%Y-%m-%d %H:%M} UTC"

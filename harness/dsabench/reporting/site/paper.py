@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsabench.errors import StoreError
-from dsabench.reporting.site.figures import show, show_count, show_date, show_percent
+from dsabench.reporting.site.figures import show, show_count, show_date, show_percent, show_share
 from dsabench.reporting.site.study import Setting, Study
 from dsabench.reporting.site.tradeoff import unit_of
 
@@ -78,6 +78,7 @@ def _environment() -> Environment:
     filters: dict[str, Callable[..., object]] = {
         "show": show,
         "percent": show_percent,
+        "share": show_share,
         "count": show_count,
         "date": show_date,
         "cut": cut,

@@ -14,6 +14,7 @@ from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.sample import Frames, RequestSample
 from dsabench.model.trial import EvalTrial
+from dsabench.model.tuned_table import TunedTable
 from dsabench.store.journal import Journal
 from dsabench.store.samples import write_samples
 from factories import make_record, make_spec, make_workload
@@ -180,3 +181,30 @@ def test_folders_measured_apart_keep_both_boots(tmp_path: Path) -> None:
     (tmp_path / "copy" / "journal.jsonl").write_bytes((tmp_path / "base" / "journal.jsonl").read_bytes())
     assert run(["report", "--results", str(tmp_path), "--out", str(tmp_path / "site")]) == 0
     assert len(list((tmp_path / "site" / "records").iterdir())) == 2
+
+
+def test_a_tuned_table_has_a_page_with_rule_evidence_and_picture(tmp_path: Path) -> None:
+    place = tmp_path / "tables"
+    place.mkdir()
+    (file,) = (ROOT / "results" / "h200" / "tables").glob("*H=64*.json")
+    for suffix in (".json", ".svg"):
+        (place / file.with_suffix(suffix).name).write_bytes(file.with_suffix(suffix).read_bytes())
+    table = TunedTable.model_validate_json(file.read_bytes())
+    hostile = table.evidence.model_copy(update={"conditions": (HOSTILE,), "command": HOSTILE})
+    hostile_file = place / "hostile.json"
+    hostile_file.write_text(table.model_copy(update={"evidence": hostile}).model_dump_json())
+    Journal(tmp_path).append(make_record())
+    assert run(["report", "--results", str(tmp_path), "--out", str(tmp_path / "site")]) == 0
+    index = (tmp_path / "site" / "index.html").read_text()
+    assert 'href="tables/1-flashmla_auto-64.html"' in index
+    assert f"KV tokens &lt; {table.rule.kv_per_new_token:g} × new tokens" in index  # type: ignore[union-attr]
+    page = tmp_path / "site" / "tables" / "1-flashmla_auto-64.html"
+    tags = Tags(page)
+    assert tags.images == ["1-flashmla_auto-64.svg"]
+    assert (page.parent / tags.images[0]).read_bytes() == file.with_suffix(".svg").read_bytes()
+    assert table.evidence.command is not None
+    assert table.evidence.command in page.read_text()
+    other = Tags(page.with_name("2-flashmla_auto-64.html"))
+    assert other.images == []
+    assert other.handlers == []
+    assert len(other.scripts) == 1
