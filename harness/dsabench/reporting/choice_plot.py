@@ -10,10 +10,20 @@ from dsabench.errors import StoreError
 
 Batch = tuple[int, int, float]
 """New tokens, KV tokens, and time of flashmla_kv over time of flashmla_sparse."""
+_SLOWER = 1.02
+_TICKS = {
+    "flashmla_kv\n2 × as fast": 0.5,
+    "1.5 ×": 1 / 1.5,
+    "equal": 1.0,
+    "1.5 × ": 1.5,
+    "flashmla_sparse\n2 × as fast": 2.0,
+}
 
 
 def draw_choice(batches: Sequence[Batch], takes_sparse: Callable[[int, int], bool], title: str, file: Path) -> Path:
-    """One SVG: a point a shape, its colour the ratio of times, shaded where the rule takes flashmla_sparse.
+    """One SVG: a point a shape, its colour the ratio of times up to twofold, shaded where the rule takes flashmla_sparse.
+
+    A cross marks a shape for which the rule takes the kernel that is slower by more than 2 %.
 
     Raises:
         StoreError: the file cannot be written.
@@ -26,18 +36,26 @@ def draw_choice(batches: Sequence[Batch], takes_sparse: Callable[[int, int], boo
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
     mpl.rcParams["svg.hashsalt"] = "dsabench"
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.6, 4.8), layout="constrained")
     new = [batch[0] for batch in batches]
     kv = [batch[1] for batch in batches]
     xs, ys = (np.geomspace(min(v) / 1.6, max(v) * 1.6, 160) for v in (new, kv))
     shade = np.array([[1.0 if takes_sparse(int(x), int(y)) else np.nan for x in xs] for y in ys])
-    axes.pcolormesh(xs, ys, shade, cmap="Greys", vmin=0, vmax=6, shading="nearest", rasterized=True)
-    gains = [100 * math.log(batch[2]) for batch in batches]
-    limit = max(1.0, *(abs(gain) for gain in gains))
-    points = axes.scatter(new, kv, c=gains, cmap="RdBu", vmin=-limit, vmax=limit, edgecolors="black", s=70, zorder=3)
-    axes.set(xscale="log", yscale="log", xlabel="new tokens of the batch", ylabel="tokens in its KV cache", title=title)
-    figure.colorbar(points, label="100 × ln(time of flashmla_kv / flashmla_sparse)")
-    axes.text(0.01, 0.01, "shaded: the rule takes flashmla_sparse", transform=axes.transAxes, fontsize=8)
+    axes.pcolormesh(xs, ys, shade, cmap="Greys", vmin=0, vmax=8, shading="nearest", rasterized=True)
+    gains = [math.log2(batch[2]) for batch in batches]
+    points = axes.scatter(
+        new, kv, c=gains, cmap="PuOr", vmin=-1, vmax=1, edgecolors="#444", linewidths=0.6, s=64, zorder=3
+    )
+    missed = [(n, k) for n, k, ratio in batches if (1 / ratio if takes_sparse(n, k) else ratio) > _SLOWER]
+    if missed:
+        axes.scatter(*zip(*missed, strict=True), marker="x", c="#b00020", s=40, zorder=4)
+    said = "shaded: the rule takes flashmla_sparse"
+    said += f"; crosses: it takes the slower one ({len(missed)} of {len(batches)})" if missed else ""
+    axes.set(xscale="log", yscale="log", xlabel="new tokens of the batch", ylabel="tokens in its KV cache")
+    axes.set_title(f"{title}\n", fontsize=11, loc="left")
+    axes.text(0.0, 1.015, said, transform=axes.transAxes, fontsize=8.5, color="#444")
+    bar = figure.colorbar(points, extend="both", ticks=[math.log2(factor) for factor in _TICKS.values()])
+    bar.ax.set_yticklabels(list(_TICKS), fontsize=8.5)
     try:
         figure.savefig(file, metadata={"Date": None})
     except OSError as error:

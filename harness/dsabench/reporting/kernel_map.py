@@ -5,6 +5,7 @@ Of a prefill step the tokens before the new ones are drawn, of a decode or verif
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ _TIE = "no difference"
 _MOST_DRAFTS = 4
 _COLOURS = ("#5ba3d0", "#f0a35e", "#5dbb94", "#d08fb8", "#c9b458", "#8f9bd6")
 """Light enough for black figures on them, told apart with red-green blindness too."""
+_NEAR, _FAR = (0.93, 0.97, 1.0), (0.36, 0.64, 0.82)
+"""Red, green, blue of an operator with one candidate: at the floor, and at ten times it or more."""
 _CELL, _GAP = 0.34, 1.0
 """Inches: height of a row of cells; of what stands above and below a panel."""
 
@@ -53,6 +56,13 @@ class Cell:
         """What stands in it."""
         floor = f"{self.times_floor:,.0f}" if self.times_floor >= 100 else f"{self.times_floor:.1f}"
         return floor if self.lead is None else f"{floor}\n+{self.lead:,.0%}"
+
+
+def _shade(times_floor: float) -> tuple[float, float, float]:
+    """Darker the farther from the floor, on a logarithmic scale."""
+    share = min(max(math.log10(max(times_floor, 1.0)), 0.0), 1.0)
+    red, green, blue = (near + share * (far - near) for near, far in zip(_NEAR, _FAR, strict=True))
+    return red, green, blue
 
 
 def _height(cell: Cell, *, is_prefill: bool) -> int:
@@ -99,7 +109,7 @@ def draw_map(title: str, cells: Sequence[Cell], file: Path) -> None:
 
 def _heading(title: str, *, compares: bool) -> str:
     if not compares:
-        return f"{title}: time as a multiple of the floor"
+        return f"{title}: time as a multiple of the floor (darker: farther from it)"
     return f"{title}: the fastest candidate, its time as a multiple of the floor,\nand how much more time the next one takes"
 
 
@@ -120,7 +130,7 @@ def _draw_panel(axes: Axes, name: str, members: Sequence[Cell], colours: dict[st
     up = sorted({_height(m, is_prefill=is_prefill) for m in members})
     for member in members:
         x, y = across.index(member.place[1]), up.index(_height(member, is_prefill=is_prefill))
-        colour = colours[member.word]
+        colour = _shade(member.times_floor) if member.lead is None and not member.is_tie else colours[member.word]
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white", linewidth=1))
         axes.text(x, y, member.figures, ha="center", va="center", fontsize=7, linespacing=1.1)
     axes.set(xlim=(-0.5, len(across) - 0.5), ylim=(-0.5, len(up) - 0.5))

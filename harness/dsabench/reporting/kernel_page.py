@@ -119,13 +119,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _share_row(share: Share) -> list[str]:
-    counts = [str(number) for number in (share.shapes, share.fastest, share.not_apart)]
-    return [
-        share.rank,
-        share.candidate,
-        *counts,
-        *(f"{x:.2f}" for x in (share.of_fastest, share.lowest, share.of_floor)),
-    ]
+    beside = [str(share.fastest), str(share.not_apart), f"{share.of_fastest:.2f}", f"{share.lowest:.2f}"]
+    compared = beside if share.compared else ["–"] * len(beside)  # nothing else was timed
+    return [share.rank, share.candidate, str(share.shapes), *compared, f"{share.of_floor:.2f}"]
 
 
 def _row(m: Measurement) -> list[str]:

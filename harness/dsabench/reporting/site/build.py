@@ -80,7 +80,7 @@ def build_site(
     answers = {row.entry.page: row.samples for row in evals}
     repeats = {key: repeats_by_metric(alike) for key, alike in _by_trial(entries).items() if len(alike) > 1}
     for entry, its_study, siblings in _with_siblings(entries, studies):
-        found_repeats = repeats.get((entry.record.id, entry.record.environment.fingerprint), {})
+        found_repeats = repeats.get(_kind(entry), {})
         write_record(paper, entry, its_study, Alike(siblings, found_repeats), answers.get(entry.page))
         done += 1
         on_page(done, total)
@@ -88,24 +88,29 @@ def build_site(
 
 
 def _nav(studies: Sequence[Study]) -> list[tuple[str, str]]:
-    return [(study.name, study.page) for study in studies[:6]]
+    return [(study.title, study.page) for study in studies[:6]]
 
 
 def _with_siblings(
     entries: Sequence[Entry], studies: Sequence[Study]
 ) -> list[tuple[Entry, Study | None, Sequence[Entry]]]:
-    """Each entry with its study and all records of its trial in its environment."""
+    """Each entry with its study and all records of its trial in its environment and folder."""
     of_page = {entry.page: study for study in studies for entry in study.entries}
     alike = _by_trial(entries)
-    return [
-        (entry, of_page.get(entry.page), alike[entry.record.id, entry.record.environment.fingerprint])
-        for entry in entries
-    ]
+    return [(entry, of_page.get(entry.page), alike[_kind(entry)]) for entry in entries]
 
 
-def _by_trial(entries: Sequence[Entry]) -> dict[tuple[str, str], list[Entry]]:
-    """(trial, environment) → its entries."""
-    alike: dict[tuple[str, str], list[Entry]] = {}
+_Kind = tuple[str, str, Path]
+
+
+def _kind(entry: Entry) -> _Kind:
+    """Trial, environment, and the folder: another one may hold a patched runtime's."""
+    return entry.record.id, entry.record.environment.fingerprint, entry.journal.parent
+
+
+def _by_trial(entries: Sequence[Entry]) -> dict[_Kind, list[Entry]]:
+    """What was measured of one kind."""
+    alike: dict[_Kind, list[Entry]] = {}
     for entry in entries:
-        alike.setdefault((entry.record.id, entry.record.environment.fingerprint), []).append(entry)
+        alike.setdefault(_kind(entry), []).append(entry)
     return alike

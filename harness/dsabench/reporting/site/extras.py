@@ -17,7 +17,7 @@ from dsabench.microbench.measured import read as read_kernels
 from dsabench.model.outcome import Metric, Scored
 from dsabench.model.trial import EvalTrial
 from dsabench.reporting import eval_page, kernel_page
-from dsabench.reporting.site.entry import Entry
+from dsabench.reporting.site.entry import Entry, machine_of
 from dsabench.store.journal import FILE_NAME as JOURNAL
 
 
@@ -79,14 +79,28 @@ def has_only_kernels(place: Path) -> bool:
     return place.is_dir() and any(place.rglob(KERNELS)) and not any(place.rglob(JOURNAL))
 
 
-def kernel_runs(places: Sequence[Path], folder: Path) -> list[tuple[str, str]]:
-    """(name, page) of every folder with kernel times; their pages are written."""
-    found: list[tuple[str, str]] = []
+@dataclass(frozen=True, slots=True)
+class KernelRun:
+    """A folder with kernel times."""
+
+    folder: Path
+    page: str
+    points: int
+    operators: int
+    machine: str
+
+
+def kernel_runs(places: Sequence[Path], folder: Path) -> list[KernelRun]:
+    """Every folder with kernel times; their pages are written."""
+    found: list[KernelRun] = []
     for journal in sorted({file for place in places if place.is_dir() for file in place.rglob(KERNELS)}):
         latest: dict[object, Measurement] = {m.point: m for m in read_kernels(journal.parent)}
         if not any(m.status == "ok" and m.median_us for m in latest.values()):
             continue
         name = f"kernels/{len(found) + 1}-{journal.parent.name}"
         kernel_page.write_page(list(latest.values()), folder / name, home="../../index.html")
-        found.append((f"Kernels, {journal.parent}", f"{name}/index.html"))
+        timed = [m for m in latest.values() if m.status == "ok" and m.median_us]
+        machines = ", ".join(sorted({machine_of(m.environment) for m in timed}))
+        operators = len({m.operator for m in timed})
+        found.append(KernelRun(journal.parent, f"{name}/index.html", len(timed), operators, machines))
     return found

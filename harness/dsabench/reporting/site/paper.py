@@ -6,14 +6,13 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsabench.errors import StoreError
 from dsabench.reporting.site.figures import show, show_count, show_date, show_percent, show_share
-from dsabench.reporting.site.study import Setting, Study
+from dsabench.reporting.site.study import Setting, Study, last
 from dsabench.reporting.site.tradeoff import unit_of
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ def reach(study: Study) -> float:
     """Half the width of a study's interval strips: the farthest bound, cut at ±150 %."""
     bounds = [
         abs(edge)
-        for verdict in (*study.verdicts, *study.guards)
+        for verdict in (*study.verdicts, *study.guards, *study.arm_verdicts)
         for edge in (verdict.ci_low, verdict.ci_high, verdict.effect)
         if edge is not None
     ]
@@ -127,11 +126,6 @@ def gain(study: Study, setting: Setting | None = None) -> float | None:
     if ours is None or theirs is None or chosen is None or chosen.spec.id == study.default.id:
         return None
     return math.expm1(math.log(ours) - math.log(theirs))
-
-
-def last(study: Study) -> datetime:
-    """When the study's latest record began."""
-    return max(entry.record.started_at for entry in study.entries)
 
 
 def part(study: Study, number: int) -> str:

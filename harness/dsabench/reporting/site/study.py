@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 
 from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
@@ -93,6 +96,15 @@ class Study:
     entries: tuple[Entry, ...]
     config: SweepConfig | None
     metric: str
+    arm: str = ""
+    """Folder of its journal where other folders hold the same trials, measured apart: before and after a patch, say."""
+    against: Study | None = None
+    """The arm that was measured first, where this is another."""
+
+    @property
+    def title(self) -> str:
+        """Name, and arm where there are several."""
+        return f"{self.name}, {self.arm}" if self.arm else self.name
 
     @property
     def page(self) -> str:
@@ -202,6 +214,17 @@ class Study:
             return None
         return self.config.objective
 
+    @cached_property
+    def arm_verdicts(self) -> tuple[Verdict, ...]:
+        """This arm's trials against the first one's, in the objective."""
+        if self.against is None:
+            return ()
+        sides = [Side(study.arm, tuple(e.record for e in study.entries)) for study in (self.against, self)]
+        try:
+            return compare_sides(sides[0], sides[1], (self.metric,))
+        except InputError:
+            return ()
+
     def _compare(self, metrics: Sequence[str]) -> tuple[Verdict, ...]:
         if self.best is None or not metrics:
             return ()
@@ -233,19 +256,47 @@ class Study:
 
 
 def make_studies(entries: Sequence[Entry], metric: str | None = None) -> list[Study]:
-    """Studies by name and environment, the latest first."""
+    """Studies by name and environment, those with an answer first, then the latest.
+
+    Folders that hold the same trials of one study are arms of it, each a study: what differs between them, a patch or a
+    package, may be nothing that a trial knows of, and their mean would be of neither.
+    """
     grouped: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         if entry.is_load_test:
             key = (entry.record.study, entry.record.environment.fingerprint)
             grouped.setdefault(key, []).append(entry)
-    made = []
+    made: list[Study] = []
     for (name, fingerprint), of_study in grouped.items():
         config = _config_of(name)
         shown = metric or (HEADLINE if config is None else config.objective.metric)
         slug = f"{''.join(c if c.isalnum() or c in '-_.' else '-' for c in name)[:60]}-{fingerprint[:8]}"
-        made.append(Study(name, slug, tuple(of_study), config, shown))
-    return sorted(made, key=lambda study: max(e.record.started_at for e in study.entries), reverse=True)
+        first: Study | None = None
+        for number, (arm, of_arm) in enumerate(_arms(of_study)):
+            ending = f"-{number}" if number else ""
+            study = Study(name, slug + ending, tuple(of_arm), config, shown, arm, first)
+            first = first or study
+            made.append(study)
+    return sorted(made, key=lambda one: (bool(one.verdicts or one.arm_verdicts), last(one)), reverse=True)
+
+
+def last(study: Study) -> datetime:
+    """When the study's latest record began."""
+    return max(entry.record.started_at for entry in study.entries)
+
+
+def _arms(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
+    """(folder's name, its entries), the first measured first; one nameless arm where no folders share a trial."""
+    folders: dict[Path, list[Entry]] = {}
+    for entry in entries:
+        folders.setdefault(entry.journal.parent, []).append(entry)
+    trials = [{entry.record.id for entry in of_folder if entry.result is not None} for of_folder in folders.values()]
+    if len(set().union(*trials)) == sum(map(len, trials)):
+        return [("", list(entries))]
+    names = [str(folder) for folder in folders]
+    shared = len(os.path.commonpath(names))
+    started = sorted(folders.items(), key=lambda item: min(entry.record.started_at for entry in item[1]))
+    return [(str(folder)[shared:].strip("/") or folder.name, of_folder) for folder, of_folder in started]
 
 
 def _config_of(name: str) -> SweepConfig | None:
