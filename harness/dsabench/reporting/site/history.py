@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -56,6 +57,8 @@ class Dashboard:
     """One trial on one machine."""
 
     title: str
+    folders: str
+    """Where its records lie."""
     setting: str
     workload: str
     entries: tuple[Entry, ...]
@@ -75,9 +78,27 @@ def dashboards(entries: Sequence[Entry]) -> list[Dashboard]:
             spec = entry.spec.model_copy(update={"version": None})
             trial = canonical_json(entry.record.trial.model_copy(update={"runtime": spec}))
             grouped.setdefault((machine, trial), []).append(entry)
-    long = [sorted(g, key=lambda e: e.record.started_at) for g in grouped.values() if _boots(g) >= SERIES_MIN]
+    series = [_quiet(one) for group in grouped.values() for one in _apart(group)]
+    long = [sorted(g, key=lambda e: e.record.started_at) for g in series if _boots(g) >= SERIES_MIN]
     made = [_dashboard(number, group) for number, group in enumerate(sorted(long, key=len, reverse=True)[:_SERIES_MAX])]
     return sorted(made, key=lambda one: -len(one.turns))
+
+
+def _quiet(entries: list[Entry]) -> list[Entry]:
+    """Without boots that had neighbours on their cores, as `ci` judges; all where too few are left for a series."""
+    busy = {e.record.boot for e in entries if e.result is not None and is_disturbed(e.result.warnings)}
+    quiet = [entry for entry in entries if entry.record.boot not in busy]
+    return quiet if _boots(quiet) >= SERIES_MIN else entries
+
+
+def _apart(entries: list[Entry]) -> list[list[Entry]]:
+    """One series; one a folder where two folders were measured in turns, which are sides of a comparison."""
+    folders: dict[Path, list[Entry]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.record.started_at):
+        folders.setdefault(entry.journal.parent, []).append(entry)
+    spans = sorted((of[0].record.started_at, of[-1].record.started_at) for of in folders.values())
+    overlap = any(following[0] < before[1] for before, following in pairwise(spans))
+    return list(folders.values()) if overlap else [entries]
 
 
 def _boots(entries: Sequence[Entry]) -> int:
@@ -97,6 +118,7 @@ def _dashboard(number: int, entries: Sequence[Entry]) -> Dashboard:
         pictures.append(Markup(_draw(f"history{number}-{metric}", metric, having, values, changes)))  # noqa: S704  (drawn here)
     return Dashboard(
         title=f"{machine_of(latest.record.environment)} · {latest.spec.model}",
+        folders=", ".join(sorted({str(entry.journal.parent) for entry in entries})),
         setting=" ".join(f"{name}={value}" for name, value in latest.spec.knobs.items()),
         workload=latest.workload.name,
         entries=tuple(entries),

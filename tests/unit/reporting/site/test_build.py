@@ -208,3 +208,28 @@ def test_a_tuned_table_has_a_page_with_rule_evidence_and_picture(tmp_path: Path)
     assert other.images == []
     assert other.handlers == []
     assert len(other.scripts) == 1
+
+
+def arms(folder: Path, *, in_turns: bool) -> None:
+    for side, value in (("after", 110.0), ("before", 100.0)):
+        journal = Journal(folder / side)
+        for number in range(8):
+            minute = 2 * number + (side == "after") if in_turns else number + 100 * (side == "after")
+            outcome = Measured(metrics=metrics(value + number % 3))
+            journal.append(make_record(occasion=number, minute=minute, outcome=outcome))
+
+
+@pytest.mark.parametrize("in_turns", [True, False])
+def test_folders_with_the_same_trials_are_held_against_each_other(tmp_path: Path, in_turns: bool) -> None:
+    arms(tmp_path, in_turns=in_turns)
+    assert run(["report", "--results", str(tmp_path), "--out", str(tmp_path / "site")]) == 0
+    pages = sorted((tmp_path / "site" / "studies").glob("*.html"))
+    assert len(pages) == 2
+    texts = [page.read_text() for page in pages]
+    assert sum("The same trials in after and in before" in text for text in texts) == 1
+    index = (tmp_path / "site" / "index.html").read_text()
+    assert "+9.9 %" in index
+    assert ">better</span>" in index
+    history = (tmp_path / "site" / "history.html").read_text()
+    assert history.count("<section>") == (2 if in_turns else 1)
+    assert ("No change of level" in history) == in_turns
