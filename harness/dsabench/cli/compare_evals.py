@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from rich.console import Console
 
-from dsabench.cli.show_results import load_records
+from dsabench.cli.eval_places import Run, find_runs, find_sample_file
 from dsabench.errors import InputError
 from dsabench.evals.compare import Side, compare_evals
-from dsabench.evals.sample import EvalSample
-from dsabench.evals.sample_log import read_samples
-from dsabench.model.outcome import Scored
+from dsabench.model.evals import EvalTask
 from dsabench.model.record import Record
-from dsabench.store.journal import FILE_NAME
 
 MARGIN = 0.01
 
 
 def are_samples(names: tuple[str, str]) -> bool:
     """Whether a name is a file of samples, and so the comparison one of evals."""
-    return any(_is_samples(Path(name)) for name in names)
-
-
-def _is_samples(path: Path) -> bool:
-    """Lines of other JSONL files (journals, bench_serving's) do not name a harness."""
-    if path.suffix != ".jsonl" or path.name == FILE_NAME or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return b'"harness_id"' in file.readline()
+    return any(find_sample_file(name) is not None for name in names)
 
 
 def run_compare_evals(names: tuple[str, str], margin: float | None, *, gate: bool, as_json: bool) -> int:
     """Print the verdicts; exit code 1 when a gate was asked for and any is not a yes."""
-    base, candidate = (_sides(name) for name in names)
+    base = _sides(names[0])
+    candidate = _sides(names[1], frozenset(run for side in base.values() for run in side.runs))
     shared = [eval_ for eval_ in base if eval_ in candidate]
     if not shared:
         raise InputError(f"{names[0]} has {', '.join(base)}, {names[1]} has {', '.join(candidate)}: no eval in common")
@@ -48,44 +37,41 @@ def run_compare_evals(names: tuple[str, str], margin: float | None, *, gate: boo
     return 1 if gate and any(verdict.verdict in ("worse", "inconclusive") for verdict in verdicts) else 0
 
 
-def _sides(name: str) -> dict[str, Side]:
-    """Eval → its samples: of a file, or of every record at or below a place."""
-    if _is_samples(Path(name)):
-        samples = read_samples(Path(name))
-        return {samples[0].harness_id: Side(name, samples[0].harness_id, samples, (str(Path(name).resolve()),))}
-    place, hash_, prefix = name.rpartition("#")
-    if not hash_ or Path(name).exists():
-        place, prefix = name, ""
-    found: dict[str, list[tuple[Path, Record]]] = {}
-    for path, record in load_records(Path(place)):
-        if record.trial.kind == "eval" and isinstance(record.outcome, Scored) and record.id.startswith(prefix):
-            found.setdefault(record.trial.workload.harness_id, []).append((path, record))
-    if not found:
-        raise InputError(f"{name}: no finished eval there")
-    return {eval_: _side(name, eval_, records) for eval_, records in found.items()}
+def _sides(name: str, known: frozenset[str] = frozenset()) -> dict[str, Side]:
+    """Eval → its samples: of a file, or of every record at or below a place.
+
+    Runs that are known are left out where there are others: what a later commit has beside those of an earlier one.
+    """
+    if (file := find_sample_file(name)) is not None:
+        samples = file.read()
+        return {samples[0].harness_id: Side(name, samples[0].harness_id, samples, (file.name,))}
+    found: dict[str, list[Run]] = {}
+    for run in find_runs(name):
+        task = run.record.trial.workload
+        assert isinstance(task, EvalTask)
+        found.setdefault(task.harness_id, []).append(run)
+    return {
+        eval_: _side(name, eval_, [run for run in runs if run.name not in known] or runs)
+        for eval_, runs in found.items()
+    }
 
 
-def _side(name: str, eval_: str, records: list[tuple[Path, Record]]) -> Side:
+def _side(name: str, eval_: str, runs: list[Run]) -> Side:
     """Runs of one trial are repeats of each other; those of several trials are not one side."""
-    trials = sorted({record.id for _, record in records})
-    if len(trials) > 1:
+    records = [run.record for run in runs]
+    if len({record.id for record in records}) > 1:
         shown = "; ".join(_told_apart(name.partition("#")[0], records)[:4])
-        raise InputError(f"{name}: {len(trials)} settings of {eval_}; name one of them: {shown}")
-    samples: list[EvalSample] = []
-    runs: list[str] = []
-    for path, record in records:
-        assert isinstance(record.outcome, Scored)
-        if record.outcome.samples is not None:
-            samples += read_samples(path.parent / record.outcome.samples)
-            runs.append(f"{record.id}:{record.environment.fingerprint}:{record.occasion}:{record.boot}")
-    if not samples:
+        raise InputError(f"{name}: {len({r.id for r in records})} settings of {eval_}; name one of them: {shown}")
+    kept = [(run.name, samples) for run in runs if (samples := run.read())]
+    if not kept:
         raise InputError(f"{name}: {eval_}: no samples were kept, so nothing can be paired")
-    return Side(name, records[0][1].trial.workload.name, tuple(samples), tuple(runs))
+    samples = tuple(sample for _, of_run in kept for sample in of_run)
+    return Side(name, records[0].trial.workload.name, samples, tuple(run for run, _ in kept))
 
 
-def _told_apart(place: str, records: list[tuple[Path, Record]]) -> list[str]:
+def _told_apart(place: str, records: list[Record]) -> list[str]:
     """`PLACE#TRIAL (what no other has)` for each trial."""
-    settings = {record.id: _settings(record) for _, record in records}
+    settings = {record.id: _settings(record) for record in records}
     differing = {
         name
         for one in settings.values()

@@ -111,17 +111,27 @@ def read_samples(path: Path) -> tuple[EvalSample, ...]:
 
     """
     try:
-        lines = path.read_bytes().splitlines()
+        data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
+    return parse_samples(data, str(path))
+
+
+def parse_samples(data: bytes, name: str) -> tuple[EvalSample, ...]:
+    """The samples in the bytes of a finished run's file, which mistakes are told by the name of.
+
+    Raises:
+        InputError: a line is no sample, or there is none.
+
+    """
     samples = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(data.splitlines(), start=1):
         try:
             samples.append(EvalSample.model_validate_json(line))
         except ValidationError as error:
-            raise InputError(f"{path}:{number}: not a sample of an eval") from error
+            raise InputError(f"{name}:{number}: not a sample of an eval") from error
     if not samples:
-        raise InputError(f"{path}: holds no sample")
+        raise InputError(f"{name}: holds no sample")
     return tuple(samples)
 
 

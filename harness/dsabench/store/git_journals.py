@@ -1,4 +1,4 @@
-"""Journals as they stand in a commit, read without touching the working tree."""
+"""Journals and what lies beside them as they stand in a commit, read without touching the working tree."""
 
 from __future__ import annotations
 
@@ -50,6 +50,19 @@ def read_at(place: Place, folder: Path | None = None) -> list[tuple[Path, Readin
         assert data is not None  # ls-tree just listed it
         found.append((Path(name), parse_journal(data, Path(f"{place.commit[:12]}:{name}"))))
     return found
+
+
+def read_file_at(commit: str, name: str, folder: Path | None = None) -> bytes:
+    """One file of a commit; its name counts from the repository's root.
+
+    Raises:
+        InputError: the commit has no such file.
+
+    """
+    data = _git(("cat-file", "blob", f"{commit}:{name}"), folder)
+    if data is None:
+        raise InputError(f"{commit[:12]}:{name}: no such file in this commit")
+    return data
 
 
 def _git(words: tuple[str, ...], folder: Path | None) -> bytes | None:
