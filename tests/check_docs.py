@@ -36,20 +36,21 @@ def commands(page: Path) -> list[list[str]]:
     blocks = re.findall(r"```(?:console|bash|sh)\n(.*?)```", page.read_text(), flags=re.DOTALL)
     lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     parts = [part.strip() for line in lines for part in line.split("&&")]
-    return [shlex.split(part, comments=True) for part in parts if re.match(r"(\S*/)?dsabench\s", part)]
+    uncommented = [re.sub(r"(^|\s)#.*", "", part) for part in parts]  # FILE#TRIAL is no comment
+    return [shlex.split(part) for part in uncommented if re.match(r"(\S*/)?dsabench\s", part)]
 
 
 LACKED = (
-    *("/opt/sglang", "/opt/patched", "~/src/sglang", "PYTHON", "CONFIG", "http://127.0.0.1:30000"),
+    *("/opt/sglang", "/opt/patched", "~/src/sglang", "PYTHON", "CONFIG", "TABLE", "http://127.0.0.1:30000"),
     *("gsm8k_test.jsonl", "base.jsonl", "candidate.jsonl", "results/base"),
 )
 """What a reader has and this machine has not."""
-DRY = ("sweep", "kernels bench")
+DRY = ("sweep",)
 ELSEWHERE = {
-    "ci configs/local.yaml --a": "tests/e2e/test_ci.py",
-    "ci configs/local.yaml --b": "tests/e2e/test_ci.py",
+    "ci": "tests/e2e/test_ci.py",
     "eval": "tests/unit/evals (data sets are downloaded)",
     "kernels check": "tests/unit/dsakernels",
+    "kernels bench": "tests/unit/microbench",
     "kernels twice": "tests/unit/microbench",
     "doctor": "tests/unit/doctor",
 }
@@ -73,6 +74,7 @@ def copy_of_repository(folder: Path) -> Path:
     subprocess.run(("git", *identity, "commit", "-q", "--allow-empty", "-m", "later"), cwd=copy, check=True)
     for place in ("local", "local-ci/local"):
         shutil.copytree(copy / "results" / "reference-cpu", copy / "results" / place)
+    shutil.copytree(copy / "results" / "h200" / "kernels", copy / "results" / "local-kernels")
     return copy
 
 

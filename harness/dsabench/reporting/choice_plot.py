@@ -48,7 +48,7 @@ def draw_choice(batches: Sequence[Batch], takes_sparse: Callable[[int, int], boo
     )
     missed = [(n, k) for n, k, ratio in batches if (1 / ratio if takes_sparse(n, k) else ratio) > _SLOWER]
     if missed:
-        axes.scatter(*zip(*missed, strict=True), marker="x", c="#b00020", s=40, zorder=4)
+        axes.scatter([n for n, _ in missed], [k for _, k in missed], marker="x", c="#b00020", s=40, zorder=4)
     said = "shaded: the rule takes flashmla_sparse"
     said += f"; crosses: it takes the slower one ({len(missed)} of {len(batches)})" if missed else ""
     axes.set(xscale="log", yscale="log", xlabel="new tokens of the batch", ylabel="tokens in its KV cache")

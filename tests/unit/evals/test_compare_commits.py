@@ -29,7 +29,7 @@ def git(folder: Path, *words: str) -> None:
 def sample(number: int, *, right: bool) -> EvalSample:
     return EvalSample(
         id=f"q{number}#0", question=f"q{number}", repeat=0, harness_id="sums-1", prompt="1+1?", completion="2", expected="2",
-        answer="2" if right else "3", score=float(right), standing="right" if right else "wrong",
+        answer="2" if right else "3", score=float(right), standing="correct" if right else "wrong",
     )  # fmt: skip
 
 
