@@ -134,7 +134,7 @@ def serve(cap: str, engine: Any, requests: int = 16, length: int = 8192, new: in
         "hisparse": engine.scheduler.hot is not None,
         "row_tokens_on_device": engine.settings.device_tokens,
         "kv_mb_on_device": engine.kv_bytes / 1e6,
-        "concurrent": max(engine.counters.decode_sizes),
+        "concurrent": max(engine.counters.decode_step_requests),
         "seconds": time.perf_counter() - started,
         "hot_buffer": dict(engine.counters.hot_buffer),
     }

@@ -18,7 +18,7 @@ from dsabench.reference.counters import Counters
 from dsabench.reference.draft_head import DraftHead
 from dsabench.reference.transformer import Transformer
 
-_SEQUENCES, _LENGTH = 20, 128
+_LENGTH = 2560
 _BYTES = 256
 _RIDGE = 1.0
 """Added to the diagonal of Xᵀ X, whose entries are about the number of tokens."""
@@ -48,24 +48,8 @@ def shifted(hidden: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 
 def _text(trunk: Transformer, seed: int) -> Batch:
-    """Random bytes, as sequences that are no longer than the trunk's rotary table."""
-    length = min(_LENGTH, len(trunk.rope))
-    total = _SEQUENCES * length
-    generator = torch.Generator().manual_seed(seed)
-    device = trunk.embedding.device
-    slots = torch.arange(total, device=device)
-    starts = range(0, total, length)
-    return Batch(
-        tokens=torch.randint(_BYTES, (total,), generator=generator).to(device),
-        positions=slots % length,
-        slots=slots,
-        row_slots=slots,
-        wanted=slots,
-        path="dense_mha",
-        shape=Prefill(
-            tuple(
-                Span(start, start + length, part, part)
-                for start, part in zip(starts, torch.split(slots, length), strict=True)
-            )
-        ),
-    )
+    """Random bytes, as one sequence that is no longer than the trunk's rotary table."""
+    length, device = min(_LENGTH, len(trunk.rope)), trunk.embedding.device
+    slots = torch.arange(length, device=device)
+    tokens = torch.randint(_BYTES, (length,), generator=torch.Generator().manual_seed(seed)).to(device)
+    return Batch(tokens, slots, slots, slots, slots, "dense_mha", Prefill((Span(0, length, slots, slots),)))

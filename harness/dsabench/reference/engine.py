@@ -12,6 +12,7 @@ import torch
 from dsabench.reference import draft_weights, latent_cache, parcel, sharding, weights
 from dsabench.reference.batch import Prefill, empty_batch
 from dsabench.reference.counters import Counters
+from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.ranks import ALONE, Ranks
 from dsabench.reference.request import Request, Sampling
 from dsabench.reference.sampler import Sampler
@@ -42,35 +43,50 @@ class Engine:
         self.model = whole if settings.parallel.tp == 1 else sharding.shard(whole, ranks)
         _log.info("Load weight end. elapsed=%.2f s, type=%s, dtype=%s", time.perf_counter() - started,
                   settings.size.name, settings.dtype)  # fmt: skip
-        slots = (settings.pages + 1) * settings.page_size  # page 0 is padding
-        row_slots = (settings.device_pages + 1) * settings.page_size
-        self.caches = latent_cache.allocate(settings.size, slots, settings.kv_cache_dtype, settings.device, row_slots)
+        self._caches = self._allocate()
         _log.info("KV Cache is allocated. #tokens: %d, KV size: %.2f GB", settings.pool_tokens, self.kv_bytes / 1e9)
         self._sampler = Sampler(settings.random_seed, settings.device)
-        self.scheduler = Scheduler(settings, self.counters, self.caches)
-        self._drafter = self._make_drafter(whole, slots) if settings.speculation else None
+        self.scheduler = Scheduler(settings, self.counters, self._caches)
+        self._drafter = None if settings.draft_steps is None else self._make_drafter(whole, settings.draft_steps)
         self._verifier = Verifier(self._sampler, settings.simulated_accept_length, self.counters)
         self._nothing = empty_batch(settings.device)
         self._decode_steps: deque[tuple[int, float]] = deque(maxlen=_WINDOW_STEPS)
 
-    def _make_drafter(self, whole: Transformer, slots: int) -> Drafter:
+    def _allocate(self) -> list[LayerCache]:
+        """Caches of the model's layers and of the draft head's, whose number is that behind the last."""
         settings = self.settings
-        assert settings.speculation is not None, "the caller looked"
-        cache = latent_cache.allocate_draft(settings.size, slots, settings.kv_cache_dtype, settings.device)
-        self.scheduler.caches.append(cache)
-        head = draft_weights.build(whole, settings.random_seed)
-        if settings.parallel.tp > 1:
+        drafting = settings.draft_steps is not None
+        caches = latent_cache.allocate(
+            replace(settings.size, layers=settings.size.layers + drafting),
+            (settings.pages + 1) * settings.page_size,  # page 0 is padding
+            settings.kv_cache_dtype,
+            settings.device,
+            (settings.device_pages + 1) * settings.page_size,
+        )
+        if drafting:
+            # the last of a request's accepted drafts never goes through the head, and whoever shares its page must
+            # read something finite
+            caches[-1].rows.zero_()
+            caches[-1].keys.zero_()
+        return caches
+
+    def _make_drafter(self, whole: Transformer, steps: int) -> Drafter:
+        head = draft_weights.build(whole, self.settings.random_seed)
+        if self.settings.parallel.tp > 1:
             alone = replace(self.model, ranks=self.model.ranks.within_group)
             head = replace(head, trunk=alone, block=sharding.shard_for_group(head.block, self.model.ranks.seat))
-        return Drafter(head, cache, self.scheduler, settings.speculation.steps, self.counters)
+        return Drafter(head, self._caches[-1], self.scheduler, steps, self.counters)
+
+    @property
+    def caches(self) -> list[LayerCache]:
+        """Of the model's layers."""
+        return self._caches[: self.settings.size.layers]
 
     @property
     def kv_bytes(self) -> int:
         """Size of the KV pool on the device."""
-        settings = self.settings
-        rows = settings.device_tokens * latent_cache.row_bytes(settings.size, settings.kv_cache_dtype)
-        keys = settings.pool_tokens * latent_cache.key_bytes(settings.size)
-        return (rows + keys) * (settings.size.layers + (settings.speculation is not None))
+        rows, keys = self.settings.device_tokens, self.settings.pool_tokens
+        return sum(rows * cache.rows[0].nbytes + keys * cache.keys[0].nbytes for cache in self._caches)
 
     @property
     def decode_tokens_per_s(self) -> float:
@@ -160,6 +176,6 @@ class Engine:
             _log.info(text, shape, tokens, step.batch.path, usage, running, queued)
             return
         self._decode_steps.append((sum(map(len, chosen)), seconds))
-        if sum(self.counters.decode_sizes.values()) % _WINDOW_STEPS == 0:
+        if sum(self.counters.decode_step_requests.values()) % _WINDOW_STEPS == 0:
             text = "Decode batch. #running-req: %d, path: %s, token usage: %.2f, gen throughput (token/s): %.2f, #queue-req: %d"
             _log.info(text, len(step.requests), step.batch.path, usage, self.decode_tokens_per_s, queued)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -57,23 +57,3 @@ def allocate(
     for cache in caches:
         cache.rows[0].zero_()  # what padding reads, with weight 0: it must be finite
     return caches
-
-
-def allocate_draft(size: ModelSize, slots: int, kv_cache_dtype: str, device: str) -> LayerCache:
-    """The cache of the draft head's layer, whose number is that behind the trunk's last.
-
-    It starts from zeros: the last of a request's accepted drafts never goes through the head, and whoever shares its
-    page must read something finite.
-    """
-    (cache,) = allocate(replace(size, layers=1), slots, kv_cache_dtype, device)
-    return replace(cache, layer=size.layers, rows=torch.zeros_like(cache.rows), keys=torch.zeros_like(cache.keys))
-
-
-def row_bytes(size: ModelSize, kv_cache_dtype: str) -> int:
-    """Bytes of one token's row in one layer."""
-    return PackedLayout(size.latent, size.rope).row_bytes if kv_cache_dtype == "fp8_e4m3" else 2 * size.row
-
-
-def key_bytes(size: ModelSize) -> int:
-    """Bytes of one token's indexer key in one layer."""
-    return 2 * size.index_dim

@@ -76,7 +76,7 @@ class SparsePaths:
             positions = self.selected[0] = self._select_of_batch(queries.index, step)
         q = queries.absorbed
         if step.hot is not None:
-            return self._attend(q, step.hot.find(self.cache.layer, positions), path)
+            return step.hot.attend(self.cache.layer, q, positions, lambda some, slots: self._attend(some, slots, path))
         if path == "flashmla_sparse" and self.cache.packed is not None:
             rows = self.cache.read(step.slots.reshape(-1), q.dtype)
             offsets = torch.arange(len(step.slots), device=q.device).unsqueeze(1) * step.slots.shape[1]
@@ -101,7 +101,7 @@ class SparsePaths:
         """What the layer before attended to; that saves work where there was something to select."""
         positions = self.selected[first_row]
         if longest > self.size.index_topk:
-            self.counters.index_layers[f"{stage}.reused"] += len(positions)
+            self.counters.index_layer_tokens[f"{stage}.reused"] += len(positions)
         return positions
 
     def _select_of_sequence(self, queries: IndexQueries, span: Span) -> torch.Tensor:
@@ -139,9 +139,9 @@ class SparsePaths:
 
     def _count_indexed(self, stage: str, tokens: int) -> None:
         if self.cache.layer == 0:
-            self.counters.indexed[stage] += tokens
+            self.counters.indexed_tokens[stage] += tokens
         if self.cache.layer < self.size.layers:  # else it is the draft head's
-            self.counters.index_layers[f"{stage}.computed"] += tokens
+            self.counters.index_layer_tokens[f"{stage}.computed"] += tokens
 
 
 def dense_mha(q: torch.Tensor, rows: torch.Tensor, up: torch.Tensor, size: ModelSize) -> torch.Tensor:

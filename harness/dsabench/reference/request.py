@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from dsabench.reference.prefix_cache import Node
 from dsabench.reference.tokenizer import EOS, IncrementalDecoder
 
 if TYPE_CHECKING:
@@ -40,11 +39,6 @@ class Finish:
     matched: int | str | None = None
     message: str | None = None
 
-    def snapshot(self) -> dict[str, int | str]:
-        """As in `meta_info.finish_reason`."""
-        fields = {"type": self.type, "length": self.length, "matched": self.matched, "message": self.message}
-        return {name: value for name, value in fields.items() if value is not None}
-
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
@@ -60,19 +54,7 @@ class Accepted:
 
     def __add__(self, other: Accepted) -> Accepted:
         """Of two engines together."""
-        return Accepted(
-            self.verify_passes + other.verify_passes, self.proposed + other.proposed, self.correct + other.correct
-        )
-
-    def snapshot(self, output_tokens: int) -> dict[str, float]:
-        """As in `meta_info` (sglang 0.5.23 tokenizer_manager.py:3150): tokens per pass include the pass's own."""
-        return {
-            "spec_accept_rate": self.correct / self.proposed if self.proposed else 0.0,
-            "spec_accept_length": output_tokens / self.verify_passes,
-            "spec_num_correct_drafts": self.correct,
-            "spec_num_proposed_drafts": self.proposed,
-            "spec_verify_ct": self.verify_passes,
-        }
+        return Accepted(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +96,11 @@ class Request:
     """Tokens whose KV is in the cache, reused ones included."""
     cached_tokens: int = 0
     """Tokens whose KV was there already when the request was admitted."""
-    nodes: list[Node] = field(default_factory=list)
-    """Path in the prefix tree that it holds."""
+    path: list[int] = field(default_factory=list)
+    """Known pages of its prefix that it holds."""
     pages: list[int] = field(default_factory=list)
     own_pages: set[int] = field(default_factory=set)
-    """Those of `pages` that no node owns."""
+    """Those of `pages` whose content the pool does not know."""
     device_pages: list[int] = field(default_factory=list)
     """HiSparse: where its rows on the device are."""
     row: int | None = None
@@ -137,6 +119,12 @@ class Request:
     """Tokens that the server has heard of."""
     dp_rank: int | None = None
     """Which of several groups serves it; only the server knows."""
+
+    @property
+    def table_row(self) -> int:
+        """The same of a request that was admitted."""
+        assert self.row is not None, "it has one"
+        return self.row
 
     @property
     def total_tokens(self) -> int:

@@ -49,8 +49,8 @@ class Scheduler:
 
     def __init__(self, settings: Settings, counters: Counters, caches: list[LayerCache]) -> None:
         self._settings, self._counters = settings, counters
-        self.caches = list(caches)
-        """Of all layers; the draft head's is added where there is one."""
+        self.caches = caches
+        """Of all layers, the draft head's last where there is one."""
         self.pool = PagePool(settings.pages, settings.page_size, reuse=settings.prefix_reuse)
         self.waiting: deque[Request] = deque()
         self.prefilling: list[Request] = []
@@ -85,7 +85,7 @@ class Scheduler:
                 self.waiting.remove(request)
             else:
                 self._leave(request)
-        self._counters.aborted += len(ended)
+        self._counters.aborted_requests += len(ended)
         return ended
 
     def next_step(self) -> Step | None:
@@ -122,7 +122,7 @@ class Scheduler:
     def next_decode(self, drafts: Sequence[Sequence[int]] | None = None) -> Step:
         """The last token of each running request, followed by its drafts where there are any."""
         requests = tuple(self.running)
-        self._counters.decode_sizes[len(requests)] += 1
+        self._counters.decode_step_requests[len(requests)] += 1
         guessed = tuple(drafts or [()] * len(requests))
         pairs = zip(requests, guessed, strict=True)
         runs = [Run(request, request.stored_tokens, [request.output[-1], *guess]) for request, guess in pairs]
@@ -160,8 +160,8 @@ class Scheduler:
 
     def _parcel_of(self, request: Request) -> bytes:
         slots = self._slots[request.row, : len(request.prompt)]
-        rows = tuple(stored.index_select(0, slots.to(stored.device)) for stored in self._stores)
-        keys = tuple(cache.keys.index_select(0, slots) for cache in self.caches)
+        rows = [stored.index_select(0, slots.to(stored.device)) for stored in self._stores]
+        keys = [cache.keys.index_select(0, slots) for cache in self.caches]
         hidden = None if request.hidden is None else request.hidden[-1:]
         data = Parcel(request.output[0], rows, keys, hidden).pack()
         self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=len(data))
@@ -204,8 +204,8 @@ class Scheduler:
             return None
         self.waiting.popleft()
         fresh = self.pool.take(missing)
-        request.nodes, request.own_pages = known, set(fresh)
-        request.pages = [node.page for node in known] + fresh
+        request.path, request.own_pages = known, set(fresh)
+        request.pages = known + fresh
         request.stored_tokens = request.cached_tokens = len(known) * self.pool.page_size
         request.row = self._free_rows.pop()
         pages = torch.tensor(request.pages, device=self._slots.device).unsqueeze(1)
@@ -232,7 +232,7 @@ class Scheduler:
                 wanted.append(stop - 1)
                 ending.append(request)
             total_kv, longest, start = total_kv + length, max(longest, length), stop
-        self._counters.prefill_sizes[start] += 1
+        self._counters.prefill_step_tokens[start] += 1
         batch = Batch(
             tokens=torch.tensor(tokens, device=self._slots.device),
             positions=torch.cat(positions),
@@ -249,11 +249,11 @@ class Scheduler:
         device, page = self._slots.device, self.pool.page_size
         places = [run.position + step for run in runs for step in range(len(run.tokens))]
         positions = torch.tensor(places, device=device)
-        rows = torch.tensor([run.request.row for run in runs for _ in run.tokens], device=device)
+        rows = [run.request.table_row for run in runs for _ in run.tokens]
         longest = 1 + max(places)
-        slots = self._slots[:, : -(-longest // page) * page].index_select(0, rows)
+        slots = self._slots[rows, : -(-longest // page) * page]
         new = slots.gather(1, positions.unsqueeze(1)).squeeze(1)
-        hot = None if self.hot is None else self.hot.start_step(rows, slots, positions)
+        hot = None if self.hot is None else self.hot.start_step(rows, places, slots)
         return Batch(
             tokens=torch.tensor([token for run in runs for token in run.tokens], device=device),
             positions=positions,
@@ -266,7 +266,7 @@ class Scheduler:
 
     def _publish(self, request: Request, tokens: Sequence[int]) -> None:
         """Let others reuse the full pages of the tokens, all of which are stored."""
-        request.own_pages -= set(self.pool.insert(tokens, request.pages, request.nodes))
+        request.own_pages -= self.pool.insert(tokens, request.pages, request.path)
 
     def _leave(self, request: Request) -> None:
         if request in self.running:
@@ -274,7 +274,7 @@ class Scheduler:
             self._publish(request, request.tokens[: request.stored_tokens])
         else:
             self.prefilling.remove(request)
-        self.pool.release(request.nodes)
+        self.pool.release(request.path)
         self.pool.give_back(sorted(request.own_pages, reverse=True))
         assert request.row is not None, "only admitted requests leave"
         if self.hot is not None:
@@ -282,6 +282,6 @@ class Scheduler:
         # padding beyond a successor's pages reads page 0
         self._slots[request.row].zero_()
         self._free_rows.append(request.row)
-        request.nodes, request.pages, request.own_pages, request.row = [], [], set(), None
+        request.path, request.pages, request.own_pages, request.row = [], [], set(), None
         request.hidden = None
         self._counters.evicted_pages = self.pool.evicted

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, SparseKernel
+from dsabench.model.tuned_table import KernelRule, choose
 from dsabench.reference.parallel import Parallel
 from dsabench.reference.sizes import ModelSize
 
@@ -17,15 +16,7 @@ if TYPE_CHECKING:  # named in annotations only: whoever speaks HTTP need not loa
 
 PrefillBackend = Literal["flashmla_sparse", "flashmla_kv", "flashmla_auto"]
 DecodeBackend = Literal["flashmla_sparse", "flashmla_kv"]
-KernelRule = ConstantRule | RatioRule | GridRule
 _MHA_CAPACITY_TOKENS = 128 * 1024  # sglang 0.5.23 forward_batch_deepseek_mha_mixin.py:43
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """How many tokens are guessed before each verification: a chain, so steps are drafts."""
-
-    steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +29,6 @@ class HiSparse:
     """Tokens that the host store and the indexer keys have room for, per token of the device's pool."""
     swap_in_block_size: int
     """Rows per copy from host to device."""
-
-    def snapshot(self) -> dict[str, int]:
-        """As JSON."""
-        return {
-            "device_buffer_size": self.device_buffer_size,
-            "host_to_device_ratio": self.host_to_device_ratio,
-            "swap_in_block_size": self.swap_in_block_size,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +62,8 @@ class Settings:
     """Of one rank's CPU operators."""
     hisparse: HiSparse | None
     """None keeps all rows of running requests on the device."""
-    speculation: Speculation | None
+    draft_steps: int | None
+    """Tokens guessed before each verification, a chain of them; None without speculation."""
     simulated_accept_length: float | None
     """Accept so many tokens per verification on average, whatever the model says."""
 
@@ -114,16 +98,3 @@ class Settings:
         if self.kv_cache_dtype == "bfloat16":
             return "flashmla_sparse"
         return choose(self.auto_rule, new_tokens=new_tokens, kv_tokens=kv_tokens)
-
-
-def choose(rule: KernelRule, *, new_tokens: int, kv_tokens: int) -> SparseKernel:
-    """The kernel for a batch with Σ new tokens and Σ kv tokens (prefix and new), as sglang 0.5.23 counts them."""
-    if isinstance(rule, ConstantRule):
-        return rule.kernel
-    if isinstance(rule, RatioRule):
-        return "flashmla_sparse" if kv_tokens < rule.kv_per_new_token * new_tokens else "flashmla_kv"
-    return rule.kernels[_cell(rule.new_tokens, new_tokens)][_cell(rule.kv_tokens, kv_tokens)]
-
-
-def _cell(lower_edges: tuple[int, ...], value: int) -> int:
-    return max(0, bisect.bisect_right(lower_edges, value) - 1)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from dsabench.errors import InputError
-from dsabench.reference import parallel
 from dsabench.reference.parallel import Parallel
-from dsabench.reference.settings import DecodeBackend, HiSparse, PrefillBackend, Speculation
-from dsabench.reference.sizes import SIZES
+from dsabench.reference.settings import DecodeBackend, HiSparse, PrefillBackend
+from dsabench.reference.sizes import SIZES, ModelSize
 from dsabench.serving import hisparse, overrides
 from dsabench.serving.overrides import model_size
 
@@ -111,14 +110,34 @@ def _check(args: ServerArgs) -> None:
         raise InputError("--chunked-prefill-size: 0 is not allowed (allowed: at least 1, or -1 for no limit)")
     if args.max_total_tokens is not None and args.max_total_tokens < args.page_size:
         raise InputError(f"--max-total-tokens: {args.max_total_tokens} is less than a page of {args.page_size}")
-    speculation_of(args)
+    draft_steps_of(args)
     _check_hisparse(args)
-    parallel.check(args.parallel, model_size(args.model_path, args.json_model_override_args))
+    _check_parallel(args.parallel, model_size(args.model_path, args.json_model_override_args))
     longest = SIZES[args.model_path].context
     if args.context_length is not None and args.context_length > longest:
         raise InputError(
             f"--context-length: {args.model_path} was made for at most {longest}, not {args.context_length}"
         )
+
+
+def _check_parallel(parallel: Parallel, size: ModelSize) -> None:
+    """Refuse what cannot be split."""
+    tp, dp, ep = parallel.tp, parallel.dp, parallel.ep
+    if parallel.dp_attention and (dp == 1 or tp % dp):
+        raise InputError(
+            f"--enable-dp-attention: --dp-size {dp} is not allowed (allowed: 2 or more that divide --tp-size {tp})"
+        )
+    if ep > 1 and size.experts is None:
+        raise InputError(f"--ep-size: {size.name} has no experts (allowed: 1)")
+    if tp % ep:
+        raise InputError(f"--ep-size: {ep} does not divide --tp-size {tp}")
+    split = {"heads": (size.heads, tp // parallel.groups), "columns of the MLP": (size.intermediate, tp)}
+    if size.experts is not None:
+        split["experts"] = (size.experts.routed, ep)
+        split["columns of the shared expert"] = (size.experts.intermediate, tp)
+    for what, (total, ranks) in split.items():
+        if total % ranks:
+            raise InputError(f"--tp-size: {ranks} ranks cannot share the {total} {what} of {size.name} equally")
 
 
 def hisparse_of(args: ServerArgs) -> HiSparse | None:
@@ -134,13 +153,11 @@ def _check_hisparse(args: ServerArgs) -> None:
         return
     if not args.disable_radix_cache:
         raise InputError("--enable-hisparse needs --disable-radix-cache")
-    if args.speculative_algorithm is not None:
-        raise InputError("--enable-hisparse with --speculative-algorithm: a buffer serves one new token per step here")
     if args.kv_cache_dtype == "fp8_e4m3" and args.dsa_decode_backend == "flashmla_sparse":
         raise InputError("--enable-hisparse with --kv-cache-dtype fp8_e4m3 needs --dsa-decode-backend flashmla_kv")
 
 
-def speculation_of(args: ServerArgs) -> Speculation | None:
+def draft_steps_of(args: ServerArgs) -> int | None:
     """None without speculation. Without numbers it is sglang's choice for these models: 3 steps, 4 tokens.
 
     Raises:
@@ -159,7 +176,7 @@ def speculation_of(args: ServerArgs) -> Speculation | None:
             raise InputError(f"{extra} without --speculative-algorithm (allowed: EAGLE, NEXTN)")
         return None
     if len(missing) == len(given):
-        return Speculation(_DEFAULT_STEPS)
+        return _DEFAULT_STEPS
     if missing:
         raise InputError(f"{missing[0]} is missing: give all three, or none for {_DEFAULT_STEPS} steps")
     steps, topk, tokens = args.speculative_num_steps, args.speculative_eagle_topk, args.speculative_num_draft_tokens
@@ -168,7 +185,7 @@ def speculation_of(args: ServerArgs) -> Speculation | None:
         raise InputError(f"--speculative-eagle-topk: {topk} is not allowed (allowed: 1, a chain of drafts)")
     if tokens != steps + 1:
         raise InputError(f"--speculative-num-draft-tokens: {tokens} is not allowed (allowed: steps + 1 = {steps + 1})")
-    return Speculation(steps)
+    return steps
 
 
 def _parser() -> argparse.ArgumentParser:

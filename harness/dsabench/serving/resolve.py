@@ -15,10 +15,10 @@ import torch
 
 from dsabench.errors import InputError
 from dsabench.model.tuned_table import ThresholdRule
-from dsabench.reference.settings import DecodeBackend, Settings, Speculation
+from dsabench.reference.settings import DecodeBackend, Settings
 from dsabench.reference.sizes import VOCABULARY, ModelSize
 from dsabench.serving import tables
-from dsabench.serving.arguments import ServerArgs, hisparse_of, speculation_of
+from dsabench.serving.arguments import ServerArgs, draft_steps_of, hisparse_of
 from dsabench.serving.overrides import model_size
 
 MHA_VARIABLE = "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD"
@@ -39,7 +39,7 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
     size = model_size(args.model_path, args.json_model_override_args)
     packed = args.kv_cache_dtype == "fp8_e4m3"
     kv_cache_dtype: Literal["bfloat16", "fp8_e4m3"] = "fp8_e4m3" if packed else "bfloat16"
-    drafts = speculation_of(args)
+    drafts = draft_steps_of(args)
     hot = hisparse_of(args)
     pages = (args.max_total_tokens or size.pool_tokens) // args.page_size
     device_name = torch.cuda.get_device_name(0).replace(" ", "_") if args.device == "cuda" else "CPU"
@@ -73,7 +73,7 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
         parallel=args.parallel,
         threads=max(1, args.cpu_threads // args.parallel.processes),
         hisparse=hot,
-        speculation=drafts,
+        draft_steps=drafts,
         simulated_accept_length=_simulated_accept_length(env) if drafts else None,
     )
 
@@ -132,7 +132,7 @@ def as_sglang(args: ServerArgs, settings: Settings) -> dict[str, object]:
         "max_total_num_tokens": settings.pool_tokens,
         "max_req_input_len": min(settings.context_length, settings.device_tokens) - 1,
         "context_length": settings.context_length,
-        **(_speculation(settings.speculation) if settings.speculation else {}),
+        **(_speculation(settings.draft_steps) if settings.draft_steps else {}),
     }
     return {**asdict(args), **resolved}
 
@@ -144,7 +144,7 @@ def as_reference(settings: Settings) -> dict[str, object]:
         "vocab_size": VOCABULARY,
         "index_topk": settings.size.index_topk,
         "index_topk_pattern": settings.size.index_topk_pattern,
-        "hisparse": settings.hisparse.snapshot() if settings.hisparse else None,
+        "hisparse": asdict(settings.hisparse) if settings.hisparse else None,
         "heads_per_rank": settings.heads_per_rank,
         "device_name": settings.device_name,
         "mha_threshold_tokens": settings.mha_threshold_tokens,
@@ -154,11 +154,11 @@ def as_reference(settings: Settings) -> dict[str, object]:
     }
 
 
-def _speculation(speculation: Speculation) -> dict[str, object]:
+def _speculation(steps: int) -> dict[str, object]:
     """Under sglang's names. The verified tokens are the drafts and the one before them."""
     return {
         "speculative_algorithm": "EAGLE",
-        "speculative_num_steps": speculation.steps,
+        "speculative_num_steps": steps,
         "speculative_eagle_topk": 1,
-        "speculative_num_draft_tokens": speculation.steps + 1,
+        "speculative_num_draft_tokens": steps + 1,
     }

@@ -61,7 +61,7 @@ def test_greedy_output_is_that_without(flags):
     assert counters.accept_length is not None
     assert 1.5 < counters.accept_length <= 4.0, "the draft head agrees often"
     assert counters.generated_tokens == new * len(prompts) == counters.verified_tokens + len(prompts)
-    assert sum(counters.decode_sizes.values()) < new - 1, "fewer passes than tokens"
+    assert sum(counters.decode_step_requests.values()) < new - 1, "fewer passes than tokens"
 
 
 def test_sampled_output_of_a_seed_is_that_without():
