@@ -216,6 +216,7 @@ class Turn:
             rows = self.rows[homeless]
             found[homeless] = victims = self.buffers.used[layer, rows].argmin(1)
             self._replace(layer, rows, victims, self.positions[homeless], self.written)
+        self.buffers.used[layer, self.rows, found] = self.written  # also of those that a rejected draft had filled
         return self.buffers.slots[self.rows, found]
 
     def find(self, layer: int, positions: torch.Tensor) -> torch.Tensor:

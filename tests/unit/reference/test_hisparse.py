@@ -56,7 +56,7 @@ def test_verifications_say_what_they_do_without(more, buffer):
     plain = served(engine(*FLOAT, *PLAIN, *more, *drafts), prompts)
     subject = engine(*FLOAT, *hot(device_buffer_size=buffer), *more, *drafts)
     assert served(subject, prompts) == plain
-    assert subject.counters.hot_buffer["hits"] > subject.counters.hot_buffer["misses"] > 0
+    assert min(subject.counters.hot_buffer[kind] for kind in ("hits", "misses")) > 0
     assert subject.counters.accept_length > 1.5
     assert subject.scheduler.hot.pool.used == 0
 
