@@ -10,7 +10,7 @@ import torch
 if TYPE_CHECKING:
     from dsabench.reference.hot_buffer import HotStep
 
-Path = Literal["dense_mha", "flashmla_sparse", "flashmla_kv"]
+Path = Literal["dense_mha", "flashmla_sparse", "flashmla_kv", "triton"]
 
 
 @dataclass(frozen=True, slots=True)

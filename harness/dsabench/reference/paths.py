@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
+from dsabench.reference import operators
 from dsabench.reference.batch import Decode, Path, Span
 from dsabench.reference.counters import Counters
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.sizes import ModelSize
-from dsakernels import dense_attention, indexer, sparse_attention, topk
+from dsakernels import dense_attention, topk
+from dsakernels.kv_layout import PackedLayout
 
 _INDEXER_QUERIES = 128
 """Queries whose logits over the whole prefix are held at once."""
@@ -46,7 +49,7 @@ class Queries:
 
 @dataclass(frozen=True, slots=True)
 class SparsePaths:
-    """`flashmla_sparse` and `flashmla_kv` over one layer's cache."""
+    """`flashmla_sparse`, `flashmla_kv` and `triton` over one layer's cache."""
 
     size: ModelSize
     cache: LayerCache
@@ -60,12 +63,13 @@ class SparsePaths:
         if queries.index is None:
             positions = self._reuse("prefill", span.start, len(span.slots))
         else:
-            positions = self.selected[span.start] = self._select_of_sequence(queries.index, span)
-        q = queries.absorbed
-        if path == "flashmla_sparse" and self.cache.packed is not None:
-            return self._attend_plain(q, self.cache.read(span.row_slots, q.dtype), positions)
+            positions = self.selected[span.start] = self._select_of_sequence(queries.index, span, path)
+        if path == "flashmla_sparse" and self.cache.packed:
+            return self._attend(
+                path, queries.absorbed, positions, self.cache.read(span.row_slots, queries.absorbed.dtype)
+            )
         slots = torch.where(positions < 0, -1, span.row_slots[positions])  # -1 reads the last slot, and is replaced
-        return self._attend(q, slots, path)
+        return self._attend(path, queries.absorbed, slots, self.cache.rows)
 
     def decode(self, queries: Queries, step: Decode, path: Path) -> torch.Tensor:
         """Attend from one new token per sequence → [B, H, C]."""
@@ -73,29 +77,20 @@ class SparsePaths:
         if queries.index is None:
             positions = self._reuse("decode", 0, step.longest)
         else:
-            positions = self.selected[0] = self._select_of_batch(queries.index, step)
-        q = queries.absorbed
+            positions = self.selected[0] = self._select_of_batch(queries.index, step, path)
+        q, rows = queries.absorbed, self.cache.rows
         if step.hot is not None:
-            return step.hot.attend(self.cache.layer, q, positions, lambda some, slots: self._attend(some, slots, path))
-        if path == "flashmla_sparse" and self.cache.packed is not None:
-            rows = self.cache.read(step.slots.reshape(-1), q.dtype)
+            return step.hot.attend(self.cache.layer, q, positions, partial(self._attend, path, rows=rows))
+        if path == "flashmla_sparse" and self.cache.packed:
             offsets = torch.arange(len(step.slots), device=q.device).unsqueeze(1) * step.slots.shape[1]
-            return self._attend_plain(q, rows, torch.where(positions < 0, -1, positions + offsets))
+            rows = self.cache.read(step.slots.reshape(-1), q.dtype)
+            return self._attend(path, q, torch.where(positions < 0, -1, positions + offsets), rows)
         slots = torch.where(positions < 0, -1, step.slots.gather(1, positions.clamp(min=0)))
-        return self._attend(q, slots, path)
+        return self._attend(path, q, slots, rows)
 
-    def _attend(self, q: torch.Tensor, slots: torch.Tensor, path: Path) -> torch.Tensor:
-        if path == "flashmla_sparse":
-            return self._attend_plain(q, self.cache.rows, slots)
-        assert self.cache.packed is not None, "settings refuse flashmla_kv on a plain cache"
-        return sparse_attention.flashmla_kv(
-            q, self.cache.rows, slots, layout=self.cache.packed, scale=self.size.attention_scale
-        )
-
-    def _attend_plain(self, q: torch.Tensor, rows: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-        return sparse_attention.flashmla_sparse(
-            q, rows, indices, latent=self.size.latent, scale=self.size.attention_scale
-        )
+    def _attend(self, path: Path, q: torch.Tensor, indices: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        layout = PackedLayout(self.size.latent, self.size.rope)
+        return operators.attend(path, q, rows, indices, layout=layout, scale=self.size.attention_scale)
 
     def _reuse(self, stage: str, first_row: int, longest: int) -> torch.Tensor:
         """What the layer before attended to; that saves work where there was something to select."""
@@ -104,7 +99,7 @@ class SparsePaths:
             self.counters.index_layer_tokens[f"{stage}.reused"] += len(positions)
         return positions
 
-    def _select_of_sequence(self, queries: IndexQueries, span: Span) -> torch.Tensor:
+    def _select_of_sequence(self, queries: IndexQueries, span: Span, path: Path) -> torch.Tensor:
         """Positions [T, K] in the sequence; -1 where there are fewer than K."""
         length, new, k = len(span.slots), span.new_tokens, self.size.index_topk
         lengths = torch.arange(length - new, length, device=span.slots.device) + 1
@@ -115,13 +110,12 @@ class SparsePaths:
         chosen = []
         for start in range(0, new, _INDEXER_QUERIES):
             stop = min(start + _INDEXER_QUERIES, new)
-            visible = keys[: length - new + stop]
-            block = queries.part(start, stop)
-            logits = indexer.logits(block.q, block.weights, visible)
+            visible = keys[: length - new + stop].unsqueeze(0)
+            logits = operators.logits(path, queries.q[start:stop], queries.weights[start:stop], visible)
             chosen.append(topk.select(logits, lengths[start:stop], k))
         return torch.cat(chosen)
 
-    def _select_of_batch(self, queries: IndexQueries, step: Decode) -> torch.Tensor:
+    def _select_of_batch(self, queries: IndexQueries, step: Decode, path: Path) -> torch.Tensor:
         """Positions [B, K] in each sequence; -1 where there are fewer than K."""
         k = self.size.index_topk
         if step.longest <= k:
@@ -130,7 +124,7 @@ class SparsePaths:
         pages = step.slots[:, :: step.page_size].div(step.page_size, rounding_mode="floor")
         paged_keys = self.cache.keys.view(-1, step.page_size * self.size.index_dim)
         keys = paged_keys.index_select(0, pages.reshape(-1)).view(*step.slots.shape, self.size.index_dim)
-        logits = indexer.batched_logits(queries.q, queries.weights, keys.to(queries.q.dtype))
+        logits = operators.logits(path, queries.q, queries.weights, keys.to(queries.q.dtype))
         return topk.select(logits, step.lengths, k)
 
     def _count(self, path: str, tokens: int) -> None:

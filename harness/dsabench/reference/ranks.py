@@ -92,9 +92,7 @@ def join(parallel: Parallel, seat: Seat, device: str, agree: Callable[[int | Non
         agree(store.port)
     else:
         store = TCPStore(_HOST, agree(None), parallel.tp, timeout=_TIMEOUT)
-    if device == "cuda":
-        torch.cuda.set_device(seat.rank)
-    backend = "nccl" if device == "cuda" else "gloo"
+    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"  # counts of tokens stay on the CPU
     distributed.init_process_group(backend, store=store, rank=seat.rank, world_size=parallel.tp, timeout=_TIMEOUT)
     everyone = distributed.group.WORLD
     if parallel.groups == 1:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:  # named in annotations only: whoever speaks HTTP need not loa
 
     from dsabench.reference.batch import Path
 
-PrefillBackend = Literal["flashmla_sparse", "flashmla_kv", "flashmla_auto"]
-DecodeBackend = Literal["flashmla_sparse", "flashmla_kv"]
+PrefillBackend = Literal["flashmla_sparse", "flashmla_kv", "flashmla_auto", "triton"]
+DecodeBackend = Literal["flashmla_sparse", "flashmla_kv", "triton"]
 _MHA_CAPACITY_TOKENS = 128 * 1024  # sglang 0.5.23 forward_batch_deepseek_mha_mixin.py:43
 
 

@@ -33,7 +33,7 @@ class ServerArgs:
     served_model_name: str | None
     host: str
     port: int
-    device: Literal["cpu", "cuda"]
+    device: Literal["auto", "cpu", "cuda"]
     dtype: Literal["auto", "bfloat16", "float32"]
     kv_cache_dtype: Literal["auto", "bf16", "bfloat16", "fp8_e4m3"]
     dsa_prefill_backend: PrefillBackend | None
@@ -154,7 +154,9 @@ def _check_hisparse(args: ServerArgs) -> None:
     if not args.disable_radix_cache:
         raise InputError("--enable-hisparse needs --disable-radix-cache")
     if args.kv_cache_dtype == "fp8_e4m3" and args.dsa_decode_backend == "flashmla_sparse":
-        raise InputError("--enable-hisparse with --kv-cache-dtype fp8_e4m3 needs --dsa-decode-backend flashmla_kv")
+        raise InputError(
+            "--enable-hisparse with --kv-cache-dtype fp8_e4m3 needs --dsa-decode-backend flashmla_kv or triton"
+        )
 
 
 def draft_steps_of(args: ServerArgs) -> int | None:
@@ -201,13 +203,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--served-model-name", help="name in /v1/models; the model's if not given")
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=whole(0, 65535), default=30000, help="port to listen on; 0 takes a free one")
-    add("--device", type=one_of("cpu", "cuda"), default="cpu", help="cpu or cuda")
+    add(
+        "--device",
+        type=one_of("auto", "cpu", "cuda"),
+        default="cpu",
+        help="cpu or cuda; auto is cuda where there is one",
+    )
     add("--dtype", type=one_of("auto", "bfloat16", "float32"), default="auto", help="of weights and activations")
     kv = one_of("auto", "bf16", "bfloat16", "fp8_e4m3")
     add("--kv-cache-dtype", type=kv, default="auto", help="auto is bfloat16")
-    prefill = one_of("flashmla_sparse", "flashmla_kv", "flashmla_auto")
+    prefill = one_of("flashmla_sparse", "flashmla_kv", "flashmla_auto", "triton")
     add("--dsa-prefill-backend", type=prefill, help="flashmla_kv for an fp8 cache, else flashmla_sparse")
-    decode = one_of("flashmla_sparse", "flashmla_kv")
+    decode = one_of("flashmla_sparse", "flashmla_kv", "triton")
     add("--dsa-decode-backend", type=decode, help="flashmla_kv for an fp8 cache, else flashmla_sparse")
     add("--chunked-prefill-size", type=whole(-1), default=2048, help="new tokens of a prefill step; -1 sets no limit")
     add("--max-running-requests", type=whole(1), help="requests in the running batch")

@@ -12,6 +12,8 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from dsabench.errors import InputError
 from dsabench.reference import ranks
 from dsabench.reference.engine import Engine
@@ -42,6 +44,8 @@ _log = logging.getLogger(__name__)
 class Post:
     """The pipes of one rank. Where the other end is gone, so is the reason to live."""
 
+    number: int
+    """Of the process among the ranks of all replicas."""
     parallel: Parallel
     seat: Seat
     pipes: Pipes
@@ -85,6 +89,8 @@ def main(args: ServerArgs, post: Post) -> None:
 
 def _serve(args: ServerArgs, post: Post) -> None:
     settings = resolve(args, os.environ)
+    if settings.device == "cuda":
+        torch.cuda.set_device(post.number)
     joined = ranks.join(post.parallel, post.seat, settings.device, post.pipes.agree)
     rank = Rank(Engine(settings, joined), post, args)
     if not args.skip_server_warmup:

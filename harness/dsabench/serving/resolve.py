@@ -17,7 +17,7 @@ from dsabench.errors import InputError
 from dsabench.model.tuned_table import ThresholdRule
 from dsabench.reference.settings import DecodeBackend, Settings
 from dsabench.reference.sizes import VOCABULARY, ModelSize
-from dsabench.serving import tables
+from dsabench.serving import devices, tables
 from dsabench.serving.arguments import ServerArgs, draft_steps_of, hisparse_of
 from dsabench.serving.overrides import model_size
 
@@ -34,15 +34,16 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
         InputError: an environment variable, a table or the device is unusable.
 
     """
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: PyTorch finds no CUDA device here (allowed: cpu)")
+    device = devices.device_of(args)
     size = model_size(args.model_path, args.json_model_override_args)
+    if "triton" in (args.dsa_prefill_backend, args.dsa_decode_backend):
+        devices.check_triton(size, device, env)
     packed = args.kv_cache_dtype == "fp8_e4m3"
     kv_cache_dtype: Literal["bfloat16", "fp8_e4m3"] = "fp8_e4m3" if packed else "bfloat16"
     drafts = draft_steps_of(args)
     hot = hisparse_of(args)
     pages = (args.max_total_tokens or size.pool_tokens) // args.page_size
-    device_name = torch.cuda.get_device_name(0).replace(" ", "_") if args.device == "cuda" else "CPU"
+    device_name = torch.cuda.get_device_name(0).replace(" ", "_") if device == "cuda" else "CPU"
     key = tables.TableKey(size.heads // args.parallel.seat(0).heads.of, size.index_topk, device_name, kv_cache_dtype)
     threshold, threshold_source = _mha_threshold(key, env)
     auto = tables.find("flashmla_auto", key, env)
@@ -52,9 +53,9 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
     is_tuned = packed and auto is not None and auto.table.evidence.label != "shipped"
     return Settings(
         size=size,
-        device=args.device,
+        device=device,
         device_name=device_name,
-        dtype=_dtype(args),
+        dtype=_dtype(args.dtype, device),
         kv_cache_dtype=kv_cache_dtype,
         prefill_backend=args.dsa_prefill_backend or ("flashmla_auto" if is_tuned else backend),
         decode_backend=args.dsa_decode_backend or backend,
@@ -110,18 +111,19 @@ def _simulated_accept_length(env: Mapping[str, str]) -> float | None:
     return value if value > 0 else None
 
 
-def _dtype(args: ServerArgs) -> torch.dtype:
+def _dtype(wanted: str, device: str) -> torch.dtype:
     """`auto` is bfloat16 where the processor multiplies it natively; elsewhere float32 is several times as fast."""
-    if args.dtype == "auto":
+    if wanted == "auto":
         capable = torch.cpu.get_capabilities()
-        native = args.device == "cuda" or any(capable.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+        native = device == "cuda" or any(capable.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
         return torch.bfloat16 if native else torch.float32
-    return torch.bfloat16 if args.dtype == "bfloat16" else torch.float32
+    return torch.bfloat16 if wanted == "bfloat16" else torch.float32
 
 
 def as_sglang(args: ServerArgs, settings: Settings) -> dict[str, object]:
     """The flags with all defaults resolved, under sglang's names, as `/server_info` shows them."""
     resolved = {
+        "device": settings.device,
         "served_model_name": args.served_model_name or settings.size.name,
         "dtype": str(settings.dtype).removeprefix("torch."),
         "kv_cache_dtype": settings.kv_cache_dtype,
