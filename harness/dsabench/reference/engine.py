@@ -153,7 +153,7 @@ class Engine:
         prompt = [0] * min(
             self.settings.size.index_topk + 1, self.settings.context_length - 2, self.settings.device_tokens - 2
         )
-        self.scheduler.add(Request("warm-up", prompt, _WARM_UP, lambda _: None))
+        self.scheduler.add(Request("warm-up", prompt, _WARM_UP))
         while self.step() is not None:
             pass
         self.scheduler.pool.clear()

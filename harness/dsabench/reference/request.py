@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -57,38 +55,13 @@ class Accepted:
         return Accepted(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
-    """What a step brought to one request: totals so far."""
-
-    output_tokens: int
-    text: str
-    finish: Finish | None
-    at_s: float
-    """`perf_counter` when the step was done."""
-    accepted: Accepted | None = None
-    """None without speculation, and before the first verification."""
-
-
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """Where a prefill server hands a request over to a decode server."""
-
-    host: str
-    port: int
-    room: int
-
-
 @dataclass(slots=True, eq=False)
 class Request:
-    """State of one request; after its submission only the engine's thread changes it."""
+    """State of one request in the engine."""
 
     id: str
     prompt: list[int]
     sampling: Sampling
-    listen: Callable[[Update], None]
-    """Called on the event loop for each step that brought a token."""
-    arrived_s: float = field(default_factory=time.perf_counter)
     output: list[int] = field(default_factory=list)
     decoder: IncrementalDecoder = field(default_factory=IncrementalDecoder)
     generator: torch.Generator | None = None
@@ -109,16 +82,12 @@ class Request:
     hidden: torch.Tensor | None = None
     """[m, hidden] trunk states in front of the last m tokens, those that the draft head has not seen; see `speculation`."""
     accepted: Accepted = field(default_factory=Accepted)
-    meeting: Meeting | None = None
-    """Disaggregation: where its parcel changes hands."""
     hand_over: bool = False
     """Disaggregation: its first token and its KV are for another server."""
     parcel: bytes | None = None
     """Disaggregation: what the prefill server made of the prompt, to be sent or just received; see `parcel`."""
     told: int = 0
     """Tokens that the server has heard of."""
-    dp_rank: int | None = None
-    """Which of several groups serves it; only the server knows."""
 
     @property
     def table_row(self) -> int:
@@ -149,11 +118,6 @@ class Request:
             self.finish = Finish("length", length=len(self.output))
         if self.finish is not None and not isinstance(self.finish.matched, str):
             self.decoder.finish()
-
-    def update(self) -> Update:
-        """Totals now."""
-        accepted = self.accepted if self.accepted.verify_passes else None
-        return Update(len(self.output), self.decoder.text, self.finish, time.perf_counter(), accepted)
 
     def _stop_at_string(self) -> None:
         text = self.decoder.text

@@ -10,8 +10,10 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Strict, Validat
 
 from dsabench.errors import InputError
 from dsabench.reference import tokenizer
-from dsabench.reference.request import Accepted, Finish, Meeting, Request, Sampling, Update
+from dsabench.reference.request import Accepted, Finish, Sampling
 from dsabench.reference.sizes import VOCABULARY
+from dsabench.serving.asked import Asked, Meeting
+from dsabench.serving.calls import Update
 
 _DEFAULT_NEW_TOKENS = 128  # sglang 0.5.23 sampling_params.py
 B = TypeVar("B", bound=BaseModel)
@@ -154,7 +156,7 @@ def read(kind: type[B], body: bytes) -> B:
         raise InputError(f"{place}: {first['msg']}" if place else first["msg"]) from error
 
 
-def answer(request: Request, update: Update) -> dict[str, object]:
+def answer(request: Asked, update: Update) -> dict[str, object]:
     """One frame of a stream, or the whole answer: text and ids are cumulative."""
     return {
         "text": update.text,

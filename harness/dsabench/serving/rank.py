@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ from dsabench.serving.calls import (
     Status,
     Stop,
     Submit,
+    Update,
 )
 from dsabench.serving.family import Pipes
 from dsabench.serving.resolve import as_reference, as_sglang, resolve
@@ -131,7 +133,7 @@ class Rank:
     def _obey(self, call: Call) -> None:
         match call:
             case Submit() if call.group == self._post.seat.group:
-                request = Request(call.id, call.prompt, call.sampling, lambda _: None, arrived_s=call.arrived_s)
+                request = Request(call.id, call.prompt, call.sampling)
                 request.parcel, request.hand_over = call.parcel, call.hand_over
                 self.engine.scheduler.add(request)
             case Abort():
@@ -162,4 +164,6 @@ class Rank:
 def _news(request: Request) -> News:
     tokens = request.output[request.told :]
     request.told = len(request.output)
-    return News(request.id, tokens, request.cached_tokens, request.update(), request.parcel)
+    accepted = request.accepted if request.accepted.verify_passes else None
+    update = Update(len(request.output), request.decoder.text, request.finish, time.perf_counter(), accepted)
+    return News(request.id, tokens, request.cached_tokens, update, request.parcel)

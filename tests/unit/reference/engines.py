@@ -28,7 +28,7 @@ def prompt(length: int, seed: int = 0) -> list[int]:
 def greedy(engine: Engine, *prompts: list[int], new: int = 1) -> list[tuple[list[int], torch.Tensor]]:
     """Serve prompts together → per prompt its tokens and the logits [new, vocabulary] they were chosen by."""
     sampling = Sampling(new, temperature=0.0, ignore_eos=True)
-    requests = [Request(str(index), tokens, sampling, lambda _: None) for index, tokens in enumerate(prompts)]
+    requests = [Request(str(index), tokens, sampling) for index, tokens in enumerate(prompts)]
     seen: dict[str, list[torch.Tensor]] = {request.id: [] for request in requests}
     for request in requests:
         engine.scheduler.add(request)

@@ -29,7 +29,7 @@ def one_thread():
 
 def served(subject, prompts, **sampling):
     """The requests after all of them were served together."""
-    requests = [Request(str(i), tokens, Sampling(**sampling), lambda _: None) for i, tokens in enumerate(prompts)]
+    requests = [Request(str(i), tokens, Sampling(**sampling)) for i, tokens in enumerate(prompts)]
     for request in requests:
         subject.scheduler.add(request)
     while subject.step() is not None:
