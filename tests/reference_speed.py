@@ -48,7 +48,8 @@ def add(engine: Any, length: int, new: int, seed: int) -> Any:
     from dsabench.reference.request import Request, Sampling
 
     prompt = random.Random(seed).choices(range(256), k=length)
-    request = Request(f"{seed}", prompt, Sampling(new, temperature=0.0, ignore_eos=True))
+    older = {"listen": print} if "listen" in Request.__dataclass_fields__ else {}
+    request = Request(f"{seed}", prompt, Sampling(new, temperature=0.0, ignore_eos=True), **older)
     engine.scheduler.add(request)
     return request
 

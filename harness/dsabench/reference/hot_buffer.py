@@ -102,13 +102,13 @@ class HotBuffers:
 
     def release(self, request: Request) -> None:
         """Take everything back."""
-        assert request.row is not None, "only admitted requests have a buffer"
+        row = request.table_row
         self.pool.give_back(request.device_pages)
         request.device_pages = []
-        self.staged[request.row] = 0
-        self.slot_of[:, request.row] = self.position_of[:, request.row] = -1
-        self.used[:, request.row] = _NEVER
-        self._outgrown.discard(request.row)
+        self.staged[row] = 0
+        self.slot_of[:, row] = self.position_of[:, row] = -1
+        self.used[:, row] = _NEVER
+        self._outgrown.discard(row)
 
     def start_step(self, rows: Sequence[int], positions: Sequence[int], slots: torch.Tensor) -> HotStep:
         """Begin a decode step: of each new token its request's row in the tables, its position, its sequence's slots [L]."""

@@ -34,14 +34,6 @@ class Ranks:
         """The same without the other groups."""
         return Ranks(self.seat, self.heads)
 
-    def sum_in_group(self, x: torch.Tensor) -> torch.Tensor:
-        """Add up x [T, hidden] over the ranks that share its requests."""
-        return x if self.heads is None else _sum(x, self.heads)
-
-    def sum_of_all(self, x: torch.Tensor) -> torch.Tensor:
-        """Add up x [T, hidden] over all ranks of the replica."""
-        return x if self.everyone is None else _sum(x, self.everyone)
-
     def gather(self, x: torch.Tensor, counts: tuple[int, ...]) -> torch.Tensor:
         """The tokens of all groups, group after group: x [T, hidden] → [Σ counts, hidden].
 
@@ -51,7 +43,7 @@ class Ranks:
         if self.seat.leads:
             start = sum(counts[: self.seat.group])
             out[start : start + len(x)] = x
-        return self.sum_of_all(out)
+        return add_up(out, self.everyone)
 
     def token_counts(self, own: int) -> tuple[int, ...]:
         """How many tokens each group brings to the next pass."""
@@ -75,8 +67,10 @@ class Ranks:
 ALONE = Ranks()
 
 
-def _sum(x: torch.Tensor, group: distributed.ProcessGroup) -> torch.Tensor:
-    """In float32, so that the result does not depend on how many partial sums were rounded."""
+def add_up(x: torch.Tensor, group: distributed.ProcessGroup | None) -> torch.Tensor:
+    """Add up x [T, hidden] over ranks, in float32, so that only the result is rounded; None is this rank alone."""
+    if group is None:
+        return x
     total = x.float().contiguous()
     distributed.all_reduce(total, group=group)
     return total.to(x.dtype)

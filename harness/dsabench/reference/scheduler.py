@@ -88,10 +88,6 @@ class Scheduler:
         self._counters.aborted_requests += len(ended)
         return ended
 
-    def next_step(self) -> Step | None:
-        """The next forward pass without speculation, or None where there is nothing to do."""
-        return self.next_prefill() or (self.next_decode() if self.running else None)
-
     def welcome(self) -> list[Request]:
         """Admit requests that a prefill server has begun; they go on in the next decode step."""
         arrived: list[Request] = []
@@ -276,12 +272,11 @@ class Scheduler:
             self.prefilling.remove(request)
         self.pool.release(request.path)
         self.pool.give_back(sorted(request.own_pages, reverse=True))
-        assert request.row is not None, "only admitted requests leave"
         if self.hot is not None:
             self.hot.release(request)
         # padding beyond a successor's pages reads page 0
         self._slots[request.row].zero_()
-        self._free_rows.append(request.row)
+        self._free_rows.append(request.table_row)
         request.path, request.pages, request.own_pages, request.row = [], [], set(), None
         request.hidden = None
         self._counters.evicted_pages = self.pool.evicted

@@ -78,10 +78,9 @@ class Drafter:
 
 def keep_hidden(step: Step, hidden: torch.Tensor, tokens: Sequence[Sequence[int]]) -> None:
     """Keep the trunk's states in front of the tokens that a verification chose: those of as many of its first rows."""
-    start = 0
-    for request, guessed, chosen in zip(step.requests, step.drafts, tokens, strict=True):
-        request.hidden = hidden[start : start + len(chosen)]
-        start += 1 + len(guessed)
+    parts = torch.split(hidden, [1 + len(guessed) for guessed in step.drafts])
+    for request, part, chosen in zip(step.requests, parts, tokens, strict=True):
+        request.hidden = part[: len(chosen)]
 
 
 def _known(request: Request) -> torch.Tensor:

@@ -46,14 +46,13 @@ class Verifier:
     def _exact(
         self, logits: torch.Tensor, requests: Sequence[Request], drafts: Sequence[Sequence[int]]
     ) -> list[list[int]]:
-        starts = _starts(drafts)
+        places = [part.unbind() for part in torch.split(logits, [1 + len(guessed) for guessed in drafts])]
         chosen: list[list[int]] = [[] for _ in requests]
         going, depth = list(range(len(requests))), 0
         while going:
-            rows = [starts[index] + depth for index in going]
-            for index, token in zip(
-                going, self._sampler.choose(logits[rows], [requests[i] for i in going]), strict=True
-            ):
+            rows = torch.stack([places[index][depth] for index in going])
+            tokens = self._sampler.choose(rows, [requests[index] for index in going])
+            for index, token in zip(going, tokens, strict=True):
                 chosen[index].append(token)
             going = [index for index in going if list(drafts[index][depth : depth + 1]) == chosen[index][-1:]]
             depth += 1
@@ -66,15 +65,8 @@ class Verifier:
         whole = int(max(1.0, mean))
         extra = float(torch.rand((), generator=self._chance)) < max(1.0, mean) - whole
         counts = [min(whole + extra, 1 + len(guessed)) for guessed in drafts]
-        rows = [start + count - 1 for start, count in zip(_starts(drafts), counts, strict=True)]
-        last = self._sampler.choose(logits[rows], requests)
+        places = torch.split(logits, [1 + len(guessed) for guessed in drafts])
+        rows = torch.stack([part[count - 1] for part, count in zip(places, counts, strict=True)])
+        last = self._sampler.choose(rows, requests)
         parts = zip(drafts, counts, last, strict=True)
         return [[*guessed[: count - 1], token] for guessed, count, token in parts]
-
-
-def _starts(drafts: Sequence[Sequence[int]]) -> list[int]:
-    starts, at = [], 0
-    for guessed in drafts:
-        starts.append(at)
-        at += 1 + len(guessed)
-    return starts

@@ -32,8 +32,10 @@ def greedy(engine: Engine, *prompts: list[int], new: int = 1) -> list[tuple[list
     seen: dict[str, list[torch.Tensor]] = {request.id: [] for request in requests}
     for request in requests:
         engine.scheduler.add(request)
-    while (step := engine.scheduler.next_step()) is not None:
-        logits = engine.model.forward(step.batch, engine.caches, engine.counters)
+    scheduler = engine.scheduler
+    while (step := scheduler.next_prefill() or (scheduler.next_decode() if scheduler.running else None)) is not None:
+        hidden = engine.model.hidden(step.batch, engine.caches, engine.counters)
+        logits = engine.model.logits(hidden[step.batch.wanted])
         for request, row in zip(step.requests, logits, strict=True):
             seen[request.id].append(row)
         engine.scheduler.commit(step, logits.argmax(-1, keepdim=True).tolist())
