@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from dsabench.reference import draft_weights, latent_cache, parcel, sharding, weights
+from dsabench.reference import draft_head, latent_cache, sharding, weights
 from dsabench.reference.batch import Prefill, empty_batch
 from dsabench.reference.counters import Counters
 from dsabench.reference.latent_cache import LayerCache
@@ -40,13 +40,13 @@ class Engine:
         whole = weights.build(
             settings.size, settings.random_seed, settings.dtype, settings.context_length, settings.device
         )
-        self.model = whole if settings.parallel.tp == 1 else sharding.shard(whole, ranks)
+        self.model = whole if ranks.seat.mlp.of == 1 else sharding.shard(whole, ranks)
         _log.info("Load weight end. elapsed=%.2f s, type=%s, dtype=%s", time.perf_counter() - started,
                   settings.size.name, settings.dtype)  # fmt: skip
-        self._caches = self._allocate()
+        self.caches = self._allocate()
         _log.info("KV Cache is allocated. #tokens: %d, KV size: %.2f GB", settings.pool_tokens, self.kv_bytes / 1e9)
         self._sampler = Sampler(settings.random_seed, settings.device)
-        self.scheduler = Scheduler(settings, self.counters, self._caches)
+        self.scheduler = Scheduler(settings, self.counters, self.caches)
         self._drafter = None if settings.draft_steps is None else self._make_drafter(whole, settings.draft_steps)
         self._verifier = Verifier(self._sampler, settings.simulated_accept_length, self.counters)
         self._nothing = empty_batch(settings.device)
@@ -71,22 +71,17 @@ class Engine:
         return caches
 
     def _make_drafter(self, whole: Transformer, steps: int) -> Drafter:
-        head = draft_weights.build(whole, self.settings.random_seed)
-        if self.settings.parallel.tp > 1:
-            alone = replace(self.model, ranks=self.model.ranks.within_group)
+        head = draft_head.distil(whole, self.settings.random_seed)
+        if self.model is not whole:
+            alone = replace(self.model, ranks=replace(self.model.ranks, everyone=None))
             head = replace(head, trunk=alone, block=sharding.shard_for_group(head.block, self.model.ranks.seat))
-        return Drafter(head, self._caches[-1], self.scheduler, steps, self.counters)
-
-    @property
-    def caches(self) -> list[LayerCache]:
-        """Of the model's layers."""
-        return self._caches[: self.settings.size.layers]
+        return Drafter(head, self.caches[-1], self.scheduler, steps, self.counters)
 
     @property
     def kv_bytes(self) -> int:
         """Size of the KV pool on the device."""
         rows, keys = self.settings.device_tokens, self.settings.pool_tokens
-        return sum(rows * cache.rows[0].nbytes + keys * cache.keys[0].nbytes for cache in self._caches)
+        return sum(rows * cache.rows[0].nbytes + keys * cache.keys[0].nbytes for cache in self.caches)
 
     @property
     def decode_tokens_per_s(self) -> float:
@@ -101,7 +96,9 @@ class Engine:
         With DP attention a group without work runs along empty-handed, as all are needed for the MLPs.
         """
         started = time.perf_counter()
-        arrived = self._welcome()
+        arrived = tuple(self.scheduler.welcome())
+        for request in arrived:
+            self._sampler.skip(request)
         step = self.scheduler.next_prefill() or self._next_decode()
         counts = self.model.ranks.token_counts(0 if step is None else len(step.batch.tokens))
         if not any(counts):
@@ -123,25 +120,6 @@ class Engine:
         self._note(step, tokens, time.perf_counter() - started)
         return *arrived, *(request for request in step.requests if request not in arrived)
 
-    def _welcome(self) -> tuple[Request, ...]:
-        """Take over what a prefill server has begun; one whose parcel does not fit these caches ends at once."""
-        arrived = tuple(self.scheduler.welcome())
-        for request in arrived:
-            try:
-                contents = parcel.unpack(
-                    request.parcel or b"",
-                    self.scheduler.caches,
-                    len(request.prompt),
-                    drafting=self._drafter is not None,
-                )
-            except ValueError as error:
-                request.parcel = None
-                self.scheduler.abort(request.id, str(error))
-            else:
-                self.scheduler.store(request, contents)
-                self._sampler.skip(request)
-        return arrived
-
     def _next_decode(self) -> Step | None:
         running = self.scheduler.running
         if not running:
@@ -160,22 +138,14 @@ class Engine:
         self.counters.clear()
         self._decode_steps.clear()
 
-    def flush(self) -> bool:
-        """Forget all prefixes; False where requests are running or waiting."""
-        if not self.scheduler.idle:
-            return False
-        self.scheduler.pool.clear()
-        return True
-
     def _note(self, step: Step, chosen: list[list[int]], seconds: float) -> None:
-        usage = self.scheduler.pool.used / self.scheduler.pool.total
-        running, queued = len(self.scheduler.running), len(self.scheduler.waiting)
+        pool, running, queued = self.scheduler.pool, len(self.scheduler.running), len(self.scheduler.waiting)
+        usage, path = pool.used / pool.total, step.batch.path
         if isinstance(step.batch.shape, Prefill):
-            text = "Prefill batch. #new-seq: %d, #new-token: %d, path: %s, token usage: %.2f, #running-req: %d, #queue-req: %d"
-            shape, tokens = len(step.batch.shape.spans), len(step.batch.tokens)
-            _log.info(text, shape, tokens, step.batch.path, usage, running, queued)
+            _log.info("Prefill batch. #new-seq: %d, #new-token: %d, path: %s, token usage: %.2f, #running-req: %d, "
+                      "#queue-req: %d", len(step.members), len(step.batch.tokens), path, usage, running, queued)  # fmt: skip
             return
         self._decode_steps.append((sum(map(len, chosen)), seconds))
-        if sum(self.counters.decode_step_requests.values()) % _WINDOW_STEPS == 0:
-            text = "Decode batch. #running-req: %d, path: %s, token usage: %.2f, gen throughput (token/s): %.2f, #queue-req: %d"
-            _log.info(text, len(step.requests), step.batch.path, usage, self.decode_tokens_per_s, queued)
+        if self.counters.decode_step_requests.total() % _WINDOW_STEPS == 0:
+            _log.info("Decode batch. #running-req: %d, path: %s, token usage: %.2f, gen throughput (token/s): %.2f, "
+                      "#queue-req: %d", len(step.requests), path, usage, self.decode_tokens_per_s, queued)  # fmt: skip

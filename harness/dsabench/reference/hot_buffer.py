@@ -22,11 +22,13 @@ from dataclasses import dataclass
 import torch
 
 from dsabench.reference.counters import Counters
-from dsabench.reference.latent_cache import LayerCache
+from dsabench.reference.latent_cache import LayerCache, slots_of
 from dsabench.reference.prefix_cache import PagePool
 from dsabench.reference.request import Request
 from dsabench.reference.settings import HiSparse
 
+Kernel = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Queries [n, H, D] and device slots [n, K] → [n, H, C]."""
 _NEVER = torch.iinfo(torch.int64).max
 """Last use of a slot that a request does not have: it is nobody's victim."""
 
@@ -47,12 +49,9 @@ class HotBuffers:
         """R = `rows` requests run at once, B is the buffer's size."""
         self.how, self.pool, self.counters, self.caches = how, pool, counters, caches
         device = caches[0].rows.device
-        self._in_page = torch.arange(pool.page_size, device=device)
         self._clock = 0
         self._outgrown: set[int] = set()
         """Requests, by their row in the tables, that were ever longer than their buffer."""
-        self.staged = torch.zeros(rows, context, dtype=torch.int64, device=device)
-        """[R, context] device slots of a prompt that is being prefilled."""
         self.slots = torch.zeros(rows, how.device_buffer_size, dtype=torch.int64, device=device)
         """[R, B] device slots of the buffers, the same in all layers."""
         shape = len(caches), rows, how.device_buffer_size
@@ -80,13 +79,16 @@ class HotBuffers:
     def admit(self, request: Request, *, prefilled: bool = False) -> None:
         """Give a request its device pages; its row in the tables is known."""
         request.device_pages = self.pool.take(self.pages_for(request, prefilled=prefilled))
-        staged = self._slots_of(request.device_pages)[: self.staged.shape[1]]
-        self.staged[request.row, : len(staged)] = staged
+
+    def staged(self, request: Request) -> torch.Tensor:
+        """Slots of its device pages in order: where its prompt is while it is prefilled, then its buffer."""
+        return slots_of(request.device_pages, self.pool.page_size, self.slots.device)
 
     def settle(self, request: Request, slots: torch.Tensor) -> None:
         """Back up a prefilled prompt from its staged rows, and keep the last pages of them; `slots` are its own [L]."""
+        staged = self.staged(request)[: len(slots)]
         for layer in range(len(self.caches)):
-            self.back_up(layer, self.staged[request.row, : len(slots)], slots)
+            self.back_up(layer, staged, slots)
         surplus = len(request.device_pages) - self.pages_for(request, prefilled=True)
         self.pool.give_back(request.device_pages[:surplus])
         request.device_pages = request.device_pages[surplus:]
@@ -105,7 +107,6 @@ class HotBuffers:
         row = request.table_row
         self.pool.give_back(request.device_pages)
         request.device_pages = []
-        self.staged[row] = 0
         self.slot_of[:, row] = self.position_of[:, row] = -1
         self.used[:, row] = _NEVER
         self._outgrown.discard(row)
@@ -146,7 +147,7 @@ class HotBuffers:
 
     def _assign(self, request: Request, first: int) -> None:
         """Positions from the first on have the slots of its pages in order, those of tokens to come as well."""
-        slots = self._slots_of(request.device_pages)
+        slots = self.staged(request)
         count = len(slots)
         room = min(count, self.slot_of.shape[2] - first)
         order = torch.arange(count, dtype=torch.int32, device=slots.device)
@@ -154,10 +155,6 @@ class HotBuffers:
         self.slot_of[:, request.row, first : first + room] = order[:room]
         self.position_of[:, request.row, :room] = order[:room] + first
         self.used[:, request.row, :count] = 0
-
-    def _slots_of(self, pages: list[int]) -> torch.Tensor:
-        starts = torch.tensor(pages, dtype=torch.int64, device=self._in_page.device).unsqueeze(1)
-        return (starts * self.pool.page_size + self._in_page).flatten()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +173,8 @@ class HotStep:
         cache.write(device_slots, slots, rows, keys)
         self.buffers.back_up(cache.layer, device_slots, slots)
 
-    def attend(
-        self,
-        layer: int,
-        q: torch.Tensor,
-        positions: torch.Tensor,
-        kernel: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    ) -> torch.Tensor:
-        """Run a kernel (queries, device slots [n, K]) for q [T, H, D] and selected positions [T, K] → [T, H, C]."""
+    def attend(self, layer: int, q: torch.Tensor, positions: torch.Tensor, kernel: Kernel) -> torch.Tensor:
+        """Run the kernel for q [T, H, D] and selected positions [T, K] → [T, H, C]."""
         order = torch.cat([turn.members for turn in self.turns]).argsort()
         outs = [kernel(q[turn.members], turn.find(layer, positions[turn.members])) for turn in self.turns]
         return torch.cat(outs)[order]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,6 +40,27 @@ class LayerCache:
         return stored.to(dtype) if self.packed is None else unpack(stored, self.packed, dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What a prefill server hands to a decode server: the first token, and what every layer remembers of the prompt.
+
+    The draft head's layer is the last where there is one.
+    """
+
+    first_token: int
+    rows: list[torch.Tensor]
+    """Per layer [L, row], as cached."""
+    keys: list[torch.Tensor]
+    """Per layer [L, E]."""
+    hidden: torch.Tensor | None
+    """[1, hidden] of the prompt's last token, which the draft head starts from; None without one."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensors."""
+        return sum(part.nbytes for part in (*self.rows, *self.keys))
+
+
 def allocate(
     size: ModelSize, slots: int, kv_cache_dtype: str, device: str, row_slots: int | None = None
 ) -> list[LayerCache]:
@@ -57,3 +79,9 @@ def allocate(
     for cache in caches:
         cache.rows[0].zero_()  # what padding reads, with weight 0: it must be finite
     return caches
+
+
+def slots_of(pages: Sequence[int], page_size: int, device: torch.device) -> torch.Tensor:
+    """Slots of pages, [pages · page_size] int64."""
+    starts = torch.tensor(pages, dtype=torch.int64, device=device).unsqueeze(1) * page_size
+    return (starts + torch.arange(page_size, device=device)).flatten()

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from dsabench.reference.tokenizer import EOS, IncrementalDecoder
 
 if TYPE_CHECKING:
-    import torch  # named in an annotation only: whoever speaks HTTP need not load it
+    import torch  # named in annotations only: whoever speaks HTTP need not load it
+
+    from dsabench.reference.latent_cache import Parcel
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,8 @@ class Accepted:
     proposed: int = 0
     correct: int = 0
 
-    def after(self, proposed: int, correct: int) -> Accepted:
-        """The same after one more pass."""
-        return Accepted(self.verify_passes + 1, self.proposed + proposed, self.correct + correct)
-
     def __add__(self, other: Accepted) -> Accepted:
-        """Of two engines together."""
+        """Of two passes, or two engines, together."""
         return Accepted(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
@@ -84,8 +82,8 @@ class Request:
     accepted: Accepted = field(default_factory=Accepted)
     hand_over: bool = False
     """Disaggregation: its first token and its KV are for another server."""
-    parcel: bytes | None = None
-    """Disaggregation: what the prefill server made of the prompt, to be sent or just received; see `parcel`."""
+    parcel: Parcel | None = None
+    """Disaggregation: what the prefill server made of the prompt, to be sent or just received."""
     told: int = 0
     """Tokens that the server has heard of."""
 
@@ -99,11 +97,6 @@ class Request:
     def total_tokens(self) -> int:
         """Longest it can become."""
         return len(self.prompt) + self.sampling.max_new_tokens
-
-    @property
-    def tokens(self) -> list[int]:
-        """Prompt and output."""
-        return self.prompt + self.output
 
     def add(self, token: int) -> None:
         """Take a generated token and see whether it is the last."""

@@ -16,8 +16,7 @@ import torch
 from dsabench.reference.batch import Batch, Decode, Prefill, Span
 from dsabench.reference.counters import Counters
 from dsabench.reference.hot_buffer import HotBuffers
-from dsabench.reference.latent_cache import LayerCache
-from dsabench.reference.parcel import Parcel
+from dsabench.reference.latent_cache import LayerCache, Parcel, slots_of
 from dsabench.reference.prefix_cache import PagePool
 from dsabench.reference.request import Finish, Request
 from dsabench.reference.settings import Settings
@@ -63,12 +62,6 @@ class Scheduler:
         if settings.hisparse is not None:
             pool = PagePool(settings.device_pages, settings.page_size, reuse=False)
             self.hot = HotBuffers(settings.hisparse, caches, pool, counters, rows=rows, context=longest)
-        self._in_page = torch.arange(settings.page_size, device=settings.device)
-
-    @property
-    def idle(self) -> bool:
-        """Nothing is waiting or running."""
-        return not (self.waiting or self.prefilling or self.running)
 
     def add(self, request: Request) -> None:
         """Queue a request; it was checked that it can fit."""
@@ -88,14 +81,22 @@ class Scheduler:
         self._counters.aborted_requests += len(ended)
         return ended
 
+    def flush(self) -> bool:
+        """Forget all prefixes; False where requests are running or waiting."""
+        if self.waiting or self.prefilling or self.running:
+            return False
+        self.pool.clear()
+        return True
+
     def welcome(self) -> list[Request]:
         """Admit requests that a prefill server has begun; they go on in the next decode step."""
         arrived: list[Request] = []
-        while self.waiting and self.waiting[0].parcel is not None and (request := self._admit()) is not None:
+        while (request := self._admit(prefilled=True)) is not None and request.parcel is not None:
+            self._store(request, request.parcel)
             arrived.append(request)
         return arrived
 
-    def store(self, request: Request, parcel: Parcel) -> None:
+    def _store(self, request: Request, parcel: Parcel) -> None:
         """Put what the prefill server computed where this server would have, and its token to the output."""
         slots = self._slots[request.row, : len(request.prompt)]
         for rows, keys, cache, stored in zip(parcel.rows, parcel.keys, self.caches, self._stores, strict=True):
@@ -103,9 +104,9 @@ class Scheduler:
             cache.keys.index_copy_(0, slots, keys.to(slots.device))
         if self.hot is not None:
             self.hot.preload(request, slots)
-        request.stored_tokens, request.hidden = len(request.prompt), parcel.hidden
-        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=len(request.parcel or b""))
-        request.parcel = None
+        request.stored_tokens, request.parcel = len(request.prompt), None
+        request.hidden = None if parcel.hidden is None else parcel.hidden.to(slots.device)
+        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=parcel.nbytes)
         self.prefilling.remove(request)
         self.running.append(request)
         self._take_tokens(request, [parcel.first_token], 0)
@@ -154,14 +155,13 @@ class Scheduler:
                 request.parcel = self._parcel_of(request)
             self._leave(request)
 
-    def _parcel_of(self, request: Request) -> bytes:
+    def _parcel_of(self, request: Request) -> Parcel:
         slots = self._slots[request.row, : len(request.prompt)]
         rows = [stored.index_select(0, slots.to(stored.device)) for stored in self._stores]
         keys = [cache.keys.index_select(0, slots) for cache in self.caches]
-        hidden = None if request.hidden is None else request.hidden[-1:]
-        data = Parcel(request.output[0], rows, keys, hidden).pack()
-        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=len(data))
-        return data
+        parcel = Parcel(request.output[0], rows, keys, None if request.hidden is None else request.hidden[-1:])
+        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=parcel.nbytes)
+        return parcel
 
     @property
     def _stores(self) -> list[torch.Tensor]:
@@ -174,7 +174,7 @@ class Scheduler:
         parts: list[tuple[Request, int]] = []
         begun = iter(tuple(self.prefilling))
         while budget > 0:
-            request = next(begun, None) or (None if self._next_is_prefilled else self._admit())
+            request = next(begun, None) or self._admit(prefilled=False)
             if request is None:
                 break
             count = min(budget, len(request.prompt) - request.stored_tokens)
@@ -182,18 +182,14 @@ class Scheduler:
             budget -= count
         return parts
 
-    @property
-    def _next_is_prefilled(self) -> bool:
-        return bool(self.waiting) and self.waiting[0].parcel is not None
-
-    def _admit(self) -> Request | None:
-        if not self.waiting or not self._free_rows:
+    def _admit(self, *, prefilled: bool) -> Request | None:
+        """The first in the queue, if there is room for it and another server has computed its prompt, or has not."""
+        if not self.waiting or not self._free_rows or prefilled != (self.waiting[0].parcel is not None):
             return None
         request = self.waiting[0]
-        prefilled = request.parcel is not None
         known = self.pool.match(request.prompt) if self.pool.reuse and not prefilled else []
         self.pool.hold(known)
-        missing = self._settings.pages_of(request.total_tokens) - len(known)
+        missing = -(-request.total_tokens // self.pool.page_size) - len(known)
         crowded = self.hot is not None and self.hot.pages_for(request, prefilled=prefilled) > self.hot.pool.available
         if missing > self.pool.available or crowded:
             self.pool.release(known)
@@ -204,8 +200,7 @@ class Scheduler:
         request.pages = known + fresh
         request.stored_tokens = request.cached_tokens = len(known) * self.pool.page_size
         request.row = self._free_rows.pop()
-        pages = torch.tensor(request.pages, device=self._slots.device).unsqueeze(1)
-        slots = (pages * self.pool.page_size + self._in_page).flatten()[: self._slots.shape[1]]
+        slots = slots_of(request.pages, self.pool.page_size, self._slots.device)[: self._slots.shape[1]]
         self._slots[request.row, : len(slots)] = slots
         if self.hot is not None:
             self.hot.admit(request, prefilled=prefilled)
@@ -220,8 +215,8 @@ class Scheduler:
         for request, count in parts:
             first, stop = request.stored_tokens, start + count
             length = request.stored_tokens = first + count
-            row_slots = self._slots if self.hot is None else self.hot.staged
-            spans.append(Span(start, stop, self._slots[request.row, :length], row_slots[request.row, :length]))
+            slots = self._slots[request.row, :length]
+            spans.append(Span(start, stop, slots, slots if self.hot is None else self.hot.staged(request)[:length]))
             tokens += request.prompt[first:length]
             positions.append(torch.arange(first, length, device=self._slots.device))
             if length == len(request.prompt):
@@ -267,7 +262,7 @@ class Scheduler:
     def _leave(self, request: Request) -> None:
         if request in self.running:
             self.running.remove(request)
-            self._publish(request, request.tokens[: request.stored_tokens])
+            self._publish(request, (request.prompt + request.output)[: request.stored_tokens])
         else:
             self.prefilling.remove(request)
         self.pool.release(request.path)

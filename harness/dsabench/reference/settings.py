@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dsabench.model.tuned_table import KernelRule, choose
-from dsabench.reference.parallel import Parallel
 from dsabench.reference.sizes import ModelSize
 
 if TYPE_CHECKING:  # named in annotations only: whoever speaks HTTP need not load torch
@@ -57,7 +56,6 @@ class Settings:
     context_length: int
     prefix_reuse: bool
     random_seed: int
-    parallel: Parallel
     threads: int
     """Of one rank's CPU operators."""
     hisparse: HiSparse | None
@@ -68,11 +66,6 @@ class Settings:
     """Accept so many tokens per verification on average, whatever the model says."""
 
     @property
-    def heads_per_rank(self) -> int:
-        """Attention heads that one rank computes."""
-        return self.size.heads // self.parallel.seat(0).heads.of
-
-    @property
     def pool_tokens(self) -> int:
         """Tokens that fit into the KV pool, the host's part included."""
         return self.pages * self.page_size
@@ -81,10 +74,6 @@ class Settings:
     def device_tokens(self) -> int:
         """Tokens whose rows fit on the device: no prompt can be longer."""
         return self.device_pages * self.page_size
-
-    def pages_of(self, tokens: int) -> int:
-        """Pages that a sequence of so many tokens needs."""
-        return -(-tokens // self.page_size)
 
     def prefill_path(self, *, new_tokens: int, kv_tokens: int, longest: int) -> Path:
         """The kernel path of a prefill batch: Σ new tokens, Σ kv tokens, longest sequence, prefixes included.

@@ -13,8 +13,7 @@ import torch
 
 from dsabench.reference.batch import Prefill
 from dsabench.reference.counters import Counters
-from dsabench.reference.draft_head import DraftHead
-from dsabench.reference.draft_weights import shifted
+from dsabench.reference.draft_head import DraftHead, shifted
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.request import Request
 from dsabench.reference.sampler import never

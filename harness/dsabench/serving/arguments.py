@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from dsabench.errors import InputError
-from dsabench.reference.parallel import Parallel
 from dsabench.reference.settings import DecodeBackend, HiSparse, PrefillBackend
-from dsabench.reference.sizes import SIZES, ModelSize
-from dsabench.serving import hisparse, overrides
+from dsabench.reference.sizes import SIZES
+from dsabench.serving import hisparse, overrides, parallel
 from dsabench.serving.overrides import model_size
+from dsabench.serving.parallel import Parallel
 
 _DEFAULT_STEPS = 3  # sglang's auto_choose_speculative_params for DeepseekV32ForCausalLM
 _SIZES_OF_PARALLEL = {
@@ -112,32 +112,12 @@ def _check(args: ServerArgs) -> None:
         raise InputError(f"--max-total-tokens: {args.max_total_tokens} is less than a page of {args.page_size}")
     draft_steps_of(args)
     _check_hisparse(args)
-    _check_parallel(args.parallel, model_size(args.model_path, args.json_model_override_args))
+    parallel.check(args.parallel, model_size(args.model_path, args.json_model_override_args))
     longest = SIZES[args.model_path].context
     if args.context_length is not None and args.context_length > longest:
         raise InputError(
             f"--context-length: {args.model_path} was made for at most {longest}, not {args.context_length}"
         )
-
-
-def _check_parallel(parallel: Parallel, size: ModelSize) -> None:
-    """Refuse what cannot be split."""
-    tp, dp, ep = parallel.tp, parallel.dp, parallel.ep
-    if parallel.dp_attention and (dp == 1 or tp % dp):
-        raise InputError(
-            f"--enable-dp-attention: --dp-size {dp} is not allowed (allowed: 2 or more that divide --tp-size {tp})"
-        )
-    if ep > 1 and size.experts is None:
-        raise InputError(f"--ep-size: {size.name} has no experts (allowed: 1)")
-    if tp % ep:
-        raise InputError(f"--ep-size: {ep} does not divide --tp-size {tp}")
-    split = {"heads": (size.heads, tp // parallel.groups), "columns of the MLP": (size.intermediate, tp)}
-    if size.experts is not None:
-        split["experts"] = (size.experts.routed, ep)
-        split["columns of the shared expert"] = (size.experts.intermediate, tp)
-    for what, (total, ranks) in split.items():
-        if total % ranks:
-            raise InputError(f"--tp-size: {ranks} ranks cannot share the {total} {what} of {size.name} equally")
 
 
 def hisparse_of(args: ServerArgs) -> HiSparse | None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 
-from dsabench.reference.parallel import Parallel, Seat
+from dsabench.reference.seat import Seat
 from dsabench.serving.arguments import ServerArgs
+from dsabench.serving.parallel import Parallel
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -98,4 +99,4 @@ def _run(args: ServerArgs, number: int, seat: Seat, pipes: Pipes) -> None:
     # imported here because it takes a second, in which the server answers already that it is not ready
     from dsabench.serving import rank as ranks  # noqa: PLC0415
 
-    ranks.main(args, ranks.Post(number, args.parallel, seat, pipes))
+    ranks.main(args, ranks.Post(number, seat, pipes))

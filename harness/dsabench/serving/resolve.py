@@ -44,7 +44,7 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
     hot = hisparse_of(args)
     pages = (args.max_total_tokens or size.pool_tokens) // args.page_size
     device_name = torch.cuda.get_device_name(0).replace(" ", "_") if device == "cuda" else "CPU"
-    key = tables.TableKey(size.heads // args.parallel.seat(0).heads.of, size.index_topk, device_name, kv_cache_dtype)
+    key = tables.TableKey(_heads_per_rank(args, size), size.index_topk, device_name, kv_cache_dtype)
     threshold, threshold_source = _mha_threshold(key, env)
     auto = tables.find("flashmla_auto", key, env)
     # sglang 0.5.23's defaults on Hopper, but for the plain cache's decode, where it has fa3
@@ -71,12 +71,15 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
         context_length=args.context_length or size.context,
         prefix_reuse=not args.disable_radix_cache,
         random_seed=args.random_seed,
-        parallel=args.parallel,
         threads=max(1, args.cpu_threads // args.parallel.processes),
         hisparse=hot,
         draft_steps=drafts,
         simulated_accept_length=_simulated_accept_length(env) if drafts else None,
     )
+
+
+def _heads_per_rank(args: ServerArgs, size: ModelSize) -> int:
+    return size.heads // args.parallel.seat(0).heads.of
 
 
 def _max_running(args: ServerArgs, size: ModelSize, *, speculating: bool) -> int:
@@ -139,7 +142,7 @@ def as_sglang(args: ServerArgs, settings: Settings) -> dict[str, object]:
     return {**asdict(args), **resolved}
 
 
-def as_reference(settings: Settings) -> dict[str, object]:
+def as_reference(args: ServerArgs, settings: Settings) -> dict[str, object]:
     """What sglang has no field for."""
     return {
         "note": _SAYS,
@@ -147,7 +150,7 @@ def as_reference(settings: Settings) -> dict[str, object]:
         "index_topk": settings.size.index_topk,
         "index_topk_pattern": settings.size.index_topk_pattern,
         "hisparse": asdict(settings.hisparse) if settings.hisparse else None,
-        "heads_per_rank": settings.heads_per_rank,
+        "heads_per_rank": _heads_per_rank(args, settings.size),
         "device_name": settings.device_name,
         "mha_threshold_tokens": settings.mha_threshold_tokens,
         "mha_threshold_source": settings.mha_threshold_source,

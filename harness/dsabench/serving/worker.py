@@ -12,7 +12,6 @@ from functools import partial
 from multiprocessing.connection import Connection
 
 from dsabench.errors import InputError
-from dsabench.reference.parallel import Parallel
 from dsabench.serving.asked import Asked
 from dsabench.serving.calls import (
     Abort,
@@ -29,6 +28,7 @@ from dsabench.serving.calls import (
     Submit,
 )
 from dsabench.serving.family import Member, RankDiedError
+from dsabench.serving.parallel import Parallel
 
 _log = logging.getLogger(__name__)
 _WITNESSES_S = 0.3

@@ -1,38 +1,26 @@
-"""What a prefill server hands to a decode server: the first token, and what every layer remembers of the prompt."""
+"""Parcels as bytes: files of torch's, with tensors and plain values only."""
 
 from __future__ import annotations
 
 import io
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import torch
 
-from dsabench.reference.latent_cache import LayerCache
+from dsabench.reference.latent_cache import LayerCache, Parcel
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """A prompt that is prefilled; the draft head's layer is the last where there is one."""
-
-    first_token: int
-    rows: list[torch.Tensor]
-    """Per layer [L, row], as cached."""
-    keys: list[torch.Tensor]
-    """Per layer [L, E]."""
-    hidden: torch.Tensor | None
-    """[1, hidden] of the prompt's last token, which the draft head starts from; None without one."""
-
-    def pack(self) -> bytes:
-        """As bytes: a file of torch's, with tensors and plain values only."""
-        file = io.BytesIO()
-        torch.save({one.name: getattr(self, one.name) for one in fields(self)}, file)
-        return file.getvalue()
+def pack(parcel: Parcel) -> bytes:
+    """A parcel on its way to a decode server."""
+    file = io.BytesIO()
+    torch.save({one.name: getattr(parcel, one.name) for one in fields(parcel)}, file)
+    return file.getvalue()
 
 
 def unpack(data: bytes, caches: Sequence[LayerCache], tokens: int, *, drafting: bool) -> Parcel:
-    """The inverse of `Parcel.pack`, for a prompt of so many tokens and such caches.
+    """The inverse of `pack`, for a prompt of so many tokens and such caches.
 
     Raises:
         ValueError: these bytes are no parcel, or one of another model or other KV settings.

@@ -1,7 +1,6 @@
 """How many processes serve, and what each has of the model, under sglang's flags.
 
-`--tp-size T --dp-size D` is D replicas of T ranks each. Inside a replica heads and MLPs are split over the T ranks
-(Megatron-LM, 2019, section 3); the latent cache and the indexer, which all heads share, are on every rank. With
+`--tp-size T --dp-size D` is D replicas of T ranks each, over which heads and MLPs are split. With
 `--enable-dp-attention` there are T ranks in all: D groups of T / D ranks attend each to their own requests, and all T
 split the MLPs, through which the tokens of all groups go together (sglang 0.5.23 dp_attention.py). `--ep-size E` gives
 each of E sets of ranks whole experts, which T / E ranks split further.
@@ -11,18 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One of so many equal parts."""
-
-    index: int = 0
-    of: int = 1
-
-    def of_range(self, total: int) -> slice:
-        """Its share of 0 … total - 1."""
-        width = total // self.of
-        return slice(self.index * width, (self.index + 1) * width)
+from dsabench.errors import InputError
+from dsabench.reference.seat import Part, Seat
+from dsabench.reference.sizes import ModelSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +43,6 @@ class Parallel:
         """What a rank of a replica has."""
         heads, slices = self.tp // self.groups, self.tp // self.ep
         return Seat(
-            rank=rank,
             group=rank // heads,
             heads=Part(rank % heads, heads),
             mlp=Part(rank, self.tp),
@@ -62,23 +51,26 @@ class Parallel:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """One rank of a replica and its parts of the model."""
+def check(parallel: Parallel, size: ModelSize) -> None:
+    """Refuse what cannot be split.
 
-    rank: int = 0
-    group: int = 0
-    """Its scheduler's number; the ranks of a group take the same steps."""
-    heads: Part = Part()
-    mlp: Part = Part()
-    experts: Part = Part()
-    inside_expert: Part = Part()
+    Raises:
+        InputError: one line with the flag and what would be allowed.
 
-    @property
-    def leads(self) -> bool:
-        """Whether it tells the server what its group generated."""
-        return self.heads.index == 0
-
-
-ONLY = Seat()
-"""The one rank of a model that is not split."""
+    """
+    tp, dp, ep = parallel.tp, parallel.dp, parallel.ep
+    if parallel.dp_attention and (dp == 1 or tp % dp):
+        raise InputError(
+            f"--enable-dp-attention: --dp-size {dp} is not allowed (allowed: 2 or more that divide --tp-size {tp})"
+        )
+    if ep > 1 and size.experts is None:
+        raise InputError(f"--ep-size: {size.name} has no experts (allowed: 1)")
+    if tp % ep:
+        raise InputError(f"--ep-size: {ep} does not divide --tp-size {tp}")
+    split = {"heads": (size.heads, tp // parallel.groups), "columns of the MLP": (size.intermediate, tp)}
+    if size.experts is not None:
+        split["experts"] = (size.experts.routed, ep)
+        split["columns of the shared expert"] = (size.experts.intermediate, tp)
+    for what, (total, ranks) in split.items():
+        if total % ranks:
+            raise InputError(f"--tp-size: {ranks} ranks cannot share the {total} {what} of {size.name} equally")
