@@ -37,8 +37,6 @@ class Counters:
     """Forward passes of the draft head."""
     speculation: Accepted = field(default_factory=Accepted)
     """Over all requests; a verification of several requests counts once for each."""
-    verified_tokens: int = 0
-    """Generated tokens that came out of verifications."""
     evicted_pages: int = 0
     requests: int = 0
     aborted_requests: int = 0
@@ -46,8 +44,8 @@ class Counters:
     @property
     def accept_length(self) -> float | None:
         """Tokens per verification, the pass's own included; None before the first."""
-        passes = self.speculation.verify_passes
-        return self.verified_tokens / passes if passes else None
+        accepted = self.speculation
+        return 1 + accepted.correct / accepted.verify_passes if accepted.verify_passes else None
 
     def snapshot(self) -> dict[str, object]:
         """The same as JSON."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from dsabench.reference import draft_head, latent_cache, sharding, weights
-from dsabench.reference.batch import Prefill, empty_batch
+from dsabench.reference.batch import Decode, Prefill, empty_batch
 from dsabench.reference.counters import Counters
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.ranks import ALONE, Ranks
@@ -49,7 +49,6 @@ class Engine:
         self.scheduler = Scheduler(settings, self.counters, self.caches)
         self._drafter = None if settings.draft_steps is None else self._make_drafter(whole, settings.draft_steps)
         self._verifier = Verifier(self._sampler, settings.simulated_accept_length, self.counters)
-        self._nothing = empty_batch(settings.device)
         self._decode_steps: deque[tuple[int, float]] = deque(maxlen=_WINDOW_STEPS)
 
     def _allocate(self) -> list[LayerCache]:
@@ -66,8 +65,8 @@ class Engine:
         if drafting:
             # the last of a request's accepted drafts never goes through the head, and whoever shares its page must
             # read something finite
-            caches[-1].rows.zero_()
-            caches[-1].keys.zero_()
+            for tensor in (caches[-1].rows, caches[-1].keys):
+                tensor.zero_()
         return caches
 
     def _make_drafter(self, whole: Transformer, steps: int) -> Drafter:
@@ -99,32 +98,28 @@ class Engine:
         arrived = tuple(self.scheduler.welcome())
         for request in arrived:
             self._sampler.skip(request)
-        step = self.scheduler.next_prefill() or self._next_decode()
+        step = self.scheduler.next_prefill()
+        if step is None:
+            drafts = self._drafter.propose(self.scheduler.running) if self._drafter else None
+            step = self.scheduler.next_decode(drafts)
         counts = self.model.ranks.token_counts(0 if step is None else len(step.batch.tokens))
         if not any(counts):
             return arrived or None
-        batch = self._nothing if step is None else step.batch
+        batch = empty_batch(self.settings.device) if step is None else step.batch
         hidden = self.model.hidden(batch, self.caches, self.counters, counts if len(counts) > 1 else None)
         if step is None:
             return arrived
         logits = self.model.logits(hidden[step.batch.wanted])
-        if self._drafter is None:
-            tokens = [[token] for token in self._sampler.choose(logits, step.requests)]
-        elif isinstance(step.batch.shape, Prefill):
-            self._drafter.follow(step, hidden)
-            tokens = [[token] for token in self._sampler.choose(logits, step.requests)]
-        else:
+        if self._drafter is not None and isinstance(step.batch.shape, Decode):
             tokens = self._verifier.choose(logits, step.requests, step.drafts)
             keep_hidden(step, hidden, tokens)
+        else:
+            tokens = [[token] for token in self._sampler.choose(logits, step.requests)]
+            if self._drafter is not None:
+                self._drafter.follow(step, hidden)
         self.scheduler.commit(step, tokens)
         self._note(step, tokens, time.perf_counter() - started)
         return *arrived, *(request for request in step.requests if request not in arrived)
-
-    def _next_decode(self) -> Step | None:
-        running = self.scheduler.running
-        if not running:
-            return None
-        return self.scheduler.next_decode(self._drafter.propose(running) if self._drafter else None)
 
     def warm_up(self) -> None:
         """Generate two tokens after a prompt that needs the indexer, so that libraries load what they need; forget it."""

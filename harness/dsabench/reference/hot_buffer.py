@@ -49,7 +49,7 @@ class HotBuffers:
         """R = `rows` requests run at once, B is the buffer's size."""
         self.how, self.pool, self.counters, self.caches = how, pool, counters, caches
         device = caches[0].rows.device
-        self._clock = 0
+        self._clock = 1  # slots that are just given have 0
         self._outgrown: set[int] = set()
         """Requests, by their row in the tables, that were ever longer than their buffer."""
         self.slots = torch.zeros(rows, how.device_buffer_size, dtype=torch.int64, device=device)

@@ -13,7 +13,6 @@ from dsabench.reference.counters import Counters
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.sizes import ModelSize
 from dsakernels import dense_attention, topk
-from dsakernels.kv_layout import PackedLayout
 
 _INDEXER_QUERIES = 128
 """Queries whose logits over the whole prefix are held at once."""
@@ -78,8 +77,7 @@ class SparsePaths:
         return self.path == "flashmla_sparse" and self.cache.packed is not None
 
     def _attend(self, q: torch.Tensor, indices: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        layout = PackedLayout(self.size.latent, self.size.rope)
-        return operators.attend(self.path, q, rows, indices, layout=layout, scale=self.size.attention_scale)
+        return operators.attend(self.path, q, rows, indices, self.size)
 
     def _reuse(self, stage: str, first_row: int, longest: int) -> torch.Tensor:
         """What the layer before attended to; that saves work where there was something to select."""

@@ -116,8 +116,10 @@ class Scheduler:
         parts = self._plan_prefill()
         return self._prefill(parts) if parts else None
 
-    def next_decode(self, drafts: Sequence[Sequence[int]] | None = None) -> Step:
-        """The last token of each running request, followed by its drafts where there are any."""
+    def next_decode(self, drafts: Sequence[Sequence[int]] | None = None) -> Step | None:
+        """The last token of each running request, followed by its drafts where there are any; None where none runs."""
+        if not self.running:
+            return None
         requests = tuple(self.running)
         self._counters.decode_step_requests[len(requests)] += 1
         guessed = tuple(drafts or [()] * len(requests))
@@ -127,19 +129,15 @@ class Scheduler:
 
     def commit(self, step: Step, tokens: Sequence[Sequence[int]]) -> None:
         """Record that a step ran and what it chose for each of its requests: one token, or more where drafts held."""
+        prefilled = isinstance(step.batch.shape, Prefill)
         for request, chosen in zip(step.requests, tokens, strict=True):
-            stored = len(chosen)
-            if isinstance(step.batch.shape, Prefill):
-                self._end_prefill(request)
-                stored = 0
-            self._take_tokens(request, chosen, stored)
-
-    def _end_prefill(self, request: Request) -> None:
-        self.prefilling.remove(request)
-        self.running.append(request)
-        self._publish(request, request.prompt)
-        if self.hot is not None:
-            self.hot.settle(request, self._slots[request.row, : len(request.prompt)])
+            if prefilled:
+                self.prefilling.remove(request)
+                self.running.append(request)
+                self._publish(request, request.prompt)
+                if self.hot is not None:
+                    self.hot.settle(request, self._slots[request.row, : len(request.prompt)])
+            self._take_tokens(request, chosen, 0 if prefilled else len(chosen))
 
     def _take_tokens(self, request: Request, chosen: Sequence[int], stored: int) -> None:
         """Add tokens up to the one that ends the request; as many as `stored` of them have their KV in the cache."""

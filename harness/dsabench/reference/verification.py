@@ -39,7 +39,6 @@ class Verifier:
             accepted = Accepted(1, len(guessed), len(tokens) - 1)
             request.accepted += accepted
             self._counters.speculation += accepted
-            self._counters.verified_tokens += len(tokens)
         return chosen
 
     def _exact(

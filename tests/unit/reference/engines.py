@@ -33,7 +33,7 @@ def greedy(engine: Engine, *prompts: list[int], new: int = 1) -> list[tuple[list
     for request in requests:
         engine.scheduler.add(request)
     scheduler = engine.scheduler
-    while (step := scheduler.next_prefill() or (scheduler.next_decode() if scheduler.running else None)) is not None:
+    while (step := scheduler.next_prefill() or scheduler.next_decode()) is not None:
         hidden = engine.model.hidden(step.batch, engine.caches, engine.counters)
         logits = engine.model.logits(hidden[step.batch.wanted])
         for request, row in zip(step.requests, logits, strict=True):
