@@ -48,7 +48,8 @@ def add(engine: Any, length: int, new: int, seed: int) -> Any:
     from dsabench.reference.request import Request, Sampling
 
     prompt = random.Random(seed).choices(range(256), k=length)
-    request = Request(f"{seed}", prompt, Sampling(new, temperature=0.0, ignore_eos=True), lambda _: None)
+    older = {"listen": print} if "listen" in Request.__dataclass_fields__ else {}
+    request = Request(f"{seed}", prompt, Sampling(new, temperature=0.0, ignore_eos=True), **older)
     engine.scheduler.add(request)
     return request
 
@@ -134,7 +135,7 @@ def serve(cap: str, engine: Any, requests: int = 16, length: int = 8192, new: in
         "hisparse": engine.scheduler.hot is not None,
         "row_tokens_on_device": engine.settings.device_tokens,
         "kv_mb_on_device": engine.kv_bytes / 1e6,
-        "concurrent": max(engine.counters.decode_sizes),
+        "concurrent": max(engine.counters.decode_step_requests),
         "seconds": time.perf_counter() - started,
         "hot_buffer": dict(engine.counters.hot_buffer),
     }

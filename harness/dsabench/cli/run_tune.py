@@ -14,7 +14,7 @@ from dsabench.config.load import load_sweep
 from dsabench.emit.pr_body import rule_in_words
 from dsabench.emit.tables import write_table
 from dsabench.microbench.table import TABLE_NAME
-from dsabench.reference.settings import choose
+from dsabench.model.tuned_table import choose
 from dsabench.reporting.choice_plot import draw_choice
 from dsabench.store.journal import FILE_NAME, read_journal
 from dsabench.tuners.kernel_table import KernelStudy, study_kernels

@@ -28,8 +28,8 @@ REFERENCE_MODELS = ("tiny", "small", "tiny-moe", "small-moe")
 
 REFERENCE_KNOBS: dict[str, tuple[str, ...]] = {
     "kv_cache_dtype": ("bfloat16", "fp8_e4m3"),
-    "prefill_backend": ("flashmla_sparse", "flashmla_kv", "flashmla_auto"),
-    "decode_backend": ("flashmla_sparse", "flashmla_kv"),
+    "prefill_backend": ("flashmla_sparse", "flashmla_kv", "flashmla_auto", "triton"),
+    "decode_backend": ("flashmla_sparse", "flashmla_kv", "triton"),
     "dtype": ("bfloat16", "float32"),
     **dict.fromkeys(("mha_threshold_tokens", "chunked_prefill_size", "max_running_requests", "max_total_tokens"), ()),
     **dict.fromkeys(("context_length", "prefix_cache", "random_seed", "cpu_threads", "index_topk_pattern"), ()),

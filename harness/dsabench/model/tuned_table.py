@@ -5,6 +5,7 @@ One file per table, named after the runtime's own convention for tuned MoE confi
 
 from __future__ import annotations
 
+import bisect
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
@@ -70,6 +71,7 @@ class BufferRule(Value):
     swap_in_block_size: int | None = Field(None, ge=1, le=1024)
 
 
+KernelRule = ConstantRule | RatioRule | GridRule
 Rule = Annotated[ConstantRule | RatioRule | GridRule | ThresholdRule | BufferRule, Field(discriminator="form")]
 
 
@@ -164,3 +166,17 @@ class TunedTable(Value):
 def table_file_name(kind: str, heads_per_rank: int, index_topk: int, device: str, kv_cache_dtype: str) -> str:
     """The name under which a runtime looks for a table."""
     return f"{kind},H={heads_per_rank},topk={index_topk},device_name={device},kv_dtype={kv_cache_dtype}.json"
+
+
+def choose(rule: KernelRule, *, new_tokens: int, kv_tokens: int) -> SparseKernel:
+    """The kernel for a batch with Σ new tokens and Σ kv tokens (prefix and new), as sglang 0.5.23 counts them."""
+    if isinstance(rule, ConstantRule):
+        return rule.kernel
+    if isinstance(rule, RatioRule):
+        enough = new_tokens >= (rule.from_new_tokens or 1)
+        return "flashmla_sparse" if enough and kv_tokens < rule.kv_per_new_token * new_tokens else "flashmla_kv"
+    return rule.kernels[_cell(rule.new_tokens, new_tokens)][_cell(rule.kv_tokens, kv_tokens)]
+
+
+def _cell(lower_edges: tuple[int, ...], value: int) -> int:
+    return max(0, bisect.bisect_right(lower_edges, value) - 1)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from dsabench.reference.batch import Decode
-from dsabench.reference.forward_pass import ForwardPass
+from dsabench.reference.batch import Decode, ForwardPass
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.layers import rms_norm, rotate
-from dsabench.reference.paths import IndexQueries, Queries, SparsePaths, dense_mha
+from dsabench.reference.paths import IndexQueries, SparsePaths, dense_mha
 from dsabench.reference.sizes import ModelSize
 
 
@@ -112,12 +111,12 @@ class Attention:
         return torch.cat(outs).flatten(1)
 
     def _sparse(self, new: Projected, now: ForwardPass, cache: LayerCache) -> torch.Tensor:
-        batch, paths = now.batch, SparsePaths(self.size, cache, now.counters, now.selected)
+        batch = now.batch
+        paths = SparsePaths(self.size, cache, now.counters, batch.path, now.selected)
         q_latent = torch.bmm(new.q_nope.transpose(0, 1), self.weights.key_up).transpose(0, 1)
-        queries = Queries(torch.cat((q_latent, new.q_rope), dim=-1), new.index)
+        q = torch.cat((q_latent, new.q_rope), dim=-1)
         if isinstance(batch.shape, Decode):
-            out = paths.decode(queries, batch.shape, batch.path)
+            out = paths.decode(q, new.index, batch.shape)
         else:
-            spans = batch.shape.spans
-            out = torch.cat([paths.prefill(queries.part(s.start, s.stop), s, batch.path) for s in spans])
+            out = torch.cat([paths.prefill(q, new.index, span) for span in batch.shape.spans])
         return torch.bmm(out.transpose(0, 1), self.weights.value_up).transpose(0, 1).flatten(1)

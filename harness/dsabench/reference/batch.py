@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from dsabench.reference.counters import Counters
+from dsabench.reference.ranks import Ranks, add_up
+
 if TYPE_CHECKING:
     from dsabench.reference.hot_buffer import HotStep
 
-Path = Literal["dense_mha", "flashmla_sparse", "flashmla_kv"]
+Path = Literal["dense_mha", "flashmla_sparse", "flashmla_kv", "triton"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +77,28 @@ def empty_batch(device: str) -> Batch:
     """No tokens: what a group of ranks runs while only others have work."""
     none = torch.empty(0, dtype=torch.int64, device=device)
     return Batch(none, none, none, none, none, "dense_mha", Prefill(()))
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardPass:
+    """A batch on its way through the layers, and what they share."""
+
+    batch: Batch
+    cos: torch.Tensor
+    """[T, 1, R/2], of the batch's positions."""
+    sin: torch.Tensor
+    counters: Counters
+    ranks: Ranks
+    token_counts: tuple[int, ...] | None = None
+    """Tokens of each group of ranks whose MLPs run together (DP attention); None where each runs its own."""
+    selected: dict[int, torch.Tensor] = field(default_factory=dict)
+    """IndexCache: first row of a sequence's part of the batch → positions [T, K] that the last layer with an indexer
+    selected there. Layers without one attend to the same."""
+
+    def through(self, mlp: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        """Map x [T, hidden] to [T, hidden] by an MLP that is split over the ranks."""
+        if self.token_counts is None:
+            return add_up(mlp(x), self.ranks.heads)
+        out = add_up(mlp(self.ranks.gather(x, self.token_counts)), self.ranks.everyone)
+        start = sum(self.token_counts[: self.ranks.seat.group])
+        return out[start : start + len(x)]

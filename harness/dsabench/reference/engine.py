@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import torch
 
-from dsabench.reference import draft_weights, latent_cache, parcel, sharding, weights
-from dsabench.reference.batch import Prefill, empty_batch
+from dsabench.reference import draft_head, latent_cache, sharding, weights
+from dsabench.reference.batch import Decode, Prefill, empty_batch
 from dsabench.reference.counters import Counters
+from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.ranks import ALONE, Ranks
 from dsabench.reference.request import Request, Sampling
 from dsabench.reference.sampler import Sampler
@@ -39,38 +40,47 @@ class Engine:
         whole = weights.build(
             settings.size, settings.random_seed, settings.dtype, settings.context_length, settings.device
         )
-        self.model = whole if settings.parallel.tp == 1 else sharding.shard(whole, ranks)
+        self.model = whole if ranks.seat.mlp.of == 1 else sharding.shard(whole, ranks)
         _log.info("Load weight end. elapsed=%.2f s, type=%s, dtype=%s", time.perf_counter() - started,
                   settings.size.name, settings.dtype)  # fmt: skip
-        slots = (settings.pages + 1) * settings.page_size  # page 0 is padding
-        row_slots = (settings.device_pages + 1) * settings.page_size
-        self.caches = latent_cache.allocate(settings.size, slots, settings.kv_cache_dtype, settings.device, row_slots)
+        self.caches = self._allocate()
         _log.info("KV Cache is allocated. #tokens: %d, KV size: %.2f GB", settings.pool_tokens, self.kv_bytes / 1e9)
         self._sampler = Sampler(settings.random_seed, settings.device)
         self.scheduler = Scheduler(settings, self.counters, self.caches)
-        self._drafter = self._make_drafter(whole, slots) if settings.speculation else None
+        self._drafter = None if settings.draft_steps is None else self._make_drafter(whole, settings.draft_steps)
         self._verifier = Verifier(self._sampler, settings.simulated_accept_length, self.counters)
-        self._nothing = empty_batch(settings.device)
         self._decode_steps: deque[tuple[int, float]] = deque(maxlen=_WINDOW_STEPS)
 
-    def _make_drafter(self, whole: Transformer, slots: int) -> Drafter:
+    def _allocate(self) -> list[LayerCache]:
+        """Caches of the model's layers and of the draft head's, whose number is that behind the last."""
         settings = self.settings
-        assert settings.speculation is not None, "the caller looked"
-        cache = latent_cache.allocate_draft(settings.size, slots, settings.kv_cache_dtype, settings.device)
-        self.scheduler.caches.append(cache)
-        head = draft_weights.build(whole, settings.random_seed)
-        if settings.parallel.tp > 1:
-            alone = replace(self.model, ranks=self.model.ranks.within_group)
+        drafting = settings.draft_steps is not None
+        caches = latent_cache.allocate(
+            replace(settings.size, layers=settings.size.layers + drafting),
+            (settings.pages + 1) * settings.page_size,  # page 0 is padding
+            settings.kv_cache_dtype,
+            settings.device,
+            (settings.device_pages + 1) * settings.page_size,
+        )
+        if drafting:
+            # the last of a request's accepted drafts never goes through the head, and whoever shares its page must
+            # read something finite
+            for tensor in (caches[-1].rows, caches[-1].keys):
+                tensor.zero_()
+        return caches
+
+    def _make_drafter(self, whole: Transformer, steps: int) -> Drafter:
+        head = draft_head.distil(whole, self.settings.random_seed)
+        if self.model is not whole:
+            alone = replace(self.model, ranks=replace(self.model.ranks, everyone=None))
             head = replace(head, trunk=alone, block=sharding.shard_for_group(head.block, self.model.ranks.seat))
-        return Drafter(head, cache, self.scheduler, settings.speculation.steps, self.counters)
+        return Drafter(head, self.caches[-1], self.scheduler, steps, self.counters)
 
     @property
     def kv_bytes(self) -> int:
         """Size of the KV pool on the device."""
-        settings = self.settings
-        rows = settings.device_tokens * latent_cache.row_bytes(settings.size, settings.kv_cache_dtype)
-        keys = settings.pool_tokens * latent_cache.key_bytes(settings.size)
-        return (rows + keys) * (settings.size.layers + (settings.speculation is not None))
+        rows, keys = self.settings.device_tokens, self.settings.pool_tokens
+        return sum(rows * cache.rows[0].nbytes + keys * cache.keys[0].nbytes for cache in self.caches)
 
     @property
     def decode_tokens_per_s(self) -> float:
@@ -85,81 +95,52 @@ class Engine:
         With DP attention a group without work runs along empty-handed, as all are needed for the MLPs.
         """
         started = time.perf_counter()
-        arrived = self._welcome()
-        step = self.scheduler.next_prefill() or self._next_decode()
+        arrived = tuple(self.scheduler.welcome())
+        for request in arrived:
+            self._sampler.skip(request)
+        step = self.scheduler.next_prefill()
+        if step is None:
+            drafts = self._drafter.propose(self.scheduler.running) if self._drafter else None
+            step = self.scheduler.next_decode(drafts)
         counts = self.model.ranks.token_counts(0 if step is None else len(step.batch.tokens))
         if not any(counts):
             return arrived or None
-        batch = self._nothing if step is None else step.batch
+        batch = empty_batch(self.settings.device) if step is None else step.batch
         hidden = self.model.hidden(batch, self.caches, self.counters, counts if len(counts) > 1 else None)
         if step is None:
             return arrived
         logits = self.model.logits(hidden[step.batch.wanted])
-        if self._drafter is None:
-            tokens = [[token] for token in self._sampler.choose(logits, step.requests)]
-        elif isinstance(step.batch.shape, Prefill):
-            self._drafter.follow(step, hidden)
-            tokens = [[token] for token in self._sampler.choose(logits, step.requests)]
-        else:
+        if self._drafter is not None and isinstance(step.batch.shape, Decode):
             tokens = self._verifier.choose(logits, step.requests, step.drafts)
             keep_hidden(step, hidden, tokens)
+        else:
+            tokens = [[token] for token in self._sampler.choose(logits, step.requests)]
+            if self._drafter is not None:
+                self._drafter.follow(step, hidden)
         self.scheduler.commit(step, tokens)
         self._note(step, tokens, time.perf_counter() - started)
         return *arrived, *(request for request in step.requests if request not in arrived)
-
-    def _welcome(self) -> tuple[Request, ...]:
-        """Take over what a prefill server has begun; one whose parcel does not fit these caches ends at once."""
-        arrived = tuple(self.scheduler.welcome())
-        for request in arrived:
-            try:
-                contents = parcel.unpack(
-                    request.parcel or b"",
-                    self.scheduler.caches,
-                    len(request.prompt),
-                    drafting=self._drafter is not None,
-                )
-            except ValueError as error:
-                request.parcel = None
-                self.scheduler.abort(request.id, str(error))
-            else:
-                self.scheduler.store(request, contents)
-                self._sampler.skip(request)
-        return arrived
-
-    def _next_decode(self) -> Step | None:
-        running = self.scheduler.running
-        if not running:
-            return None
-        return self.scheduler.next_decode(self._drafter.propose(running) if self._drafter else None)
 
     def warm_up(self) -> None:
         """Generate two tokens after a prompt that needs the indexer, so that libraries load what they need; forget it."""
         prompt = [0] * min(
             self.settings.size.index_topk + 1, self.settings.context_length - 2, self.settings.device_tokens - 2
         )
-        self.scheduler.add(Request("warm-up", prompt, _WARM_UP, lambda _: None))
+        self.scheduler.add(Request("warm-up", prompt, _WARM_UP))
         while self.step() is not None:
             pass
         self.scheduler.pool.clear()
         self.counters.clear()
         self._decode_steps.clear()
 
-    def flush(self) -> bool:
-        """Forget all prefixes; False where requests are running or waiting."""
-        if not self.scheduler.idle:
-            return False
-        self.scheduler.pool.clear()
-        return True
-
     def _note(self, step: Step, chosen: list[list[int]], seconds: float) -> None:
-        usage = self.scheduler.pool.used / self.scheduler.pool.total
-        running, queued = len(self.scheduler.running), len(self.scheduler.waiting)
+        pool, running, queued = self.scheduler.pool, len(self.scheduler.running), len(self.scheduler.waiting)
+        usage, path = pool.used / pool.total, step.batch.path
         if isinstance(step.batch.shape, Prefill):
-            text = "Prefill batch. #new-seq: %d, #new-token: %d, path: %s, token usage: %.2f, #running-req: %d, #queue-req: %d"
-            shape, tokens = len(step.batch.shape.spans), len(step.batch.tokens)
-            _log.info(text, shape, tokens, step.batch.path, usage, running, queued)
+            _log.info("Prefill batch. #new-seq: %d, #new-token: %d, path: %s, token usage: %.2f, #running-req: %d, "
+                      "#queue-req: %d", len(step.members), len(step.batch.tokens), path, usage, running, queued)  # fmt: skip
             return
         self._decode_steps.append((sum(map(len, chosen)), seconds))
-        if sum(self.counters.decode_sizes.values()) % _WINDOW_STEPS == 0:
-            text = "Decode batch. #running-req: %d, path: %s, token usage: %.2f, gen throughput (token/s): %.2f, #queue-req: %d"
-            _log.info(text, len(step.requests), step.batch.path, usage, self.decode_tokens_per_s, queued)
+        if self.counters.decode_step_requests.total() % _WINDOW_STEPS == 0:
+            _log.info("Decode batch. #running-req: %d, path: %s, token usage: %.2f, gen throughput (token/s): %.2f, "
+                      "#queue-req: %d", len(step.requests), path, usage, self.decode_tokens_per_s, queued)  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -39,6 +40,27 @@ class LayerCache:
         return stored.to(dtype) if self.packed is None else unpack(stored, self.packed, dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What a prefill server hands to a decode server: the first token, and what every layer remembers of the prompt.
+
+    The draft head's layer is the last where there is one.
+    """
+
+    first_token: int
+    rows: list[torch.Tensor]
+    """Per layer [L, row], as cached."""
+    keys: list[torch.Tensor]
+    """Per layer [L, E]."""
+    hidden: torch.Tensor | None
+    """[1, hidden] of the prompt's last token, which the draft head starts from; None without one."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensors."""
+        return sum(part.nbytes for part in (*self.rows, *self.keys))
+
+
 def allocate(
     size: ModelSize, slots: int, kv_cache_dtype: str, device: str, row_slots: int | None = None
 ) -> list[LayerCache]:
@@ -59,21 +81,7 @@ def allocate(
     return caches
 
 
-def allocate_draft(size: ModelSize, slots: int, kv_cache_dtype: str, device: str) -> LayerCache:
-    """The cache of the draft head's layer, whose number is that behind the trunk's last.
-
-    It starts from zeros: the last of a request's accepted drafts never goes through the head, and whoever shares its
-    page must read something finite.
-    """
-    (cache,) = allocate(replace(size, layers=1), slots, kv_cache_dtype, device)
-    return replace(cache, layer=size.layers, rows=torch.zeros_like(cache.rows), keys=torch.zeros_like(cache.keys))
-
-
-def row_bytes(size: ModelSize, kv_cache_dtype: str) -> int:
-    """Bytes of one token's row in one layer."""
-    return PackedLayout(size.latent, size.rope).row_bytes if kv_cache_dtype == "fp8_e4m3" else 2 * size.row
-
-
-def key_bytes(size: ModelSize) -> int:
-    """Bytes of one token's indexer key in one layer."""
-    return 2 * size.index_dim
+def slots_of(pages: Sequence[int], page_size: int, device: torch.device) -> torch.Tensor:
+    """Slots of pages, [pages · page_size] int64."""
+    starts = torch.tensor(pages, dtype=torch.int64, device=device).unsqueeze(1) * page_size
+    return (starts + torch.arange(page_size, device=device)).flatten()

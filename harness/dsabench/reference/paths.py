@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
+from dsabench.reference import operators
 from dsabench.reference.batch import Decode, Path, Span
 from dsabench.reference.counters import Counters
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.sizes import ModelSize
-from dsakernels import dense_attention, indexer, sparse_attention, topk
+from dsakernels import dense_attention, topk
 
 _INDEXER_QUERIES = 128
 """Queries whose logits over the whole prefix are held at once."""
@@ -25,103 +27,83 @@ class IndexQueries:
     weights: torch.Tensor
     """[T, I] float32, scales included."""
 
-    def part(self, start: int, stop: int) -> IndexQueries:
-        """The queries of some of the tokens."""
-        return IndexQueries(self.q[start:stop], self.weights[start:stop])
-
-
-@dataclass(frozen=True, slots=True)
-class Queries:
-    """What a layer asks of its cache, for T tokens."""
-
-    absorbed: torch.Tensor
-    """[T, H, D]: q_nope · W_uk, then the rotated part."""
-    index: IndexQueries | None
-    """None where the layer reuses the selection of the one before it."""
-
-    def part(self, start: int, stop: int) -> Queries:
-        """The queries of some of the tokens."""
-        return Queries(self.absorbed[start:stop], self.index.part(start, stop) if self.index else None)
-
 
 @dataclass(frozen=True, slots=True)
 class SparsePaths:
-    """`flashmla_sparse` and `flashmla_kv` over one layer's cache."""
+    """`flashmla_sparse`, `flashmla_kv` and `triton` over one layer's cache."""
 
     size: ModelSize
     cache: LayerCache
     counters: Counters
+    path: Path
     selected: dict[int, torch.Tensor]
     """See `ForwardPass.selected`."""
 
-    def prefill(self, queries: Queries, span: Span, path: Path) -> torch.Tensor:
-        """Attend from the new tokens of one sequence. Queries are those of the span → [T, H, C]."""
-        self._count(f"prefill.{path}", span.new_tokens)
-        if queries.index is None:
+    def prefill(self, q: torch.Tensor, index: IndexQueries | None, span: Span) -> torch.Tensor:
+        """Attend from the new tokens of one sequence, among q [T, H, D] and index of the batch → [new, H, C].
+
+        Queries are absorbed: q_nope · W_uk, then the rotated part. `index` is None where the layer reuses a selection.
+        """
+        self._count(f"prefill.{self.path}", span.new_tokens)
+        if index is None:
             positions = self._reuse("prefill", span.start, len(span.slots))
         else:
-            positions = self.selected[span.start] = self._select_of_sequence(queries.index, span)
-        q = queries.absorbed
-        if path == "flashmla_sparse" and self.cache.packed is not None:
-            return self._attend_plain(q, self.cache.read(span.row_slots, q.dtype), positions)
+            positions = self.selected[span.start] = self._select_of_sequence(index, span)
+        q = q[span.start : span.stop]
+        if self._unpacks_all:
+            return self._attend(q, positions, self.cache.read(span.row_slots, q.dtype))
         slots = torch.where(positions < 0, -1, span.row_slots[positions])  # -1 reads the last slot, and is replaced
-        return self._attend(q, slots, path)
+        return self._attend(q, slots, self.cache.rows)
 
-    def decode(self, queries: Queries, step: Decode, path: Path) -> torch.Tensor:
-        """Attend from one new token per sequence → [B, H, C]."""
-        self._count(f"decode.{path}", len(step.lengths))
-        if queries.index is None:
+    def decode(self, q: torch.Tensor, index: IndexQueries | None, step: Decode) -> torch.Tensor:
+        """Attend from one new token per row of the batch, q [B, H, D] → [B, H, C]."""
+        self._count(f"decode.{self.path}", len(step.lengths))
+        if index is None:
             positions = self._reuse("decode", 0, step.longest)
         else:
-            positions = self.selected[0] = self._select_of_batch(queries.index, step)
-        q = queries.absorbed
+            positions = self.selected[0] = self._select_of_batch(index, step)
         if step.hot is not None:
-            return self._attend(q, step.hot.find(self.cache.layer, positions), path)
-        if path == "flashmla_sparse" and self.cache.packed is not None:
-            rows = self.cache.read(step.slots.reshape(-1), q.dtype)
+            return step.hot.attend(self.cache.layer, q, positions, partial(self._attend, rows=self.cache.rows))
+        if self._unpacks_all:
             offsets = torch.arange(len(step.slots), device=q.device).unsqueeze(1) * step.slots.shape[1]
-            return self._attend_plain(q, rows, torch.where(positions < 0, -1, positions + offsets))
+            rows = self.cache.read(step.slots.reshape(-1), q.dtype)
+            return self._attend(q, torch.where(positions < 0, -1, positions + offsets), rows)
         slots = torch.where(positions < 0, -1, step.slots.gather(1, positions.clamp(min=0)))
-        return self._attend(q, slots, path)
+        return self._attend(q, slots, self.cache.rows)
 
-    def _attend(self, q: torch.Tensor, slots: torch.Tensor, path: Path) -> torch.Tensor:
-        if path == "flashmla_sparse":
-            return self._attend_plain(q, self.cache.rows, slots)
-        assert self.cache.packed is not None, "settings refuse flashmla_kv on a plain cache"
-        return sparse_attention.flashmla_kv(
-            q, self.cache.rows, slots, layout=self.cache.packed, scale=self.size.attention_scale
-        )
+    @property
+    def _unpacks_all(self) -> bool:
+        """Whether a sequence's packed rows are all made plain before some of them are gathered."""
+        return self.path == "flashmla_sparse" and self.cache.packed is not None
 
-    def _attend_plain(self, q: torch.Tensor, rows: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-        return sparse_attention.flashmla_sparse(
-            q, rows, indices, latent=self.size.latent, scale=self.size.attention_scale
-        )
+    def _attend(self, q: torch.Tensor, indices: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        return operators.attend(self.path, q, rows, indices, self.size)
 
     def _reuse(self, stage: str, first_row: int, longest: int) -> torch.Tensor:
         """What the layer before attended to; that saves work where there was something to select."""
         positions = self.selected[first_row]
         if longest > self.size.index_topk:
-            self.counters.index_layers[f"{stage}.reused"] += len(positions)
+            self.counters.index_layer_tokens[f"{stage}.reused"] += len(positions)
         return positions
 
-    def _select_of_sequence(self, queries: IndexQueries, span: Span) -> torch.Tensor:
+    def _select_of_sequence(self, index: IndexQueries, span: Span) -> torch.Tensor:
         """Positions [T, K] in the sequence; -1 where there are fewer than K."""
         length, new, k = len(span.slots), span.new_tokens, self.size.index_topk
         lengths = torch.arange(length - new, length, device=span.slots.device) + 1
         if length <= k:
             return topk.everything(lengths, k)
         self._count_indexed("prefill", new)
-        keys = self.cache.keys.index_select(0, span.slots).to(queries.q.dtype)
+        keys = self.cache.keys.index_select(0, span.slots).to(index.q.dtype)
+        q, weights = index.q[span.start : span.stop], index.weights[span.start : span.stop]
         chosen = []
         for start in range(0, new, _INDEXER_QUERIES):
             stop = min(start + _INDEXER_QUERIES, new)
-            visible = keys[: length - new + stop]
-            block = queries.part(start, stop)
-            logits = indexer.logits(block.q, block.weights, visible)
+            visible = keys[: length - new + stop].unsqueeze(0)
+            logits = operators.logits(self.path, q[start:stop], weights[start:stop], visible)
             chosen.append(topk.select(logits, lengths[start:stop], k))
         return torch.cat(chosen)
 
-    def _select_of_batch(self, queries: IndexQueries, step: Decode) -> torch.Tensor:
+    def _select_of_batch(self, index: IndexQueries, step: Decode) -> torch.Tensor:
         """Positions [B, K] in each sequence; -1 where there are fewer than K."""
         k = self.size.index_topk
         if step.longest <= k:
@@ -130,7 +112,7 @@ class SparsePaths:
         pages = step.slots[:, :: step.page_size].div(step.page_size, rounding_mode="floor")
         paged_keys = self.cache.keys.view(-1, step.page_size * self.size.index_dim)
         keys = paged_keys.index_select(0, pages.reshape(-1)).view(*step.slots.shape, self.size.index_dim)
-        logits = indexer.batched_logits(queries.q, queries.weights, keys.to(queries.q.dtype))
+        logits = operators.logits(self.path, index.q, index.weights, keys.to(index.q.dtype))
         return topk.select(logits, step.lengths, k)
 
     def _count(self, path: str, tokens: int) -> None:
@@ -139,9 +121,9 @@ class SparsePaths:
 
     def _count_indexed(self, stage: str, tokens: int) -> None:
         if self.cache.layer == 0:
-            self.counters.indexed[stage] += tokens
+            self.counters.indexed_tokens[stage] += tokens
         if self.cache.layer < self.size.layers:  # else it is the draft head's
-            self.counters.index_layers[f"{stage}.computed"] += tokens
+            self.counters.index_layer_tokens[f"{stage}.computed"] += tokens
 
 
 def dense_mha(q: torch.Tensor, rows: torch.Tensor, up: torch.Tensor, size: ModelSize) -> torch.Tensor:

@@ -1,31 +1,20 @@
-"""Pages of the KV pool, and the tree of prefixes that lets later requests reuse them."""
+"""Pages of the KV pool, and what is known of their content, so that later requests reuse them.
+
+A full page is known by its tokens and the page in front of it, which is known likewise: the known pages are a tree of
+prefixes (SGLang, 2023, section 3, with a page for an edge).
+"""
 
 from __future__ import annotations
 
-import heapq
-import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """One full page whose content is known: these tokens, after those of all its ancestors."""
-
-    tokens: tuple[int, ...]
-    page: int
-    parent: Node | None
-    children: dict[tuple[int, ...], Node] = field(default_factory=dict)
-    users: int = 0
-    """Running requests that read this page; an ancestor has at least as many as its descendants."""
-    used_at: int = 0
-
-    def __lt__(self, other: Node) -> bool:
-        return self.used_at < other.used_at
+Place = tuple[int, tuple[int, ...]]
+"""The page in front, 0 at the beginning, and the tokens of this one."""
 
 
 class PagePool:
-    """Free pages, and a prefix tree whose unused pages are given back, least recently used first.
+    """Free pages, and known ones, of which those that nobody uses are given back, least recently used first.
 
     Page 0 is never given out: padding points at it.
     """
@@ -34,110 +23,85 @@ class PagePool:
         self.page_size, self.reuse = page_size, reuse
         self.total = pages
         self.evicted = 0
-        self._free = list(range(pages, 0, -1))
-        self._roots: dict[tuple[int, ...], Node] = {}
-        self._unused = 0
-        self._clock = itertools.count(1)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all prefixes. No request may be running."""
+        self._free = list(range(self.total, 0, -1))
+        self._known: dict[Place, int] = {}
+        self._places: dict[int, Place] = {}
+        self._users: Counter[int] = Counter()
+        """Running requests that read a known page; one in front has at least as many as those behind it."""
+        self._unused: dict[int, None] = {}
+        """Known pages without users in the order of their last use, each behind all that continue it."""
 
     @property
     def available(self) -> int:
         """Pages that `take` can give, evictable ones included."""
-        return len(self._free) + self._unused
+        return len(self._free) + len(self._unused)
 
     @property
     def used(self) -> int:
         """Pages that running requests hold."""
         return self.total - self.available
 
-    def match(self, tokens: Sequence[int]) -> list[Node]:
+    def match(self, tokens: Sequence[int]) -> list[int]:
         """The longest known path of full pages, short of the last token, which must be computed to get logits."""
-        path: list[Node] = []
-        children = self._roots
+        path: list[int] = []
         for chunk in self._chunks(tokens[:-1]):
-            node = children.get(chunk)
-            if node is None:
+            page = self._known.get((path[-1] if path else 0, chunk))
+            if page is None:
                 break
-            path.append(node)
-            children = node.children
+            path.append(page)
         return path
 
-    def hold(self, nodes: Sequence[Node]) -> None:
-        """Protect pages from eviction."""
-        now = next(self._clock)
-        for node in nodes:
-            self._unused -= node.users == 0
-            node.users += 1
-            node.used_at = now
+    def hold(self, path: Sequence[int]) -> None:
+        """Protect known pages from eviction."""
+        for page in path:
+            self._users[page] += 1
+            self._unused.pop(page, None)
 
-    def release(self, nodes: Sequence[Node]) -> None:
-        """Undo one `hold`."""
-        for node in nodes:
-            node.users -= 1
-            self._unused += node.users == 0
+    def release(self, path: Sequence[int]) -> None:
+        """Undo one `hold` of a path."""
+        for page in reversed(path):  # the last page is the first to be evicted: nothing continues it
+            self._users[page] -= 1
+            if not self._users[page]:
+                self._unused[page] = None
 
     def take(self, count: int) -> list[int]:
         """Give `count` pages; `available` must be at least that."""
-        if count > len(self._free):
-            self._evict(count - len(self._free))
+        while count > len(self._free):
+            page = next(iter(self._unused))
+            del self._unused[page], self._known[self._places.pop(page)]
+            self._free.append(page)
+            self.evicted += 1
         taken = self._free[len(self._free) - count :]
         del self._free[len(self._free) - count :]
         return taken
 
     def give_back(self, pages: Sequence[int]) -> None:
-        """Return pages that no node owns."""
+        """Return pages whose content is not known."""
         self._free.extend(pages)
 
-    def insert(self, tokens: Sequence[int], pages: Sequence[int], known: list[Node]) -> list[int]:
-        """Make the full pages of a sequence findable; they become the tree's and are held for the caller.
+    def insert(self, tokens: Sequence[int], pages: Sequence[int], path: list[int]) -> set[int]:
+        """Make the full pages of a sequence known, and hold them for the caller.
 
-        `pages[i]` holds the i-th page of `tokens`; `known` is the path held so far and grows to the whole path.
-        Returns the pages that the tree took; where somebody was faster, the caller keeps its own copy.
+        `pages[i]` holds the i-th page of `tokens`; `path` is what is held so far and grows to all full pages.
+        Returns those of `pages` that are known now; where somebody was faster, the caller keeps its own copy.
         """
-        if not self.reuse:
-            return []
-        taken: list[int] = []
-        for index, chunk in enumerate(self._chunks(tokens)):
-            if index < len(known):
-                continue
-            parent = known[-1] if known else None
-            siblings = self._roots if parent is None else parent.children
-            node = siblings.get(chunk)
-            if node is None:
-                node = siblings[chunk] = Node(chunk, pages[index], parent)
-                taken.append(node.page)
-                self._unused += 1  # until it is held, one line below
-            self.hold([node])
-            known.append(node)
-        return taken
-
-    def clear(self) -> None:
-        """Forget all prefixes. No request may be running."""
-        self._roots.clear()
-        self._unused = 0
-        self._free = list(range(self.total, 0, -1))
+        new: set[int] = set()
+        chunks = list(self._chunks(tokens)) if self.reuse else []
+        for index in range(len(path), len(chunks)):
+            place = (path[-1] if path else 0, chunks[index])
+            page = self._known.setdefault(place, pages[index])
+            if page not in self._places:
+                self._places[page] = place
+                new.add(page)
+            self.hold([page])
+            path.append(page)
+        return new
 
     def _chunks(self, tokens: Sequence[int]) -> Iterator[tuple[int, ...]]:
         size = self.page_size
         for start in range(0, len(tokens) - size + 1, size):
             yield tuple(tokens[start : start + size])
-
-    def _evict(self, count: int) -> None:
-        leaves = [node for node in self._walk() if not node.children and node.users == 0]
-        heapq.heapify(leaves)
-        for _ in range(count):
-            node = heapq.heappop(leaves)
-            siblings = self._roots if node.parent is None else node.parent.children
-            del siblings[node.tokens]
-            self._free.append(node.page)
-            parent = node.parent
-            if parent is not None and not parent.children and parent.users == 0:
-                heapq.heappush(leaves, parent)
-        self._unused -= count
-        self.evicted += count
-
-    def _walk(self) -> Iterator[Node]:
-        stack = list(self._roots.values())
-        while stack:
-            node = stack.pop()
-            yield node
-            stack.extend(node.children.values())

@@ -11,7 +11,7 @@ import torch
 from torch import distributed
 from torch._C._distributed_c10d import TCPStore
 
-from dsabench.reference.parallel import ONLY, Parallel, Seat
+from dsabench.reference.seat import Seat
 
 _HOST = "127.0.0.1"
 _TIMEOUT = timedelta(seconds=120)
@@ -22,25 +22,11 @@ _TIMEOUT = timedelta(seconds=120)
 class Ranks:
     """This rank's place, and its connections to those that compute with it; None where there are none."""
 
-    seat: Seat = ONLY
+    seat: Seat
     heads: distributed.ProcessGroup | None = None
     """The ranks that share its requests."""
     everyone: distributed.ProcessGroup | None = None
     """All ranks of the replica, where they serve several groups of requests; else None."""
-    groups: int = 1
-
-    @property
-    def within_group(self) -> Ranks:
-        """The same without the other groups."""
-        return Ranks(self.seat, self.heads)
-
-    def sum_in_group(self, x: torch.Tensor) -> torch.Tensor:
-        """Add up x [T, hidden] over the ranks that share its requests."""
-        return x if self.heads is None else _sum(x, self.heads)
-
-    def sum_of_all(self, x: torch.Tensor) -> torch.Tensor:
-        """Add up x [T, hidden] over all ranks of the replica."""
-        return x if self.everyone is None else _sum(x, self.everyone)
 
     def gather(self, x: torch.Tensor, counts: tuple[int, ...]) -> torch.Tensor:
         """The tokens of all groups, group after group: x [T, hidden] → [Σ counts, hidden].
@@ -51,13 +37,13 @@ class Ranks:
         if self.seat.leads:
             start = sum(counts[: self.seat.group])
             out[start : start + len(x)] = x
-        return self.sum_of_all(out)
+        return add_up(out, self.everyone)
 
     def token_counts(self, own: int) -> tuple[int, ...]:
         """How many tokens each group brings to the next pass."""
         if self.everyone is None:
             return (own,)
-        counts = torch.zeros(self.groups, dtype=torch.int64)
+        counts = torch.zeros(self.seat.groups, dtype=torch.int64)
         counts[self.seat.group] = own if self.seat.leads else 0
         distributed.all_reduce(counts, group=self.everyone)
         return tuple(counts.tolist())
@@ -72,34 +58,34 @@ class Ranks:
         return values
 
 
-ALONE = Ranks()
+ALONE = Ranks(Seat())
 
 
-def _sum(x: torch.Tensor, group: distributed.ProcessGroup) -> torch.Tensor:
-    """In float32, so that the result does not depend on how many partial sums were rounded."""
+def add_up(x: torch.Tensor, group: distributed.ProcessGroup | None) -> torch.Tensor:
+    """Add up x [T, hidden] over ranks, in float32, so that only the result is rounded; None is this rank alone."""
+    if group is None:
+        return x
     total = x.float().contiguous()
     distributed.all_reduce(total, group=group)
     return total.to(x.dtype)
 
 
-def join(parallel: Parallel, seat: Seat, device: str, agree: Callable[[int | None], int]) -> Ranks:
+def join(seat: Seat, device: str, agree: Callable[[int | None], int]) -> Ranks:
     """Connect with the other ranks of the replica. Rank 0 opens a store; `agree` gives its port to the others."""
-    if parallel.tp == 1:
+    rank, count, width = seat.mlp.index, seat.mlp.of, seat.heads.of
+    if count == 1:
         return Ranks(seat)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo looks the host's name up
-    if seat.rank == 0:
-        store = TCPStore(_HOST, 0, parallel.tp, is_master=True, timeout=_TIMEOUT, wait_for_workers=False)
+    if rank == 0:
+        store = TCPStore(_HOST, 0, count, is_master=True, timeout=_TIMEOUT, wait_for_workers=False)
         agree(store.port)
     else:
-        store = TCPStore(_HOST, agree(None), parallel.tp, timeout=_TIMEOUT)
-    if device == "cuda":
-        torch.cuda.set_device(seat.rank)
-    backend = "nccl" if device == "cuda" else "gloo"
-    distributed.init_process_group(backend, store=store, rank=seat.rank, world_size=parallel.tp, timeout=_TIMEOUT)
+        store = TCPStore(_HOST, agree(None), count, timeout=_TIMEOUT)
+    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"  # counts of tokens stay on the CPU
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=_TIMEOUT)
     everyone = distributed.group.WORLD
-    if parallel.groups == 1:
+    if width == count:
         return Ranks(seat, everyone)
-    width = parallel.tp // parallel.groups
-    members = [list(range(start, start + width)) for start in range(0, parallel.tp, width)]
+    members = [list(range(start, start + width)) for start in range(0, count, width)]
     made = [distributed.new_group(one, timeout=_TIMEOUT) for one in members]  # every rank makes all of them
-    return Ranks(seat, made[seat.group] if width > 1 else None, everyone, parallel.groups)
+    return Ranks(seat, made[seat.group] if width > 1 else None, everyone)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from dsabench.reference.prefix_cache import Node
 from dsabench.reference.tokenizer import EOS, IncrementalDecoder
 
 if TYPE_CHECKING:
-    import torch  # named in an annotation only: whoever speaks HTTP need not load it
+    import torch  # named in annotations only: whoever speaks HTTP need not load it
+
+    from dsabench.reference.latent_cache import Parcel
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +39,6 @@ class Finish:
     matched: int | str | None = None
     message: str | None = None
 
-    def snapshot(self) -> dict[str, int | str]:
-        """As in `meta_info.finish_reason`."""
-        fields = {"type": self.type, "length": self.length, "matched": self.matched, "message": self.message}
-        return {name: value for name, value in fields.items() if value is not None}
-
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
@@ -54,59 +48,18 @@ class Accepted:
     proposed: int = 0
     correct: int = 0
 
-    def after(self, proposed: int, correct: int) -> Accepted:
-        """The same after one more pass."""
-        return Accepted(self.verify_passes + 1, self.proposed + proposed, self.correct + correct)
-
     def __add__(self, other: Accepted) -> Accepted:
-        """Of two engines together."""
-        return Accepted(
-            self.verify_passes + other.verify_passes, self.proposed + other.proposed, self.correct + other.correct
-        )
-
-    def snapshot(self, output_tokens: int) -> dict[str, float]:
-        """As in `meta_info` (sglang 0.5.23 tokenizer_manager.py:3150): tokens per pass include the pass's own."""
-        return {
-            "spec_accept_rate": self.correct / self.proposed if self.proposed else 0.0,
-            "spec_accept_length": output_tokens / self.verify_passes,
-            "spec_num_correct_drafts": self.correct,
-            "spec_num_proposed_drafts": self.proposed,
-            "spec_verify_ct": self.verify_passes,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """What a step brought to one request: totals so far."""
-
-    output_tokens: int
-    text: str
-    finish: Finish | None
-    at_s: float
-    """`perf_counter` when the step was done."""
-    accepted: Accepted | None = None
-    """None without speculation, and before the first verification."""
-
-
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """Where a prefill server hands a request over to a decode server."""
-
-    host: str
-    port: int
-    room: int
+        """Of two passes, or two engines, together."""
+        return Accepted(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """State of one request; after its submission only the engine's thread changes it."""
+    """State of one request in the engine."""
 
     id: str
     prompt: list[int]
     sampling: Sampling
-    listen: Callable[[Update], None]
-    """Called on the event loop for each step that brought a token."""
-    arrived_s: float = field(default_factory=time.perf_counter)
     output: list[int] = field(default_factory=list)
     decoder: IncrementalDecoder = field(default_factory=IncrementalDecoder)
     generator: torch.Generator | None = None
@@ -114,11 +67,11 @@ class Request:
     """Tokens whose KV is in the cache, reused ones included."""
     cached_tokens: int = 0
     """Tokens whose KV was there already when the request was admitted."""
-    nodes: list[Node] = field(default_factory=list)
-    """Path in the prefix tree that it holds."""
+    path: list[int] = field(default_factory=list)
+    """Known pages of its prefix that it holds."""
     pages: list[int] = field(default_factory=list)
     own_pages: set[int] = field(default_factory=set)
-    """Those of `pages` that no node owns."""
+    """Those of `pages` whose content the pool does not know."""
     device_pages: list[int] = field(default_factory=list)
     """HiSparse: where its rows on the device are."""
     row: int | None = None
@@ -127,26 +80,23 @@ class Request:
     hidden: torch.Tensor | None = None
     """[m, hidden] trunk states in front of the last m tokens, those that the draft head has not seen; see `speculation`."""
     accepted: Accepted = field(default_factory=Accepted)
-    meeting: Meeting | None = None
-    """Disaggregation: where its parcel changes hands."""
     hand_over: bool = False
     """Disaggregation: its first token and its KV are for another server."""
-    parcel: bytes | None = None
-    """Disaggregation: what the prefill server made of the prompt, to be sent or just received; see `parcel`."""
+    parcel: Parcel | None = None
+    """Disaggregation: what the prefill server made of the prompt, to be sent or just received."""
     told: int = 0
     """Tokens that the server has heard of."""
-    dp_rank: int | None = None
-    """Which of several groups serves it; only the server knows."""
+
+    @property
+    def table_row(self) -> int:
+        """The same of a request that was admitted."""
+        assert self.row is not None, "it has one"
+        return self.row
 
     @property
     def total_tokens(self) -> int:
         """Longest it can become."""
         return len(self.prompt) + self.sampling.max_new_tokens
-
-    @property
-    def tokens(self) -> list[int]:
-        """Prompt and output."""
-        return self.prompt + self.output
 
     def add(self, token: int) -> None:
         """Take a generated token and see whether it is the last."""
@@ -161,11 +111,6 @@ class Request:
             self.finish = Finish("length", length=len(self.output))
         if self.finish is not None and not isinstance(self.finish.matched, str):
             self.decoder.finish()
-
-    def update(self) -> Update:
-        """Totals now."""
-        accepted = self.accepted if self.accepted.verify_passes else None
-        return Update(len(self.output), self.decoder.text, self.finish, time.perf_counter(), accepted)
 
     def _stop_at_string(self) -> None:
         text = self.decoder.text

@@ -16,8 +16,7 @@ import torch
 from dsabench.reference.batch import Batch, Decode, Prefill, Span
 from dsabench.reference.counters import Counters
 from dsabench.reference.hot_buffer import HotBuffers
-from dsabench.reference.latent_cache import LayerCache
-from dsabench.reference.parcel import Parcel
+from dsabench.reference.latent_cache import LayerCache, Parcel, slots_of
 from dsabench.reference.prefix_cache import PagePool
 from dsabench.reference.request import Finish, Request
 from dsabench.reference.settings import Settings
@@ -49,8 +48,8 @@ class Scheduler:
 
     def __init__(self, settings: Settings, counters: Counters, caches: list[LayerCache]) -> None:
         self._settings, self._counters = settings, counters
-        self.caches = list(caches)
-        """Of all layers; the draft head's is added where there is one."""
+        self.caches = caches
+        """Of all layers, the draft head's last where there is one."""
         self.pool = PagePool(settings.pages, settings.page_size, reuse=settings.prefix_reuse)
         self.waiting: deque[Request] = deque()
         self.prefilling: list[Request] = []
@@ -63,12 +62,6 @@ class Scheduler:
         if settings.hisparse is not None:
             pool = PagePool(settings.device_pages, settings.page_size, reuse=False)
             self.hot = HotBuffers(settings.hisparse, caches, pool, counters, rows=rows, context=longest)
-        self._in_page = torch.arange(settings.page_size, device=settings.device)
-
-    @property
-    def idle(self) -> bool:
-        """Nothing is waiting or running."""
-        return not (self.waiting or self.prefilling or self.running)
 
     def add(self, request: Request) -> None:
         """Queue a request; it was checked that it can fit."""
@@ -85,21 +78,25 @@ class Scheduler:
                 self.waiting.remove(request)
             else:
                 self._leave(request)
-        self._counters.aborted += len(ended)
+        self._counters.aborted_requests += len(ended)
         return ended
 
-    def next_step(self) -> Step | None:
-        """The next forward pass without speculation, or None where there is nothing to do."""
-        return self.next_prefill() or (self.next_decode() if self.running else None)
+    def flush(self) -> bool:
+        """Forget all prefixes; False where requests are running or waiting."""
+        if self.waiting or self.prefilling or self.running:
+            return False
+        self.pool.clear()
+        return True
 
     def welcome(self) -> list[Request]:
         """Admit requests that a prefill server has begun; they go on in the next decode step."""
         arrived: list[Request] = []
-        while self.waiting and self.waiting[0].parcel is not None and (request := self._admit()) is not None:
+        while (request := self._admit(prefilled=True)) is not None and request.parcel is not None:
+            self._store(request, request.parcel)
             arrived.append(request)
         return arrived
 
-    def store(self, request: Request, parcel: Parcel) -> None:
+    def _store(self, request: Request, parcel: Parcel) -> None:
         """Put what the prefill server computed where this server would have, and its token to the output."""
         slots = self._slots[request.row, : len(request.prompt)]
         for rows, keys, cache, stored in zip(parcel.rows, parcel.keys, self.caches, self._stores, strict=True):
@@ -107,9 +104,9 @@ class Scheduler:
             cache.keys.index_copy_(0, slots, keys.to(slots.device))
         if self.hot is not None:
             self.hot.preload(request, slots)
-        request.stored_tokens, request.hidden = len(request.prompt), parcel.hidden
-        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=len(request.parcel or b""))
-        request.parcel = None
+        request.stored_tokens, request.parcel = len(request.prompt), None
+        request.hidden = None if parcel.hidden is None else parcel.hidden.to(slots.device)
+        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=parcel.nbytes)
         self.prefilling.remove(request)
         self.running.append(request)
         self._take_tokens(request, [parcel.first_token], 0)
@@ -119,10 +116,12 @@ class Scheduler:
         parts = self._plan_prefill()
         return self._prefill(parts) if parts else None
 
-    def next_decode(self, drafts: Sequence[Sequence[int]] | None = None) -> Step:
-        """The last token of each running request, followed by its drafts where there are any."""
+    def next_decode(self, drafts: Sequence[Sequence[int]] | None = None) -> Step | None:
+        """The last token of each running request, followed by its drafts where there are any; None where none runs."""
+        if not self.running:
+            return None
         requests = tuple(self.running)
-        self._counters.decode_sizes[len(requests)] += 1
+        self._counters.decode_step_requests[len(requests)] += 1
         guessed = tuple(drafts or [()] * len(requests))
         pairs = zip(requests, guessed, strict=True)
         runs = [Run(request, request.stored_tokens, [request.output[-1], *guess]) for request, guess in pairs]
@@ -130,19 +129,15 @@ class Scheduler:
 
     def commit(self, step: Step, tokens: Sequence[Sequence[int]]) -> None:
         """Record that a step ran and what it chose for each of its requests: one token, or more where drafts held."""
+        prefilled = isinstance(step.batch.shape, Prefill)
         for request, chosen in zip(step.requests, tokens, strict=True):
-            stored = len(chosen)
-            if isinstance(step.batch.shape, Prefill):
-                self._end_prefill(request)
-                stored = 0
-            self._take_tokens(request, chosen, stored)
-
-    def _end_prefill(self, request: Request) -> None:
-        self.prefilling.remove(request)
-        self.running.append(request)
-        self._publish(request, request.prompt)
-        if self.hot is not None:
-            self.hot.settle(request, self._slots[request.row, : len(request.prompt)])
+            if prefilled:
+                self.prefilling.remove(request)
+                self.running.append(request)
+                self._publish(request, request.prompt)
+                if self.hot is not None:
+                    self.hot.settle(request, self._slots[request.row, : len(request.prompt)])
+            self._take_tokens(request, chosen, 0 if prefilled else len(chosen))
 
     def _take_tokens(self, request: Request, chosen: Sequence[int], stored: int) -> None:
         """Add tokens up to the one that ends the request; as many as `stored` of them have their KV in the cache."""
@@ -158,14 +153,13 @@ class Scheduler:
                 request.parcel = self._parcel_of(request)
             self._leave(request)
 
-    def _parcel_of(self, request: Request) -> bytes:
+    def _parcel_of(self, request: Request) -> Parcel:
         slots = self._slots[request.row, : len(request.prompt)]
-        rows = tuple(stored.index_select(0, slots.to(stored.device)) for stored in self._stores)
-        keys = tuple(cache.keys.index_select(0, slots) for cache in self.caches)
-        hidden = None if request.hidden is None else request.hidden[-1:]
-        data = Parcel(request.output[0], rows, keys, hidden).pack()
-        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=len(data))
-        return data
+        rows = [stored.index_select(0, slots.to(stored.device)) for stored in self._stores]
+        keys = [cache.keys.index_select(0, slots) for cache in self.caches]
+        parcel = Parcel(request.output[0], rows, keys, None if request.hidden is None else request.hidden[-1:])
+        self._counters.handed_over.update(requests=1, tokens=len(slots), bytes=parcel.nbytes)
+        return parcel
 
     @property
     def _stores(self) -> list[torch.Tensor]:
@@ -178,7 +172,7 @@ class Scheduler:
         parts: list[tuple[Request, int]] = []
         begun = iter(tuple(self.prefilling))
         while budget > 0:
-            request = next(begun, None) or (None if self._next_is_prefilled else self._admit())
+            request = next(begun, None) or self._admit(prefilled=False)
             if request is None:
                 break
             count = min(budget, len(request.prompt) - request.stored_tokens)
@@ -186,30 +180,25 @@ class Scheduler:
             budget -= count
         return parts
 
-    @property
-    def _next_is_prefilled(self) -> bool:
-        return bool(self.waiting) and self.waiting[0].parcel is not None
-
-    def _admit(self) -> Request | None:
-        if not self.waiting or not self._free_rows:
+    def _admit(self, *, prefilled: bool) -> Request | None:
+        """The first in the queue, if there is room for it and another server has computed its prompt, or has not."""
+        if not self.waiting or not self._free_rows or prefilled != (self.waiting[0].parcel is not None):
             return None
         request = self.waiting[0]
-        prefilled = request.parcel is not None
         known = self.pool.match(request.prompt) if self.pool.reuse and not prefilled else []
         self.pool.hold(known)
-        missing = self._settings.pages_of(request.total_tokens) - len(known)
+        missing = -(-request.total_tokens // self.pool.page_size) - len(known)
         crowded = self.hot is not None and self.hot.pages_for(request, prefilled=prefilled) > self.hot.pool.available
         if missing > self.pool.available or crowded:
             self.pool.release(known)
             return None
         self.waiting.popleft()
         fresh = self.pool.take(missing)
-        request.nodes, request.own_pages = known, set(fresh)
-        request.pages = [node.page for node in known] + fresh
+        request.path, request.own_pages = known, set(fresh)
+        request.pages = known + fresh
         request.stored_tokens = request.cached_tokens = len(known) * self.pool.page_size
         request.row = self._free_rows.pop()
-        pages = torch.tensor(request.pages, device=self._slots.device).unsqueeze(1)
-        slots = (pages * self.pool.page_size + self._in_page).flatten()[: self._slots.shape[1]]
+        slots = slots_of(request.pages, self.pool.page_size, self._slots.device)[: self._slots.shape[1]]
         self._slots[request.row, : len(slots)] = slots
         if self.hot is not None:
             self.hot.admit(request, prefilled=prefilled)
@@ -224,15 +213,15 @@ class Scheduler:
         for request, count in parts:
             first, stop = request.stored_tokens, start + count
             length = request.stored_tokens = first + count
-            row_slots = self._slots if self.hot is None else self.hot.staged
-            spans.append(Span(start, stop, self._slots[request.row, :length], row_slots[request.row, :length]))
+            slots = self._slots[request.row, :length]
+            spans.append(Span(start, stop, slots, slots if self.hot is None else self.hot.staged(request)[:length]))
             tokens += request.prompt[first:length]
             positions.append(torch.arange(first, length, device=self._slots.device))
             if length == len(request.prompt):
                 wanted.append(stop - 1)
                 ending.append(request)
             total_kv, longest, start = total_kv + length, max(longest, length), stop
-        self._counters.prefill_sizes[start] += 1
+        self._counters.prefill_step_tokens[start] += 1
         batch = Batch(
             tokens=torch.tensor(tokens, device=self._slots.device),
             positions=torch.cat(positions),
@@ -249,11 +238,11 @@ class Scheduler:
         device, page = self._slots.device, self.pool.page_size
         places = [run.position + step for run in runs for step in range(len(run.tokens))]
         positions = torch.tensor(places, device=device)
-        rows = torch.tensor([run.request.row for run in runs for _ in run.tokens], device=device)
+        rows = [run.request.table_row for run in runs for _ in run.tokens]
         longest = 1 + max(places)
-        slots = self._slots[:, : -(-longest // page) * page].index_select(0, rows)
+        slots = self._slots[rows, : -(-longest // page) * page]
         new = slots.gather(1, positions.unsqueeze(1)).squeeze(1)
-        hot = None if self.hot is None else self.hot.start_step(rows, slots, positions)
+        hot = None if self.hot is None else self.hot.start_step(rows, places, slots)
         return Batch(
             tokens=torch.tensor([token for run in runs for token in run.tokens], device=device),
             positions=positions,
@@ -266,22 +255,21 @@ class Scheduler:
 
     def _publish(self, request: Request, tokens: Sequence[int]) -> None:
         """Let others reuse the full pages of the tokens, all of which are stored."""
-        request.own_pages -= set(self.pool.insert(tokens, request.pages, request.nodes))
+        request.own_pages -= self.pool.insert(tokens, request.pages, request.path)
 
     def _leave(self, request: Request) -> None:
         if request in self.running:
             self.running.remove(request)
-            self._publish(request, request.tokens[: request.stored_tokens])
+            self._publish(request, (request.prompt + request.output)[: request.stored_tokens])
         else:
             self.prefilling.remove(request)
-        self.pool.release(request.nodes)
+        self.pool.release(request.path)
         self.pool.give_back(sorted(request.own_pages, reverse=True))
-        assert request.row is not None, "only admitted requests leave"
         if self.hot is not None:
             self.hot.release(request)
         # padding beyond a successor's pages reads page 0
         self._slots[request.row].zero_()
-        self._free_rows.append(request.row)
-        request.nodes, request.pages, request.own_pages, request.row = [], [], set(), None
+        self._free_rows.append(request.table_row)
+        request.path, request.pages, request.own_pages, request.row = [], [], set(), None
         request.hidden = None
         self._counters.evicted_pages = self.pool.evicted

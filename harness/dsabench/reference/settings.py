@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, SparseKernel
-from dsabench.reference.parallel import Parallel
+from dsabench.model.tuned_table import KernelRule, choose
 from dsabench.reference.sizes import ModelSize
 
 if TYPE_CHECKING:  # named in annotations only: whoever speaks HTTP need not load torch
@@ -15,17 +13,9 @@ if TYPE_CHECKING:  # named in annotations only: whoever speaks HTTP need not loa
 
     from dsabench.reference.batch import Path
 
-PrefillBackend = Literal["flashmla_sparse", "flashmla_kv", "flashmla_auto"]
-DecodeBackend = Literal["flashmla_sparse", "flashmla_kv"]
-KernelRule = ConstantRule | RatioRule | GridRule
+PrefillBackend = Literal["flashmla_sparse", "flashmla_kv", "flashmla_auto", "triton"]
+DecodeBackend = Literal["flashmla_sparse", "flashmla_kv", "triton"]
 _MHA_CAPACITY_TOKENS = 128 * 1024  # sglang 0.5.23 forward_batch_deepseek_mha_mixin.py:43
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """How many tokens are guessed before each verification: a chain, so steps are drafts."""
-
-    steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +28,6 @@ class HiSparse:
     """Tokens that the host store and the indexer keys have room for, per token of the device's pool."""
     swap_in_block_size: int
     """Rows per copy from host to device."""
-
-    def snapshot(self) -> dict[str, int]:
-        """As JSON."""
-        return {
-            "device_buffer_size": self.device_buffer_size,
-            "host_to_device_ratio": self.host_to_device_ratio,
-            "swap_in_block_size": self.swap_in_block_size,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +56,14 @@ class Settings:
     context_length: int
     prefix_reuse: bool
     random_seed: int
-    parallel: Parallel
     threads: int
     """Of one rank's CPU operators."""
     hisparse: HiSparse | None
     """None keeps all rows of running requests on the device."""
-    speculation: Speculation | None
+    draft_steps: int | None
+    """Tokens guessed before each verification, a chain of them; None without speculation."""
     simulated_accept_length: float | None
     """Accept so many tokens per verification on average, whatever the model says."""
-
-    @property
-    def heads_per_rank(self) -> int:
-        """Attention heads that one rank computes."""
-        return self.size.heads // self.parallel.seat(0).heads.of
 
     @property
     def pool_tokens(self) -> int:
@@ -97,10 +74,6 @@ class Settings:
     def device_tokens(self) -> int:
         """Tokens whose rows fit on the device: no prompt can be longer."""
         return self.device_pages * self.page_size
-
-    def pages_of(self, tokens: int) -> int:
-        """Pages that a sequence of so many tokens needs."""
-        return -(-tokens // self.page_size)
 
     def prefill_path(self, *, new_tokens: int, kv_tokens: int, longest: int) -> Path:
         """The kernel path of a prefill batch: Σ new tokens, Σ kv tokens, longest sequence, prefixes included.
@@ -114,17 +87,3 @@ class Settings:
         if self.kv_cache_dtype == "bfloat16":
             return "flashmla_sparse"
         return choose(self.auto_rule, new_tokens=new_tokens, kv_tokens=kv_tokens)
-
-
-def choose(rule: KernelRule, *, new_tokens: int, kv_tokens: int) -> SparseKernel:
-    """The kernel for a batch with Σ new tokens and Σ kv tokens (prefix and new), as sglang 0.5.23 counts them."""
-    if isinstance(rule, ConstantRule):
-        return rule.kernel
-    if isinstance(rule, RatioRule):
-        enough = new_tokens >= (rule.from_new_tokens or 1)
-        return "flashmla_sparse" if enough and kv_tokens < rule.kv_per_new_token * new_tokens else "flashmla_kv"
-    return rule.kernels[_cell(rule.new_tokens, new_tokens)][_cell(rule.kv_tokens, kv_tokens)]
-
-
-def _cell(lower_edges: tuple[int, ...], value: int) -> int:
-    return max(0, bisect.bisect_right(lower_edges, value) - 1)

@@ -14,8 +14,8 @@ import torch
 from dsabench.reference.attention import Attention
 from dsabench.reference.experts import MixtureOfExperts
 from dsabench.reference.layers import GatedMlp
-from dsabench.reference.parallel import Part, Seat
 from dsabench.reference.ranks import Ranks
+from dsabench.reference.seat import Part, Seat
 from dsabench.reference.transformer import Block, Transformer
 
 

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 
 import torch
 
-from dsabench.reference.batch import Prefill
+from dsabench.reference.batch import Batch, Prefill
 from dsabench.reference.counters import Counters
-from dsabench.reference.draft_head import DraftHead
-from dsabench.reference.draft_weights import shifted
+from dsabench.reference.draft_head import DraftHead, shifted
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.request import Request
 from dsabench.reference.sampler import never
@@ -41,8 +40,7 @@ class Drafter:
             if request.hidden is not None:  # of the chunk before
                 before[span.start] = request.hidden[-1]
             request.hidden = hidden[span.stop - 1 : span.stop].clone()
-        self._counters.draft_passes += 1
-        self._head.hidden(step.batch, before, self._cache, self._counters)
+        self._pass(step.batch, before)
 
     def propose(self, requests: Sequence[Request]) -> list[list[int]]:
         """Guess up to `steps` tokens for each request, but none that its max_new_tokens would cut off."""
@@ -54,34 +52,29 @@ class Drafter:
         runs = [_unseen(requests[index]) for index in active]
         ends = torch.tensor([len(run.tokens) for run in runs]).cumsum(0) - 1
         before = torch.cat([_known(requests[index]) for index in active])
-        hidden = self._pass(runs, before)[ends.to(before.device)]
+        hidden = self._pass(self._scheduler.decode_batch(runs), before)[ends.to(before.device)]
         for depth in range(1, self._steps + 1):
-            for index, token in zip(active, self._guess(hidden), strict=True):
+            likeliest = never(self._head.trunk.logits(hidden)).argmax(-1).tolist()
+            for index, token in zip(active, likeliest, strict=True):
                 drafts[index].append(token)
             going = [row for row, index in enumerate(active) if wanted[index] > depth]
             if not going:
                 break
             active = [active[row] for row in going]
             runs = [Run(requests[i], requests[i].stored_tokens + depth, drafts[i][-1:]) for i in active]
-            hidden = self._pass(runs, hidden[going])
+            hidden = self._pass(self._scheduler.decode_batch(runs), hidden[going])
         return drafts
 
-    def _pass(self, runs: Sequence[Run], before: torch.Tensor) -> torch.Tensor:
+    def _pass(self, batch: Batch, before: torch.Tensor) -> torch.Tensor:
         self._counters.draft_passes += 1
-        return self._head.hidden(self._scheduler.decode_batch(runs), before, self._cache, self._counters)
-
-    def _guess(self, hidden: torch.Tensor) -> list[int]:
-        """The most likely token of each row."""
-        tokens: list[int] = never(self._head.trunk.logits(hidden)).argmax(-1).tolist()
-        return tokens
+        return self._head.hidden(batch, before, self._cache, self._counters)
 
 
 def keep_hidden(step: Step, hidden: torch.Tensor, tokens: Sequence[Sequence[int]]) -> None:
     """Keep the trunk's states in front of the tokens that a verification chose: those of as many of its first rows."""
-    start = 0
-    for request, guessed, chosen in zip(step.requests, step.drafts, tokens, strict=True):
-        request.hidden = hidden[start : start + len(chosen)]
-        start += 1 + len(guessed)
+    parts = torch.split(hidden, [1 + len(guessed) for guessed in step.drafts])
+    for request, part, chosen in zip(step.requests, parts, tokens, strict=True):
+        request.hidden = part[: len(chosen)]
 
 
 def _known(request: Request) -> torch.Tensor:

@@ -9,13 +9,12 @@ import torch
 from torch.nn import functional
 
 from dsabench.reference.attention import Attention
-from dsabench.reference.batch import Batch
+from dsabench.reference.batch import Batch, ForwardPass
 from dsabench.reference.counters import Counters
 from dsabench.reference.experts import MixtureOfExperts
-from dsabench.reference.forward_pass import ForwardPass
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.layers import GatedMlp, rms_norm
-from dsabench.reference.ranks import ALONE, Ranks
+from dsabench.reference.ranks import ALONE, Ranks, add_up
 from dsabench.reference.sizes import ModelSize
 
 
@@ -32,7 +31,7 @@ class Block:
         """Map x [T, hidden] to [T, hidden]."""
         eps = self.attention.size.norm_eps
         if len(x):  # with DP attention a group may have no tokens, and only take part in the others' MLPs
-            x = x + now.ranks.sum_in_group(self.attention(rms_norm(x, self.attention_norm, eps), now, cache))
+            x = x + add_up(self.attention(rms_norm(x, self.attention_norm, eps), now, cache), now.ranks.heads)
         mlp = self.mlp if isinstance(self.mlp, GatedMlp) else partial(self.mlp, counters=now.counters)
         return x + now.through(mlp, rms_norm(x, self.mlp_norm, eps))
 
@@ -52,10 +51,6 @@ class Transformer:
     """Cosines and sines, [context, 2, R/2] in the model's dtype."""
     ranks: Ranks = ALONE
 
-    def forward(self, batch: Batch, caches: list[LayerCache], counters: Counters) -> torch.Tensor:
-        """Run the batch's tokens through the whole model → logits [wanted rows, vocabulary] float32."""
-        return self.logits(self.hidden(batch, caches, counters)[batch.wanted])
-
     def hidden(
         self,
         batch: Batch,
@@ -65,11 +60,11 @@ class Transformer:
     ) -> torch.Tensor:
         """Run the batch's tokens through all layers → the residual stream behind the last one, [T, hidden].
 
-        `token_counts` is given where other groups of ranks bring tokens to the same pass.
+        Behind the caches of its layers there may be that of a draft head. `token_counts` is given where other groups of ranks bring tokens to the same pass.
         """
         x = functional.embedding(batch.tokens, self.embedding)
         now = replace(self.start(batch, counters), token_counts=token_counts)
-        for block, cache in zip(self.blocks, caches, strict=True):
+        for block, cache in zip(self.blocks, caches, strict=False):
             x = block(x, now, cache)
         return x
 

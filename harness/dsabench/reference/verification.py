@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from dsabench.reference.counters import Counters
-from dsabench.reference.request import Request
+from dsabench.reference.request import Accepted, Request
 from dsabench.reference.sampler import Sampler
 
 
@@ -32,49 +32,38 @@ class Verifier:
 
         Logits [Σ (1 + drafts), vocabulary] float32, request after request: behind its last token, then each draft.
         """
-        if self._simulated_length is None:
-            chosen = self._exact(logits, requests, drafts)
-        else:
-            chosen = self._simulated(logits, requests, drafts, self._simulated_length)
+        places = torch.split(logits, [1 + len(guessed) for guessed in drafts])
+        choose = self._exact if self._simulated_length is None else self._simulated
+        chosen = choose(places, requests, drafts)
         for request, guessed, tokens in zip(requests, drafts, chosen, strict=True):
-            correct = len(tokens) - 1
-            request.accepted = request.accepted.after(len(guessed), correct)
-            self._counters.speculation = self._counters.speculation.after(len(guessed), correct)
-            self._counters.verified_tokens += len(tokens)
+            accepted = Accepted(1, len(guessed), len(tokens) - 1)
+            request.accepted += accepted
+            self._counters.speculation += accepted
         return chosen
 
     def _exact(
-        self, logits: torch.Tensor, requests: Sequence[Request], drafts: Sequence[Sequence[int]]
+        self, places: Sequence[torch.Tensor], requests: Sequence[Request], drafts: Sequence[Sequence[int]]
     ) -> list[list[int]]:
-        starts = _starts(drafts)
         chosen: list[list[int]] = [[] for _ in requests]
         going, depth = list(range(len(requests))), 0
         while going:
-            rows = [starts[index] + depth for index in going]
-            for index, token in zip(
-                going, self._sampler.choose(logits[rows], [requests[i] for i in going]), strict=True
-            ):
+            rows = torch.stack([places[index][depth] for index in going])
+            tokens = self._sampler.choose(rows, [requests[index] for index in going])
+            for index, token in zip(going, tokens, strict=True):
                 chosen[index].append(token)
             going = [index for index in going if list(drafts[index][depth : depth + 1]) == chosen[index][-1:]]
             depth += 1
         return chosen
 
     def _simulated(
-        self, logits: torch.Tensor, requests: Sequence[Request], drafts: Sequence[Sequence[int]], mean: float
+        self, places: Sequence[torch.Tensor], requests: Sequence[Request], drafts: Sequence[Sequence[int]]
     ) -> list[list[int]]:
         """Accept the integer below or above the mean, by chance (sglang 0.5.23 spec_utils.py:488, match-expected)."""
-        whole = int(max(1.0, mean))
-        extra = float(torch.rand((), generator=self._chance)) < max(1.0, mean) - whole
+        mean = max(1.0, self._simulated_length or 0.0)
+        whole = int(mean)
+        extra = float(torch.rand((), generator=self._chance)) < mean - whole
         counts = [min(whole + extra, 1 + len(guessed)) for guessed in drafts]
-        rows = [start + count - 1 for start, count in zip(_starts(drafts), counts, strict=True)]
-        last = self._sampler.choose(logits[rows], requests)
+        rows = torch.stack([part[count - 1] for part, count in zip(places, counts, strict=True)])
+        last = self._sampler.choose(rows, requests)
         parts = zip(drafts, counts, last, strict=True)
         return [[*guessed[: count - 1], token] for guessed, count, token in parts]
-
-
-def _starts(drafts: Sequence[Sequence[int]]) -> list[int]:
-    starts, at = [], 0
-    for guessed in drafts:
-        starts.append(at)
-        at += 1 + len(guessed)
-    return starts

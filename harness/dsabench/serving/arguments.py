@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from dsabench.errors import InputError
-from dsabench.reference import parallel
-from dsabench.reference.parallel import Parallel
-from dsabench.reference.settings import DecodeBackend, HiSparse, PrefillBackend, Speculation
+from dsabench.reference.settings import DecodeBackend, HiSparse, PrefillBackend
 from dsabench.reference.sizes import SIZES
-from dsabench.serving import hisparse, overrides
+from dsabench.serving import hisparse, overrides, parallel
 from dsabench.serving.overrides import model_size
+from dsabench.serving.parallel import Parallel
 
 _DEFAULT_STEPS = 3  # sglang's auto_choose_speculative_params for DeepseekV32ForCausalLM
 _SIZES_OF_PARALLEL = {
@@ -34,7 +33,7 @@ class ServerArgs:
     served_model_name: str | None
     host: str
     port: int
-    device: Literal["cpu", "cuda"]
+    device: Literal["auto", "cpu", "cuda"]
     dtype: Literal["auto", "bfloat16", "float32"]
     kv_cache_dtype: Literal["auto", "bf16", "bfloat16", "fp8_e4m3"]
     dsa_prefill_backend: PrefillBackend | None
@@ -111,7 +110,7 @@ def _check(args: ServerArgs) -> None:
         raise InputError("--chunked-prefill-size: 0 is not allowed (allowed: at least 1, or -1 for no limit)")
     if args.max_total_tokens is not None and args.max_total_tokens < args.page_size:
         raise InputError(f"--max-total-tokens: {args.max_total_tokens} is less than a page of {args.page_size}")
-    speculation_of(args)
+    draft_steps_of(args)
     _check_hisparse(args)
     parallel.check(args.parallel, model_size(args.model_path, args.json_model_override_args))
     longest = SIZES[args.model_path].context
@@ -134,13 +133,13 @@ def _check_hisparse(args: ServerArgs) -> None:
         return
     if not args.disable_radix_cache:
         raise InputError("--enable-hisparse needs --disable-radix-cache")
-    if args.speculative_algorithm is not None:
-        raise InputError("--enable-hisparse with --speculative-algorithm: a buffer serves one new token per step here")
     if args.kv_cache_dtype == "fp8_e4m3" and args.dsa_decode_backend == "flashmla_sparse":
-        raise InputError("--enable-hisparse with --kv-cache-dtype fp8_e4m3 needs --dsa-decode-backend flashmla_kv")
+        raise InputError(
+            "--enable-hisparse with --kv-cache-dtype fp8_e4m3 needs --dsa-decode-backend flashmla_kv or triton"
+        )
 
 
-def speculation_of(args: ServerArgs) -> Speculation | None:
+def draft_steps_of(args: ServerArgs) -> int | None:
     """None without speculation. Without numbers it is sglang's choice for these models: 3 steps, 4 tokens.
 
     Raises:
@@ -159,7 +158,7 @@ def speculation_of(args: ServerArgs) -> Speculation | None:
             raise InputError(f"{extra} without --speculative-algorithm (allowed: EAGLE, NEXTN)")
         return None
     if len(missing) == len(given):
-        return Speculation(_DEFAULT_STEPS)
+        return _DEFAULT_STEPS
     if missing:
         raise InputError(f"{missing[0]} is missing: give all three, or none for {_DEFAULT_STEPS} steps")
     steps, topk, tokens = args.speculative_num_steps, args.speculative_eagle_topk, args.speculative_num_draft_tokens
@@ -168,7 +167,7 @@ def speculation_of(args: ServerArgs) -> Speculation | None:
         raise InputError(f"--speculative-eagle-topk: {topk} is not allowed (allowed: 1, a chain of drafts)")
     if tokens != steps + 1:
         raise InputError(f"--speculative-num-draft-tokens: {tokens} is not allowed (allowed: steps + 1 = {steps + 1})")
-    return Speculation(steps)
+    return steps
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -184,13 +183,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--served-model-name", help="name in /v1/models; the model's if not given")
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=whole(0, 65535), default=30000, help="port to listen on; 0 takes a free one")
-    add("--device", type=one_of("cpu", "cuda"), default="cpu", help="cpu or cuda")
+    add(
+        "--device",
+        type=one_of("auto", "cpu", "cuda"),
+        default="cpu",
+        help="cpu or cuda; auto is cuda where there is one",
+    )
     add("--dtype", type=one_of("auto", "bfloat16", "float32"), default="auto", help="of weights and activations")
     kv = one_of("auto", "bf16", "bfloat16", "fp8_e4m3")
     add("--kv-cache-dtype", type=kv, default="auto", help="auto is bfloat16")
-    prefill = one_of("flashmla_sparse", "flashmla_kv", "flashmla_auto")
+    prefill = one_of("flashmla_sparse", "flashmla_kv", "flashmla_auto", "triton")
     add("--dsa-prefill-backend", type=prefill, help="flashmla_kv for an fp8 cache, else flashmla_sparse")
-    decode = one_of("flashmla_sparse", "flashmla_kv")
+    decode = one_of("flashmla_sparse", "flashmla_kv", "triton")
     add("--dsa-decode-backend", type=decode, help="flashmla_kv for an fp8 cache, else flashmla_sparse")
     add("--chunked-prefill-size", type=whole(-1), default=2048, help="new tokens of a prefill step; -1 sets no limit")
     add("--max-running-requests", type=whole(1), help="requests in the running batch")

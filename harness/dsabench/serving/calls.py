@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dsabench.reference.counters import Counters
-from dsabench.reference.request import Sampling, Update
+from dsabench.reference.request import Accepted, Finish, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,6 @@ class Submit:
     id: str
     prompt: list[int]
     sampling: Sampling
-    arrived_s: float
     parcel: bytes | None = None
     """A decode server has it from the prefill server."""
     hand_over: bool = False
@@ -74,6 +73,19 @@ class Refused:
     """The environment or a table is unusable: the one line that says why."""
 
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A request's totals so far."""
+
+    output_tokens: int
+    text: str
+    finish: Finish | None
+    at_s: float
+    """`perf_counter` when the step was done."""
+    accepted: Accepted | None = None
+    """None without speculation, and before the first verification."""
 
 
 @dataclass(frozen=True, slots=True)

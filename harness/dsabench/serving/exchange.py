@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 
-from dsabench.reference.request import Request, Update
+from dsabench.serving.asked import Asked
+from dsabench.serving.calls import Update
 from dsabench.serving.messages import Wanted
 
-Observe = Callable[[Request, Update, Update | None], None]
+Observe = Callable[[Asked, Update, Update | None], None]
 """Told of each update, with the one before it."""
 
 
@@ -18,7 +19,7 @@ class Exchange:
 
     def __init__(self, wanted: Sequence[Wanted], observe: Observe) -> None:
         self.requests = [
-            Request(item.id, item.prompt, item.sampling, partial(self._take, index), meeting=item.meeting)
+            Asked(item.id, item.prompt, item.sampling, partial(self._take, index), item.meeting)
             for index, item in enumerate(wanted)
         ]
         self._observe = observe
@@ -27,7 +28,7 @@ class Exchange:
         self._news = asyncio.Event()
 
     @property
-    def unfinished(self) -> list[Request]:
+    def unfinished(self) -> list[Asked]:
         """Requests whose last update has not come."""
         pairs = zip(self.requests, self._latest, strict=True)
         return [request for request, update in pairs if update is None or update.finish is None]

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 
-from dsabench.reference.parallel import Parallel
+from dsabench.reference.seat import Seat
 from dsabench.serving.arguments import ServerArgs
+from dsabench.serving.parallel import Parallel
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -78,11 +79,11 @@ def fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> lis
     for (replica, rank), pipes in inner.items():
         name = f"rank {rank}" + (f" of replica {replica}" if parallel.replicas > 1 else "")
 
-        def main(rank: int = rank, pipes: Pipes = pipes) -> None:
+        def main(replica: int = replica, rank: int = rank, pipes: Pipes = pipes) -> None:
             close()
             for end in ends - pipes.kept:
                 end.close()
-            _run(args, parallel, rank, pipes)
+            _run(args, replica * parallel.tp + rank, parallel.seat(rank), pipes)
 
         process = _FORK.Process(target=main, name=name)
         process.start()
@@ -93,9 +94,9 @@ def fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> lis
     return family
 
 
-def _run(args: ServerArgs, parallel: Parallel, rank: int, pipes: Pipes) -> None:
+def _run(args: ServerArgs, number: int, seat: Seat, pipes: Pipes) -> None:
     """Whatever it raises ends the process with its traceback and exit code 1."""
     # imported here because it takes a second, in which the server answers already that it is not ready
     from dsabench.serving import rank as ranks  # noqa: PLC0415
 
-    ranks.main(args, ranks.Post(parallel, parallel.seat(rank), pipes))
+    ranks.main(args, ranks.Post(number, seat, pipes))

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from dsabench.errors import InputError
-from dsabench.reference.request import Meeting
+from dsabench.serving.asked import Meeting
 
 _NUMBER_BYTES = 8
 _KEPT_S = 120.0

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
 
 from dsabench.errors import InputError
 from dsabench.reference import tokenizer
-from dsabench.reference.request import Meeting, Request, Sampling, Update
+from dsabench.reference.request import Accepted, Finish, Sampling
 from dsabench.reference.sizes import VOCABULARY
+from dsabench.serving.asked import Asked, Meeting
+from dsabench.serving.calls import Update
 
 _DEFAULT_NEW_TOKENS = 128  # sglang 0.5.23 sampling_params.py
 B = TypeVar("B", bound=BaseModel)
@@ -154,21 +156,21 @@ def read(kind: type[B], body: bytes) -> B:
         raise InputError(f"{place}: {first['msg']}" if place else first["msg"]) from error
 
 
-def answer(request: Request, update: Update) -> dict[str, object]:
+def answer(request: Asked, update: Update) -> dict[str, object]:
     """One frame of a stream, or the whole answer: text and ids are cumulative."""
     return {
         "text": update.text,
         "output_ids": request.output[: update.output_tokens],
         "meta_info": {
             "id": request.id,
-            "finish_reason": update.finish.snapshot() if update.finish else None,
+            "finish_reason": _finish_reason(update.finish) if update.finish else None,
             "prompt_tokens": len(request.prompt),
             "completion_tokens": update.output_tokens,
             "cached_tokens": request.cached_tokens,
             "weight_version": "default",
             "e2e_latency": update.at_s - request.arrived_s,
             **({} if request.dp_rank is None else {"dp_rank": request.dp_rank}),
-            **(update.accepted.snapshot(update.output_tokens) if update.accepted else {}),
+            **(_speculation(update.accepted, update.output_tokens) if update.accepted else {}),
         },
     }
 
@@ -228,3 +230,18 @@ def _sampling(body: SamplingBody, prompt_tokens: int, limits: Limits) -> Samplin
         stop_token_ids=tuple(body.stop_token_ids or ()),
         seed=body.seed,
     )
+
+
+def _finish_reason(finish: Finish) -> dict[str, object]:
+    return {name: value for name, value in asdict(finish).items() if value is not None}
+
+
+def _speculation(accepted: Accepted, output_tokens: int) -> dict[str, float]:
+    """As sglang 0.5.23 has it (tokenizer_manager.py:3150): tokens per pass include the pass's own."""
+    return {
+        "spec_accept_rate": accepted.correct / accepted.proposed if accepted.proposed else 0.0,
+        "spec_accept_length": output_tokens / accepted.verify_passes,
+        "spec_num_correct_drafts": accepted.correct,
+        "spec_num_proposed_drafts": accepted.proposed,
+        "spec_verify_ct": accepted.verify_passes,
+    }

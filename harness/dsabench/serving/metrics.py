@@ -72,7 +72,7 @@ class _EngineCollector(Collector):
             "cached_tokens": ("Prompt tokens found in the prefix cache.", counters.cached_tokens),
             "generation_tokens": ("Generated tokens.", counters.generated_tokens),
             "num_requests": ("Requests received.", counters.requests),
-            "num_aborted_requests": ("Requests aborted.", counters.aborted),
+            "num_aborted_requests": ("Requests aborted.", counters.aborted_requests),
         }
         if counters.accept_length is not None:
             gauges["spec_accept_length"] = ("Tokens per verification.", counters.accept_length)

@@ -12,8 +12,8 @@ import orjson
 from aiohttp import web
 
 from dsabench.errors import InputError
-from dsabench.reference.request import Update
 from dsabench.serving import messages, openai_messages
+from dsabench.serving.calls import Update
 from dsabench.serving.exchange import Exchange, Observe
 from dsabench.serving.openai_messages import ChatBody, CompletionBody, ending
 

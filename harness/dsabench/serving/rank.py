@@ -9,14 +9,18 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import torch
 
 from dsabench.errors import InputError
 from dsabench.reference import ranks
 from dsabench.reference.engine import Engine
-from dsabench.reference.parallel import Parallel, Seat
 from dsabench.reference.request import Request
+from dsabench.reference.seat import Seat
+from dsabench.serving import parcels
 from dsabench.serving.arguments import ServerArgs
 from dsabench.serving.calls import (
     Abort,
@@ -31,6 +35,7 @@ from dsabench.serving.calls import (
     Status,
     Stop,
     Submit,
+    Update,
 )
 from dsabench.serving.family import Pipes
 from dsabench.serving.resolve import as_reference, as_sglang, resolve
@@ -42,7 +47,8 @@ _log = logging.getLogger(__name__)
 class Post:
     """The pipes of one rank. Where the other end is gone, so is the reason to live."""
 
-    parallel: Parallel
+    number: int
+    """Of the process among the ranks of all replicas."""
     seat: Seat
     pipes: Pipes
 
@@ -85,7 +91,9 @@ def main(args: ServerArgs, post: Post) -> None:
 
 def _serve(args: ServerArgs, post: Post) -> None:
     settings = resolve(args, os.environ)
-    joined = ranks.join(post.parallel, post.seat, settings.device, post.pipes.agree)
+    if settings.device == "cuda":
+        torch.cuda.set_device(post.number)
+    joined = ranks.join(post.seat, settings.device, post.pipes.agree)
     rank = Rank(Engine(settings, joined), post, args)
     if not args.skip_server_warmup:
         rank.engine.warm_up()
@@ -109,7 +117,7 @@ class Rank:
             settings.max_running_requests,
             self.engine.kv_bytes,
             as_sglang(self._args, settings),
-            as_reference(settings),
+            as_reference(self._args, settings),
         )
         self._post.report(facts)
         idle = True
@@ -125,17 +133,29 @@ class Rank:
     def _obey(self, call: Call) -> None:
         match call:
             case Submit() if call.group == self._post.seat.group:
-                request = Request(call.id, call.prompt, call.sampling, lambda _: None, arrived_s=call.arrived_s)
-                request.parcel, request.hand_over = call.parcel, call.hand_over
+                request = Request(call.id, call.prompt, call.sampling)
+                request.hand_over = call.hand_over
                 self.engine.scheduler.add(request)
+                if call.parcel is not None:
+                    self._accept(request, call.parcel)
             case Abort():
                 self._tell(self.engine.scheduler.abort(call.id, call.message))
             case Flush():
-                self._post.report(Answer(call.ticket, self.engine.flush()))
+                self._post.report(Answer(call.ticket, self.engine.scheduler.flush()))
             case Ask():
                 self._post.report(Answer(call.ticket, self._status()))
             case Stop():
                 self._stopping = True
+
+    def _accept(self, request: Request, parcel: bytes) -> None:
+        """Take what a prefill server has begun; a request whose parcel does not fit these caches ends at once."""
+        drafting = self.engine.settings.draft_steps is not None
+        try:
+            request.parcel = parcels.unpack(
+                parcel, self.engine.scheduler.caches, len(request.prompt), drafting=drafting
+            )
+        except ValueError as error:
+            self._tell(self.engine.scheduler.abort(request.id, str(error)))
 
     def _status(self) -> Status:
         scheduler, pool = self.engine.scheduler, self.engine.scheduler.pool
@@ -156,4 +176,7 @@ class Rank:
 def _news(request: Request) -> News:
     tokens = request.output[request.told :]
     request.told = len(request.output)
-    return News(request.id, tokens, request.cached_tokens, request.update(), request.parcel)
+    accepted = request.accepted if request.accepted.verify_passes else None
+    update = Update(len(request.output), request.decoder.text, request.finish, time.perf_counter(), accepted)
+    parcel = parcels.pack(request.parcel) if request.hand_over and request.parcel else None
+    return News(request.id, tokens, request.cached_tokens, update, parcel)

@@ -15,10 +15,10 @@ import torch
 
 from dsabench.errors import InputError
 from dsabench.model.tuned_table import ThresholdRule
-from dsabench.reference.settings import DecodeBackend, Settings, Speculation
+from dsabench.reference.settings import DecodeBackend, Settings
 from dsabench.reference.sizes import VOCABULARY, ModelSize
-from dsabench.serving import tables
-from dsabench.serving.arguments import ServerArgs, hisparse_of, speculation_of
+from dsabench.serving import devices, tables
+from dsabench.serving.arguments import ServerArgs, draft_steps_of, hisparse_of
 from dsabench.serving.overrides import model_size
 
 MHA_VARIABLE = "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD"
@@ -34,16 +34,17 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
         InputError: an environment variable, a table or the device is unusable.
 
     """
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: PyTorch finds no CUDA device here (allowed: cpu)")
+    device = devices.device_of(args)
     size = model_size(args.model_path, args.json_model_override_args)
+    if "triton" in (args.dsa_prefill_backend, args.dsa_decode_backend):
+        devices.check_triton(size, device, env)
     packed = args.kv_cache_dtype == "fp8_e4m3"
     kv_cache_dtype: Literal["bfloat16", "fp8_e4m3"] = "fp8_e4m3" if packed else "bfloat16"
-    drafts = speculation_of(args)
+    drafts = draft_steps_of(args)
     hot = hisparse_of(args)
     pages = (args.max_total_tokens or size.pool_tokens) // args.page_size
-    device_name = torch.cuda.get_device_name(0).replace(" ", "_") if args.device == "cuda" else "CPU"
-    key = tables.TableKey(size.heads // args.parallel.seat(0).heads.of, size.index_topk, device_name, kv_cache_dtype)
+    device_name = torch.cuda.get_device_name(0).replace(" ", "_") if device == "cuda" else "CPU"
+    key = tables.TableKey(_heads_per_rank(args, size), size.index_topk, device_name, kv_cache_dtype)
     threshold, threshold_source = _mha_threshold(key, env)
     auto = tables.find("flashmla_auto", key, env)
     # sglang 0.5.23's defaults on Hopper, but for the plain cache's decode, where it has fa3
@@ -52,9 +53,9 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
     is_tuned = packed and auto is not None and auto.table.evidence.label != "shipped"
     return Settings(
         size=size,
-        device=args.device,
+        device=device,
         device_name=device_name,
-        dtype=_dtype(args),
+        dtype=_dtype(args.dtype, device),
         kv_cache_dtype=kv_cache_dtype,
         prefill_backend=args.dsa_prefill_backend or ("flashmla_auto" if is_tuned else backend),
         decode_backend=args.dsa_decode_backend or backend,
@@ -70,12 +71,15 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
         context_length=args.context_length or size.context,
         prefix_reuse=not args.disable_radix_cache,
         random_seed=args.random_seed,
-        parallel=args.parallel,
         threads=max(1, args.cpu_threads // args.parallel.processes),
         hisparse=hot,
-        speculation=drafts,
+        draft_steps=drafts,
         simulated_accept_length=_simulated_accept_length(env) if drafts else None,
     )
+
+
+def _heads_per_rank(args: ServerArgs, size: ModelSize) -> int:
+    return size.heads // args.parallel.seat(0).heads.of
 
 
 def _max_running(args: ServerArgs, size: ModelSize, *, speculating: bool) -> int:
@@ -110,18 +114,19 @@ def _simulated_accept_length(env: Mapping[str, str]) -> float | None:
     return value if value > 0 else None
 
 
-def _dtype(args: ServerArgs) -> torch.dtype:
+def _dtype(wanted: str, device: str) -> torch.dtype:
     """`auto` is bfloat16 where the processor multiplies it natively; elsewhere float32 is several times as fast."""
-    if args.dtype == "auto":
+    if wanted == "auto":
         capable = torch.cpu.get_capabilities()
-        native = args.device == "cuda" or any(capable.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+        native = device == "cuda" or any(capable.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
         return torch.bfloat16 if native else torch.float32
-    return torch.bfloat16 if args.dtype == "bfloat16" else torch.float32
+    return torch.bfloat16 if wanted == "bfloat16" else torch.float32
 
 
 def as_sglang(args: ServerArgs, settings: Settings) -> dict[str, object]:
     """The flags with all defaults resolved, under sglang's names, as `/server_info` shows them."""
     resolved = {
+        "device": settings.device,
         "served_model_name": args.served_model_name or settings.size.name,
         "dtype": str(settings.dtype).removeprefix("torch."),
         "kv_cache_dtype": settings.kv_cache_dtype,
@@ -132,20 +137,20 @@ def as_sglang(args: ServerArgs, settings: Settings) -> dict[str, object]:
         "max_total_num_tokens": settings.pool_tokens,
         "max_req_input_len": min(settings.context_length, settings.device_tokens) - 1,
         "context_length": settings.context_length,
-        **(_speculation(settings.speculation) if settings.speculation else {}),
+        **(_speculation(settings.draft_steps) if settings.draft_steps else {}),
     }
     return {**asdict(args), **resolved}
 
 
-def as_reference(settings: Settings) -> dict[str, object]:
+def as_reference(args: ServerArgs, settings: Settings) -> dict[str, object]:
     """What sglang has no field for."""
     return {
         "note": _SAYS,
         "vocab_size": VOCABULARY,
         "index_topk": settings.size.index_topk,
         "index_topk_pattern": settings.size.index_topk_pattern,
-        "hisparse": settings.hisparse.snapshot() if settings.hisparse else None,
-        "heads_per_rank": settings.heads_per_rank,
+        "hisparse": asdict(settings.hisparse) if settings.hisparse else None,
+        "heads_per_rank": _heads_per_rank(args, settings.size),
         "device_name": settings.device_name,
         "mha_threshold_tokens": settings.mha_threshold_tokens,
         "mha_threshold_source": settings.mha_threshold_source,
@@ -154,11 +159,11 @@ def as_reference(settings: Settings) -> dict[str, object]:
     }
 
 
-def _speculation(speculation: Speculation) -> dict[str, object]:
+def _speculation(steps: int) -> dict[str, object]:
     """Under sglang's names. The verified tokens are the drafts and the one before them."""
     return {
         "speculative_algorithm": "EAGLE",
-        "speculative_num_steps": speculation.steps,
+        "speculative_num_steps": steps,
         "speculative_eagle_topk": 1,
-        "speculative_num_draft_tokens": speculation.steps + 1,
+        "speculative_num_draft_tokens": steps + 1,
     }

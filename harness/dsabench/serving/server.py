@@ -13,9 +13,11 @@ import orjson
 from aiohttp import web
 
 from dsabench.errors import InputError
-from dsabench.reference.request import Request, Sampling, Update
+from dsabench.reference.request import Sampling
 from dsabench.serving import messages
 from dsabench.serving.arguments import ServerArgs
+from dsabench.serving.asked import Asked
+from dsabench.serving.calls import Update
 from dsabench.serving.exchange import Exchange
 from dsabench.serving.handover import Counter, NotHandedOverError, fetch
 from dsabench.serving.metrics import Metrics, server_info
@@ -222,7 +224,7 @@ class Server:
         for request, parcel in zip(exchange.requests, parcels, strict=True):
             request.parcel = parcel
 
-    def _observe(self, request: Request, update: Update, before: Update | None) -> None:
+    def _observe(self, request: Asked, update: Update, before: Update | None) -> None:
         if before is None:
             self._metrics.first_token_s.observe(update.at_s - request.arrived_s)
         else:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from dsabench.errors import InputError
-from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, TunedTable, table_file_name
-from dsabench.reference.settings import KernelRule
+from dsabench.model.tuned_table import ConstantRule, GridRule, KernelRule, RatioRule, TunedTable, table_file_name
 from dsabench.store.tuned_tables import read_table
 
 FOLDER_VARIABLE = "SGLANG_DSA_CONFIG_DIR"

@@ -12,8 +12,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 
 from dsabench.errors import InputError
-from dsabench.reference.parallel import Parallel
-from dsabench.reference.request import Request
+from dsabench.serving.asked import Asked
 from dsabench.serving.calls import (
     Abort,
     Answer,
@@ -29,6 +28,7 @@ from dsabench.serving.calls import (
     Submit,
 )
 from dsabench.serving.family import Member, RankDiedError
+from dsabench.serving.parallel import Parallel
 
 _log = logging.getLogger(__name__)
 _WITNESSES_S = 0.3
@@ -43,7 +43,7 @@ class Group:
     """Within its replica."""
     replica: Callable[[Call], None]
     """Sends a call to all ranks of its replica."""
-    requests: dict[str, Request] = field(default_factory=dict)
+    requests: dict[str, Asked] = field(default_factory=dict)
     started: Started | None = None
 
     @property
@@ -105,7 +105,7 @@ class Worker:
             for sender in self._senders:
                 sender.shutdown(wait=False)
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Asked) -> None:
         """Give a request to the group with the least to do; its listener hears of every token from now on."""
         group = min(self.groups, key=lambda one: one.load)
         request.dp_rank = self.groups.index(group) if len(self.groups) > 1 else None
@@ -189,11 +189,9 @@ class Worker:
             self._ended.set_result(None)
 
 
-def _submit(number: int, request: Request) -> Submit:
+def _submit(number: int, request: Asked) -> Submit:
     parcel, request.parcel = request.parcel, None
-    return Submit(
-        number, request.id, request.prompt, request.sampling, request.arrived_s, parcel, hand_over=request.hand_over
-    )
+    return Submit(number, request.id, request.prompt, request.sampling, parcel, hand_over=request.hand_over)
 
 
 def _send(sender: ThreadPoolExecutor, pipe: Connection, call: Call) -> None:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.model.tuned_table import SparseKernel
+from dsabench.model.tuned_table import SparseKernel, choose
 from dsabench.model.value import digest
-from dsabench.reference.settings import choose
 from dsabench.stats.bootstrap import Interval
 from dsabench.tuners.families import FAMILIES, Family, Rule
 from dsabench.tuners.observed import KERNELS, Observed

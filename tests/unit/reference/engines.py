@@ -28,12 +28,14 @@ def prompt(length: int, seed: int = 0) -> list[int]:
 def greedy(engine: Engine, *prompts: list[int], new: int = 1) -> list[tuple[list[int], torch.Tensor]]:
     """Serve prompts together → per prompt its tokens and the logits [new, vocabulary] they were chosen by."""
     sampling = Sampling(new, temperature=0.0, ignore_eos=True)
-    requests = [Request(str(index), tokens, sampling, lambda _: None) for index, tokens in enumerate(prompts)]
+    requests = [Request(str(index), tokens, sampling) for index, tokens in enumerate(prompts)]
     seen: dict[str, list[torch.Tensor]] = {request.id: [] for request in requests}
     for request in requests:
         engine.scheduler.add(request)
-    while (step := engine.scheduler.next_step()) is not None:
-        logits = engine.model.forward(step.batch, engine.caches, engine.counters)
+    scheduler = engine.scheduler
+    while (step := scheduler.next_prefill() or scheduler.next_decode()) is not None:
+        hidden = engine.model.hidden(step.batch, engine.caches, engine.counters)
+        logits = engine.model.logits(hidden[step.batch.wanted])
         for request, row in zip(step.requests, logits, strict=True):
             seen[request.id].append(row)
         engine.scheduler.commit(step, logits.argmax(-1, keepdim=True).tolist())

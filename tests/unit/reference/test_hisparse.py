@@ -47,6 +47,40 @@ def test_logits_are_those_without(more, mha):
     assert subject.scheduler.hot.pool.used == 0
 
 
+@pytest.mark.parametrize("more", [(), ("--kv-cache-dtype", "fp8_e4m3"), ("--chunked-prefill-size", "50")])
+@pytest.mark.parametrize("buffer", [32, 64])
+def test_verifications_say_what_they_do_without(more, buffer):
+    """Several new tokens of a request attend in turns, even where the buffer holds a single selection."""
+    prompts = [prompt(length, seed=length) for length in (3, 29, 31, 32, 40, 61, 64, 65, 129, 200, 300)]
+    drafts = ("--speculative-algorithm", "EAGLE", "--page-size", "16")
+    plain = served(engine(*FLOAT, *PLAIN, *more, *drafts), prompts)
+    subject = engine(*FLOAT, *hot(device_buffer_size=buffer), *more, *drafts)
+    assert served(subject, prompts) == plain
+    assert min(subject.counters.hot_buffer[kind] for kind in ("hits", "misses")) > 0
+    assert subject.counters.accept_length > 1.5
+    assert subject.scheduler.hot.pool.used == 0
+
+
+def served(subject, prompts, new=60):
+    wanted = Sampling(new, temperature=0.0, ignore_eos=True)
+    requests = [Request(str(index), tokens, wanted) for index, tokens in enumerate(prompts)]
+    for request in requests:
+        subject.scheduler.add(request)
+    while subject.step() is not None:
+        pass
+    return [(request.output, request.accepted) for request in requests]
+
+
+def test_a_buffer_of_one_selection_loses_none_of_it():
+    prompts = [prompt(length, seed=length) for length in (20, 33, 100, 300)]
+    flags = (*FLOAT, "--page-size", "16")
+    expected = greedy(engine(*flags, *PLAIN), *prompts, new=100)
+    found = greedy(engine(*flags, *hot(device_buffer_size=32)), *prompts, new=100)
+    for (tokens, logits), (known_tokens, known) in zip(found, expected, strict=True):
+        assert tokens == known_tokens
+        assert torch.equal(logits, known)
+
+
 def test_short_sequences_need_no_lookup():
     subject = engine(*hot())
     greedy(subject, prompt(20), prompt(30), new=30)
@@ -66,25 +100,26 @@ def test_the_least_recently_used_row_goes():
     assert misses[0] > misses[2] > misses[3] == 0
 
 
-def test_tables_agree_with_what_is_stored():
+@pytest.mark.parametrize("drafts", [(), ("--speculative-algorithm", "EAGLE")])
+def test_tables_agree_with_what_is_stored(drafts):
     """After every step: slots and positions are inverse, and the device's row is the host's."""
-    subject = engine(*FLOAT, *hot())
+    subject = engine(*FLOAT, *hot(), *drafts)
     for length in (30, 150, 310):
-        subject.scheduler.add(
-            Request(str(length), prompt(length), Sampling(50, temperature=0.0, ignore_eos=True), print)
-        )
+        subject.scheduler.add(Request(str(length), prompt(length), Sampling(50, temperature=0.0, ignore_eos=True)))
     while subject.step() is not None:
         buffers = subject.scheduler.hot
         for request in subject.scheduler.running:
             slots = subject.scheduler._slots[request.row]
-            for cache, layer in zip(subject.caches, buffers._layers, strict=True):
-                positions = (layer.slot_of[request.row] >= 0).nonzero().squeeze(1)
-                held = layer.slot_of[request.row, positions].long()
+            for layer, cache in enumerate(buffers.caches):
+                slot_of, position_of = buffers.slot_of[layer, request.row], buffers.position_of[layer, request.row]
+                positions = (slot_of >= 0).nonzero().squeeze(1)
+                held = slot_of[positions].long()
                 assert len(set(held.tolist())) == len(held)
-                assert torch.equal(layer.position_of[request.row, held].long(), positions)
-                stored = positions < request.stored_tokens
-                device_slots = buffers._slots[request.row, held[stored]]
-                assert torch.equal(cache.rows[device_slots], layer.host[slots[positions[stored]]])
+                assert torch.equal(position_of[held].long(), positions)
+                # the draft head has not seen the last token yet
+                stored = positions < request.stored_tokens - (layer == subject.settings.size.layers)
+                device_slots = buffers.slots[request.row, held[stored]]
+                assert torch.equal(cache.rows[device_slots], buffers.host[layer][slots[positions[stored]]])
 
 
 @pytest.mark.parametrize("block", [1, 7, 1024])
@@ -103,13 +138,13 @@ def test_more_long_requests_run_under_the_same_device_cap():
     for name, flags in (("plain", PLAIN), ("hot", hot(host_to_device_ratio=16))):
         subject = engine(*cap, *flags)
         wanted = Sampling(40, temperature=0.0, ignore_eos=True)
-        requests = [Request(str(seed), prompt(1000, seed), wanted, print) for seed in range(4)]
+        requests = [Request(str(seed), prompt(1000, seed), wanted) for seed in range(4)]
         for request in requests:
             subject.scheduler.add(request)
         while subject.step() is not None:
             pass
         texts[name] = [request.output for request in requests]
-        most[name] = max(subject.counters.decode_sizes)
+        most[name] = max(subject.counters.decode_step_requests)
         assert len(subject.caches[0].rows) == 1152 + 64
     assert texts["plain"] == texts["hot"]
     assert most == {"plain": 1, "hot": 3}
@@ -141,7 +176,6 @@ def test_the_server_shows_its_buffers():
         (hot(swap_in_block_size=2000), "swap_in_block_size: Input should be less than or equal to 1024"),
         (hot(buffer=1), "buffer: Extra inputs are not permitted"),
         (("--hisparse-config", "{}"), "without --enable-hisparse"),
-        ((*hot(), "--speculative-algorithm", "EAGLE"), "--enable-hisparse with --speculative-algorithm"),
         ((*PLAIN, "--enable-hisparse", "--hisparse-config", "{"), "Invalid JSON"),
     ],
 )

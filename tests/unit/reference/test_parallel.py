@@ -17,9 +17,10 @@ from dsabench.errors import InputError
 from dsabench.reference import latent_cache, sharding, weights
 from dsabench.reference.batch import Batch, Prefill, Span
 from dsabench.reference.counters import Counters
-from dsabench.reference.parallel import ONLY, Parallel
+from dsabench.reference.seat import Seat
 from dsabench.reference.sizes import SIZES
 from dsabench.serving.arguments import parse
+from dsabench.serving.parallel import Parallel
 from unit.reference.engines import prompt
 from unit.serving.serving import serving
 
@@ -105,7 +106,7 @@ def test_parts_of_every_layer_add_up(parallel):
         assert_close(sum(part.attention(x, now, cache) for part in parts), whole)
         assert parts[0].attention.size.heads == size.heads // parallel.tp
         assert_close(sum(run_mlp(part, x) for part in parts), run_mlp(block, x))
-        assert sharding.shard_block(block, ONLY).attention.size == size
+        assert sharding.shard_block(block, Seat()).attention.size == size
 
 
 def run_mlp(block, x):

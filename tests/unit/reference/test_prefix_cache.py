@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dsabench.reference.prefix_cache import Node, PagePool
+from dsabench.reference.prefix_cache import PagePool
 
 PAGE, PAGES = 2, 8
 
@@ -14,7 +14,7 @@ PAGE, PAGES = 2, 8
 def take_and_insert(pool: PagePool, tokens: list[int]) -> None:
     known = pool.match([*tokens, -1])
     pool.hold(known)
-    pages = [node.page for node in known] + pool.take(len(tokens) // PAGE - len(known))
+    pages = known + pool.take(len(tokens) // PAGE - len(known))
     pool.insert(tokens, pages, known)
     pool.release(known)
 
@@ -43,7 +43,7 @@ def test_the_least_recently_used_leaf_goes_first():
 
 def test_without_reuse_nothing_is_kept():
     pool = PagePool(PAGES, PAGE, reuse=False)
-    assert pool.insert([1, 2, 3, 4], pool.take(2), []) == []
+    assert pool.insert([1, 2, 3, 4], pool.take(2), []) == set()
     assert not pool.match([1, 2, 3, 4])
 
 
@@ -53,7 +53,7 @@ class Requests(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.pool = PagePool(PAGES, PAGE, reuse=True)
-        self.running: list[tuple[list[int], list[Node], list[int], set[int]]] = []
+        self.running: list[tuple[list[int], list[int], list[int], set[int]]] = []
 
     @rule(tokens=st.lists(st.integers(0, 1), min_size=1, max_size=10))
     def admit(self, tokens):
@@ -65,14 +65,14 @@ class Requests(RuleBasedStateMachine):
             self.pool.release(known)
             return
         fresh = self.pool.take(missing)
-        self.running.append((tokens, known, [node.page for node in known] + fresh, set(fresh)))
+        self.running.append((tokens, known, known + fresh, set(fresh)))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), publish=st.booleans())
     def publish_or_finish(self, data, publish):
         index = data.draw(st.integers(0, len(self.running) - 1))
         tokens, known, pages, own = self.running[index]
-        own -= set(self.pool.insert(tokens, pages, known))
+        own -= self.pool.insert(tokens, pages, known)
         if not publish:
             self.pool.release(known)
             self.pool.give_back(sorted(own))
@@ -86,14 +86,20 @@ class Requests(RuleBasedStateMachine):
 
     @invariant()
     def every_page_is_in_one_place(self):
-        nodes = list(self.pool._walk())
-        places = Counter(self.pool._free) + Counter(node.page for node in nodes)
+        pool = self.pool
+        places = Counter(pool._free) + Counter(pool._places.keys())
         for *_, own in self.running:
             places += Counter(own)
         assert places == Counter(range(1, PAGES + 1))
-        assert self.pool._unused == sum(node.users == 0 for node in nodes)
-        assert self.pool.used == PAGES - len(self.pool._free) - self.pool._unused
-        assert all(node.parent is None or node.parent.users >= node.users for node in nodes)
+        assert pool._known == {place: page for page, place in pool._places.items()}
+        users = Counter(page for _, known, *_ in self.running for page in known)
+        assert set(pool._unused) == pool._places.keys() - users.keys()
+        assert all(pool._users[page] == users[page] for page in pool._places)
+        assert pool.used == PAGES - len(pool._free) - len(pool._unused)
+        evicted_before = set()
+        for page in pool._unused:
+            assert pool._places[page][0] not in evicted_before, "a page goes before what it continues"
+            evicted_before.add(page)
 
 
 TestRequests = Requests.TestCase

@@ -30,7 +30,7 @@ def test_both_names_of_the_model_and_defaults():
         ((), "required: --model-path"),
         (("--model", "smal"), "'smal' is not allowed; did you mean small? (allowed: tiny, small, tiny-moe, small-moe)"),
         ((*MODEL, "--kv-cache-dtype", "fp8"), "did you mean fp8_e4m3? (allowed: auto, bf16, bfloat16, fp8_e4m3)"),
-        ((*MODEL, "--dsa-decode-backend", "flashmla_auto"), "(allowed: flashmla_sparse, flashmla_kv)"),
+        ((*MODEL, "--dsa-decode-backend", "flashmla_auto"), "(allowed: flashmla_sparse, flashmla_kv, triton)"),
         ((*MODEL, "--kv-cache-dtyp", "bf16"), "--kv-cache-dtyp: no such flag; did you mean --kv-cache-dtype?"),
         ((*MODEL, "--dsa-prefill", "flashmla_kv"), "--dsa-prefill: no such flag"),
         ((*MODEL, "--port", "http"), "--port: 'http' is not allowed (allowed: an integer, 0 to 65535)"),

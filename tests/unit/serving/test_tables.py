@@ -5,8 +5,7 @@ import json
 import pytest
 
 from dsabench.errors import InputError
-from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, TunedTable
-from dsabench.reference import settings
+from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, TunedTable, choose
 from dsabench.reference.sizes import SIZES
 from dsabench.serving import tables
 from dsabench.serving.arguments import parse
@@ -37,8 +36,8 @@ def write(folder, content, name=None, key=TINY):
 
 def test_ratio_is_sglangs_rule():
     rule = RatioRule(kv_per_new_token=512)
-    assert settings.choose(rule, new_tokens=2, kv_tokens=1023) == "flashmla_sparse"
-    assert settings.choose(rule, new_tokens=2, kv_tokens=1024) == "flashmla_kv"
+    assert choose(rule, new_tokens=2, kv_tokens=1023) == "flashmla_sparse"
+    assert choose(rule, new_tokens=2, kv_tokens=1024) == "flashmla_kv"
 
 
 def test_grid_edges_are_inclusive_and_below_the_first_is_the_first():
@@ -47,11 +46,11 @@ def test_grid_edges_are_inclusive_and_below_the_first_is_the_first():
         kv_tokens=(100, 200),
         kernels=(("flashmla_kv", "flashmla_sparse"), ("flashmla_sparse",) * 2),
     )
-    assert settings.choose(rule, new_tokens=1, kv_tokens=1) == "flashmla_kv"
-    assert settings.choose(rule, new_tokens=63, kv_tokens=199) == "flashmla_kv"
-    assert settings.choose(rule, new_tokens=63, kv_tokens=200) == "flashmla_sparse"
-    assert settings.choose(rule, new_tokens=64, kv_tokens=100) == "flashmla_sparse"
-    assert settings.choose(rule, new_tokens=9999, kv_tokens=9999) == "flashmla_sparse"
+    assert choose(rule, new_tokens=1, kv_tokens=1) == "flashmla_kv"
+    assert choose(rule, new_tokens=63, kv_tokens=199) == "flashmla_kv"
+    assert choose(rule, new_tokens=63, kv_tokens=200) == "flashmla_sparse"
+    assert choose(rule, new_tokens=64, kv_tokens=100) == "flashmla_sparse"
+    assert choose(rule, new_tokens=9999, kv_tokens=9999) == "flashmla_sparse"
 
 
 @pytest.mark.parametrize("model", SIZES)

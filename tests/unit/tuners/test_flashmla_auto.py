@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dsabench.emit.pr_body import rule_in_words
-from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule
+from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, choose
 from dsabench.model.workload import Workload
-from dsabench.reference.settings import choose
 from dsabench.tuners.flashmla_auto import tune, weigh
 from dsabench.tuners.observed import Observed
 from dsabench.tuners.prefill_mix import Step, steps_of

@@ -1,7 +1,6 @@
 """How many processes serve, and what each has of the model, under sglang's flags.
 
-`--tp-size T --dp-size D` is D replicas of T ranks each. Inside a replica heads and MLPs are split over the T ranks
-(Megatron-LM, 2019, section 3); the latent cache and the indexer, which all heads share, are on every rank. With
+`--tp-size T --dp-size D` is D replicas of T ranks each, over which heads and MLPs are split. With
 `--enable-dp-attention` there are T ranks in all: D groups of T / D ranks attend each to their own requests, and all T
 split the MLPs, through which the tokens of all groups go together (sglang 0.5.23 dp_attention.py). `--ep-size E` gives
 each of E sets of ranks whole experts, which T / E ranks split further.
@@ -12,20 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dsabench.errors import InputError
+from dsabench.reference.seat import Part, Seat
 from dsabench.reference.sizes import ModelSize
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One of so many equal parts."""
-
-    index: int = 0
-    of: int = 1
-
-    def of_range(self, total: int) -> slice:
-        """Its share of 0 … total - 1."""
-        width = total // self.of
-        return slice(self.index * width, (self.index + 1) * width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +43,12 @@ class Parallel:
         """What a rank of a replica has."""
         heads, slices = self.tp // self.groups, self.tp // self.ep
         return Seat(
-            rank=rank,
             group=rank // heads,
             heads=Part(rank % heads, heads),
             mlp=Part(rank, self.tp),
             experts=Part(rank // slices, self.ep),
             inside_expert=Part(rank % slices, slices),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """One rank of a replica and its parts of the model."""
-
-    rank: int = 0
-    group: int = 0
-    """Its scheduler's number; the ranks of a group take the same steps."""
-    heads: Part = Part()
-    mlp: Part = Part()
-    experts: Part = Part()
-    inside_expert: Part = Part()
-
-    @property
-    def leads(self) -> bool:
-        """Whether it tells the server what its group generated."""
-        return self.heads.index == 0
-
-
-ONLY = Seat()
-"""The one rank of a model that is not split."""
 
 
 def check(parallel: Parallel, size: ModelSize) -> None:
