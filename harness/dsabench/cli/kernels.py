@@ -113,7 +113,7 @@ def twice(asked: dict[str, Any], results: Results = _RESULTS, json_: Json = Fals
 @app.command("report")
 def report(
     results: Annotated[Path, typer.Option(help="Folder that bench wrote.")] = _RESULTS,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the page and its pictures.")] = Path(
+    output: Annotated[Path, typer.Option("--out", "-o", "--output", help="Folder of the page and its pictures.")] = Path(
         "reports/local-kernels"
     ),
 ) -> None:
