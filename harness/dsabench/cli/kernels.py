@@ -113,9 +113,9 @@ def twice(asked: dict[str, Any], results: Results = _RESULTS, json_: Json = Fals
 @app.command("report")
 def report(
     results: Annotated[Path, typer.Option(help="Folder that bench wrote.")] = _RESULTS,
-    output: Annotated[Path, typer.Option("--out", "-o", "--output", help="Folder of the page and its pictures.")] = Path(
-        "reports/local-kernels"
-    ),
+    output: Annotated[
+        Path, typer.Option("--out", "-o", "--output", help="Folder of the page and its pictures.")
+    ] = Path("reports/local-kernels"),
 ) -> None:
     """Which candidate is fastest where, and how far from the floor: one page, one SVG an operator and dtype."""
     from dsabench.cli.run_kernels import report_kernels
