@@ -26,7 +26,7 @@ from unit.reference.engines import greedy, prompt
 def served(*flags):
     words = ["--model", "small", "--dtype", "float32", "--max-total-tokens", "1024", "--cpu-threads", "1", *flags]
     subject = Engine(resolve(parse(words), os.environ))
-    return greedy(subject, prompt(140), prompt(130, seed=1), new=3), subject.counters.tokens
+    return greedy(subject, prompt(131), prompt(3, seed=1), new=3), subject.counters.tokens
 
 flags = ("--chunked-prefill-size", "128", *sys.argv[1:])
 plain, _ = served(*flags)
