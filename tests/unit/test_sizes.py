@@ -20,6 +20,11 @@ def test_sizes(path: Path) -> None:
     assert long == {}
 
 
+def test_the_reference_runtime_can_be_read_as_a_textbook() -> None:
+    lines = sum(path.read_text().count("\n") for path in (ROOT / "harness/dsabench/reference").rglob("*.py"))
+    assert lines < 2500
+
+
 def test_only_one_place_catches_every_exception() -> None:
     broad = {
         str(path.relative_to(ROOT))
