@@ -96,5 +96,15 @@ def pr(
     """Branch, commits and the text of a pull request; pushes nothing and prints the commands that do."""
     from dsabench.cli.run_emit_pr import PrOrder, emit_pr
 
-    sides = (before, after, tuple(metric or ()))
-    emit_pr(PrOrder(tuple(tables), runtime, branch, out, allow_simulated, json_, *sides))
+    order = PrOrder(
+        tuple(tables),
+        runtime,
+        branch,
+        out,
+        allow_simulated,
+        json_,
+        before=before,
+        after=after,
+        metrics=tuple(metric or ()),
+    )
+    emit_pr(order)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dsabench.cli.named_place import named_place
 from dsabench.cli.show_results import load_records
 from dsabench.errors import InputError
 from dsabench.evals.sample import EvalSample
@@ -66,13 +67,10 @@ def find_runs(name: str) -> list[Run]:
         InputError: there is none.
 
     """
-    place, hash_, prefix = name.rpartition("#")
-    if not hash_ or Path(name).exists():
-        place, prefix = name, ""
-    commit = None if Path(place).exists() else find_commit(place)
-    found = _on_disk(Path(place)) if commit is None else _in_commit(commit)
+    place = named_place(name)
+    found = _on_disk(place.where) if isinstance(place.where, Path) else _in_commit(place.where)
     runs = [run for run in found if isinstance(run.record.outcome, Scored) and run.record.trial.kind == "eval"]
-    runs = [run for run in runs if run.record.id.startswith(prefix)]
+    runs = [run for run in runs if run.record.id.startswith(place.prefix)]
     if not runs:
         raise InputError(f"{name}: no finished eval there")
     return runs

@@ -12,6 +12,7 @@ from rich.console import Console
 from dsabench.cli.compare_published import compare_single_runs, is_single_run
 from dsabench.cli.compare_slices import compare_slices
 from dsabench.cli.metric_names import require_metrics
+from dsabench.cli.named_place import named_place
 from dsabench.cli.show_results import load_records
 from dsabench.cli.show_sweep import verdict_table
 from dsabench.errors import InputError
@@ -19,7 +20,7 @@ from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.comparison import DEFAULT_METRICS, Side, compare_sides, without_shared
 from dsabench.reporting.verdict_markdown import verdicts_markdown
-from dsabench.store.git_journals import Place, find_commit, read_at
+from dsabench.store.git_journals import Place, read_at
 
 
 def run_compare(
@@ -92,12 +93,9 @@ def side_of(name: str) -> Side:
         InputError: it is none of these, or has no record.
 
     """
-    place, hash_, prefix = name.rpartition("#")
-    if not hash_ or Path(name).exists():
-        place, prefix = name, ""
-    commit = None if Path(place).exists() else find_commit(place)
-    found = load_records(Path(place)) if commit is None else _of_commit(commit)
-    records = tuple(record for _, record in found if record.id.startswith(prefix))
+    place = named_place(name)
+    found = load_records(place.where) if isinstance(place.where, Path) else _of_commit(place.where)
+    records = tuple(record for _, record in found if record.id.startswith(place.prefix))
     if not records:
         raise InputError(f"{name}: no record there")
     return Side(name, records)

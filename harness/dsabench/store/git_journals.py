@@ -46,8 +46,7 @@ def read_at(place: Place, folder: Path | None = None) -> list[tuple[Path, Readin
         raise InputError(f"{place}: no {FILE_NAME} at or below {place.path} in this commit")
     found = []
     for name in sorted(journals):
-        data = _git(("cat-file", "blob", f"{place.commit}:{name}"), folder)
-        assert data is not None  # ls-tree just listed it
+        data = read_file_at(place.commit, name, folder)
         found.append((Path(name), parse_journal(data, Path(f"{place.commit[:12]}:{name}"))))
     return found
 

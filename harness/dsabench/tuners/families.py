@@ -44,13 +44,12 @@ def cuts(values: Sequence[float], at_most: int = 400) -> list[float]:
     return [every[round(rank * (len(every) - 1) / (at_most - 1))] for rank in range(at_most)]
 
 
-def _ratio_choices(points: Sequence[Observed]) -> list[Choice]:
-    return [Choice("ratio", cuts([p.step.kv_tokens / p.step.new_tokens for p in points]))]
+def _ratio_choices(points: Sequence[Observed], at_most: int = 400) -> list[Choice]:
+    return [Choice("ratio", cuts([p.step.kv_tokens / p.step.new_tokens for p in points], at_most))]
 
 
 def _few_and_ratio_choices(points: Sequence[Observed]) -> list[Choice]:
-    new = cuts([p.step.new_tokens for p in points], 12)
-    return [Choice("new", new), Choice("ratio", cuts([p.step.kv_tokens / p.step.new_tokens for p in points], 50))]
+    return [Choice("new", _new(points, 12)), *_ratio_choices(points, 50)]
 
 
 def _ratio(values: Values) -> Rule:
@@ -58,8 +57,8 @@ def _ratio(values: Values) -> Rule:
     return RatioRule(kv_per_new_token=float(f"{values['ratio']:.5g}"), from_new_tokens=edge if edge > 1 else None)
 
 
-def _new(points: Sequence[Observed]) -> list[float]:
-    return cuts([p.step.new_tokens for p in points], 20)
+def _new(points: Sequence[Observed], at_most: int = 20) -> list[float]:
+    return cuts([p.step.new_tokens for p in points], at_most)
 
 
 def _kv(points: Sequence[Observed]) -> list[float]:
