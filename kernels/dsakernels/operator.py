@@ -35,7 +35,7 @@ class Operator:
     does: str
     dtypes: tuple[Dtype, ...]
     tolerance: Mapping[Dtype, float]
-    """Largest ‖output - expected‖ / ‖expected‖ of one row that is right."""
+    """Largest ‖output - expected‖ / ‖expected‖ of one row that is right; see `norms`."""
     small: tuple[Shape, ...]
     """For a CPU and for tests."""
     grid: Callable[[], tuple[Shape, ...]]
@@ -49,6 +49,9 @@ class Operator:
     """Outputs are [T, H, …], and each head of a query is a row of its own: one wrong head does not hide among 128."""
     redraw: Callable[[Any, torch.Generator], Any] | None = None
     """Fresh queries over the same cache: what changes from step to step. None: `make` is quick enough."""
+    norms: Callable[[Any, torch.Tensor], torch.Tensor] | None = None
+    """[rows] that errors are held against in place of ‖expected‖, of sums whose terms may cancel: such a row has rounding
+    errors of its terms' size, however small the sum is."""
     study: Callable[[], tuple[Shape, ...]] | None = None
     """Where the choice between kernels is studied more finely than `grid`."""
 
@@ -58,8 +61,11 @@ def rows_of(_inputs: object, output: torch.Tensor, rows: torch.Tensor) -> torch.
     return output[rows].double()
 
 
-def relative_error(found: torch.Tensor, expected: torch.Tensor, *, by_head: bool = False) -> float:
-    """Largest ‖found - expected‖ / ‖expected‖ over the rows; not finite where an output is not."""
+def relative_error(
+    found: torch.Tensor, expected: torch.Tensor, *, by_head: bool = False, norms: torch.Tensor | None = None
+) -> float:
+    """Largest ‖found - expected‖ / ‖expected‖ (or / norms) over the rows; not finite where an output is not."""
     rows = 2 if by_head else 1
     difference = (found - expected).flatten(rows).norm(dim=-1)
-    return float((difference / expected.flatten(rows).norm(dim=-1).clamp(min=1e-30)).max())
+    norms = expected.flatten(rows).norm(dim=-1) if norms is None else norms
+    return float((difference / norms.clamp(min=1e-30)).max())

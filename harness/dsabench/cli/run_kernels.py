@@ -118,7 +118,7 @@ async def _bench(request: Request, python: str | None, results: Path, answer: An
             say_progress(said)
             append(results, _measurement(said, request, environment))
         elif said["is"] == "ceilings":
-            print(f"ceilings: {said['tb_s']:.3f} TB/s copied, {said['tflop_s']:.1f} TFLOP/s", file=sys.stderr)
+            print(f"ceilings: {said['tb_s']:.3f} TB/s, {said['tflop_s']:.1f} TFLOP/s", file=sys.stderr)
         elif said["is"] == "left" and said["points"]:
             print(f"{said['points']} points left: the same command goes on with them", file=sys.stderr)
 

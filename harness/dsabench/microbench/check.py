@@ -89,6 +89,8 @@ class Asked:
 
     rows: torch.Tensor
     expected: Sequence[torch.Tensor]
+    norms: Sequence[torch.Tensor | None]
+    """What the errors of each block's rows are held against, if not the answer's own norm."""
 
 
 def examine(
@@ -113,13 +115,13 @@ def examine(
         if seen >= ROWS:
             continue
         rows = _some_rows(case, number, ROWS)
-        expected = [case.operator.expected(inputs, part) for part in torch.split(rows, _BLOCK)]
+        asked = ask(case.operator, inputs, rows)
         seen += len(rows) * (case.shape.heads if case.operator.by_head else 1)
         for candidate in candidates:
             if candidate.name in found.verdicts:
                 continue
             start(candidate)
-            answer = attempt(partial(_error_of_bound, case, candidate, inputs, Asked(rows, expected)), case.device)
+            answer = attempt(partial(_error_of_bound, case, candidate, inputs, asked), case.device)
             if isinstance(answer, Fault):
                 found.verdicts[candidate.name] = answer
                 stop_if_lost(case.device, found.verdicts)
@@ -131,6 +133,13 @@ def examine(
         verdict = Verdict(worst[candidate.name], seen, candidate.tolerance_of(case.operator, case.dtype))
         found.verdicts.setdefault(candidate.name, verdict)
     return found
+
+
+def ask(operator: Operator, inputs: Any, rows: torch.Tensor) -> Asked:
+    """The reference's answer, a block at a time: it needs more memory than the kernels."""
+    parts = torch.split(rows, _BLOCK)
+    norms = [None if operator.norms is None else operator.norms(inputs, part) for part in parts]
+    return Asked(rows, [operator.expected(inputs, part) for part in parts], norms)
 
 
 def attempt(act: Callable[[], T], device: str) -> T | Fault:
@@ -174,8 +183,8 @@ def error_of(case: Case, inputs: Any, call: Call, asked: Asked) -> float:
     poison(call())
     output = call()
     errors = [
-        relative_error(case.operator.pick(inputs, output, part), answer, by_head=case.operator.by_head)
-        for part, answer in zip(torch.split(asked.rows, _BLOCK), asked.expected, strict=True)
+        relative_error(case.operator.pick(inputs, output, part), answer, by_head=case.operator.by_head, norms=norms)
+        for part, answer, norms in zip(torch.split(asked.rows, _BLOCK), asked.expected, asked.norms, strict=True)
     ]
     return max(errors) if all(map(math.isfinite, errors)) else math.nan
 

@@ -89,13 +89,25 @@ def expected(inputs: IndexerInputs, rows: torch.Tensor) -> torch.Tensor:
     return torch.stack([_logits(inputs, int(row)) for row in rows])
 
 
+def norms(inputs: IndexerInputs, rows: torch.Tensor) -> torch.Tensor:
+    """[rows], the norm of the terms of a row's logits: that of the logits, where the weights' signs do not cancel."""
+    return torch.stack(
+        [(inputs.weights[row].double() ** 2 @ _products(inputs, row) ** 2).sum().sqrt() for row in rows.tolist()]
+    )
+
+
 def _logits(inputs: IndexerInputs, row: int) -> torch.Tensor:
-    first = row // inputs.shape.q_tokens * inputs.shape.kv_tokens
-    seen = slice(first, first + int(inputs.lengths[row]))
-    products = (inputs.q[row].double() @ inputs.k[seen].double().t()).relu_() * inputs.scale[seen].double()
+    products = _products(inputs, row)
     logits = torch.zeros(inputs.shape.kv_tokens, dtype=torch.float64, device=inputs.q.device)
     logits[: products.shape[1]] = inputs.weights[row].double() @ products
     return logits
+
+
+def _products(inputs: IndexerInputs, row: int) -> torch.Tensor:
+    """[I, tokens that the query sees]: relu(q · k) · scale."""
+    first = row // inputs.shape.q_tokens * inputs.shape.kv_tokens
+    seen = slice(first, first + int(inputs.lengths[row]))
+    return (inputs.q[row].double() @ inputs.k[seen].double().t()).relu_() * inputs.scale[seen].double()
 
 
 def pick(inputs: IndexerInputs, output: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -140,5 +152,6 @@ OPERATOR = Operator(
     pick=pick,
     cost=cost,
     redraw=redraw,
+    norms=norms,
     study=_study,
 )

@@ -103,3 +103,23 @@ def test_why_a_candidate_does_not_run_here():
     assert "needs 99 or newer" in here(package=Package("numpy", ("numpy",), "99"))
     assert "needs 0.1 or newer, older than 1.0" in here(package=Package("numpy", ("numpy",), "0.1", "1.0"))
     assert "does not import" in here(package=Package("numpy.no_such_module", ("numpy",), "1.0"))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+def test_one_logit_whose_terms_cancel_is_held_against_its_terms(dtype):
+    """The first decode step sees one token: its only logit may be next to nothing, its rounding errors are not."""
+    operator, shape, rows = OPERATORS["indexer_paged"], Shape("v3.2", 128, 1, 1, 1), torch.arange(1)
+    candidate = next(c for c in CANDIDATES if c.name == "torch_by_head" and c.operator == operator.name)
+    for seed in range(40):
+        inputs = operator.make(shape, dtype, torch.Generator().manual_seed(seed))
+        found, wanted = candidate.bind(inputs)(), operator.expected(inputs, rows)
+        norms = operator.norms(inputs, rows)
+        assert relative_error(operator.pick(inputs, found, rows), wanted, norms=norms) <= operator.tolerance[dtype]
+        assert relative_error(wanted + 0.03 * norms, wanted, norms=norms) > operator.tolerance[dtype]
+
+
+def test_with_many_tokens_the_terms_norm_is_the_logits():
+    operator, shape, rows = OPERATORS["indexer_ragged"], Shape("v3.2", 128, 1, 16, 512), torch.arange(16)
+    inputs = operator.make(shape, "bf16", torch.Generator().manual_seed(0))
+    ratio = operator.norms(inputs, rows) / operator.expected(inputs, rows).norm(dim=-1)
+    assert 0.4 < float(ratio.min()) <= float(ratio.max()) < 2
