@@ -74,6 +74,8 @@ class Bench:
     """Locks that must last until a server is gone, even when this process is killed."""
     ready_timeout_s: float = 1800.0
     watch: Watch = field(default_factory=Watch)
+    labels: tuple[str, ...] = ()
+    """Of every record, beside those of its setting."""
 
     @property
     def cores(self) -> tuple[int, ...]:
@@ -185,7 +187,7 @@ class _Log:
             duration_s=started.elapsed_s(),
             boot_s=None if server is None else server.boot_s,
             resolved={} if server is None else {k: without_secrets(v) for k, v in server.resolved.items()},
-            labels=labels_of(errand.trial.runtime),
+            labels=(*labels_of(errand.trial.runtime), *self.bench.labels),
             outcome=outcome,
         )
         self.bench.journal.append(record)

@@ -58,6 +58,8 @@ class PlainProgress:
     metric: str
     forecast: Forecast
     started_s: float = field(default_factory=time.monotonic)
+    lane: str = ""
+    """Which of several processes speaks."""
     _told: str = ""
 
     def __enter__(self) -> Self:
@@ -87,7 +89,7 @@ class PlainProgress:
 
     def _line(self, text: str) -> None:
         elapsed_s = time.monotonic() - self.started_s
-        self.console.print(f"[{elapsed_s:6.1f} s] {text}", markup=False, highlight=False, soft_wrap=True)
+        self.console.print(f"[{elapsed_s:6.1f} s] {self.lane}{text}", markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclass(slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,6 +18,7 @@ from dsabench.cli.gate import gate_of
 from dsabench.cli.interrupts import end_at_any_signal, ignore_interrupts
 from dsabench.cli.outlook import identity_for_plan, outlook_of
 from dsabench.cli.progress import make_progress
+from dsabench.cli.run_lanes import LaneOrder, measure_in_lanes
 from dsabench.cli.show_plan import SweepPlan, print_plan
 from dsabench.cli.show_sweep import print_result, result_json
 from dsabench.config.load import load_sweep
@@ -57,6 +59,8 @@ class Request:
     """The words behind `dsabench` that got here."""
     launch_env: tuple[str, ...] = ()
     """NAME=VALUE each: the same study on another installation, with the same command to the server."""
+    lanes: int = 1
+    """Boots at once."""
 
     def apply(self, config: SweepConfig) -> SweepConfig:
         """The config with the command line's limits in place of its own."""
@@ -79,6 +83,7 @@ class Request:
             ("--max-trials", self.max_trials),
             ("--max-boots", self.max_boots),
             ("--budget", None if self.time_s is None else f"{self.time_s:g}s"),
+            ("--lanes", None if self.lanes == 1 else self.lanes),
         ):
             words += [] if value is None else [flag, str(value)]
         for pair in self.launch_env:
@@ -126,15 +131,25 @@ def measure(request: Request, adjusted: SweepConfig | None = None) -> tuple[Swee
     for problem in reading.problems:
         notes.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
     end_at_any_signal()
+    started_s = time.monotonic()
     try:
-        return config, journal, asyncio.run(_run(request, config, journal, notes))
+        if request.lanes > 1:
+            order = LaneOrder(request.lanes, request.again, request.dry_run, started_s)
+            measure_in_lanes(order, config, journal)
+            request = replace(request, again=request.again and request.dry_run)
+        result = asyncio.run(_run(request, config, journal, notes, started_s))
+        if result is not None and request.lanes > 1:
+            result = replace(result, measured_now=len(journal.read().records) - len(reading.records))
     except KeyboardInterrupt:
         ignore_interrupts()
         print(f"interrupted; what is measured is kept. Go on with:\n  {request.resume_command()}", file=sys.stderr)
         raise typer.Exit(130) from None
+    return config, journal, result
 
 
-async def _run(request: Request, config: SweepConfig, journal: Journal, notes: Console) -> Result | None:
+async def _run(
+    request: Request, config: SweepConfig, journal: Journal, notes: Console, started_s: float
+) -> Result | None:
     runtime = make_runtime(config.runtime)
     if request.dry_run:
         identity, note = await identity_for_plan(runtime, config)
@@ -147,7 +162,7 @@ async def _run(request: Request, config: SweepConfig, journal: Journal, notes: C
     require_legal_default(config, outlook.refuse)
     ledger = Ledger(config, environment.fingerprint, journal.read().records)
     round_ = ledger.latest_round + (1 if request.again and ledger.records else 0)
-    purse = Purse(config.budget, ledger, round_)
+    purse = Purse(config.budget, ledger, round_, started_s, request.lanes)
     if request.dry_run:
         plan = SweepPlan(ledger, purse, make_forecast(purse, outlook.refuse), outlook)
         print_plan(Console(), plan, as_json=request.as_json)
@@ -155,7 +170,7 @@ async def _run(request: Request, config: SweepConfig, journal: Journal, notes: C
     with claim(journal.path.parent):
         # Another sweep may have written between the first reading and the claim.
         ledger = Ledger(config, environment.fingerprint, journal.read().records)
-        purse = Purse(config.budget, ledger, round_)
+        purse = Purse(config.budget, ledger, round_, started_s, request.lanes)
         return await _measure(_Lab(config, runtime, environment, journal, ledger, purse, outlook.refuse), notes)
 
 

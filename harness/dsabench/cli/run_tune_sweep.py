@@ -30,6 +30,7 @@ class SweepOrder:
     again: bool
     out: Path | None
     as_json: bool
+    lanes: int = 1
 
     def request(self, verb: str) -> Request:
         """The sweep's own command line."""
@@ -43,6 +44,7 @@ class SweepOrder:
             again=self.again,
             as_json=self.as_json,
             verb=("tune", verb),
+            lanes=self.lanes,
         )
 
     def command(self, verb: str) -> str:
@@ -83,7 +85,8 @@ def tune_hisparse(order: HisparseOrder) -> int:
     """Plan, say the arithmetic, measure, write; returns the exit code."""
     config = load_sweep(order.sweep.config)
     given = order.host_memory_gib
-    host = free_host_bytes(Path("/proc/meminfo").read_text()) if given is None else int(given * GIB)
+    free = free_host_bytes(Path("/proc/meminfo").read_text()) // order.sweep.lanes
+    host = free if given is None else int(given * GIB)
     plan = plan_hisparse(config, rank_of(config, gpus=order.gpus), host)
     for line in () if order.sweep.as_json else plan.arithmetic:
         print(line)

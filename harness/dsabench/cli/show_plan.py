@@ -40,7 +40,7 @@ class SweepPlan:
     def left_s(self) -> float:
         """Seconds that the rest takes."""
         rest = self.rest()
-        return self.forecast.costs().of(rest.boots, rest.trials)
+        return self.forecast.costs().of(rest.boots, rest.trials) / self.purse.lanes
 
     def gpu_hours(self) -> float | None:
         """GPUs × hours of the boots that are left; None where no GPU is known of."""

@@ -18,6 +18,9 @@ def sweep(
         bool, typer.Option("--dry-run", help="Print the plan and its estimated time; start nothing.")
     ] = False,
     again: Annotated[bool, typer.Option("--again", help="Measure everything once more, as new occasions.")] = False,
+    lanes: Annotated[
+        int, typer.Option(min=1, max=64, help="Boots at once, each on an equal share of the GPUs and cores.")
+    ] = 1,
     launch_env: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Set a variable of runtime.launch.env, such as a PYTHONPATH."),
@@ -42,5 +45,6 @@ def sweep(
         again=again,
         as_json=json_,
         launch_env=tuple(launch_env or ()),
+        lanes=lanes,
     )
     raise typer.Exit(run_sweep(request))

@@ -14,6 +14,7 @@ Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="Folder of the table.", show_default="results/NAME/tables")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+Lanes = Annotated[int, typer.Option(min=1, max=64, help="Boots at once, each on an equal share of the GPUs and cores.")]
 
 
 @app.command("flashmla-auto")
@@ -40,6 +41,7 @@ def mha_threshold(
     config: Config,
     results: Annotated[Path | None, typer.Option(help="Folder of the sweep.", show_default="results/NAME")] = None,
     again: Annotated[bool, typer.Option("--again", help="Measure everything once more.")] = False,
+    lanes: Lanes = 1,
     out: Out = None,
     json_: Json = False,
 ) -> None:
@@ -50,7 +52,7 @@ def mha_threshold(
     """
     from dsabench.cli.run_tune_sweep import SweepOrder, tune_threshold
 
-    raise typer.Exit(tune_threshold(SweepOrder(config, results, again, out, json_)))
+    raise typer.Exit(tune_threshold(SweepOrder(config, results, again, out, json_, lanes)))
 
 
 @app.command("hisparse")
@@ -63,6 +65,7 @@ def hisparse(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the arithmetic; measure nothing.")] = False,
     results: Annotated[Path | None, typer.Option(help="Folder of the sweep.", show_default="results/NAME")] = None,
     again: Annotated[bool, typer.Option("--again", help="Measure everything once more.")] = False,
+    lanes: Lanes = 1,
     out: Out = None,
     json_: Json = False,
 ) -> None:
@@ -71,5 +74,5 @@ def hisparse(
     """
     from dsabench.cli.run_tune_sweep import HisparseOrder, SweepOrder, tune_hisparse
 
-    order = SweepOrder(config, results, again, out, json_)
+    order = SweepOrder(config, results, again, out, json_, lanes)
     raise typer.Exit(tune_hisparse(HisparseOrder(order, gpus, host_memory_gib, dry_run)))

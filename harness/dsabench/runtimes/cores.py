@@ -55,11 +55,16 @@ def split_cores(cores: Sequence[int], most_client_cores: int = _MOST_CLIENT_CORE
 
     It gets whole physical cores where hardware threads come in pairs: a busy twin would slow the server.
     """
-    ordered = [core for group in _physical(sorted(set(cores))) for core in group]
+    ordered = by_physical_core(cores)
     if len(ordered) == 1:
         return Split((ordered[0],), (ordered[0],))
     share = min(most_client_cores, max(1, len(ordered) // 4))
     return Split(server=tuple(sorted(ordered[:-share])), client=tuple(sorted(ordered[-share:])))
+
+
+def by_physical_core(cores: Sequence[int]) -> list[int]:
+    """The cores with hardware threads of one physical core side by side."""
+    return [core for group in _physical(sorted(set(cores))) for core in group]
 
 
 @asynccontextmanager

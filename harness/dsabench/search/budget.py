@@ -57,6 +57,8 @@ class Purse:
     ledger: Ledger
     round: int
     started_s: float = field(default_factory=time.monotonic)
+    lanes: int = 1
+    """Boots at once."""
 
     @property
     def elapsed_s(self) -> float:
@@ -71,7 +73,8 @@ class Purse:
         trials = {record.id: record.trial for record in measured}.values()
         # A transient fault that waits for its retry is not settled, and must not use up the last trial.
         settled = sum(bool(self.ledger.settled(trial, "search", self.round)) for trial in trials)
-        return max(0, self.budget.max_trials - settled)
+        under_way = len(self.ledger.under_way("search", self.round))
+        return max(0, self.budget.max_trials - settled - under_way)
 
     def stops_search(self) -> str | None:
         """Why no further boot of the search may start; None when one may."""
@@ -86,7 +89,8 @@ class Purse:
             return f"{self.budget.max_boots} boots are the limit (max_boots){kept}"
         cost = costs(self.ledger)
         workloads = len(self.ledger.config.workloads)
-        ahead_s = cost.of(1 + confirm_boots, (1 + confirm_boots) * workloads) if cost.measured else 0.0
+        turns = 1 + math.ceil(confirm_boots / self.lanes)
+        ahead_s = cost.of(turns, turns * workloads) if cost.measured else 0.0
         if self.budget.time_s is not None and self.elapsed_s + ahead_s > self.budget.time_s:
             return f"the time is needed for the confirmation ({self.budget.time_s:.0f} s in all)"
         return None

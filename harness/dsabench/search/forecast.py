@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from dsabench.model.refusal import Refuse, refuse_nothing
@@ -58,8 +59,8 @@ class Forecast:
         cost = self.costs()
         if not cost.measured:
             return None
-        boots = self.boots_planned() - self.boots_done()
-        return cost.of(boots, boots * len(self.purse.ledger.config.workloads))
+        turns = math.ceil((self.boots_planned() - self.boots_done()) / self.purse.lanes)
+        return cost.of(turns, turns * len(self.purse.ledger.config.workloads))
 
 
 def make_forecast(purse: Purse, refuse: Refuse = refuse_nothing) -> Forecast:

@@ -11,6 +11,7 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.space import Assignment
 from dsabench.model.trial import AnyTrial, Trial
 from dsabench.model.workload import Workload
+from dsabench.store.bookings import Booked, Booking
 
 _FIRST_ROUND = 0
 
@@ -20,10 +21,15 @@ class Ledger:
 
     A record belongs to the study when its trial could come from the study's config: the base plus values of its axes,
     under one of its workloads. So a config that gained an axis value keeps all it has measured.
+
+    Bookings are boots under way in other processes: they will be records soon.
     """
 
-    def __init__(self, config: SweepConfig, fingerprint: str, records: Iterable[Record]) -> None:
+    def __init__(
+        self, config: SweepConfig, fingerprint: str, records: Iterable[Record], bookings: Sequence[Booking] = ()
+    ) -> None:
         self.config = config
+        self.bookings = tuple(bookings)
         self._fingerprint = fingerprint
         self._workloads = set(config.workloads)
         self._all: dict[str, list[Record]] = {}
@@ -52,8 +58,10 @@ class Ledger:
         return max((record.round for record in self.records), default=_FIRST_ROUND)
 
     def next_occasion(self, trial: Trial) -> int:
-        """One more than the highest recorded."""
-        return max((record.occasion for record in self._all.get(trial.id, ())), default=-1) + 1
+        """One more than the highest recorded or booked."""
+        recorded = [record.occasion for record in self._all.get(trial.id, ())]
+        booked = [one.occasion for booking in self.bookings for one in booking.trials if one.trial == trial.id]
+        return max((*recorded, *booked), default=-1) + 1
 
     def settled(self, trial: AnyTrial, phase: Phase, round_: int) -> tuple[Record, ...]:
         """The records that count, one for each boot asked for: a transient fault is settled by its one retry only."""
@@ -82,9 +90,31 @@ class Ledger:
         settled = self.of_setting(spec, phase, round_)
         return [workload for workload in self.config.workloads if len(settled[workload.name]) < boots]
 
+    def left(self, spec: RuntimeSpec, phase: Phase, round_: int, boots: int = 1) -> list[Workload]:
+        """What is missing and not booked either: for whoever looks for something to do."""
+        under_way = [one.trial for one in self.under_way(phase, round_)]
+        settled = self.of_setting(spec, phase, round_)
+
+        def had(workload: Workload) -> int:
+            return len(settled[workload.name]) + under_way.count(Trial(runtime=spec, workload=workload).id)
+
+        return [workload for workload in self.config.workloads if had(workload) < boots]
+
+    def under_way(self, phase: Phase, round_: int) -> list[Booked]:
+        """Booked trials without a record yet."""
+        bookings = [one for one in self.bookings if one.phase == phase and one.round == round_]
+        return [one for booking in bookings for one in booking.trials if not self._is_recorded(one)]
+
+    def _is_recorded(self, booked: Booked) -> bool:
+        return any(record.occasion == booked.occasion for record in self._all.get(booked.trial, ()))
+
     def boots(self, round_: int) -> int:
-        """Boots that this round has used, failed ones included. A refused setting used none."""
-        return len({record.boot for record in self.records if record.round == round_ and not record.is_refusal})
+        """Boots that this round has used, failed ones and those under way included. A refused setting used none."""
+        used = {record.boot for record in self.records if record.round == round_ and not record.is_refusal}
+        under_way = [
+            one for one in self.bookings if one.round == round_ and not any(map(self._is_recorded, one.trials))
+        ]
+        return len(used) + len(under_way)
 
 
 def _settle(records: Sequence[Record]) -> Iterable[Record]:

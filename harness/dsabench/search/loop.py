@@ -73,7 +73,7 @@ class Sweep:
         """Confirm the best setting; after one that is less accurate, the next best. And why that was cut short."""
         finalists: list[Finalist] = []
         for heat in range(1 if self.gate is None else self.gate.finalists):
-            best = _to_confirm(self.ledger, self.purse.round, {one.candidate.spec.id for one in finalists})
+            best = to_confirm(self.ledger, self.purse.round, {one.candidate.spec.id for one in finalists})
             if best is None:
                 break
             cut = await self._confirm(best, heat)
@@ -132,7 +132,7 @@ def has_work(ledger: Ledger, purse: Purse) -> bool:
         strategy = make_proposer(ledger.config)
         if next_search_step(ledger, strategy, purse.round, purse.trials_left()) is not None:
             return True
-    best = _to_confirm(ledger, purse.round)
+    best = to_confirm(ledger, purse.round)
     if best is None or purse.stops_confirmation() is not None:
         return False
     return next_confirm_step(ledger, best.spec, purse.round) is not None
@@ -144,7 +144,7 @@ def conclude(
     """The result as the ledger has it; without finalists, the best setting with what was confirmed of it."""
     round_ = purse.round
     best = challenger(ledger, round_)
-    if not finalists and (confirmed := _to_confirm(ledger, round_)) is not None:
+    if not finalists and (confirmed := to_confirm(ledger, round_)) is not None:
         finalists = (Finalist(confirmed, 0),)
     winner = chosen(finalists)
     if best is not None and default_failed(ledger, round_):
@@ -164,7 +164,7 @@ def conclude(
     )
 
 
-def _to_confirm(ledger: Ledger, round_: int, refused: Container[str] = ()) -> Candidate | None:
+def to_confirm(ledger: Ledger, round_: int, refused: Container[str] = ()) -> Candidate | None:
     """The setting to hold against the default, where both can be measured and a confirmation is asked for."""
     if ledger.config.budget.confirm_boots == 0 or default_failed(ledger, round_):
         return None

@@ -59,12 +59,12 @@ def next_search_step(ledger: Ledger, strategy: Proposer, round_: int, trials_lef
     """The default first, then what was begun, then what the config lists, then what the proposer asks for."""
     config = ledger.config
     spec: RuntimeSpec | None = config.default
-    if not ledger.missing(config.default, "search", round_):
+    if not ledger.left(config.default, "search", round_):
         spec = _begun(ledger, round_) or _listed(ledger, round_) or _asked(ledger, strategy, round_)
     if spec is None or trials_left == 0:
         return None
-    missing = ledger.missing(spec, "search", round_)[:trials_left]
-    return Step(spec, tuple(missing), "search", describe(ledger, spec)) if missing else None
+    left = ledger.left(spec, "search", round_)[:trials_left]
+    return Step(spec, tuple(left), "search", describe(ledger, spec)) if left else None
 
 
 def challenger(ledger: Ledger, round_: int, refused: Container[str] = ()) -> Candidate | None:
@@ -100,10 +100,10 @@ def _turns_left(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int) -> It
     for pair in range(of_heat):
         sides = ((default, heat * of_heat), (best, 0))
         for spec, before in sides if pair % 2 == 0 else reversed(sides):
-            missing = ledger.missing(spec, "confirm", round_, boots=before + pair + 1)
-            if missing:
+            left = ledger.left(spec, "confirm", round_, boots=before + pair + 1)
+            if left:
                 label, is_last = describe(ledger, spec), pair == of_heat - 1
-                yield Step(spec, tuple(missing), "confirm", label, is_last)
+                yield Step(spec, tuple(left), "confirm", label, is_last)
 
 
 def describe(ledger: Ledger, spec: RuntimeSpec) -> str:
@@ -120,8 +120,12 @@ def describe(ledger: Ledger, spec: RuntimeSpec) -> str:
 
 
 def history(ledger: Ledger, round_: int) -> list[Observation]:
-    """What the proposer may know: every completely searched setting, in the order measured."""
-    observed = [_observe(ledger, one.spec, one.score) for one in candidates(ledger, round_)]
+    """What the proposer may know: every completely searched setting, in the order measured, and those under way."""
+    known = candidates(ledger, round_)
+    seen = {one.spec.id for one in known}
+    booked = [one.spec for one in ledger.bookings if one.phase == "search" and one.round == round_]
+    observed = [_observe(ledger, one.spec, one.score) for one in known]
+    observed += [_observe(ledger, spec, None) for spec in booked if spec.id not in seen]
     return [observation for observation in observed if observation is not None]
 
 
@@ -140,7 +144,7 @@ def _begun(ledger: Ledger, round_: int) -> RuntimeSpec | None:
     """A setting that was interrupted between two of its workloads."""
     for assignment in ledger.searched(round_).values():
         spec = ledger.config.spec(assignment)
-        if ledger.missing(spec, "search", round_):
+        if ledger.left(spec, "search", round_):
             return spec
     return None
 
@@ -152,7 +156,7 @@ def listed(config: SweepConfig) -> list[RuntimeSpec]:
 
 
 def _listed(ledger: Ledger, round_: int) -> RuntimeSpec | None:
-    return next((spec for spec in listed(ledger.config) if ledger.missing(spec, "search", round_)), None)
+    return next((spec for spec in listed(ledger.config) if ledger.left(spec, "search", round_)), None)
 
 
 def _asked(ledger: Ledger, strategy: Proposer, round_: int) -> RuntimeSpec | None:

@@ -1,0 +1,201 @@
+"""Several boots of a study at once: a process for each share of the machine, which take boots in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from multiprocessing.process import BaseProcess
+
+from rich.console import Console
+
+from dsabench.cli.interrupts import end_at_any_signal
+from dsabench.cli.outlook import Outlook, identity_for_plan, outlook_of
+from dsabench.cli.progress import PlainProgress
+from dsabench.config.specs import SweepConfig
+from dsabench.errors import DsabenchError, InputError, TrialFault
+from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
+from dsabench.probes.environment import collect_environment
+from dsabench.probes.hardware import collect_hardware
+from dsabench.runtimes.choose import make_runtime
+from dsabench.runtimes.cores import lease_cores
+from dsabench.runtimes.protocol import Runtime
+from dsabench.runtimes.shares import Share, split_machine
+from dsabench.search.budget import Purse
+from dsabench.search.forecast import make_forecast
+from dsabench.search.lane import Lane
+from dsabench.search.ledger import Ledger
+from dsabench.search.loop import has_work
+from dsabench.search.plan import listed
+from dsabench.search.refused import require_legal_default
+from dsabench.search.space import legal
+from dsabench.store.bookings import Bookings
+from dsabench.store.claim import claim
+from dsabench.store.journal import Journal
+from dsabench.trial import Bench
+
+_ASKED_FOR_GPUS = 10_000
+_PARENT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """What all processes of a study have in common. `purse` says how far it is and what it may still cost."""
+
+    config: SweepConfig
+    runtime: Runtime
+    identity: RuntimeIdentity
+    outlook: Outlook
+    journal: Journal
+    purse: Purse
+
+
+@dataclass(frozen=True, slots=True)
+class LaneOrder:
+    """What the command line says of lanes. `started_s` is the monotonic clock at the run's start."""
+
+    lanes: int
+    again: bool
+    dry_run: bool
+    started_s: float
+
+
+def measure_in_lanes(order: LaneOrder, config: SweepConfig, journal: Journal) -> None:
+    """Measure with several processes what can be; the gate and the verdict are left to this one.
+
+    This process stays confined to the first share, as the environment of every record is that of a share.
+
+    Raises:
+        InputError: the machine has not that many shares.
+        TrialFault: a lane ended with an error.
+
+    """
+    runtime = make_runtime(config.runtime)
+    if order.dry_run:
+        identity, _ = asyncio.run(identity_for_plan(runtime, config))
+    else:
+        identity = asyncio.run(runtime.identity())
+    shares = asyncio.run(_shares_of(config, identity, order.lanes))
+    shares[0].take()
+    if order.dry_run:
+        return
+    environment = asyncio.run(collect_environment(identity))
+    outlook = asyncio.run(outlook_of(config, identity))
+    require_legal_default(config, outlook.refuse)
+    with claim(journal.path.parent):
+        ledger = Ledger(config, environment.fingerprint, journal.read().records)
+        round_ = ledger.latest_round + (1 if order.again and ledger.records else 0)
+        purse = Purse(config.budget, ledger, round_, order.started_s, order.lanes)
+        if has_work(ledger, purse):
+            _run_lanes(_Lanes(config, runtime, identity, outlook, journal, purse), shares)
+
+
+async def _shares_of(config: SweepConfig, identity: RuntimeIdentity, lanes: int) -> tuple[Share, ...]:
+    """The machine's GPUs and cores in as many equal shares, each large enough for every setting.
+
+    Raises:
+        InputError: there are not enough.
+
+    """
+    outlook, hardware = await outlook_of(config, identity), await collect_hardware()
+    gpus = [gpu.uuid for gpu in hardware.gpus]
+    each = max((outlook.gpus(spec) for spec in _settings(config)), default=0) if gpus else 0
+    return split_machine(lanes, sorted(os.sched_getaffinity(0)), gpus, each)
+
+
+def _settings(config: SweepConfig) -> Iterable[RuntimeSpec]:
+    assignments = islice(legal(config.space, config.default.knobs), _ASKED_FOR_GPUS)
+    return (config.default, *listed(config), *map(config.spec, assignments))
+
+
+def _run_lanes(lanes: _Lanes, shares: tuple[Share, ...]) -> None:
+    """Fork a process a share and wait until all have ended; a KeyboardInterrupt ends them in order first.
+
+    Forked before this process has threads: what was read and asked before is theirs too.
+
+    Raises:
+        TrialFault: one of them ended with an error, which it has told.
+
+    """
+    fork = multiprocessing.get_context("fork")
+    running = [
+        fork.Process(target=_in_child, args=(lanes, share, number), name=f"lane {number}")
+        for number, share in enumerate(shares, start=1)
+    ]
+    try:
+        for process in running:
+            process.start()
+        for process in running:
+            process.join()
+    except KeyboardInterrupt:
+        _end(running)
+        raise
+    finally:
+        Bookings(lanes.journal.path.parent).remove()
+    failed = [process.name for process in running if process.exitcode]
+    if failed:
+        raise TrialFault("internal", f"{', '.join(failed)} ended with an error (above); what is measured is kept", stage="boot")
+
+
+def _end(running: Sequence[BaseProcess]) -> None:
+    for process in running:
+        if process.is_alive():
+            process.terminate()
+    for process in running:
+        process.join()
+
+
+def _in_child(lanes: _Lanes, share: Share, number: int) -> None:
+    os.setpgid(0, 0)  # a Ctrl-C is the parent's, which ends each of us once
+    end_at_any_signal()
+    try:
+        share.take()
+        asyncio.run(_beside_parent(lanes, number, os.getppid()))
+    except KeyboardInterrupt:
+        os._exit(130)
+    except DsabenchError as error:
+        print(f"error: lane {number}: {error}", file=sys.stderr, flush=True)
+        os._exit(2 if isinstance(error, InputError) else 3)
+
+
+async def _beside_parent(lanes: _Lanes, number: int, parent: int) -> None:
+    """The lane, for as long as whoever started it lives."""
+    watching = asyncio.ensure_future(_until(lambda: os.getppid() != parent))
+    watching.add_done_callback(lambda done: None if done.cancelled() else os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        await _run_lane(lanes, number)
+    finally:
+        watching.cancel()
+
+
+async def _until(happened: Callable[[], bool]) -> None:
+    while not happened():
+        await asyncio.sleep(_PARENT_S)
+
+
+async def _run_lane(lanes: _Lanes, number: int) -> None:
+    config, purse = lanes.config, replace(lanes.purse)
+    environment = await collect_environment(lanes.identity)
+    forecast = make_forecast(purse, lanes.outlook.refuse)
+    console = Console(stderr=True)
+    progress = PlainProgress(console, config.objective.metric, forecast, purse.started_s, f"lane {number}: ")
+    async with lease_cores(on_wait=lambda text: console.print(text, markup=False, highlight=False)) as cores:
+        bench = Bench(
+            study=config.name,
+            runtime=lanes.runtime,
+            environment=environment,
+            journal=Journal(lanes.journal.path.parent),
+            folder=lanes.journal.path.parent,
+            server_cores=cores.server,
+            client_cores=cores.client,
+            held_fds=cores.fds,
+            ready_timeout_s=config.runtime.ready_timeout_s,
+            watch=progress.watch(),
+            labels=(f"one of {purse.lanes} lanes",),
+        )
+        await Lane(bench, purse, progress.step, lanes.outlook.refuse).run()
