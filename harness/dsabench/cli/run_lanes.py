@@ -103,7 +103,7 @@ async def _shares_of(config: SweepConfig, identity: RuntimeIdentity, lanes: int)
 
     """
     outlook, hardware = await outlook_of(config, identity), await collect_hardware()
-    gpus = [gpu.uuid for gpu in hardware.gpus]
+    gpus = [gpu.uuid for gpu in hardware.gpus if gpu.uuid is not None]
     each = max((outlook.gpus(spec) for spec in _settings(config)), default=0) if gpus else 0
     return split_machine(lanes, sorted(os.sched_getaffinity(0)), gpus, each)
 
@@ -116,7 +116,8 @@ def _settings(config: SweepConfig) -> Iterable[RuntimeSpec]:
 def _run_lanes(lanes: _Lanes, shares: tuple[Share, ...]) -> None:
     """Fork a process a share and wait until all have ended; a KeyboardInterrupt ends them in order first.
 
-    Forked before this process has threads: what was read and asked before is theirs too.
+    Forked before this process has threads: what was read and asked before is theirs too. What one that was killed had
+    begun, the others take up.
 
     Raises:
         TrialFault: one of them ended with an error, which it has told.
@@ -137,9 +138,14 @@ def _run_lanes(lanes: _Lanes, shares: tuple[Share, ...]) -> None:
         raise
     finally:
         Bookings(lanes.journal.path.parent).remove()
-    failed = [process.name for process in running if process.exitcode]
+    killed = [process.name for process in running if (process.exitcode or 0) < 0]
+    if killed:
+        print(f"warning: {', '.join(killed)} was killed; what is left is measured without it", file=sys.stderr)
+    failed = [process.name for process in running if (process.exitcode or 0) > 0]
     if failed:
-        raise TrialFault("internal", f"{', '.join(failed)} ended with an error (above); what is measured is kept", stage="boot")
+        raise TrialFault(
+            "internal", f"{', '.join(failed)} ended with an error (above); what is measured is kept", stage="boot"
+        )
 
 
 def _end(running: Sequence[BaseProcess]) -> None:

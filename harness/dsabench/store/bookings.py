@@ -12,9 +12,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dsabench.errors import StoreError
-from dsabench.model.value import Value
 from dsabench.model.record import Phase
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.value import Value
 
 FOLDER = ".sweep.lanes"
 

@@ -13,6 +13,7 @@ from dsabench.search.ledger import Ledger
 from dsabench.search.plan import Step, candidates, challenger, foresee, next_confirm_step, next_search_step
 from dsabench.search.proposers import make_proposer
 from dsabench.search.rest import rest_of
+from dsabench.store.bookings import Booked, Booking
 from factories import ENVIRONMENT, make_failure, make_record
 from studies import STUDY, load_study
 
@@ -237,3 +238,32 @@ def test_half_a_boot_is_left_of_an_interrupted_setting(tmp_path) -> None:
     take(ledger, Step(step.spec, step.workloads[:1], step.phase, step.label))
     found = rest_of(purse, forecast, foresee(ledger, 0, forecast.search_boots()))
     assert (found.boots, found.trials) == (forecast.boots_planned(), forecast.trials_planned() - 1)
+
+
+def book(ledger: Ledger, step: Step) -> Ledger:
+    """The ledger of another process while the step is under way."""
+    trials = [Booked(trial=errand.trial.id, occasion=errand.occasion) for errand in step.errands(ledger, 0)]
+    booking = Booking(spec=step.spec, phase=step.phase, round=0, trials=tuple(trials))
+    return Ledger(ledger.config, ENVIRONMENT.fingerprint, ledger.records, (*ledger.bookings, booking))
+
+
+def test_what_is_under_way_elsewhere_is_not_begun_again(config) -> None:
+    ledger, strategy = Ledger(config, ENVIRONMENT.fingerprint, ()), make_proposer(config)
+    labels = []
+    while (step := next_search_step(ledger, strategy, 0, None)) is not None:
+        labels.append(step.label)
+        ledger = book(ledger, step)
+    assert labels[0] == "default"
+    assert len(labels) == len(set(labels)) == ledger.boots(0) == 3
+    assert Purse(config.budget.model_copy(update={"max_trials": 6}), ledger, 0).trials_left() == 0
+
+
+def test_confirming_boots_under_way_count_as_turns(config) -> None:
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    search_all(ledger, (100.0, 120.0, 110.0))
+    best, taken = challenger(ledger, 0), []
+    while (step := next_confirm_step(ledger, best.spec, 0)) is not None:
+        taken.append((step.label == "default", [errand.occasion for errand in step.errands(ledger, 0)]))
+        ledger = book(ledger, step)
+    assert [is_default for is_default, _ in taken] == [True, False, False, True]
+    assert [occasions for _, occasions in taken] == [[1, 1], [1, 1], [2, 2], [2, 2]]

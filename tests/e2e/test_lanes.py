@@ -1,0 +1,137 @@
+"""Sweeps that boot several servers at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+import kill_sweeps
+from studies import write_study
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each lane takes a core"),
+]
+DSABENCH = (sys.executable, "-m", "dsabench")
+
+
+def start(config: Path, results: Path, mark: str, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*DSABENCH, "sweep", str(config), "--results", str(results), "--lanes", "2", *words],
+        env=os.environ | {kill_sweeps.MARK: mark},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def lines_of(results: Path) -> list[dict]:
+    return [json.loads(line) for line in (results / "journal.jsonl").read_text().splitlines()]
+
+
+def check_complete(results: Path) -> None:
+    """Every setting searched once, both finalists confirmed twice, no occasion twice."""
+    lines = lines_of(results)
+    assert {line["outcome"]["kind"] for line in lines} == {"measured"}
+    assert max(Counter((line["id"], line["occasion"]) for line in lines).values()) == 1
+    searched = Counter(line["id"] for line in lines if line["phase"] == "search")
+    confirmed = Counter(line["id"] for line in lines if line["phase"] == "confirm")
+    assert (len(searched), set(searched.values())) == (6, {1})
+    assert (len(confirmed), set(confirmed.values())) == (4, {2})
+
+
+def read_until(sweep: subprocess.Popen[str], words: str) -> str:
+    said = ""
+    while words not in said:
+        line = sweep.stderr.readline()
+        assert line, said
+        said += line
+    return said
+
+
+def test_two_lanes_share_a_study_and_one_concludes_it(tmp_path: Path) -> None:
+    config, results = write_study(tmp_path), tmp_path / "results"
+    sweep = start(config, results, "complete")
+    out, err = sweep.communicate(timeout=120)
+    assert sweep.returncode == 0, err
+    check_complete(results)
+    lines = lines_of(results)
+    assert {tuple(line["labels"]) for line in lines} == {("one of 2 lanes",)}
+    assert {line["environment"]["hardware"]["cpu_cores"] for line in lines} == {len(os.sched_getaffinity(0)) // 2}
+    assert "14 trials (0 failed), 14 of them measured now" in out
+    assert re.search(r"better|worse|no difference|inconclusive", out)
+    spans = [boot_span(lines, boot) for boot in {line["boot"] for line in lines}]
+    assert any(a < d and c < b for a, b in spans for c, d in spans if (a, b) != (c, d)), "no two boots at once"
+    assert not list(results.glob(".sweep.lanes*"))
+    again = start(config, results, "nothing")
+    assert "Nothing to do" in again.communicate(timeout=60)[0]
+    assert lines_of(results) == lines
+
+
+def boot_span(lines: list[dict], boot: str) -> tuple[str, str]:
+    started = [line["started_at"] for line in lines if line["boot"] == boot]
+    return min(started), max(started)
+
+
+def test_what_a_killed_lane_had_begun_is_measured_by_another(tmp_path: Path) -> None:
+    config, results, mark = write_study(tmp_path), tmp_path / "results", uuid.uuid4().hex
+    sweep = start(config, results, mark)
+    read_until(sweep, "lane 2: boot")
+    lanes = [
+        child
+        for child in psutil.Process(sweep.pid).children()
+        if child.cmdline()[:3] == psutil.Process(sweep.pid).cmdline()[:3]
+    ]
+    lanes[1].kill()
+    err = sweep.communicate(timeout=120)[1]
+    assert sweep.returncode == 0, err
+    assert "lane 2 was killed; what is left is measured without it" in err
+    check_complete(results)
+    tally = kill_sweeps.Tally()
+    kill_sweeps.check_gone(mark, set(), tally)
+    assert tally.problems == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_lanes_end_with_whoever_started_them(tmp_path: Path, number: int) -> None:
+    config, results, mark = write_study(tmp_path), tmp_path / "results", uuid.uuid4().hex
+    sweep = start(config, results, mark)
+    read_until(sweep, "ready after")
+    ports = kill_sweeps.listening(kill_sweeps.marked(mark))
+    assert ports
+    sweep.send_signal(number)
+    _, err = sweep.communicate(timeout=60)
+    tally = kill_sweeps.Tally()
+    kill_sweeps.check_gone(mark, ports, tally)
+    assert tally.problems == []
+    if number == signal.SIGKILL:
+        return
+    assert sweep.returncode == 130
+    assert f"dsabench sweep {config} --results {results} --lanes 2" in err
+    before = lines_of(results) if (results / "journal.jsonl").exists() else []
+    done = start(config, results, mark)
+    err = done.communicate(timeout=120)[1]
+    assert done.returncode == 0, err
+    check_complete(results)
+    assert lines_of(results)[: len(before)] == before
+
+
+def test_more_lanes_than_cores_are_refused_in_one_line(tmp_path: Path) -> None:
+    cores = len(os.sched_getaffinity(0))
+    words = ["sweep", str(write_study(tmp_path)), "--results", str(tmp_path / "r"), "--lanes", "64", "--dry-run"]
+    done = subprocess.run([*DSABENCH, *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if cores < 64:
+        assert done.returncode == 2
+        assert done.stderr.strip() == f"error: --lanes 64: each takes a core at least, and this process may use {cores}"
