@@ -254,7 +254,7 @@ def test_what_is_under_way_elsewhere_is_not_begun_again(config) -> None:
         labels.append(step.label)
         ledger = book(ledger, step)
     assert labels[0] == "default"
-    assert len(labels) == len(set(labels)) == ledger.boots(0) == 3
+    assert len(labels) == len(set(labels)) == ledger.boots(0) == 4
     assert Purse(config.budget.model_copy(update={"max_trials": 6}), ledger, 0).trials_left() == 0
 
 
