@@ -23,7 +23,7 @@ def cautions(
     steady: Window | Unsteady,
 ) -> Iterator[str]:
     """All lines, what spoils most first."""
-    yield from request_cautions(run.samples, workload.dataset)
+    yield from request_cautions(run.samples, workload.dataset, in_sessions=workload.sessions is not None)
     yield from _of_accept_length(metrics)
     yield from _refusals(latencies)
     if isinstance(steady, Unsteady):

@@ -13,12 +13,16 @@ SHARING_DATASETS = frozenset({"generated-shared-prefix", "mooncake", "openai", "
 """Datasets whose prompts share prefixes on purpose, or may."""
 
 
-def request_cautions(samples: Sequence[RequestSample], dataset: str) -> Iterator[str]:
-    """One line each: failures, short answers, other prompt lengths, how tokens were counted, a cached prefix."""
+def request_cautions(samples: Sequence[RequestSample], dataset: str, *, in_sessions: bool = False) -> Iterator[str]:
+    """One line each: failures, short answers, other prompt lengths, how tokens were counted, a cached prefix.
+
+    The turns of a session begin with those before them, whatever their dataset.
+    """
     completed = [sample for sample in samples if sample.error is None]
     yield from _of_requests(samples, completed)
     yield from _of_counting(completed)
-    yield from _of_cache(completed, dataset)
+    if not in_sessions and dataset not in SHARING_DATASETS:
+        yield from _of_cache(completed)
 
 
 def _of_requests(samples: Sequence[RequestSample], completed: Sequence[RequestSample]) -> Iterator[str]:
@@ -49,11 +53,11 @@ def _of_counting(completed: Sequence[RequestSample]) -> Iterator[str]:
         )
 
 
-def _of_cache(completed: Sequence[RequestSample], dataset: str) -> Iterator[str]:
+def _of_cache(completed: Sequence[RequestSample]) -> Iterator[str]:
     hit = sum(bool(sample.cached_tokens) for sample in completed)
     cached = sum(sample.cached_tokens or 0 for sample in completed)
     share = cached / (sum(sample.input_len for sample in completed) or 1)
-    if share > CACHED_SHARE_WARN and dataset not in SHARING_DATASETS:
+    if share > CACHED_SHARE_WARN:
         yield f"the prefix cache answered {share:.0%} of the prompt tokens: prefill is faster than the workload asks"
         yield (
             f"{hit} of {len(completed)} requests found a cached prefix, which this dataset does not share: flush the "

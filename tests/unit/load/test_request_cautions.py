@@ -18,6 +18,10 @@ def test_a_cached_prefix_is_said_with_what_to_do() -> None:
     assert any(line.startswith("1 of 2 requests found a cached prefix") for line in lines)
 
 
+def test_a_turn_of_a_session_is_meant_to_find_the_turns_before_it() -> None:
+    assert list(request_cautions([sample(0, cached_tokens=8)], "random-ids", in_sessions=True)) == []
+
+
 @pytest.mark.parametrize(("cached", "dataset"), [(0, "random-ids"), (8, "generated-shared-prefix"), (8, "mooncake")])
 def test_a_prefix_that_is_not_cached_or_meant_to_be_is_nothing_to_say(cached: int, dataset: str) -> None:
     assert list(request_cautions([sample(0, cached_tokens=cached)], dataset)) == []
