@@ -73,8 +73,13 @@ async def rehearse(
 def _count_of(workload: Workload) -> int:
     """Prompts of a pass. Equal ones of a closed loop need twice its concurrency: ramp-up, plateau, ramp-down.
 
-    Where lengths differ all are needed: each may be a shape of its own.
+    Where lengths differ all are needed: each may be a shape of its own. The turns of a session always differ.
     """
-    if workload.range_ratio == 1.0 and workload.request_rate is None and workload.max_concurrency is not None:
+    if (
+        workload.sessions is None
+        and workload.range_ratio == 1.0
+        and workload.request_rate is None
+        and workload.max_concurrency is not None
+    ):
         return min(workload.num_prompts, 2 * workload.max_concurrency)
     return workload.num_prompts

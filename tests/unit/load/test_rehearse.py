@@ -12,7 +12,7 @@ from dsabench.errors import TrialFault
 from dsabench.load.datasets.prompts import draw_prompts, draw_rehearsal
 from dsabench.load.rehearse import Rehearsal, rehearse
 from dsabench.load.target import Target
-from dsabench.model.workload import Workload
+from dsabench.model.workload import Conversations, Workload
 
 WORKLOAD = Workload(
     name="w", dataset="random-ids", input_len=8, output_len=2, num_prompts=12, max_concurrency=3, seed=5
@@ -128,3 +128,17 @@ async def test_prompts_of_mixed_length_are_all_rehearsed() -> None:
     async with compiling_server(0.0, seen) as target:
         await rehearse(target, mixed, flush, most_passes=1)
     assert len(seen) == mixed.num_prompts
+
+
+async def test_every_turn_of_a_session_is_rehearsed() -> None:
+    """Each turn sees more than the one before: a kernel for the longest compiled inside a measurement once, for 7 s."""
+    seen: list[list[int]] = []
+
+    async def flush() -> None:
+        return None
+
+    turns = WORKLOAD.model_copy(update={"max_concurrency": 1, "sessions": Conversations(turns=6, opening_len=40)})
+    async with compiling_server(0.0, seen) as target:
+        await rehearse(target, turns, flush, most_passes=1)
+        measured = draw_prompts(target, turns).measured
+    assert sorted(map(len, seen)) == sorted(len(prompt.input_ids) for prompt in measured)
