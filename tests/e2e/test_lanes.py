@@ -130,8 +130,11 @@ def test_lanes_end_with_whoever_started_them(tmp_path: Path, number: int) -> Non
 
 def test_more_lanes_than_cores_are_refused_in_one_line(tmp_path: Path) -> None:
     cores = len(os.sched_getaffinity(0))
-    words = ["sweep", str(write_study(tmp_path)), "--results", str(tmp_path / "r"), "--lanes", "64", "--dry-run"]
+    words = ["sweep", str(write_study(tmp_path)), "--results", str(tmp_path / "r"), "--lanes", "64"]
     done = subprocess.run([*DSABENCH, *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if cores < 64:
         assert done.returncode == 2
         assert done.stderr.strip() == f"error: --lanes 64: each takes a core at least, and this process may use {cores}"
+        planned = subprocess.run([*DSABENCH, *words, "--dry-run"], capture_output=True, text=True, check=False)
+        assert planned.returncode == 0
+        assert "planned for another machine (--lanes 64" in planned.stderr

@@ -68,7 +68,8 @@ class LaneOrder:
 def measure_in_lanes(order: LaneOrder, config: SweepConfig, journal: Journal) -> None:
     """Measure with several processes what can be; the gate and the verdict are left to this one.
 
-    This process stays confined to the first share, as the environment of every record is that of a share.
+    This process stays confined to the first share, as the environment of every record is that of a share. A plan may be
+    for another machine: one that has not the shares is only noted.
 
     Raises:
         InputError: the machine has not that many shares.
@@ -80,7 +81,13 @@ def measure_in_lanes(order: LaneOrder, config: SweepConfig, journal: Journal) ->
         identity, _ = asyncio.run(identity_for_plan(runtime, config))
     else:
         identity = asyncio.run(runtime.identity())
-    shares = asyncio.run(_shares_of(config, identity, order.lanes))
+    try:
+        shares = asyncio.run(_shares_of(config, identity, order.lanes))
+    except InputError as error:
+        if not order.dry_run:
+            raise
+        print(f"note: planned for another machine ({error})", file=sys.stderr)
+        return
     shares[0].take()
     if order.dry_run:
         return
