@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import kill_sweeps
-from studies import write_study
+from studies import STUDY, write_study
 
 pytestmark = [
     pytest.mark.slow,
@@ -138,3 +138,12 @@ def test_more_lanes_than_cores_are_refused_in_one_line(tmp_path: Path) -> None:
         planned = subprocess.run([*DSABENCH, *words, "--dry-run"], capture_output=True, text=True, check=False)
         assert planned.returncode == 0
         assert "planned for another machine (--lanes 64" in planned.stderr
+
+
+def test_a_config_that_names_the_gpus_is_refused(tmp_path: Path) -> None:
+    launch = '  launch: {env: {CUDA_VISIBLE_DEVICES: "0"}}'
+    text = STUDY.replace("  ready_timeout_s: 60", f"{launch}\n  ready_timeout_s: 60")
+    words = ["sweep", str(write_study(tmp_path, text)), "--results", str(tmp_path / "r"), "--lanes", "2"]
+    done = subprocess.run([*DSABENCH, *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == 2
+    assert done.stderr == "error: --lanes: the config sets CUDA_VISIBLE_DEVICES, of which each lane has its own\n"

@@ -21,7 +21,7 @@ from dsabench.config.specs import SweepConfig
 from dsabench.errors import DsabenchError, InputError, TrialFault
 from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
 from dsabench.probes.environment import collect_environment
-from dsabench.probes.hardware import collect_hardware
+from dsabench.probes.hardware import visible_gpus
 from dsabench.runtimes.choose import make_runtime
 from dsabench.runtimes.cores import lease_cores
 from dsabench.runtimes.protocol import Runtime
@@ -106,11 +106,15 @@ async def _shares_of(config: SweepConfig, identity: RuntimeIdentity, lanes: int)
     """The machine's GPUs and cores in as many equal shares, each large enough for every setting.
 
     Raises:
-        InputError: there are not enough.
+        InputError: there are not enough, or the config says itself where its servers run.
 
     """
-    outlook, hardware = await outlook_of(config, identity), await collect_hardware()
-    gpus = [gpu.uuid for gpu in hardware.gpus if gpu.uuid is not None]
+    launch, variable = config.runtime.launch, "CUDA_VISIBLE_DEVICES"
+    if launch.command_prefix or launch.container is not None:
+        raise InputError("--lanes: runtime.launch starts servers elsewhere, where GPUs cannot be dealt out from here")
+    if variable in launch.env or variable in config.runtime.env:
+        raise InputError(f"--lanes: the config sets {variable}, of which each lane has its own")
+    outlook, gpus = await outlook_of(config, identity), await visible_gpus()
     each = max((outlook.gpus(spec) for spec in _settings(config)), default=0) if gpus else 0
     return split_machine(lanes, sorted(os.sched_getaffinity(0)), gpus, each)
 

@@ -29,6 +29,12 @@ async def collect_hardware() -> Hardware:
     )
 
 
+async def visible_gpus() -> tuple[str, ...]:
+    """The numbers, in PCI order, of the GPUs that this process can use: what CUDA_VISIBLE_DEVICES may be set to."""
+    rows = _visible(_rows(await output_of(*_QUERY) or ""), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return tuple(row[0] for row in rows)
+
+
 def cpu_name(cpuinfo: str) -> str:
     """The model name; ARM's cpuinfo gives only numbers of implementer and part."""
     if match := re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE):

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from dsabench.errors import InputError
 from dsabench.runtimes.cores import by_physical_core
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -18,13 +16,14 @@ class Share:
 
     cores: tuple[int, ...]
     gpus: tuple[str, ...] = ()
-    """Uuids."""
+    """Their numbers in PCI order. sglang reads numbers only, no uuids."""
 
     def take(self) -> None:
         """Confine this process, and so every server that it starts, to the share."""
         os.sched_setaffinity(0, self.cores)
         if self.gpus:
-            os.environ[VISIBLE] = ",".join(self.gpus)
+            os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
 
 
 def split_machine(lanes: int, cores: Sequence[int], gpus: Sequence[str], gpus_each: int) -> tuple[Share, ...]:

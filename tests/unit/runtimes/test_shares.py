@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from dsabench.errors import InputError
 from dsabench.runtimes.shares import split_machine
 
-FOUR = ("GPU-a", "GPU-b", "GPU-c", "GPU-d")
+FOUR = ("0", "1", "2", "5")
 
 
 def test_shares_are_equal_and_apart():
     shares = split_machine(3, range(1000, 1011), FOUR, 1)
     assert {len(share.cores) for share in shares} == {3}
     assert len({core for share in shares for core in share.cores}) == 9
-    assert [share.gpus for share in shares] == [("GPU-a",), ("GPU-b",), ("GPU-c",)]
+    assert [share.gpus for share in shares] == [("0",), ("1",), ("2",)]
 
 
 def test_a_setting_of_two_gpus_takes_two_a_share():
@@ -30,3 +34,14 @@ def test_without_gpus_only_cores_are_shared():
 def test_what_does_not_fit_is_refused(lanes, gpus, each, said):
     with pytest.raises(InputError, match=said):
         split_machine(lanes, range(1000, 1008), gpus, each)
+
+
+def test_a_share_is_taken_by_a_process_and_what_it_starts():
+    core = min(os.sched_getaffinity(0))
+    said = (
+        "import os\nfrom dsabench.runtimes.shares import Share\n"
+        f"Share(({core},), ('1', '5')).take()\n"
+        "print(os.sched_getaffinity(0), os.environ['CUDA_VISIBLE_DEVICES'])"
+    )
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{{{core}}} 1,5"
