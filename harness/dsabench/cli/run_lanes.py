@@ -19,7 +19,7 @@ from dsabench.cli.outlook import Outlook, identity_for_plan, outlook_of
 from dsabench.cli.progress import PlainProgress
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import DsabenchError, InputError, TrialFault
-from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
+from dsabench.model.runtime import Environment, RuntimeIdentity, RuntimeSpec
 from dsabench.probes.environment import collect_environment
 from dsabench.probes.hardware import visible_gpus
 from dsabench.runtimes.choose import make_runtime
@@ -49,7 +49,8 @@ class _Lanes:
 
     config: SweepConfig
     runtime: Runtime
-    identity: RuntimeIdentity
+    environment: Environment
+    """Of the first share."""
     outlook: Outlook
     journal: Journal
     purse: Purse
@@ -99,7 +100,7 @@ def measure_in_lanes(order: LaneOrder, config: SweepConfig, journal: Journal) ->
         round_ = ledger.latest_round + (1 if order.again and ledger.records else 0)
         purse = Purse(config.budget, ledger, round_, order.started_s, order.lanes)
         if has_work(ledger, purse):
-            _run_lanes(_Lanes(config, runtime, identity, outlook, journal, purse), shares)
+            _run_lanes(_Lanes(config, runtime, environment, outlook, journal, purse), shares)
 
 
 async def _shares_of(config: SweepConfig, identity: RuntimeIdentity, lanes: int) -> tuple[Share, ...]:
@@ -197,7 +198,9 @@ async def _until(happened: Callable[[], bool]) -> None:
 
 async def _run_lane(lanes: _Lanes, number: int) -> None:
     config, purse = lanes.config, replace(lanes.purse)
-    environment = await collect_environment(lanes.identity)
+    environment = await collect_environment(lanes.environment.runtime)
+    if environment.fingerprint != lanes.environment.fingerprint:
+        raise InputError("its share of the machine is not like the first one's, so what they measure is not comparable")
     forecast = make_forecast(purse, lanes.outlook.refuse)
     console = Console(stderr=True)
     progress = PlainProgress(console, config.objective.metric, forecast, purse.started_s, f"lane {number}: ")
