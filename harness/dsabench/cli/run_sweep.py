@@ -66,7 +66,7 @@ class Request:
         """The config with the command line's limits in place of its own."""
         given = {"max_trials": self.max_trials, "max_boots": self.max_boots, "time_s": self.time_s}
         limits = {name: value for name, value in given.items() if value is not None}
-        confirm_boots = 2 * config.budget.confirm_boots
+        confirm_boots = config.boots_to_confirm
         if self.max_boots is not None and self.max_boots <= confirm_boots:
             raise InputError(
                 f"--max-boots {self.max_boots} leaves no boot for the search: the confirmation takes {confirm_boots} "

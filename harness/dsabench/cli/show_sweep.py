@@ -31,13 +31,7 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
     metric = config.objective.metric
     console.print(_settings_table(config, result, metric))
     if result.verdicts:
-        boots = result.verdicts[0]
-        label = "" if result.best is None else result.best.label
-        title = f"{label}\nagainst the default, {boots.n_candidate} and {boots.n_base} boots in turns"
-        console.print(verdict_table(result.verdicts, title))
-        for verdict in result.verdicts:
-            if verdict.metric == metric:
-                console.print(escape(f"{verdict.workload}: {verdict.reason}"), highlight=False)
+        _print_verdicts(console, result, metric)
     elif result.best is None:
         console.print(_no_challenger(config, result))
     _print_gate(console, result)
@@ -52,6 +46,18 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
     for name, path in (("journal", journal), ("plot", plot)):
         if path is not None:
             console.print(f"{name}: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_verdicts(console: Console, result: Result, metric: str) -> None:
+    """Best against default, then against each rival."""
+    label = "" if result.best is None else result.best.label
+    for name, verdicts in (("the default", result.verdicts), *((one.label, one.verdicts) for one in result.rivals)):
+        boots = verdicts[0]
+        title = f"{label}\nagainst {name}, {boots.n_candidate} and {boots.n_base} boots in turns"
+        console.print(verdict_table(verdicts, title))
+        for verdict in verdicts:
+            if verdict.metric == metric:
+                console.print(escape(f"{verdict.workload}: {verdict.reason}"), highlight=False)
 
 
 def _print_gate(console: Console, result: Result) -> None:
@@ -81,6 +87,10 @@ def result_json(config: SweepConfig, journal: Path, result: Result, plot: Path |
         "best": None if result.best is None else _candidate_json(result.best),
         "candidates": [_candidate_json(candidate) for candidate in result.candidates],
         "verdicts": [verdict.model_dump() for verdict in result.verdicts],
+        "rivals": [
+            {"label": rival.label, "verdicts": [verdict.model_dump() for verdict in rival.verdicts]}
+            for rival in result.rivals
+        ],
         "gate": None if result.gate is None else result.gate.model_dump(),
         "passed_over": [
             {**_candidate_json(one.candidate), "gate": None if one.accuracy is None else one.accuracy.model_dump()}

@@ -13,6 +13,7 @@ from dsabench.config.mistakes import parse_sections
 from dsabench.config.plain import printable
 from dsabench.config.rules import (
     budget_mistakes,
+    confirm_mistakes,
     first_mistakes,
     foreign_axes,
     gate_mistakes,
@@ -123,6 +124,8 @@ def _read_config(path: Path) -> tuple[SweepConfig | None, tuple[ConfigError, ...
     found += wrong
     if space is not None and sections.get("first"):
         found += first_mistakes(source, sections["first"], space, sections["runtime"].base)
+    if sections.get("budget") is not None:
+        found += confirm_mistakes(source, sections["budget"], sections.get("first") or ())
     if found or space is None:
         return None, tuple(_in_order(found, source.file))
     del sections["sweeps"]

@@ -283,9 +283,26 @@ def _unknown_metric(name: str) -> str:
 
 def budget_mistakes(source: Source, budget: Budget) -> Mistakes:
     """The search must get at least the boot of the default."""
-    kept = 2 * budget.confirm_boots
+    yield from _too_few_boots(source, budget, 2)
+
+
+def confirm_mistakes(source: Source, budget: Budget, first: Sequence[Assignment]) -> Mistakes:
+    """So it must where the settings of `first` are confirmed too."""
+    if not budget.confirm_first:
+        return
+    if not first:
+        yield source.error("there is no setting in `first` to confirm", ("budget", "confirm_first"))
+    else:
+        yield from _too_few_boots(source, budget, 2 + len(first))
+
+
+def _too_few_boots(source: Source, budget: Budget, sides: int) -> Mistakes:
+    kept = sides * budget.confirm_boots
     if budget.max_boots is not None and budget.max_boots <= kept:
-        message = f"{budget.max_boots} leaves no boot for the search: 2 × confirm_boots = {kept} are kept for the confirmation"
+        message = (
+            f"{budget.max_boots} leaves no boot for the search: {sides} × confirm_boots = {kept} are kept for the "
+            "confirmation"
+        )
         yield source.error(message, ("budget", "max_boots"))
 
 

@@ -169,6 +169,12 @@ class SweepConfig(Value):
         """The base alone."""
         return self.spec({})
 
+    @property
+    def boots_to_confirm(self) -> int:
+        """Of all sides together, at most: the best may be one of `first`."""
+        rivals = len(self.first) if self.budget.confirm_first else 0
+        return (2 + rivals) * self.budget.confirm_boots
+
 
 def changes_behaviour(name: str) -> bool:
     """Whether a variable belongs to the recorded settings, although it may stand in `launch.env`."""

@@ -37,10 +37,12 @@ class Budget(Value):
     max_trials: PositiveInt | None = None
     """Trials of the search; confirmation comes on top."""
     max_boots: PositiveInt | None = None
-    """Boots of search and confirmation together; 2 × confirm_boots of them are kept for the confirmation."""
+    """Boots of search and confirmation together; confirm_boots for each side are kept for the confirmation."""
     time_s: PositiveFloat | None = None
     confirm_boots: int = Field(3, ge=0)
     """Boots a side, best against default, interleaved; 0 skips the confirmation."""
+    confirm_first: bool = False
+    """Confirm the settings of `first` too, in the same turns, and hold the best against each of them."""
 
 
 class ProposerSpec(Value):

@@ -65,6 +65,11 @@ class Purse:
         """Seconds since this run began."""
         return time.monotonic() - self.started_s
 
+    @property
+    def confirm_boots(self) -> int:
+        """Boots of the confirmation, all sides together."""
+        return self.ledger.config.model_copy(update={"budget": self.budget}).boots_to_confirm
+
     def trials_left(self) -> int | None:
         """Search trials still allowed; None without a limit. What the rules refused was no trial."""
         if self.budget.max_trials is None:
@@ -78,7 +83,7 @@ class Purse:
 
     def stops_search(self) -> str | None:
         """Why no further boot of the search may start; None when one may."""
-        confirm_boots = 2 * self.budget.confirm_boots
+        confirm_boots = self.confirm_boots
         if self.trials_left() == 0:
             return f"{self.budget.max_trials} trials are measured (max_trials)"
         if (

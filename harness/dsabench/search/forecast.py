@@ -32,7 +32,7 @@ class Forecast:
 
     def confirm_boots(self) -> int:
         """Boots of the confirmation: none where there is nothing but the default."""
-        return 2 * self.purse.budget.confirm_boots if self.settings > 1 else 0
+        return self.purse.confirm_boots if self.settings > 1 else 0
 
     def boots_done(self) -> int:
         """Boots used in this round."""

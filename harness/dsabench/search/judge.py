@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dsabench.model.metrics import METRICS
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
@@ -11,6 +13,8 @@ from dsabench.search.ledger import Ledger
 from dsabench.stats.compare import correct
 from dsabench.stats.contrast import BootValue, Question, contrast
 
+Confirmed = Mapping[str, tuple[Record, ...]]
+"""Workload → records."""
 EQUIVALENCE = 0.01
 """A difference of 1 % or less matters to nobody's choice of a default."""
 
@@ -23,7 +27,17 @@ def judge(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int = 0) -> tupl
     config = ledger.config
     of_heat = slice(heat * config.budget.confirm_boots, (heat + 1) * config.budget.confirm_boots)
     base = {name: found[of_heat] for name, found in ledger.of_setting(config.default, "confirm", round_).items()}
-    candidate = ledger.of_setting(best, "confirm", round_)
+    return _contrasts(ledger, base, ledger.of_setting(best, "confirm", round_))
+
+
+def judge_against(ledger: Ledger, best: RuntimeSpec, rival: RuntimeSpec, round_: int) -> tuple[Verdict, ...]:
+    """The same against another setting that was confirmed in the same turns; a family of its own."""
+    base, candidate = (ledger.of_setting(spec, "confirm", round_) for spec in (rival, best))
+    return _contrasts(ledger, base, candidate)
+
+
+def _contrasts(ledger: Ledger, base: Confirmed, candidate: Confirmed) -> tuple[Verdict, ...]:
+    config = ledger.config
     metrics = dict.fromkeys([config.objective.metric, *(bound.metric for bound in config.objective.constraints)])
     family = [
         contrast(

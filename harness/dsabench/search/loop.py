@@ -8,10 +8,11 @@ from functools import partial
 
 from dsabench.model.record import Record
 from dsabench.model.refusal import Refuse, refuse_nothing
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.verdict import Verdict
 from dsabench.search.budget import Purse
 from dsabench.search.finalists import AccuracyGate, Finalist, chosen, constrained
-from dsabench.search.judge import judge
+from dsabench.search.judge import judge, judge_against
 from dsabench.search.ledger import Ledger
 from dsabench.search.plan import (
     Candidate,
@@ -20,11 +21,22 @@ from dsabench.search.plan import (
     challenger,
     confirm_boots_left,
     default_failed,
+    describe,
     next_confirm_step,
     next_search_step,
+    rivals,
 )
 from dsabench.search.proposers import Proposer, make_proposer
 from dsabench.trial import Bench, Encore, refuse_boot, run_boot
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A setting of `first` that was confirmed too. `verdicts` are those of the best setting against it."""
+
+    label: str
+    spec: RuntimeSpec
+    verdicts: tuple[Verdict, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,8 @@ class Result:
     """Why the search ended before its space was exhausted."""
     gate: Verdict | None = None
     """Accuracy of the best setting against the default's; anything but a pass takes the recommendation away."""
+    rivals: tuple[Rival, ...] = ()
+    """The other settings that were confirmed, and how the best stands against each."""
     passed_over: tuple[Finalist, ...] = ()
     """Finalists that were faster than `best` in the search, and less accurate than the default."""
 
@@ -158,9 +172,17 @@ def conclude(
         candidates=found,
         best=next((one for one in found if best is not None and one.spec == best.spec), best),
         verdicts=() if winner is None else judge(ledger, winner.candidate.spec, round_, winner.heat),
+        rivals=() if winner is None else _rivals(ledger, winner.candidate.spec, round_),
         stopped=stopped,
         gate=None if winner is None else winner.accuracy,
         passed_over=tuple(one for one in finalists if one is not winner),
+    )
+
+
+def _rivals(ledger: Ledger, best: RuntimeSpec, round_: int) -> tuple[Rival, ...]:
+    return tuple(
+        Rival(describe(ledger, rival), rival, judge_against(ledger, best, rival, round_))
+        for rival in rivals(ledger, best, round_)
     )
 
 

@@ -27,7 +27,7 @@ class Step:
     phase: Phase
     label: str
     is_last: bool = False
-    """Of this setting's boots in a confirmation."""
+    """Of default's or best's boots in a confirmation."""
 
     def errands(self, ledger: Ledger, round_: int) -> list[Errand]:
         """The trials of this boot with their occasions."""
@@ -83,11 +83,19 @@ def default_failed(ledger: Ledger, round_: int) -> bool:
 
 
 def next_confirm_step(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int = 0) -> Step | None:
-    """Default and best take turns (AB BA AB …), so that a drift of the machine hits both alike.
+    """Default, rivals and best take turns (AB BA AB …), so that a drift of the machine hits all alike.
 
     Each heat has boots of the default of its own: another finalist is confirmed at another time.
     """
     return next(_turns_left(ledger, best, round_, heat), None)
+
+
+def rivals(ledger: Ledger, best: RuntimeSpec, round_: int) -> list[RuntimeSpec]:
+    """What is confirmed beside default and best: the settings of `first`, where asked for and where they gave a number."""
+    if not ledger.config.budget.confirm_first:
+        return []
+    scored = {one.spec.id for one in candidates(ledger, round_) if one.score.value is not None}
+    return [spec for spec in listed(ledger.config) if spec.id in scored and spec not in (ledger.config.default, best)]
 
 
 def confirm_boots_left(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int) -> int:
@@ -97,12 +105,13 @@ def confirm_boots_left(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int
 
 def _turns_left(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int) -> Iterator[Step]:
     default, of_heat = ledger.config.default, ledger.config.budget.confirm_boots
+    others = [(spec, 0) for spec in rivals(ledger, best, round_)]
     for pair in range(of_heat):
-        sides = ((default, heat * of_heat), (best, 0))
+        sides = [(default, heat * of_heat), *others, (best, 0)]
         for spec, before in sides if pair % 2 == 0 else reversed(sides):
             left = ledger.left(spec, "confirm", round_, boots=before + pair + 1)
             if left:
-                label, is_last = describe(ledger, spec), pair == of_heat - 1
+                label, is_last = describe(ledger, spec), pair == of_heat - 1 and spec in (default, best)
                 yield Step(spec, tuple(left), "confirm", label, is_last)
 
 

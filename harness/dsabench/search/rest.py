@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import Forecast
 from dsabench.search.loop import has_work
-from dsabench.search.plan import Foreseen, challenger
+from dsabench.search.plan import Foreseen, challenger, rivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,5 +53,6 @@ def _confirm_boots(purse: Purse, forecast: Forecast, *, searched: bool) -> int:
     if best is None:
         return 0 if searched else forecast.confirm_boots()
     ledger, wanted = purse.ledger, purse.budget.confirm_boots
-    sides = (ledger.of_setting(spec, "confirm", purse.round) for spec in (ledger.config.default, best.spec))
+    specs = (ledger.config.default, *rivals(ledger, best.spec, purse.round), best.spec)
+    sides = (ledger.of_setting(spec, "confirm", purse.round) for spec in specs)
     return sum(max(0, wanted - min(map(len, side.values()))) for side in sides)

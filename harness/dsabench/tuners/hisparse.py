@@ -67,7 +67,9 @@ def plan_hisparse(config: SweepConfig, rank: Rank, host_bytes: int) -> Plan:
     base = {**config.runtime.base, "max_total_tokens": pool}
     runtime = config.runtime.model_copy(update={"base": base})
     space = config.space.model_copy(update={"forbid": tuple(forbid)})
-    return Plan(config.model_copy(update={"runtime": runtime, "space": space}), tuple(lines))
+    # A buffer that beats one baseline and loses to another is no default: all of them are confirmed.
+    budget = config.budget.model_copy(update={"confirm_first": True})
+    return Plan(config.model_copy(update={"runtime": runtime, "space": space, "budget": budget}), tuple(lines))
 
 
 def rank_of(config: SweepConfig, *, gpus: int) -> Rank:
@@ -97,6 +99,11 @@ def table_of(config: SweepConfig, result: Result, command: str) -> tuple[TunedTa
     knobs = result.best.spec.knobs
     if knobs.get("hisparse") is not True:
         return None, "the best setting has HiSparse off: no table"
+    for rival in result.rivals:
+        against = [one for one in rival.verdicts if one.metric == config.objective.metric]
+        if not is_faster(against):
+            said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in against)
+            return None, f"not faster than the baseline {rival.label}: {said}"
     pool = config.runtime.base.get("max_total_tokens")
     table = table_of_sweep(_rule(knobs), config, result, (f"device pool of {pool} tokens",), command)
     return table, f"faster; {table.evidence.label}" + (

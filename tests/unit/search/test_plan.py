@@ -5,11 +5,13 @@ import itertools
 import pytest
 
 from dsabench.config.specs import SweepConfig
+from dsabench.errors import InputError
 from dsabench.model.outcome import Failed, Measured, Metric, Outcome
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import make_forecast
 from dsabench.search.judge import judge
 from dsabench.search.ledger import Ledger
+from dsabench.search.loop import conclude
 from dsabench.search.plan import Step, candidates, challenger, foresee, next_confirm_step, next_search_step
 from dsabench.search.proposers import make_proposer
 from dsabench.search.rest import rest_of
@@ -267,3 +269,35 @@ def test_confirming_boots_under_way_count_as_turns(config) -> None:
         ledger = book(ledger, step)
     assert [is_default for is_default, _ in taken] == [True, False, False, True]
     assert [occasions for _, occasions in taken] == [[1, 1], [1, 1], [2, 2], [2, 2]]
+
+
+def test_settings_of_first_are_confirmed_in_the_same_turns_and_held_against_the_best(tmp_path) -> None:
+    text = STUDY.replace("confirm_boots: 2", "confirm_boots: 2, confirm_first: true, max_boots: 10")
+    first = "first: [{prefill_backend: flashmla_sparse}, {chunked_prefill_size: 128}]\n"
+    config = load_study(tmp_path, text + first)
+    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    search_all(ledger, (100.0, 120.0, 110.0, 130.0))
+    best, labels = challenger(ledger, 0), []
+    while (step := next_confirm_step(ledger, best.spec, 0)) is not None:
+        labels.append(step.label)
+        take(ledger, step, value={"default": 100.0, best.label: 130.0}.get(step.label, 110.0) + len(labels) / 100)
+    assert labels == [*labels[:4], *reversed(labels[:4])]
+    assert (labels[0], labels[3]) == ("default", best.label)
+    assert set(labels[1:3]) == {"prefill_backend=flashmla_sparse", "chunked_prefill_size=128"}
+    purse = Purse(config.budget, ledger, 0)
+    assert purse.confirm_boots == 8
+    assert rest_of(purse, make_forecast(purse), []).boots == 0
+    result = conclude(ledger, purse, None, 0)
+    assert [rival.label for rival in result.rivals] == labels[1:3]
+    for rival in result.rivals:
+        assert all(verdict.n_base == verdict.n_candidate == 2 for verdict in rival.verdicts)
+        assert {round(verdict.effect, 1) for verdict in rival.verdicts} == {0.2}
+
+
+def test_confirming_what_first_lists_takes_room(tmp_path) -> None:
+    first = "first: [{prefill_backend: flashmla_sparse}]\n"
+    text = STUDY.replace("confirm_boots: 2", "confirm_boots: 2, confirm_first: true, max_boots: 6") + first
+    with pytest.raises(InputError, match=r"budget.max_boots: 6 leaves no boot for the search: 3 × confirm_boots = 6"):
+        load_study(tmp_path, text)
+    with pytest.raises(InputError, match=r"budget.confirm_first: there is no setting in `first` to confirm"):
+        load_study(tmp_path, text.replace(first, "").replace("max_boots: 6", "max_boots: 9"))

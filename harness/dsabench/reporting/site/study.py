@@ -186,6 +186,8 @@ class Study:
         """The confirmed challenger; else the best of the search other than the default; None where there is none."""
         others = [setting for setting in self.settings if setting.spec.id != self.default.id]
         confirmed = [setting for setting in others if any(e.record.phase == "confirm" for e in setting.entries)]
+        if confirmed and self.config is not None and self.config.budget.confirm_first:
+            return confirmed[0]  # others were confirmed to be held against it
         if confirmed:
             return max(confirmed, key=lambda one: max(entry.record.started_at for entry in one.entries))
         return next((setting for setting in others if self.score(setting) is not None), None)
