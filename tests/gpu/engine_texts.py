@@ -23,7 +23,7 @@ from dsabench.serving.resolve import resolve
 LENGTHS = (5, 100, 128, 129, 300, 700, 1500)
 """Of the prompts, in tokens: on both sides of index_topk, which is 128 for `small`."""
 NEW = 48
-MODEL = ("--model", "small", "--max-total-tokens", "16384", "--disable-radix-cache")
+MODEL = ("--model", "small", "--max-total-tokens", "16384", "--disable-radix-cache", "--cpu-threads", "1")
 
 
 def prompt(length: int) -> list[int]:

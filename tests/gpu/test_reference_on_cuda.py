@@ -1,9 +1,10 @@
 """The reference runtime on GPUs: Triton's kernels against plain PyTorch, and several GPUs against one.
 
-    python -m pytest tests/gpu                                     # on a machine with GPUs
-    DSABENCH_TEST_DEVICE=cpu python -m pytest tests/gpu            # the same code without: PyTorch's paths, gloo
+    python -m pytest tests/gpu                              # on a machine with GPUs
+    DSABENCH_TEST_DEVICE=cpu python -m pytest tests/gpu     # the same code without: PyTorch's paths, gloo
 
-Without a CUDA device the tests are skipped, and those of several GPUs where there is one.
+Without a CUDA device the tests are skipped, and with one those of two. They need no plugin of pytest; where those of the
+project are missing, `-W ignore::pytest.PytestConfigWarning` lets it pass over their settings.
 """
 
 from __future__ import annotations

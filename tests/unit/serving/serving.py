@@ -68,10 +68,14 @@ class Server:
         return self.info()["reference"]["counters"]
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit code."""
+        """SIGTERM; returns the exit code. A server that does not end is killed, and that is an error."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(10)
+        try:
+            return self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
 
     @staticmethod
     def _ask(request: urllib.request.Request, timeout: float) -> tuple[int, str]:
