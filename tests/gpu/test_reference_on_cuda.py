@@ -9,6 +9,7 @@ project are missing, `-W ignore::pytest.PytestConfigWarning` lets it pass over t
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -16,10 +17,15 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.protocol import Place
+from dsabench.runtimes.reference import Reference
 from gpu.engine_texts import LENGTHS, NEW, prompt
 from unit.serving.serving import ROOT, serving
 
@@ -170,6 +176,18 @@ def test_a_server_with_tritons_kernels_answers_as_one_without(alone: Answers) ->
         assert tokens[f"prefill.{path}"] > max(LENGTHS)
     if DEVICE == "cuda":
         assert alone.reference["device_name"] == torch.cuda.get_device_name(0).replace(" ", "_")
+
+
+def test_a_boot_of_a_sweep_has_the_device_and_the_kernels_it_asks_for(tmp_path: Path) -> None:
+    spec = RuntimeSpec(kind="reference", model="small", knobs={"device": DEVICE, "decode_backend": BACKEND})
+    runtime = Reference(Launch(env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}))
+
+    async def booted() -> Any:
+        async with runtime.serve(spec, Place(folder=tmp_path, ready_timeout_s=READY_S)) as server:
+            return server.resolved
+
+    resolved = asyncio.run(booted())
+    assert (resolved["device"], resolved["dsa_decode_backend"]) == (DEVICE, BACKEND)
 
 
 @two_gpus
