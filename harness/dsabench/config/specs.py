@@ -33,6 +33,7 @@ REFERENCE_KNOBS: dict[str, tuple[str, ...]] = {
     "dtype": ("bfloat16", "float32"),
     **dict.fromkeys(("mha_threshold_tokens", "chunked_prefill_size", "max_running_requests", "max_total_tokens"), ()),
     **dict.fromkeys(("context_length", "prefix_cache", "random_seed", "cpu_threads", "index_topk_pattern"), ()),
+    "device": ("cpu", "cuda", "auto"),
     "speculative_algorithm": ("EAGLE", "NEXTN", "off"),
     **dict.fromkeys(("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"), ()),
     **dict.fromkeys(("simulated_accept_length", "tp_size", "dp_size", "ep_size", "dp_attention"), ()),

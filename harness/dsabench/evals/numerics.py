@@ -10,6 +10,7 @@ NUMERIC_KNOBS = frozenset(
         *("topk_backend", "fuse_topk", "mqa_logits_backend", "triton_union", "index_topk_pattern", "quantization"),
         *("moe_runner_backend", "moe_a2a_backend", "shared_experts_fusion", "hisparse", "hisparse_top_k", "dtype"),
         *("model_overrides", "simulated_accept_length", "speculative_algorithm", "deterministic", "sampling_backend"),
+        "device",
     }
 )
 """Settings that other arithmetic runs under, so that answers may change; the rest moves work in time or space."""

@@ -168,6 +168,9 @@ _SERVING = (
     Knob("log_requests", bool, "log requests and outputs"),
     Knob("watchdog_timeout_s", float, "a forward pass longer than this ends the server", minimum=0),
     Knob("server_warmup", bool, "answer one request before ready"),
+    Knob(
+        "device", str, "where the reference runtime computes; auto is cuda where there is one", ("cpu", "cuda", "auto")
+    ),
     Knob("cpu_threads", int, "threads of the runtime's CPU operators", minimum=1),
 )
 

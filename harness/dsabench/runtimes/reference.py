@@ -38,6 +38,7 @@ FLAGS = {
     "context_length": "--context-length",
     "dtype": "--dtype",
     "random_seed": "--random-seed",
+    "device": "--device",
     "cpu_threads": "--cpu-threads",
     "tp_size": "--tp-size",
     "dp_size": "--dp-size",

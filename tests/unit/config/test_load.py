@@ -10,6 +10,7 @@ from dsabench.config.load import check, load_sweep
 from dsabench.config.specs import REFERENCE_KNOBS
 from dsabench.errors import ConfigError, InputError
 from dsabench.model.space import Axis
+from dsabench.runtimes.reference import render
 
 from .conftest import MINIMAL, Write
 
@@ -75,7 +76,15 @@ def test_the_full_job_has_every_axis_and_stays_within_twelve_boots_and_eight_min
     config = load_sweep("local-full")
     assert (config.budget.max_boots, config.budget.time_s) == (12, 480.0)
     axes = {axis.name for axis in config.space.axes}
-    left_out = {"dtype", "random_seed", "cpu_threads", "max_running_requests", "max_total_tokens", "context_length"}
+    left_out = {
+        "dtype",
+        "random_seed",
+        "cpu_threads",
+        "max_running_requests",
+        "max_total_tokens",
+        "context_length",
+        "device",
+    }
     numbers = {name for name in REFERENCE_KNOBS if name.startswith(("speculative_", "hisparse_"))}
     assert axes | left_out | numbers | {"simulated_accept_length"} == set(REFERENCE_KNOBS)
     assert {"speculative_algorithm", "hisparse_device_buffer_size"} <= axes
@@ -89,6 +98,14 @@ def test_the_smallest_config_has_a_base_and_defaults(write: Write) -> None:
     assert config.default.model_dump(exclude_none=True) == {
         "kind": "reference", "model": "tiny", "knobs": {}, "env": {}
     }  # fmt: skip
+
+
+def test_a_sweep_asks_for_a_gpu_and_its_kernels(write: Write) -> None:
+    space = "{axes: {device: [cpu, cuda], decode_backend: [flashmla_sparse, triton]}, "
+    space += "forbid: [{device: cpu, decode_backend: triton}]}"
+    config = load_sweep(write(MINIMAL.replace("tiny", "small") + f"sweeps: [{space}]\n"))
+    spec = config.spec({"device": "cuda", "decode_backend": "triton"})
+    assert render(spec.knobs)[0] == ("--dsa-decode-backend", "triton", "--device", "cuda")
 
 
 def test_the_first_mistake_is_raised_with_the_count_of_the_others(write: Write) -> None:
@@ -122,6 +139,7 @@ def test_a_missing_file_names_the_nearest() -> None:
         ("runtime: {kind: reference, model: tiny, base: {prefil_backend: x}}", "runtime.base.prefil_backend: unknown key 'prefil_backend'; did you mean prefill_backend? (allowed: "),
         ("runtime: {kind: reference, model: tiny, base: {kv_cache_dtype: fp8}}", "runtime.base.kv_cache_dtype: must be bfloat16, fp8_e4m3, "),
         ("runtime: {kind: reference, model: tiny, base: {prefix_cache: off}}", "runtime.base.prefix_cache: must be true or false, not 'off'; YAML 1.2 reads that as text"),
+        ("runtime: {kind: reference, model: tiny, base: {device: gpu}}", "runtime.base.device: must be cpu, cuda or auto, not 'gpu'"),
         ("runtime: {kind: reference, model: tiny, base: {cpu_threads: true}}", "runtime.base.cpu_threads: must be a whole number, not true"),
         ("runtime: {kind: reference, model: tiny, base: {context_length: 1e3}}", "runtime.base.context_length: must be a whole number, not 1000.0; write 1000"),
         ("runtime: {kind: reference, model: tiny, base: {context_length: '8'}}", "runtime.base.context_length: must be a whole number, not '8'; write it without quotes"),

@@ -33,6 +33,11 @@ def test_rendering() -> None:
     assert flags == ("--chunked-prefill-size", "256", "--dtype", "float32", "--disable-radix-cache")
     assert variables == {"SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD": "0"}
     assert render({"prefix_cache": True}) == ((), {})
+    assert render({"device": "cuda", "prefill_backend": "triton", "decode_backend": "triton"})[0] == (
+        *("--dsa-decode-backend", "triton"),
+        *("--device", "cuda"),
+        *("--dsa-prefill-backend", "triton"),
+    )
 
 
 @pytest.mark.parametrize(("name", "value"), [("cp_mode", "zigzag"), ("prefix_cache", 1)])

@@ -24,7 +24,8 @@ _OURS = {MHA, TABLES}
 
 def environment(**extra: str) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name not in _OURS}
-    return {**inherited, "PYTHONPATH": f"{ROOT / 'harness'}{os.pathsep}{ROOT / 'kernels'}", **extra}
+    paths = (str(ROOT / "harness"), str(ROOT / "kernels"), os.environ.get("PYTHONPATH"))
+    return {**inherited, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **extra}
 
 
 def command(*flags: str) -> list[str]:
@@ -67,10 +68,14 @@ class Server:
         return self.info()["reference"]["counters"]
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit code."""
+        """SIGTERM; returns the exit code. A server that does not end is killed, and that is an error."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(10)
+        try:
+            return self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
 
     @staticmethod
     def _ask(request: urllib.request.Request, timeout: float) -> tuple[int, str]:
@@ -83,7 +88,14 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(*flags: str, model: str = "tiny", wait: bool = True, argv: list[str] | None = None, **env: str):
+def serving(
+    *flags: str,
+    model: str = "tiny",
+    wait: bool = True,
+    ready_s: float = 30,
+    argv: list[str] | None = None,
+    **env: str,
+):
     """Start a server on a free port, stop it at the end."""
     argv = argv or command("--model", model, "--port", "0", "--cpu-threads", "1", *flags)
     with subprocess.Popen(argv, env=environment(**env), stderr=subprocess.PIPE, text=True) as process:
@@ -91,10 +103,10 @@ def serving(*flags: str, model: str = "tiny", wait: bool = True, argv: list[str]
         reader = threading.Thread(target=_collect, args=(server,))
         reader.start()
         try:
-            found = _wait_for(server, r"Listening on (http://\S+)")
+            found = _wait_for(server, r"Listening on (http://\S+)", ready_s)
             server.url = found.group(1)
             if wait:
-                _wait_for(server, "ready to roll")
+                _wait_for(server, "ready to roll", ready_s)
             yield server
         finally:
             server.stop()
@@ -106,7 +118,7 @@ def _collect(server: Server) -> None:
         server.lines.append(line)
 
 
-def _wait_for(server: Server, pattern: str, timeout_s: float = 30) -> re.Match[str]:
+def _wait_for(server: Server, pattern: str, timeout_s: float) -> re.Match[str]:
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         for line in tuple(server.lines):

@@ -44,7 +44,7 @@ def _phrase(name: str, value: KnobValue, accepted: Accepted) -> Phrase:
     if name in VARIABLES:
         return _variable(name, value, accepted)
     if name in FOREIGN:
-        return _lack(name, "sglang has no such setting in any version")
+        return _lack(name, "a setting of the reference runtime, which sglang does not take from here")
     return Phrase()
 
 

@@ -153,5 +153,5 @@ TOGETHER = (
 )
 """Knobs that are said together with others; see `phrases.py`."""
 
-FOREIGN = ("cpu_threads",)
-"""Knobs of other runtimes, which this one does not have in any version."""
+FOREIGN = ("cpu_threads", "device")
+"""Knobs of other runtimes, which no version takes from here: sglang serves on the accelerator that it finds."""

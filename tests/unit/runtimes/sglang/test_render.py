@@ -115,6 +115,7 @@ def test_json_arguments_are_put_together() -> None:
         ("0.5.12", {"topk_backend": "torch"}, "VS01", "error", "topk_backend"),
         ("0.5.9", {"mha_threshold_tokens": 4096}, "VS01", "error", "mha_threshold_tokens"),
         ("0.5.16", {"cpu_threads": 2}, "VS01", "error", "cpu_threads"),
+        ("0.5.23", {"device": "cuda"}, "VS01", "error", "device"),
         ("0.5.12", {"prefill_backend": "triton"}, "FL04", "error", "prefill_backend"),
         ("0.5.23", {"kv_cache_dtype": "fp4_e2m1"}, "FL04", "error", "kv_cache_dtype"),
         ("0.5.23", {"quantization": "marlin"}, "FL04", "error", "quantization"),
