@@ -3,7 +3,7 @@
 python tests/q8_rounding.py [SETS]
 
 One line for each number of keys (256 queries of 128 heads), then SETS times what a check of v3.2-h128-b1-q4096-kv4096 looks
-at: 256 random queries of 128 heads over one cache. About 4 s a set on one core.
+at: 256 random queries of 128 heads over one cache. About 3 s a set on one core.
 """
 
 from __future__ import annotations
@@ -78,10 +78,14 @@ def main(sets: int) -> None:
         )
     k = cache(_MOST, generator)
     worst = [missed(k, generator) for _ in range(200)]
-    print(f"one of {_MOST} rows missed: {sum(w > 0.08 for w in worst)} of 200 above 0.08, {sum(w > 0.3 for w in worst)} above 0.3")
+    print(
+        f"one of {_MOST} rows missed: {sum(w > 0.08 for w in worst)} of 200 above 0.08, {sum(w > 0.3 for w in worst)} above 0.3"
+    )
     found = [check_of_fresh_prompt(4096, generator) for _ in range(sets)]
     for name, values in zip(("exact", "rounded inputs"), zip(*found, strict=True), strict=True):
-        print(f"{sets} sets of {_QUERIES * _HEADS:,} heads, {name}: worst {min(values):.3f} to {max(values):.3f}, median {median(values):.3f}")
+        print(
+            f"{sets} sets of {_QUERIES * _HEADS:,} heads, {name}: worst {min(values):.3f} to {max(values):.3f}, median {median(values):.3f}"
+        )
 
 
 if __name__ == "__main__":

@@ -131,13 +131,14 @@ def examine(
                 continue
             worst[candidate.name] = list(map(max, worst.get(candidate.name, answer), answer))
             if not all(map(math.isfinite, answer)):
-                found.verdicts[candidate.name] = Verdict(None, seen, candidate.tolerance_of(case.operator, case.dtype))
-    for candidate in candidates:
-        if candidate.name not in found.verdicts:
-            exact, *rounded = worst[candidate.name]
-            tolerance = candidate.tolerance_of(case.operator, case.dtype)
-            found.verdicts[candidate.name] = Verdict(exact, seen, tolerance, *rounded)
+                found.verdicts[candidate.name] = _verdict(case, candidate, seen, [None])
+    settled = {c.name: _verdict(case, c, seen, worst[c.name]) for c in candidates if c.name not in found.verdicts}
+    found.verdicts.update(settled)
     return found
+
+
+def _verdict(case: Case, candidate: Candidate, rows: int, errors: Sequence[float | None]) -> Verdict:
+    return Verdict(errors[0], rows, candidate.tolerance_of(case.operator, case.dtype), *errors[1:])
 
 
 def ask(operator: Operator, inputs: Any, rows: torch.Tensor) -> Asked:

@@ -39,4 +39,6 @@ def test_an_adapter_is_right_where_its_kernel_is(candidate, dtype, monkeypatch):
         rows = torch.arange(operator.rows(shape))[:48]
         found = operator.pick(inputs, candidate.bind(inputs)(), rows)
         given = inputs if candidate.rounds is None else candidate.rounds(inputs)
-        assert relative_error(found, operator.expected(given, rows)) <= candidate.tolerance_of(operator, dtype), shape.id
+        assert relative_error(found, operator.expected(given, rows)) <= candidate.tolerance_of(operator, dtype), (
+            shape.id
+        )
