@@ -1,13 +1,15 @@
-"""The figures of results/h200/kernels/README.md that no command of dsabench prints.
+"""The figures of results/h200/kernels*/README.md that no command of dsabench prints.
 
 python tests/kernel_figures.py results/h200/kernels
+python tests/kernel_figures.py results/h200/kernels-rest
+python tests/kernel_figures.py --pairs results/h200/kernels results/h200/kernels-rest
 """
 
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -16,9 +18,13 @@ from scipy.stats import binom, binomtest
 from dsabench.microbench.measured import Measurement
 from dsabench.microbench.pairs import FILE_NAME, Pair
 from dsabench.microbench.shape_id import shape_of
+from dsabench.microbench.summary import are_apart
 from dsabench.microbench.table import read_points
 
 Cases = dict[tuple[str, str, str], dict[str, Measurement]]
+_MOST_DRAFTS = 4
+_LENGTHS = (2048, 8192, 40_000, 1 << 20)
+"""Logits of a row: all are taken, a few times more than are taken, up to the longest."""
 
 
 def us(m: Measurement) -> float:
@@ -52,6 +58,8 @@ def triton(cases: Cases) -> None:
             ]
             for heads in (128, 64, 16, 8):
                 of = [c for shape, c in mine if shape.heads == heads]
+                if not of:
+                    continue
                 best = [min(us(m) for n, m in c.items() if n != "triton") / us(c["triton"]) for c in of]
                 say(f"triton, {operator} {dtype} {heads} heads, of the fastest other", best)
             for name in sorted({n for _, c in mine for n in c} - {"triton"}):
@@ -63,37 +71,130 @@ def regimes(cases: Cases) -> None:
     ratios = [
         (shape_of(k[1]), us(c["flashmla_kv"]) / us(c["flashmla_sparse_dequantise"]))
         for k, c in cases.items()
-        if k[0] == "sparse_prefill" and len(c) > 1
+        if k[0] == "sparse_prefill" and {"flashmla_kv", "flashmla_sparse_dequantise"} <= c.keys()
     ]
     for low, high in ((0, 8), (8, 32), (32, 64), (64, 128), (128, 1 << 30)):
         found = [ratio for shape, ratio in ratios if low < shape.kv_tokens / shape.q_tokens <= high]
+        if not found:
+            continue
         faster = sum(ratio > 1 for ratio in found)
         print(
             f"KV tokens {low} to {high} × new: flashmla_sparse faster in {faster} of {len(found)}, median {median(found):.2f}"
         )
 
 
-def main(folder: Path) -> None:
-    """Print all."""
-    points = [m for m in read_points(folder) if m.status == "ok"]
-    cases = by_case(points)
-    print(f"{len(points)} points, {sum(len(c) > 1 for c in cases.values())} cases with two candidates or more")
-    regimes(cases)
-    triton(cases)
-    below = [m for m in points if m.floor_us and us(m) < m.floor_us]
-    print(f"{len(below)} faster than their floor; most bytes a second in dense_prefill: {_rate(points):.2f} TB/s")
-    pairs = [Pair.model_validate_json(line) for line in (folder / FILE_NAME).read_text().splitlines()]
+def beside(cases: Cases, name: str) -> None:
+    """How much longer a candidate takes than each other on the same shapes, by operator and dtype."""
+    times: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for (operator, _, dtype), c in cases.items():
+        for other in c.keys() - {name} if name in c else ():
+            times[operator, dtype, other].append(us(c[name]) / us(c[other]))
+    for key, ratios in sorted(times.items()):
+        print(f"{name}, {' '.join(key)}: {median(ratios):.2f} times as long ({_ends(ratios)}) in {len(ratios)} shapes")
+
+
+def side_by_side(cases: Cases) -> None:
+    """Median µs of every candidate of sparse attention, where tilelang is among them, bfloat16 and fp8 on one line."""
+    for operator, shape_id, dtype in cases:
+        if "tilelang" in cases[operator, shape_id, dtype]:
+            both = [(n, d, m) for d in ("bf16", "fp8") for n, m in cases.get((operator, shape_id, d), {}).items()]
+            print(f"{operator} {shape_id}: " + ", ".join(f"{n} {d} {us(m):,.1f}" for n, d, m in both))
+
+
+def topk(cases: Cases) -> None:
+    """Time of each top-k over sgl_kernel's and over the fastest, by phase and logits of a row."""
+    found: dict[tuple[str, int, str], list[tuple[float, bool]]] = defaultdict(list)
+    for (operator, shape_id, _), c in cases.items():
+        shape = shape_of(shape_id)
+        if operator != "topk_select" or "sgl_kernel" not in c:
+            continue
+        phase = "decode and verify" if shape.q_tokens <= _MOST_DRAFTS else "prefill"
+        length = next(top for top in _LENGTHS if shape.kv_tokens <= top)
+        timed = {n: m.times for n, m in c.items()}
+        first = min(timed, key=lambda n: us(c[n]))
+        for name, mine in timed.items():
+            best = timed[first]
+            assert mine is not None
+            assert best is not None
+            wins = name == first and not any(
+                other is not None and n != name and not are_apart(mine, other) for n, other in timed.items()
+            )
+            found[phase, length, name].append((us(c[name]) / us(c["sgl_kernel"]), wins))
+    for (phase, length, name), about in sorted(found.items()):
+        ratios = [ratio for ratio, _ in about]
+        wins = sum(win for _, win in about)
+        print(
+            f"top-k, {phase}, to {length:,} logits, {name}: {median(ratios):.2f} of sgl_kernel's time ({_ends(ratios)}), "
+            f"fastest in {wins} of {len(about)}"
+        )
+
+
+def rounding(points: Iterable[Measurement], cases: Cases) -> None:
+    """Errors of flashmla_sparse_q8, whether timed or not."""
+    for m in points:
+        if m.candidate == "flashmla_sparse_q8":
+            c = cases.get((m.operator, m.shape_id, m.dtype), {})
+            others = {
+                n: us(c[n]) / us(m) - 1 for n in ("flashmla_sparse_dequantise", "flashmla_kv") if n in c and m.times
+            }
+            faster = ", ".join(f"{n} {share:+.1%}" for n, share in others.items())
+            print(f"{m.candidate} {m.shape_id}: {m.status}, error {m.rel_err:.3f}; {faster or 'not timed'}")
+
+
+def shown_pairs(folders: Sequence[Path]) -> None:
+    """A/A of all folders together."""
+    pairs = [Pair.model_validate_json(line) for f in folders for line in (f / FILE_NAME).read_text().splitlines()]
     apart = sum(pair.is_apart for pair in pairs)
     interval = binomtest(apart, len(pairs)).proportion_ci()
+    most = binomtest(apart, len(pairs), alternative="less").proportion_ci(0.95).high
+    differences = [abs(pair.ratio - 1) for pair in pairs]
     print(
-        f"{apart} of {len(pairs)} pairs told apart: {interval.low:.2%} to {interval.high:.2%}; chance of no more where 1 % "
-        f"is true: {binom.cdf(apart, len(pairs), 0.01):.0%}"
+        f"{apart} of {len(pairs)} pairs told apart: {interval.low:.2%} to {interval.high:.2%}; one-sided, at most {most:.3%}; "
+        f"chance of no more where 1 % is true: {binom.cdf(apart, len(pairs), 0.01):.1%}; median difference "
+        f"{median(differences):.2%}, largest {max(differences):.2%}"
     )
 
 
+def main(folder: Path) -> None:
+    """Print all."""
+    everything = read_points(folder)
+    points = [m for m in everything if m.status == "ok"]
+    cases = by_case(points)
+    print(f"{len(points)} points, {sum(len(c) > 1 for c in cases.values())} cases with two candidates or more")
+    for (*what, status), count in sorted(
+        Counter((m.operator, m.dtype, m.candidate, m.status) for m in everything).items()
+    ):
+        print(f"{' '.join(what)}: {count} {status}")
+    if any(len(c) > 1 for key, c in cases.items() if key[0] == "sparse_prefill"):
+        regimes(cases)
+    triton(cases)
+    for name in ("tilelang", "flashmla_sparse_q8"):
+        beside(cases, name)
+    side_by_side(cases)
+    for key, c in cases.items():
+        if key[0].startswith("indexer") and {"triton", "deep_gemm"} <= c.keys():
+            print(f"triton, {key[0]} {key[1]}: {us(c['triton']) / us(c['deep_gemm']):.2f} of deep_gemm's time")
+    topk(cases)
+    rounding(everything, cases)
+    below = [m for m in points if m.floor_us and us(m) < m.floor_us]
+    rate = _rate(points)
+    print(
+        f"{len(below)} faster than their floor"
+        + (f"; most bytes a second in dense_prefill: {rate:.2f} TB/s" if rate else "")
+    )
+    shown_pairs([folder])
+
+
+def _ends(ratios: Sequence[float]) -> str:
+    return f"{min(ratios):.2f} to {max(ratios):.2f}"
+
+
 def _rate(points: Iterable[Measurement]) -> float:
-    return max((m.bytes or 0) / us(m) / 1e6 for m in points if m.operator == "dense_prefill")
+    return max(((m.bytes or 0) / us(m) / 1e6 for m in points if m.operator == "dense_prefill"), default=0.0)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if sys.argv[1] == "--pairs":
+        shown_pairs([Path(name) for name in sys.argv[2:]])
+    else:
+        main(Path(sys.argv[1]))

@@ -179,8 +179,9 @@ def _note(answer: Answer, said: Said) -> None:
         entry.update({"status": "ok"} if runs else {"status": "unavailable", "reason": said["reason"]})
         entry.update(does=said["does"], dtypes=said["dtypes"])
         return
-    if said.get("rel_err") is not None:
-        entry["rel_err"] = max(float(str(said["rel_err"])), entry.get("rel_err", 0.0))
+    for error in ("rel_err", "rounded_err"):
+        if said.get(error) is not None:
+            entry[error] = max(float(str(said[error])), entry.get(error, 0.0))
     if said["status"] in ("wrong", "failed", "crashed"):
         entry.update(status="wrong", reason=f"{said['shape_id']} {said['dtype']}: {said['reason']}")
     if said["is"] == "point":
@@ -207,8 +208,8 @@ def say_progress(said: Said) -> None:
     """One plain line a point, on standard error."""
     what = f"{said['operator']} {said['candidate']} {said['shape_id']} {said['dtype']}"
     figure = f"{said['median_us']:.1f} µs ± {said['mad_us']:.1f}, n {said['n']}" if "median_us" in said else ""
-    error = f"rel_err {said['rel_err']:.2e}" if said.get("rel_err") is not None else ""
-    words = [str(said["status"]), error, figure, str(said.get("reason", ""))]
+    errors = [f"{name} {said[name]:.2e}" for name in ("rel_err", "rounded_err") if said.get(name) is not None]
+    words = [str(said["status"]), *errors, figure, str(said.get("reason", ""))]
     print(f"{what}: {' '.join(filter(None, words))}".translate(_PRINTABLE), file=sys.stderr)
 
 

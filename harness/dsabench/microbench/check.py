@@ -29,16 +29,19 @@ _FAULTS = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`rel_err` is None where an output is not finite."""
+    """`rel_err` is None where an output is not finite; `rounded_err` where a candidate rounds no inputs by design."""
 
     rel_err: float | None
     rows: int
     tolerance: float
+    rounded_err: float | None = None
+    """Against the reference over the inputs as the candidate rounds them: what it is held to, if it does."""
 
     @property
     def is_right(self) -> bool:
         """Within the tolerance."""
-        return self.rel_err is not None and self.rel_err <= self.tolerance
+        held = self.rel_err if self.rounded_err is None else self.rounded_err
+        return held is not None and held <= self.tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def examine(
 
     """
     found = Examined({}, [])
-    worst = {candidate.name: 0.0 for candidate in candidates}
+    worst: dict[str, list[float]] = {}
     seen = 0
     for number, inputs in enumerate(case.draws()):
         if seen >= ROWS and number >= keep:
@@ -121,18 +124,21 @@ def examine(
             if candidate.name in found.verdicts:
                 continue
             start(candidate)
-            answer = attempt(partial(_error_of_bound, case, candidate, inputs, asked), case.device)
+            answer = attempt(partial(_errors_of_bound, case, candidate, inputs, asked), case.device)
             if isinstance(answer, Fault):
                 found.verdicts[candidate.name] = answer
                 stop_if_lost(case.device, found.verdicts)
                 continue
-            worst[candidate.name] = max(worst[candidate.name], answer)
-            if not math.isfinite(answer):
-                found.verdicts[candidate.name] = Verdict(None, seen, candidate.tolerance_of(case.operator, case.dtype))
-    for candidate in candidates:
-        verdict = Verdict(worst[candidate.name], seen, candidate.tolerance_of(case.operator, case.dtype))
-        found.verdicts.setdefault(candidate.name, verdict)
+            worst[candidate.name] = list(map(max, worst.get(candidate.name, answer), answer))
+            if not all(map(math.isfinite, answer)):
+                found.verdicts[candidate.name] = _verdict(case, candidate, seen, [None])
+    settled = {c.name: _verdict(case, c, seen, worst[c.name]) for c in candidates if c.name not in found.verdicts}
+    found.verdicts.update(settled)
     return found
+
+
+def _verdict(case: Case, candidate: Candidate, rows: int, errors: Sequence[float | None]) -> Verdict:
+    return Verdict(errors[0], rows, candidate.tolerance_of(case.operator, case.dtype), *errors[1:])
 
 
 def ask(operator: Operator, inputs: Any, rows: torch.Tensor) -> Asked:
@@ -170,18 +176,25 @@ def stop_if_lost(device: str, verdicts: dict[str, Verdict | Fault]) -> None:
         raise ContextLostError(verdicts) from error
 
 
-def _error_of_bound(case: Case, candidate: Candidate, inputs: Any, asked: Asked) -> float:
-    return error_of(case, inputs, candidate.bind(inputs), asked)
+def _errors_of_bound(case: Case, candidate: Candidate, inputs: Any, asked: Asked) -> list[float]:
+    call = candidate.bind(inputs)
+    if candidate.rounds is None:
+        return errors_of(case, inputs, call, [asked])
+    return errors_of(case, inputs, call, [asked, ask(case.operator, candidate.rounds(inputs), asked.rows)])
 
 
-def error_of(case: Case, inputs: Any, call: Call, asked: Asked) -> float:
-    """Largest relative error of the rows asked for, NaN where an output is not finite.
+def errors_of(case: Case, inputs: Any, call: Call, references: Sequence[Asked]) -> list[float]:
+    """Largest relative error of the rows asked for against each reference, NaN where an output is not finite.
 
     The call runs twice. The first output is overwritten with what is never right and given back to the allocator, so
     that a kernel which leaves rows unwritten returns that, and not the right answer of an earlier call.
     """
     poison(call())
     output = call()
+    return [_error(case, inputs, output, asked) for asked in references]
+
+
+def _error(case: Case, inputs: Any, output: torch.Tensor, asked: Asked) -> float:
     errors = [
         relative_error(case.operator.pick(inputs, output, part), answer, by_head=case.operator.by_head, norms=norms)
         for part, answer, norms in zip(torch.split(asked.rows, _BLOCK), asked.expected, asked.norms, strict=True)

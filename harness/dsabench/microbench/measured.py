@@ -36,6 +36,8 @@ class Measurement(Value):
     status: Status
     reason: str | None = None
     rel_err: float | None = None
+    rounded_err: float | None = None
+    """Of a candidate that rounds its inputs by design: against the reference over those."""
     rows_checked: int | None = None
     median_us: float | None = None
     mad_us: float | None = None

@@ -225,10 +225,13 @@ def _words(verdict: Verdict | Fault) -> Told:
     if isinstance(verdict, Fault):
         return _fault(verdict, "wrong")
     words: Told = {"status": "ok", "rel_err": verdict.rel_err, "rows_checked": verdict.rows}
+    if verdict.rounded_err is not None:
+        words["rounded_err"] = verdict.rounded_err
     if verdict.rel_err is None:
         return {**words, "status": "wrong", "reason": "an output is not finite"}
     if not verdict.is_right:
-        return {**words, "status": "wrong", "reason": f"relative error above {verdict.tolerance:g}"}
+        over = "" if verdict.rounded_err is None else " of the reference over inputs rounded as it does"
+        return {**words, "status": "wrong", "reason": f"relative error{over} above {verdict.tolerance:g}"}
     return words
 
 

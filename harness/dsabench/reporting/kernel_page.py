@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -19,7 +19,8 @@ Group = tuple[str, str]
 _WORDS = (
     "Median time of one call; the floor is the least work at the bandwidth and speed of the same run (below 1: faster "
     "than they are, as where a kernel computes in fp8). Candidates whose intervals touch, or whose medians are within "
-    "1 %, are not told apart."
+    "1 %, are not told apart. The error is that of the worst row against a reference in float64; a kernel that is faster "
+    "because it rounds more has the larger one."
 )
 _STYLE = """:root{color-scheme:light dark;--text:#1c2024;--quiet:#5b636d;--line:#e2e5e9;--ground:#fff}
 @media (prefers-color-scheme:dark){:root{--text:#e4e7eb;--quiet:#9ba4af;--line:#2f363e;--ground:#14171a}}
@@ -35,11 +36,12 @@ _SHARES = (
     "shapes",
     "fastest",
     "not told apart",
-    "of the fastest's speed",
+    "of the fastest",
     "lowest",
-    "of the floor's",
+    "of the floor",
+    "largest error",
 )
-_POINTS = ("shape", "candidate", "median µs", "MAD", "n", "× floor", "status")
+_POINTS = ("shape", "candidate", "median µs", "MAD", "n", "× floor", "error", "status")
 
 
 def write_page(measurements: Sequence[Measurement], folder: Path, home: str | None = None) -> Path:
@@ -78,7 +80,10 @@ def _page(measurements: Sequence[Measurement], parts: Sequence[str], nav: str) -
             "<!doctype html><html lang='en'><meta charset='utf-8'>",
             f"<meta name='viewport' content='width=device-width,initial-scale=1'><title>Kernels</title><style>{_STYLE}</style>",
             f"<h1>Kernels</h1><p>{_WORDS}</p>",
-            *(f"<p class='facts'>Measured on {escape(machine)}</p>" for machine in machines),
+            *(
+                f"<p class='facts'>Measured on {escape(machine + _ceilings(measurements, machine))}</p>"
+                for machine in machines
+            ),
             nav,
             *parts,
         ]
@@ -90,6 +95,20 @@ def _machine(m: Measurement) -> str:
     place = hardware.gpus[0].name if hardware.gpus else f"{hardware.cpu}, {m.threads} thread(s)"
     packages = "".join(f", {name} {version}" for name, version in sorted((runtime.packages or {}).items()))
     return f"{place}, torch {runtime.torch}{packages}; environment {m.environment.fingerprint}"
+
+
+def _ceilings(measurements: Sequence[Measurement], machine: str) -> str:
+    """The bandwidths and speeds that its floors rest on, lowest and highest of its runs."""
+    mine = [m for m in measurements if _machine(m) == machine]
+    said = []
+    for unit, values, digits in (
+        ("TB/s", [m.ceiling_tb_s for m in mine if m.ceiling_tb_s is not None], 2),
+        ("TFLOP/s", [m.ceiling_tflop_s for m in mine if m.ceiling_tflop_s is not None], 0),
+    ):
+        if values:
+            ends = dict.fromkeys(f"{value:.{digits}f}" for value in (min(values), max(values)))
+            said.append(f"{' to '.join(ends)} {unit}")
+    return f"; floors at {', '.join(said)}" if said else ""
 
 
 def _anchor(group: Group) -> str:
@@ -107,9 +126,20 @@ def _section(group: Group, members: Sequence[Measurement], folder: Path) -> str:
     points = _table(_POINTS, [_row(m) for m in ordered])
     return (
         f"<h2 id='{escape(_anchor(group))}'>{escape(title)}</h2>{image}"
-        f"{_table(_SHARES, [_share_row(share) for share in shares(members)])}"
+        f"{_table(_SHARES, [_share_row(share) for share in shares(members)])}{_without_time(members)}"
         f"<details><summary>{len(members):,} points</summary>{points}</details>"
     )
+
+
+def _without_time(members: Sequence[Measurement]) -> str:
+    """How many points gave no time, and each that is wrong or failed."""
+    counts = Counter(m.status for m in members if m.status not in ("ok", "unavailable"))
+    if not counts:
+        return ""
+    faults = [m for m in members if m.status in ("wrong", "failed", "crashed")]
+    said = "".join(f"<li>{escape(f'{m.candidate} at {m.shape_id}: {m.status}, {m.reason}')}" for m in faults)
+    numbers = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    return f"<p>Points without a time: {escape(numbers)}.</p>{f'<ul>{said}</ul>' if said else ''}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -121,7 +151,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _share_row(share: Share) -> list[str]:
     beside = [str(share.fastest), str(share.not_apart), f"{share.of_fastest:.2f}", f"{share.lowest:.2f}"]
     compared = beside if share.compared else ["–"] * len(beside)  # nothing else was timed
-    return [share.rank, share.candidate, str(share.shapes), *compared, f"{share.of_floor:.2f}"]
+    return [share.rank, share.candidate, str(share.shapes), *compared, f"{share.of_floor:.2f}", _error(share.error)]
 
 
 def _row(m: Measurement) -> list[str]:
@@ -129,7 +159,11 @@ def _row(m: Measurement) -> list[str]:
     figures = [f"{number:.1f}" if number is not None else "" for number in (m.median_us, m.mad_us)]
     said = m.status if m.reason is None else f"{m.status}: {m.reason}"
     words = [m.shape_id, m.candidate, *figures, "" if m.n is None else str(m.n)]
-    return [*words, "" if ratio is None else f"{ratio:.1f}", said]
+    return [*words, "" if ratio is None else f"{ratio:.1f}", _error(m.rel_err), said]
+
+
+def _error(error: float | None) -> str:
+    return "" if error is None else f"{error:.2g}"
 
 
 def _by_shape(members: Sequence[Measurement]) -> list[list[Measurement]]:

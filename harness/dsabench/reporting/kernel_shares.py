@@ -10,6 +10,9 @@ from statistics import median
 from dsabench.microbench.measured import Measurement
 from dsabench.microbench.summary import are_apart
 
+Key = tuple[str, str, str, str]
+"""Operator, dtype, rank, candidate."""
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -32,6 +35,8 @@ class Share:
     lowest: float
     of_floor: float
     """Median of floor / time; above 1 where a kernel computes in fp8, say."""
+    error: float | None
+    """Largest relative error of a row against the exact reference, in the shapes that were timed."""
 
     @property
     def line(self) -> str:
@@ -51,11 +56,16 @@ def shares(measurements: Iterable[Measurement]) -> tuple[Share, ...]:
     for m in measurements:
         if m.status == "ok" and m.times is not None and m.floor_us is not None:
             cases[m.operator, m.dtype, m.shape_id].append(m)
-    seen: dict[tuple[str, str, str, str], list[tuple[str, float, float]]] = defaultdict(list)
+    seen: dict[Key, list[tuple[str, float, float]]] = defaultdict(list)
+    errors: dict[Key, float] = {}
     for (operator, dtype, shape_id), members in cases.items():
         for name, about in _of_case(members):
             seen[operator, dtype, rank_of(shape_id), name].append(about)
-    return tuple(_share(key, found) for key, found in sorted(seen.items()))
+        for m in members:
+            if m.rel_err is not None:
+                key = operator, dtype, rank_of(shape_id), m.candidate
+                errors[key] = max(m.rel_err, errors.get(key, 0.0))
+    return tuple(_share(key, found, errors.get(key)) for key, found in sorted(seen.items()))
 
 
 def rank_of(shape_id: str) -> str:
@@ -82,7 +92,7 @@ def _of_case(members: Sequence[Measurement]) -> list[tuple[str, tuple[str, float
     return found
 
 
-def _share(key: tuple[str, str, str, str], found: Sequence[tuple[str, float, float]]) -> Share:
+def _share(key: Key, found: Sequence[tuple[str, float, float]], error: float | None) -> Share:
     verdicts = [verdict for verdict, _, _ in found]
     speeds = [speed for _, speed, _ in found]
     return Share(
@@ -94,4 +104,5 @@ def _share(key: tuple[str, str, str, str], found: Sequence[tuple[str, float, flo
         of_fastest=median(speeds),
         lowest=min(speeds),
         of_floor=median(floor for _, _, floor in found),
+        error=error,
     )

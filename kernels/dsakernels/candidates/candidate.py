@@ -71,8 +71,12 @@ class Candidate:
     """Why it does not take a shape, None where it does."""
     captures: bool = True
     """False where the call waits for the GPU inside, so that no CUDA graph can hold it."""
+    rounds: Callable[[Any], Any] | None = None
+    """Where it rounds inputs by design (fp8 queries): the inputs with these roundings. Its verdict is against the
+    reference over them, so that what it computes is seen apart from what it was given; the error against the exact
+    reference is told beside it and decides nothing: it has no bound."""
     tolerance: float | None = None
-    """Where it rounds more than the operator's tolerance allows for, by design (fp8 queries); its docstring says why."""
+    """Where its arithmetic rounds more than the operator's tolerance allows for, by design; its docstring says why."""
 
     def tolerance_of(self, operator: Operator, dtype: Dtype) -> float:
         """Largest relative error of a row that is right."""

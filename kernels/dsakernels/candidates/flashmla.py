@@ -9,12 +9,14 @@ Heads of a rank are padded on every call, in new zeros: to 64 on Hopper and 128 
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from dsakernels.candidates.candidate import Call, Candidate, Package
 from dsakernels.inputs import PAGE
+from dsakernels.kv_layout import unpack
 from dsakernels.operators.sparse_prefill import SparseInputs
 from dsakernels.shape import Shape
 
@@ -22,7 +24,10 @@ _SGL_KERNEL = Package("sgl_kernel.flash_mla", ("sglang-kernel", "sgl-kernel"), "
 """0.4.10 came with sglang 0.5.23, where the kernels moved to sgl-flash-mla."""
 _DEQUANTISE = Package("sglang.kernels.ops.attention.dsa.dequant_k_cache", ("sglang",), "0.5.16")
 _Q8 = Package("sglang.jit_kernel.sparse_mla_q8kv8_prefill_sm90", ("sglang",), "0.5.16")
-_Q8_TOLERANCE = 0.3
+_Q8_TOLERANCE = 0.08
+"""Against the reference over rounded inputs. What is left are the weights, rounded to fp8 (2^-4 of each, 2^-10 below 2^-6
+of the largest): in exact arithmetic 1.9 % of the median head, 3.8 % of the worst of 1.6 million
+(tests/q8_rounding.py); twice that, as other tolerances leave. One row missed of 2,048 is seen in 93 of 200 queries."""
 _ROWS = (1 << 31) // 656
 """Rows that the dequantising kernel reaches: it counts bytes in 32 bits."""
 _ARCHS = ("sm90", "sm100", "sm103")
@@ -71,8 +76,9 @@ def _q8(inputs: SparseInputs) -> Call:
     """Queries and rows in fp8 with one scale of 1: rows are dequantised by group and rounded again, on every call.
 
     As many rows of zeros are appended as a query selects, where the kernel lets absent tokens point. Both roundings
-    (2^-4 of a value) and that of the weights come on top of the cache's own: computed on random values, 6 % of the median
-    head and 18 % of the worst of 2,048.
+    (2^-4 of a value) and that of the weights come on top of the cache's own: 6 % of the median head in exact arithmetic on
+    random values, and 17 to 25 % of the worst of 32,768 (tests/q8_rounding.py). That worst grows with the heads looked at,
+    which is why the verdict is held against `_q8_rounded`.
     """
     attend = importlib.import_module(_Q8.module).sparse_mla_q8kv8_prefill_fwd
     requantise = importlib.import_module(_DEQUANTISE.module).gather_dequant_requant_fp8_paged
@@ -92,6 +98,13 @@ def _q8(inputs: SparseInputs) -> Call:
         return _trimmed(out, shape.heads)
 
     return call
+
+
+def _q8_rounded(inputs: SparseInputs) -> SparseInputs:
+    """What `_q8` attends with: queries and dequantised rows at fp8's grid, as plain rows."""
+    rows = unpack(inputs.cache, inputs.layout, torch.float32)
+    fp8 = torch.float8_e4m3fn
+    return replace(inputs, dtype="bf16", q=inputs.q.to(fp8).to(torch.bfloat16), cache=rows.to(fp8).to(torch.bfloat16))
 
 
 def _kv(inputs: SparseInputs) -> Call:
@@ -176,5 +189,5 @@ CANDIDATES = (
     Candidate("flashmla_sparse_dequantise", "sparse_prefill", "dequantises the whole prefix, then flash_mla_sparse_fwd",
               ("fp8",), _dequantise_sparse, archs=_ARCHS, package=_DEQUANTISE, **_WHOLE),
     Candidate("flashmla_sparse_q8", "sparse_prefill", "rounds queries and the whole prefix to fp8, then attends in fp8",
-              ("fp8",), _q8, archs=("sm90",), package=_Q8, tolerance=_Q8_TOLERANCE, **_WHOLE),
+              ("fp8",), _q8, archs=("sm90",), package=_Q8, rounds=_q8_rounded, tolerance=_Q8_TOLERANCE, **_WHOLE),
 )  # fmt: skip

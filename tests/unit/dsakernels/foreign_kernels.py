@@ -82,15 +82,19 @@ def flash_mla_with_kvcache(
     return attend(q[:, 0], rows, indices[:, 0], softmax_scale).unsqueeze(1), None
 
 
-def dequantize_k_cache_paged(quant_k_cache, page_table_1_flattened, group_size=128):
+def gathered(quant_k_cache, page_table_1_flattened):
     assert quant_k_cache.dtype == torch.float8_e4m3fn
     assert quant_k_cache.shape[-1] == 656
     packed = quant_k_cache.view(torch.uint8).view(-1, 656)[page_table_1_flattened.long()]
-    return unpack(packed, LAYOUT, torch.float32).to(torch.bfloat16).unsqueeze(1)
+    return unpack(packed, LAYOUT, torch.float32).unsqueeze(1)
+
+
+def dequantize_k_cache_paged(quant_k_cache, page_table_1_flattened, group_size=128):
+    return gathered(quant_k_cache, page_table_1_flattened).to(torch.bfloat16)
 
 
 def gather_dequant_requant_fp8_paged(quant_k_cache, page_table_1_flattened, group_size=128, extra_rows=0):
-    rows = dequantize_k_cache_paged(quant_k_cache, page_table_1_flattened)
+    rows = gathered(quant_k_cache, page_table_1_flattened)  # float32 to fp8 at once, as the kernel does
     return torch.cat((rows, rows.new_zeros(extra_rows, 1, 576))).to(torch.float8_e4m3fn)
 
 

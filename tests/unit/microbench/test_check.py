@@ -6,10 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+import q8_rounding
+from dsabench.microbench import points
 from dsabench.microbench.check import Case, Fault, examine, poison
 from dsakernels.candidates import CANDIDATES
 from dsakernels.operators import OPERATORS
 from dsakernels.shape import Shape
+from unit.dsakernels import foreign_kernels
 
 DECODE = OPERATORS["sparse_decode"]
 CASE = Case(DECODE, Shape("small", 8, 8, 1, 256), "bf16", "cpu", seed=0)
@@ -88,3 +91,39 @@ def test_one_selected_row_that_is_missed_is_found_in_the_head_that_needs_it():
         return RIGHT.bind(replace(inputs, indices=indices))
 
     assert not examine(CASE, [replace(RIGHT, bind=bind)]).verdicts[RIGHT.name].is_right
+
+
+Q8 = next(c for c in CANDIDATES if c.name == "flashmla_sparse_q8")
+FRESH = Case(OPERATORS["sparse_prefill"], Shape("v3.2", 16, 1, 40, 40), "fp8", "cpu", seed=0)
+
+
+def test_one_that_rounds_its_inputs_is_held_to_what_it_was_given_and_its_whole_error_is_told(monkeypatch):
+    foreign_kernels.install(monkeypatch)
+    found = examine(FRESH, [Q8]).verdicts[Q8.name]
+    assert found.is_right
+    assert found.rounded_err < 0.02
+    assert found.rel_err > 0.06
+
+
+def test_a_fault_that_hides_behind_rounded_inputs_is_found(monkeypatch):
+    foreign_kernels.install(monkeypatch)
+
+    def bind(inputs):
+        call = Q8.bind(inputs)
+        return lambda: call() * 1.1
+
+    candidate = replace(Q8, bind=bind)
+    found = examine(FRESH, [candidate]).verdicts[Q8.name]
+    assert not found.is_right
+    assert found.rel_err < 0.3  # what it was held to against the exact reference
+    assert points._words(found)["reason"] == (
+        "relative error of the reference over inputs rounded as it does above 0.08"
+    )
+
+
+@pytest.mark.parametrize("keys", [1, 40, 2048])
+def test_what_rounded_weights_leave_is_within_the_tolerance_of_q8(keys):
+    generator = torch.Generator().manual_seed(0)
+    exact, same = (float(error.max()) for error in q8_rounding.errors(q8_rounding.cache(keys, generator), generator))
+    assert same < Q8.tolerance / 2
+    assert exact > Q8.tolerance or keys == 1

@@ -9,6 +9,7 @@ from dsabench.microbench.measured import FILE_NAME, Measurement, append, latest,
 from dsabench.microbench.table import TABLE_NAME, read_points, write_table
 from dsabench.model.runtime import Environment, Hardware, RuntimeIdentity
 from dsabench.reporting import kernel_page
+from dsabench.reporting.kernel_shares import shares
 
 MACHINE = Environment(
     fingerprint="f" * 16,
@@ -80,6 +81,18 @@ def test_the_page_escapes_what_a_file_says(tmp_path):
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     assert "<td>5.0" in text  # × floor
+
+
+def test_the_page_says_errors_what_gave_no_time_and_what_floors_rest_on(tmp_path):
+    rounded = measurement("rounded", rel_err=0.23, ceiling_tb_s=2.755, ceiling_tflop_s=792.4)
+    wrong = measurement("other", status="wrong", rel_err=0.349, reason="relative error above 0.3")
+    text = kernel_page.write_page([rounded, wrong, measurement("moves", status="unstable")], tmp_path).read_text()
+    assert "<td>0.23" in text
+    assert "Points without a time: 1 unstable, 1 wrong." in text
+    assert f"<li>other at {wrong.shape_id}: wrong, relative error above 0.3" in text
+    assert "floors at 2.75 TB/s, 792 TFLOP/s" in text
+    [share] = shares([rounded])
+    assert share.error == 0.23
 
 
 def test_a_prefill_map_has_a_row_for_each_prefix_and_a_decode_map_for_each_length(tmp_path):
