@@ -29,6 +29,7 @@ from dsabench.load.datasets.exact.dice import Dice
 from dsabench.load.datasets.exact.draw import draw_exact
 from dsabench.load.datasets.selection import Selection
 from dsabench.load.request_cautions import request_cautions
+from dsabench.load.standstill import standstill_cautions
 from dsabench.load.server_view import ServerView
 from dsabench.load.tokenizers import IdsOnly, Tokenizer
 from dsabench.model.sample import Prompt
@@ -230,7 +231,10 @@ def _cost(seen: Seen, startup_cpu_s: float) -> ClientCost:
 
 
 def _warnings(report: Report, seen: Seen, restart: str | None) -> list[str]:
-    found = list(request_cautions(report.samples, report.order.dataset_name))
+    found = [
+        *standstill_cautions(report.samples, seen.health.lag_max_ms),
+        *request_cautions(report.samples, report.order.dataset_name),
+    ]
     if restart is not None:
         found.append(f"the server restarted during the run, so these numbers are of no one server: {restart}")
     if seen.saturated is not None:

@@ -8,6 +8,7 @@ from dsabench.load.figures import QUANTILES
 from dsabench.load.generate import Run
 from dsabench.load.health import LAG_P99_MS_WARN
 from dsabench.load.request_cautions import request_cautions
+from dsabench.load.standstill import standstill_cautions
 from dsabench.load.steady import Unsteady, Window
 from dsabench.model.outcome import Metric
 from dsabench.model.sample import Times
@@ -23,6 +24,7 @@ def cautions(
     steady: Window | Unsteady,
 ) -> Iterator[str]:
     """All lines, what spoils most first."""
+    yield from standstill_cautions(run.samples, run.client.lag_max_ms)
     yield from request_cautions(run.samples, workload.dataset, in_sessions=workload.sessions is not None)
     yield from _of_accept_length(metrics)
     yield from _refusals(latencies)
