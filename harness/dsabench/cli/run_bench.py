@@ -29,8 +29,8 @@ from dsabench.load.datasets.exact.dice import Dice
 from dsabench.load.datasets.exact.draw import draw_exact
 from dsabench.load.datasets.selection import Selection
 from dsabench.load.request_cautions import request_cautions
-from dsabench.load.standstill import standstill_cautions
 from dsabench.load.server_view import ServerView
+from dsabench.load.standstill import standstill_cautions
 from dsabench.load.tokenizers import IdsOnly, Tokenizer
 from dsabench.model.sample import Prompt
 
