@@ -17,14 +17,28 @@ from dsabench.reporting.slice_findings import conclusions, effects_of, orders_of
 from dsabench.reporting.slice_prediction import FORMULA, PREDICTED_METRICS, Prediction, Predictions, predict
 
 
-def compare_slices(measured: Side, slices: Side, metrics: Sequence[str], *, across: bool, as_json: bool) -> None:
-    """Print predicted, measured and error of each deployment and load, and what follows."""
+def compare_slices(
+    measured: Side,
+    slices: Side,
+    metrics: Sequence[str],
+    *,
+    across: bool,
+    as_json: bool,
+    stood_still: Sequence[str] = (),
+) -> None:
+    """Print predicted, measured and error of each deployment and load, and what follows.
+
+    `stood_still` names the measurements whose rates a standstill of the server spoils.
+    """
     chosen = tuple(metrics) or PREDICTED_METRICS
     found = predict(measured, slices, chosen, across=across)
     if as_json:
-        print(json.dumps(_as_json(found, chosen[0])))
-    else:
-        _print(Console(), found, chosen[0])
+        print(json.dumps(_as_json(found, chosen[0]) | {"stood_still": list(stood_still)}))
+        return
+    console = Console()
+    _print(console, found, chosen[0])
+    for line in stood_still:
+        console.print(line, markup=False, highlight=False, style="yellow")
 
 
 def _print(console: Console, found: Predictions, metric: str) -> None:
@@ -53,8 +67,8 @@ def _print(console: Console, found: Predictions, metric: str) -> None:
         console.print(line, highlight=False, soft_wrap=True)
     for order in orders_of(found.held, metric):
         console.print(f"\n{order.workload}, {order.metric}, best first", style="bold", markup=False)
-        console.print(f"  measured   {' > '.join(order.measured)}", markup=False, highlight=False)
-        console.print(f"  predicted  {' > '.join(order.predicted)}", markup=False, highlight=False)
+        for side, line in zip(("measured ", "predicted"), order.shown, strict=True):
+            console.print(f"  {side}  {line}", markup=False, highlight=False)
     for effect in effects_of(found.held, metric):
         console.print(
             f"{effect.workload}: {effect.setting} against {effect.against}: measured {show_percent(effect.measured)}, "

@@ -15,6 +15,7 @@ from dsabench.cli.metric_names import require_metrics
 from dsabench.cli.named_place import named_place
 from dsabench.cli.show_results import load_records
 from dsabench.cli.show_sweep import verdict_table
+from dsabench.cli.stood_still import stood_still
 from dsabench.errors import InputError
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
@@ -58,8 +59,9 @@ def _in_markdown(base: Side, candidate: Side, verdicts: Sequence[Verdict]) -> st
 def run_compare_slices(names: tuple[str, str], metrics: list[str], *, across: bool, as_json: bool) -> None:
     """Hold the slices of the second name against the deployments of the first."""
     require_metrics(metrics)
-    measured, slices = (side_of(name) for name in names)
-    compare_slices(measured, slices, metrics, across=across, as_json=as_json)
+    measured, slices = (_found(name) for name in names)
+    sides = Side(names[0], tuple(r for _, r in measured)), Side(names[1], tuple(r for _, r in slices))
+    compare_slices(*sides, metrics, across=across, as_json=as_json, stood_still=stood_still((*measured, *slices)))
 
 
 def _print(console: Console, verdicts: Sequence[Verdict], title: str, base: Side) -> None:
@@ -93,12 +95,17 @@ def side_of(name: str) -> Side:
         InputError: it is none of these, or has no record.
 
     """
+    return Side(name, tuple(record for _, record in _found(name)))
+
+
+def _found(name: str) -> list[tuple[Path, Record]]:
+    """Its records, each with its journal."""
     place = named_place(name)
-    found = load_records(place.where) if isinstance(place.where, Path) else _of_commit(place.where)
-    records = tuple(record for _, record in found if record.id.startswith(place.prefix))
-    if not records:
+    everything = load_records(place.where) if isinstance(place.where, Path) else _of_commit(place.where)
+    found = [(journal, record) for journal, record in everything if record.id.startswith(place.prefix)]
+    if not found:
         raise InputError(f"{name}: no record there")
-    return Side(name, records)
+    return found
 
 
 def _of_commit(place: Place) -> list[tuple[Path, Record]]:

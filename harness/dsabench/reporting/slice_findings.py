@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from dsabench.model.metrics import METRICS
 from dsabench.reporting.slice_prediction import Prediction
@@ -13,7 +13,8 @@ from dsabench.reporting.slice_prediction import Prediction
 CLOSE = 0.10
 """An error up to this is small enough to read a deployment's speed from its slice."""
 TELLING = 0.05
-"""Two deployments that differ less than this when measured are not put in an order."""
+"""Two deployments that differ less than this are not put in an order, measured or predicted: boots of one setting may
+differ by as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,19 @@ class Order:
     measured: tuple[str, ...]
     predicted: tuple[str, ...]
     pairs: int
-    """Pairs that differ by more than `TELLING` when measured."""
+    """Pairs that differ by at least `TELLING` when measured: the only ones that there is an order to predict of."""
     agreeing: int
-    """Those of them that the slices put in the same order."""
+    """Those of them that the slices put in the same order, by at least `TELLING` too."""
+    opposed: tuple[str, ...]
+    """Those that they put the other way round, as `best > other` when measured."""
+    undecided: tuple[str, ...]
+    """Those that the slices hold alike, or cannot tell apart because one slice stands for both."""
+    too_close: int
+    """Pairs that differ less when measured."""
+    invented: tuple[str, ...]
+    """Those of them that the slices hold apart, as `best > other` when predicted."""
+    shown: tuple[str, str]
+    """Measured and predicted in one line each: `≈` joins neighbours that differ by less than `TELLING`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +119,30 @@ def _may_be_read(of_metric: Sequence[Prediction]) -> str:
 
 def _of_orders(orders: Sequence[Order]) -> Iterable[str]:
     pairs, agreeing = sum(one.pairs for one in orders), sum(one.agreeing for one in orders)
+    opposed = [f"{one.workload} {pair}" for one in orders for pair in one.opposed]
+    undecided = [f"{one.workload} {pair}" for one in orders for pair in one.undecided]
+    invented = [f"{one.workload} {pair}" for one in orders for pair in one.invented]
     if pairs:
-        use = "slices may order these" if agreeing == pairs else "slices may not choose between them"
-        yield f"deployments: {agreeing} of {pairs} pairs in the measured order: {use}"
+        yield (
+            f"deployments: of {pairs} pairs that differ by {TELLING:.0%} or more when measured, slices put {agreeing} in "
+            f"that order, {len(opposed)} the other way round, {len(undecided)} alike: "
+            f"{_use(opposed, undecided, invented)}"
+        )
     elif orders:
-        yield f"deployments: none differ by more than {TELLING:.0%} when measured: no order to predict"
+        yield f"deployments: none differ by {TELLING:.0%} or more when measured: no order to predict"
+    if close := sum(one.too_close for one in orders):
+        yield f"deployments: of {close} pairs that differ by less when measured, slices put {len(invented)} apart"
+    for what, named in (("the other way round", opposed), ("alike", undecided), ("apart", invented)):
+        if named:
+            yield f"put {what}: {'; '.join(named)}"
+
+
+def _use(opposed: Sequence[str], undecided: Sequence[str], invented: Sequence[str]) -> str:
+    if opposed:
+        return "slices may not choose between them"
+    if undecided or invented:
+        return "slices may not choose between all of them"
+    return "slices may order these"
 
 
 def _of_effects(effects: Sequence[Effect]) -> Iterable[str]:
@@ -140,9 +170,45 @@ def _first_of_each_spread(held: Sequence[Prediction], workload: str, metric: str
 
 def _order(held: Sequence[Prediction]) -> Order:
     sign = -1 if METRICS[held[0].metric].direction == "maximize" else 1
-    apart = [(a, b) for a, b in combinations(held, 2) if abs(a.measured / b.measured - 1) >= TELLING]
-    agreeing = sum((a.measured > b.measured) == (a.predicted > b.predicted) for a, b in apart)
-    measured = sorted(held, key=lambda one: sign * one.measured)
-    predicted = sorted(held, key=lambda one: sign * one.predicted)
-    names = [tuple(one.deployment.name for one in ordered) for ordered in (measured, predicted)]
-    return Order(held[0].workload, held[0].metric, names[0], names[1], len(apart), agreeing)
+    by_measured = sorted(held, key=lambda one: sign * one.measured)
+    by_predicted = sorted(held, key=lambda one: sign * one.predicted)
+    pairs = list(combinations(by_measured, 2))
+    apart = [(a, b) for a, b in pairs if _differ(a.measured, b.measured)]
+    told = [(a, b) for a, b in apart if _differ(a.predicted, b.predicted)]
+    agreeing = [(a, b) for a, b in told if sign * a.predicted < sign * b.predicted]
+    return Order(
+        held[0].workload,
+        held[0].metric,
+        tuple(one.deployment.name for one in by_measured),
+        tuple(one.deployment.name for one in by_predicted),
+        pairs=len(apart),
+        agreeing=len(agreeing),
+        opposed=_named(pair for pair in told if pair not in agreeing),
+        undecided=_named(pair for pair in apart if pair not in told),
+        too_close=len(pairs) - len(apart),
+        invented=_named(
+            (a, b)
+            for a, b in combinations(by_predicted, 2)
+            if _differ(a.predicted, b.predicted) and not _differ(a.measured, b.measured)
+        ),
+        shown=(
+            _in_a_line([(one.deployment.name, one.measured) for one in by_measured]),
+            _in_a_line([(one.deployment.name, one.predicted) for one in by_predicted]),
+        ),
+    )
+
+
+def _differ(a: float, b: float) -> bool:
+    """Whichever is named first, by at least `TELLING` of the smaller one."""
+    return max(a, b) / min(a, b) - 1 >= TELLING
+
+
+def _named(pairs: Iterable[tuple[Prediction, Prediction]]) -> tuple[str, ...]:
+    return tuple(f"{a.deployment.name} > {b.deployment.name}" for a, b in pairs)
+
+
+def _in_a_line(values: Sequence[tuple[str, float]]) -> str:
+    line = values[0][0]
+    for (_, before), (name, value) in pairwise(values):
+        line += f" {'>' if _differ(before, value) else '≈'} {name}"
+    return line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from dsabench.model.metrics import METRICS
 from dsabench.model.outcome import Measured, Metric
 from dsabench.model.record import Record
 from dsabench.reporting.comparison import Side
-from dsabench.reporting.slice_findings import conclusions, effects_of, orders_of
+from dsabench.reporting.slice_findings import Order, conclusions, effects_of, orders_of
 from dsabench.reporting.slice_prediction import PREDICTED_METRICS, predict
 from dsabench.runtimes.sglang.rank import shape_of, strategy_of
 from dsabench.search.space import legal
@@ -184,6 +184,58 @@ def test_a_wrong_order_is_said() -> None:
     assert any("slices may not choose between them" in line for line in conclusions(held, "total_throughput_tok_s"))
 
 
+def of_four(rates: Mapping[str, float], predicted: Mapping[str, float]) -> tuple[Order, tuple[str, ...]]:
+    """The order of `prompt`, and what follows, where deployments and slices were measured at these rates."""
+
+    def at_rates(records: Iterable[Record], rates_of: Callable[[Record], float]) -> tuple[Record, ...]:
+        found = []
+        for record in records:
+            metrics = {"total_throughput_tok_s": Metric(value=rates_of(record), n=32)}
+            found.append(record.model_copy(update={"outcome": Measured(metrics=metrics)}))
+        return tuple(found)
+
+    def of_whole(record: Record) -> float:
+        shape = shape_of(record.trial.runtime)
+        assert shape is not None
+        return rates[strategy_of(shape)]
+
+    def of_rank(record: Record) -> float:
+        return predicted[record.trial.runtime.model.removeprefix("slices/v3.2-").removesuffix("-8l")]
+
+    plain = [r for r in whole(4) if r.trial.runtime.knobs["speculative_algorithm"] == "off"]
+    sides = Side("w", at_rates(plain, of_whole)), Side("r", at_rates(ranks(4), of_rank))
+    held = predict(*sides, ["total_throughput_tok_s"]).held
+    return orders_of(held, "total_throughput_tok_s")[0], conclusions(held, "total_throughput_tok_s")
+
+
+def test_one_slice_for_two_deployments_orders_nothing() -> None:
+    """dp4 and ep4 have one slice; measured they differ twofold. tp4 and tp2,dp2 differ by 2 % when predicted."""
+    order, said = of_four(
+        {"tp4": 200, "dp4": 100, "dp4,ep4": 50, "tp2,dp2": 202}, {"tp4": 204, "dp4": 20, "tp2-dp2": 101}
+    )
+    assert order.shown == ("tp2,dp2 ≈ tp4 > dp4 > dp4,ep4", "tp4 ≈ tp2,dp2 > dp4 ≈ dp4,ep4")
+    assert (order.pairs, order.agreeing, order.too_close) == (5, 4, 1)
+    assert (order.opposed, order.undecided, order.invented) == ((), ("dp4 > dp4,ep4",), ())
+    assert any("of 10 pairs" in line and "8 in that order, 0 the other way round, 2 alike" in line for line in said)
+    assert "put alike: prompt dp4 > dp4,ep4; answer dp4 > dp4,ep4" in said
+
+
+def test_a_difference_that_only_slices_see_is_said() -> None:
+    order, said = of_four(
+        {"tp4": 100, "dp4": 102, "dp4,ep4": 103, "tp2,dp2": 50}, {"tp4": 200, "dp4": 25, "tp2-dp2": 10}
+    )
+    assert order.invented == ("tp4 > dp4", "tp4 > dp4,ep4")
+    assert (order.pairs, order.agreeing, order.too_close) == (3, 3, 3)
+    assert "deployments: of 6 pairs that differ by less when measured, slices put 4 apart" in said
+    assert any("slices may not choose between all of them" in line for line in said)
+
+
+def test_slices_that_see_what_was_measured_may_order() -> None:
+    _, said = of_four({"tp4": 100, "dp4": 400, "dp4,ep4": 404, "tp2,dp2": 200}, {"tp4": 90, "dp4": 90, "tp2-dp2": 90})
+    assert any("slices put 10 in that order, 0 the other way round, 0 alike: slices may order these" in s for s in said)
+    assert not any(line.startswith("put ") for line in said)
+
+
 def test_a_slice_of_two_nodes_or_of_context_parallelism_is_not_cut() -> None:
     spec = config_of("h200-x2-slice").default
     shape = shape_of(spec)
@@ -208,3 +260,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     data = json.loads(capsys.readouterr().out)
     assert {one["deployment"] for one in data["predictions"]} == {name for n in NAMES[2] for name in (n, f"{n},mtp")}
     assert run([*words, "--gate"]) == 2
+
+
+def test_a_measurement_in_which_the_server_stood_still_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Records of four H200 from before the warning: their samples say it."""
+    results = ROOT / "results" / "h200"
+    assert run(["compare", str(results / "x4"), str(results / "x4-predict"), "--slice", "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)["stood_still"]
+    assert line.startswith("f9b0aa69cd:0 (answer): the server stood still: no token from any stream for 5.1 s")

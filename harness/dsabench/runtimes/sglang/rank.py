@@ -15,7 +15,7 @@ from dsabench.runtimes.sglang.widths import WIDTHS
 
 _SPREAD = ("tp_size", "dp_size", "dp_attention", "ep_size", "custom_all_reduce")
 """How a deployment spreads over its GPUs: what a slice is cut from, and so no setting of the slice."""
-_DIVIDED = ("chunked_prefill_size", "max_running_requests")
+DIVIDED = ("chunked_prefill_size", "max_running_requests")
 """Settings that DP attention divides among its groups."""
 _NOT_CUT = ("pp_size", "attn_cp_size", "dcp_size", "prefill_cp", "moe_dp_size")
 _MARK = "dsabench_slice"
@@ -69,7 +69,7 @@ def _is_more_than_one(value: KnobValue | None) -> bool:
 def _settings(knobs: Mapping[str, KnobValue], groups: int) -> dict[str, KnobValue]:
     kept = {name: value for name, value in knobs.items() if name not in _SPREAD}
     return {
-        name: value // groups if name in _DIVIDED and isinstance(value, int) and value > 0 else value
+        name: value // groups if name in DIVIDED and isinstance(value, int) and value > 0 else value
         for name, value in kept.items()
     }
 

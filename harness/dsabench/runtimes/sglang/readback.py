@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from dsabench.model.knobs import KnobValue
 from dsabench.runtimes.sglang.accepts import Accepted
+from dsabench.runtimes.sglang.rank import DIVIDED
 from dsabench.runtimes.sglang.spellings import FLAGS, Spelling
 
 _COUNTERS = {"internal_states", "startup_time", "kv_events", "launch_command", "frontend"}
@@ -88,7 +89,17 @@ def _differ(
     for name, asked in knobs.items():
         known, runs = _told(name, info, facts, accepted)
         if known and asked != "auto" and not _equal(asked, runs):
-            yield f"{name}: asked {_shown(asked)}, runs with {_shown(runs)}"
+            yield f"{name}: asked {_shown(asked)}, runs with {_shown(runs)}{_per_rank(name, runs, knobs)}"
+
+
+def _per_rank(name: str, runs: JsonValue, knobs: Mapping[str, KnobValue]) -> str:
+    """Where it is only divided: DP attention reads what was asked as that of all its groups together."""
+    asked, groups = knobs.get(name), knobs.get("dp_size")
+    if knobs.get("dp_attention") is not True or name not in DIVIDED or not isinstance(groups, int) or groups < 2:
+        return ""
+    if not isinstance(asked, int) or runs != asked // groups:
+        return ""
+    return f" per rank (asked ÷ {groups} groups of the attention)"
 
 
 def _told(

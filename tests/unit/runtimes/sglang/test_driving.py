@@ -97,7 +97,9 @@ async def test_what_it_runs_with_is_read_back(site: Path, tmp_path: Path) -> Non
         told = said(server)
         environment = Path(f"/proc/{server.parts[0].process.pid}/environ").read_bytes()
     assert b"/nowhere/dsabench" not in environment
-    assert told["differences"] == ["chunked_prefill_size: asked 8192, runs with 1024"]
+    assert told["differences"] == [
+        "chunked_prefill_size: asked 8192, runs with 1024 per rank (asked ÷ 8 groups of the attention)"
+    ]
     assert told["vocab_size"] == 129280
     log = told["log"]
     assert isinstance(log, dict)

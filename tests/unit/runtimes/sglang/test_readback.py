@@ -52,6 +52,16 @@ def test_older_words_for_the_same() -> None:
             {"chunked_prefill_size": 1024},
             ("chunked_prefill_size: asked 8192, runs with 1024",),
         ),
+        (
+            {"chunked_prefill_size": 8192, "dp_attention": True, "dp_size": 4},
+            {"chunked_prefill_size": 2048, "enable_dp_attention": True, "dp_size": 4},
+            ("chunked_prefill_size: asked 8192, runs with 2048 per rank (asked ÷ 4 groups of the attention)",),
+        ),
+        (
+            {"chunked_prefill_size": 8192, "dp_attention": True, "dp_size": 4},
+            {"chunked_prefill_size": 1024, "enable_dp_attention": True, "dp_size": 4},
+            ("chunked_prefill_size: asked 8192, runs with 1024",),
+        ),
         ({"page_size": 128}, {"page_size": 64}, ("page_size: asked 128, runs with 64",)),
         ({"prefix_cache": True}, {"disable_radix_cache": True}, ("prefix_cache: asked true, runs with false",)),
         ({"mixed_chunk": True}, {"enable_mixed_chunk": False}, ("mixed_chunk: asked true, runs with false",)),
@@ -83,6 +93,13 @@ def test_the_log_is_believed_before_the_argument_that_it_replaced() -> None:
     told = {"dsa_prefill_backend": "flashmla_kv"}
     lines = differences({"prefill_backend": "flashmla_kv"}, told, {"prefill_backend": "flashmla_sparse"}, ACCEPTED)  # type: ignore[arg-type]
     assert lines == ("prefill_backend: asked flashmla_kv, runs with flashmla_sparse",)
+
+
+def test_the_requests_of_a_rank_are_its_share() -> None:
+    knobs: dict[str, KnobValue] = {"max_running_requests": 64, "dp_attention": True, "dp_size": 4}
+    info = {"max_running_requests": 64, "enable_dp_attention": True, "dp_size": 4}
+    lines = differences(knobs, info, {"max_running_requests": 16}, ACCEPTED)  # type: ignore[arg-type]
+    assert lines == ("max_running_requests: asked 64, runs with 16 per rank (asked ÷ 4 groups of the attention)",)
 
 
 def test_settings_are_kept_without_what_is_empty_or_counts() -> None:
