@@ -4,6 +4,10 @@ With D attention groups over G ranks, A = G / D ranks share the heads of a group
 tokens: heads / A, the dense layers' and the vocabulary's columns / A (tokens of all D groups at 1 / G of the width are
 those of one group at 1 / A), and T × active / A expert rows, over experts / G whole experts (EP) or all experts at
 1 / G of their width (TP).
+
+What a rank does for the tokens of all groups is not in it: under DP attention without an all-to-all backend they are
+gathered before the experts, so the router, the quantisation of activations and the sum over each token's experts work
+on D × T tokens, and two all-reduces a layer move them (0.5.16 srt/layers/dp_attention.py, `DpPaddingMode`).
 """
 
 from __future__ import annotations
@@ -215,6 +219,11 @@ def _notes(widths: Widths, shape: Shape, layers: int, limits: Limits) -> Iterato
     yield f"{heads} heads per rank{padded}"
     yield f"{layers} of {widths.layers} layers: times of a layer add up, those of embedding, head and scheduler do not"
     yield "no communication: what all-reduce, all-gather and expert exchange cost is left out"
+    if shape.dp > 1:
+        yield (
+            f"own tokens alone: without an all-to-all backend a rank routes, quantises and sums up the tokens of all "
+            f"{shape.dp} groups; and no rank waits for one that began a step later"
+        )
     yield "random weights: outputs, accuracy and expert balance mean nothing; routing is near uniform"
     if shape.dp > 1 and shape.ep == 1:
         yield "experts are whole, 1 / GPUs of them, where the deployment has all at 1 / GPUs of the width: same work and bytes"

@@ -70,6 +70,11 @@ def test_few_heads_are_padded_and_said_so() -> None:
     assert "16 heads per rank, computed as 64 by flashmla_sparse on Hopper" in piece("tp8").notes
 
 
+def test_tokens_of_other_groups_are_said_to_be_left_out() -> None:
+    assert any("sums up the tokens of all 8 groups" in note for note in piece("dp8").notes)
+    assert not any("groups" in note for note in piece("tp8").notes)
+
+
 def test_mtp_is_pinned_or_refused() -> None:
     with pytest.raises(InputError, match="accept no draft"):
         piece("dp8,ep8,mtp")
