@@ -362,6 +362,8 @@ def _forward(srt: Path, backend: Source, args: Any, model: Any, capability: tupl
     if hip:
         return
     kernels, heads = _kernels(args), _heads(args, model)
+    if "fa3" in (kernels["prefill"], kernels["decode"]):
+        _fa3(srt.parent, capability)
     auto = kernels["prefill"] == "flashmla_auto" and kernels["kv"] == "bfloat16"
     function = backend.body("_forward_flashmla_sparse")
     if function is not None and ("flashmla_sparse" in (kernels["prefill"], kernels["decode"]) or auto):
@@ -387,6 +389,22 @@ def _forward(srt: Path, backend: Source, args: Any, model: Any, capability: tupl
                 source.execute([node], {"topk_indices": topk})
     _dispatch(backend, "forward_extend", kernels["prefill"])
     _dispatch(backend, "forward_decode", kernels["decode"])
+
+
+def _fa3(package: Path, capability: tuple[int, int]) -> None:
+    """The guard before the kernel; before 0.5.12 it stands in the kernel package, which is not run."""
+    source = Source(
+        package / "jit_kernel/flash_attention_v3.py", package / "kernels/ops/attention/flash_attention_v3.py"
+    )
+    names = {
+        "torch": SimpleNamespace(version=SimpleNamespace(cuda="13.0")),
+        "get_device_capability": lambda: capability,
+        "is_musa": lambda: False,
+    }
+    supported = source.function("_is_fa3_supported", names)
+    kernel = source.body("flash_attn_with_kvcache")
+    for node in source.ifs("_is_fa3_supported", kernel) if supported and kernel else ():
+        source.execute([node], {"_is_fa3_supported": supported})
 
 
 def _dispatch(backend: Source, phase: str, kernel: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dsabench.runtimes.sglang.rules.rule import (
     V9,
     V10,
+    V12,
     V13,
     V16,
     V17,
@@ -53,12 +54,17 @@ def _wrong_architecture(s: Setting) -> bool:
         return False
     chosen = set(s.kernels.pair)
     return (
-        ("fa3" in chosen and major != 9)
+        ("fa3" in chosen and major != 9 and (s.version < V12 or major == 8))
         or ("trtllm" in chosen and major < 10)
         or (bool(_FLASHMLA & chosen) and major not in {9, 10})
         or s.kernels.decode == "aiter"
         or (s.kernels.prefill == "aiter" and s.version > V9)
     )
+
+
+def _fa3_elsewhere(s: Setting) -> bool:
+    """Its guard lets sm80 through, for which no sparse kernel is made: `_wrong_architecture`."""
+    return s.uses_dsa and s.sm_major not in {None, 8, 9} and "fa3" in s.kernels.pair
 
 
 def _wrong_dtype(s: Setting) -> bool:
@@ -248,7 +254,8 @@ RULES = (
     Rule(
         id="SL03",
         severity="error",
-        condition="a kernel not made for this GPU: fa3 needs Hopper, trtllm Blackwell, flashmla one of them, aiter AMD",
+        condition="a kernel not made for this GPU: fa3 needs Hopper (from 0.5.12 on: SL10), trtllm Blackwell, flashmla one "
+        "of them, aiter AMD",
         knobs=("prefill_backend", "decode_backend"),
         when=_wrong_architecture,
         words=says("silent", "nothing at launch; the kernel cannot be imported or started at the first batch"),
@@ -257,20 +264,38 @@ RULES = (
         source="documents: usage guide, 'Choices of Attention Kernels'; 0.5.23=srt/arg_groups/overrides.py:601",
     ),
     Rule(
+        id="SL10",
+        severity="error",
+        since=V12,
+        condition="fa3 on another GPU than a Hopper",
+        knobs=("prefill_backend", "decode_backend"),
+        when=_fa3_elsewhere,
+        words=says("NotImplementedError", "flash_attn at sgl-kernel is only supported on sm90 and above"),
+        fix="leave the backends out",
+        change=_defaults_for,
+        source="0.5.12=jit_kernel/flash_attention_v3.py:136; 0.5.16=jit_kernel/flash_attention_v3.py:137; "
+        "0.5.23=kernels/ops/attention/flash_attention_v3.py:137",
+    ),
+    Rule(
         id="SL04",
         severity="error",
         condition="a kernel that does not read this KV dtype: flashmla_kv needs fp8_e4m3; fa3 and, for decode, "
         "flashmla_sparse need bfloat16",
         knobs=("kv_cache_dtype", "prefill_backend", "decode_backend"),
         when=_wrong_dtype,
-        words=says("silent", "nothing at launch; the kernel fails, or reads the cache as what it is not"),
+        words=says(
+            "silent",
+            "nothing at launch; flashmla_kv turns a layer's whole bfloat16 cache into fp8 at every call, the others fail or "
+            "read the cache as what it is not",
+        ),
         fix="leave the backends out",
         change=lambda s: {
             "kv_cache_dtype": s.kernels.kv,
             "prefill_backend": s.text("prefill_backend") if s.text("prefill_backend") == "flashmla_sparse" else None,
             "decode_backend": None,
         },
-        source="documents: usage guide, 'Choices of Attention Kernels'; 0.5.23=srt/layers/attention/dsa_backend.py:4083",
+        source="documents: usage guide, 'Choices of Attention Kernels'; 0.5.9=srt/layers/attention/nsa_backend.py:1730; "
+        "0.5.16=srt/layers/attention/dsa_backend.py:2525; 0.5.23=srt/layers/attention/dsa_backend.py:4083",
     ),
     Rule(
         id="BE21",
