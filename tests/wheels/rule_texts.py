@@ -27,6 +27,7 @@ PLACES = (
         "srt/distributed",
         "srt/speculative",
         "kernels/ops/attention",
+        "jit_kernel/flash_attention_v3.py",
         "srt/configs/model_config.py",
         "test/run_eval.py",
     ),
