@@ -29,7 +29,10 @@ def compare_agreement(default: Side, candidate: Side, margin: float) -> Verdict:
     again = tuple(sample for sample in default.samples if sample.repeat > 0)
     if not again:
         raise InputError(f"{default.name}: agreement needs two passes or more of the default")
-    sides = [replace(side, samples=_agreeing(samples, key)) for side, samples in ((default, again), (candidate, candidate.samples))]
+    sides = [
+        replace(side, samples=_agreeing(samples, key))
+        for side, samples in ((default, again), (candidate, candidate.samples))
+    ]
     verdict = compare_evals(sides[0], sides[1], margin, "in agreement")
     base, found = (sum(sample.score for sample in side.samples) / len(side.samples) for side in sides)
     shares = f"answers as the default's first pass: {found:.1%}, the default itself {base:.1%}"

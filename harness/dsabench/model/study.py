@@ -72,5 +72,7 @@ class Gate(Value):
     @model_validator(mode="after")
     def _first_pass_is_the_key(self) -> Gate:
         if self.measure == "agreement" and self.repeat < 2:
-            raise ValueError("measure agreement needs repeat 2 or more: the first pass of the default is what is agreed with")
+            raise ValueError(
+                "measure agreement needs repeat 2 or more: the first pass of the default is what is agreed with"
+            )
         return self
