@@ -77,7 +77,9 @@ def test_the_gate_refuses_what_one_point_does_not_allow_and_lets_pass_what_sixty
         with serving(model="small", **({TABLES: str(folder)} if folder else {})) as server:
             server.generate([5] * 300, new=1)
             tokens = server.counters()["tokens"]
-        assert {name: count for name, count in tokens.items() if name.startswith("prefill.")} == {f"prefill.{path}": 300}
+        assert {name: count for name, count in tokens.items() if name.startswith("prefill.")} == {
+            f"prefill.{path}": 300
+        }
 
 
 def test_agreement_with_a_single_pass_is_refused_in_the_config(tmp_path) -> None:

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from dsabench.config.load_eval import load_eval
 from dsabench.errors import InputError
 from dsabench.evals.agreement import compare_agreement
 from dsabench.evals.client import Target
@@ -13,7 +14,6 @@ from dsabench.evals.compare import Side
 from dsabench.evals.plan import Wishes, make_plan
 from dsabench.evals.run import Effort, run
 from dsabench.evals.sample_log import open_log
-from dsabench.config.load_eval import load_eval
 from eval_cases import write_gsm8k
 from openai_server import OpenAiServer, Turn
 
@@ -33,7 +33,7 @@ async def side(tmp_path, name, *, changed=0, unsteady=0, repeat=2) -> Side:
         place = order.get(prompt, 0)
         if place < changed:
             return Turn("otherwise")
-        return Turn(f"call {next(calls)}" if place < changed + unsteady else "no idea")
+        return Turn(f"{name} {next(calls)}" if place < changed + unsteady else "no idea")
 
     async with OpenAiServer(script) as server:
         with open_log(tmp_path / f"{name}.jsonl") as log:
