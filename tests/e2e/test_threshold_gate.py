@@ -21,14 +21,14 @@ runtime:
   base: {mha_threshold_tokens: 128, chunked_prefill_size: 4096, prefix_cache: false}
   ready_timeout_s: 60
 workloads:
-  - {name: p300, dataset: random-ids, input_len: 300, output_len: 1, num_prompts: 40, max_concurrency: 1}
+  - {name: p300, dataset: random-ids, input_len: 300, output_len: 1, num_prompts: 25, max_concurrency: 1}
 sweeps:
   - axes: {mha_threshold_tokens: [128, 640]}
 proposer: {kind: grid}
 objective: {metric: total_throughput_tok_s, direction: maximize}
 budget: {max_trials: 2, confirm_boots: 4}
 """
-# Of the default's answers to the 36 questions dense attention changes some, far fewer than six in ten.
+# Of the default's answers to the 24 questions dense attention changes some, far fewer than seven in ten.
 EVAL = """
 name: short
 harness_id: test-short
@@ -39,7 +39,7 @@ prompt: {endpoint: completions, template: "{text}\\nThe access code of the {colo
 sampling: {temperature: 0.0, top_p: 1.0, max_tokens: 4}
 scorer: code
 concurrency: 1
-needle: {words: [7, 65], depths: [0.0, 0.5, 1.0], per_cell: 6, distractors: 0, seed: 1}
+needle: {words: [7, 65], depths: [0.0, 0.5, 1.0], per_cell: 4, distractors: 0, seed: 1}
 """
 
 
@@ -53,33 +53,30 @@ def tune(folder, capsys, margin: float) -> tuple[int, dict]:
 
 
 @pytest.mark.slow
-def test_the_gate_refuses_what_one_point_does_not_allow_and_lets_pass_what_sixty_do(tmp_path, capsys) -> None:
+def test_the_gate_refuses_what_one_point_does_not_allow_and_lets_pass_what_seventy_do(tmp_path, capsys) -> None:
     code, said = tune(tmp_path, capsys, 0.01)
     assert (code, said["standing"], said["table"]) == (1, "refused by the gate", None), said
     (gate,) = said["gates"]
-    assert (gate["metric"], gate["verdict"], gate["n_base"]) == ("agreement", "worse", 36)
+    assert (gate["metric"], gate["verdict"], gate["n_base"]) == ("agreement", "worse", 24)
     assert "the default itself 100.0%" in gate["reason"]
     assert [(one["metric"], one["verdict"]) for one in said["verdicts"]] == [("total_throughput_tok_s", "better")]
     assert not (tmp_path / "t").exists()
     measured = read_journal(tmp_path / "r" / "journal.jsonl").records
 
     # What was answered stands in the journal: another margin is another verdict on it, and nothing is measured again.
-    code, said = tune(tmp_path, capsys, 0.6)
+    code, said = tune(tmp_path, capsys, 0.7)
     assert (code, said["standing"], said["gates"][0]["effect"]) == (0, "default", gate["effect"]), said
     assert read_journal(tmp_path / "r" / "journal.jsonl").records == measured
     (path,) = (tmp_path / "t").glob("*.json")
     table = read_table(path)
     assert (table.file_name, table.rule.max_tokens) == (path.name, 640)
     (evidence,) = table.evidence.gates
-    assert (evidence.measure, evidence.margin, evidence.difference) == ("agreement", 0.6, gate["effect"])
+    assert (evidence.measure, evidence.margin, evidence.difference) == ("agreement", 0.7, gate["effect"])
 
-    for folder, path in ((None, "flashmla_sparse"), (tmp_path / "t", "dense_mha")):
-        with serving(model="small", **({TABLES: str(folder)} if folder else {})) as server:
-            server.generate([5] * 300, new=1)
-            tokens = server.counters()["tokens"]
-        assert {name: count for name, count in tokens.items() if name.startswith("prefill.")} == {
-            f"prefill.{path}": 300
-        }
+    with serving(model="small", **{TABLES: str(tmp_path / "t")}) as server:
+        server.generate([5] * 300, new=1)
+        tokens = server.counters()["tokens"]
+    assert {name: count for name, count in tokens.items() if name.startswith("prefill.")} == {"prefill.dense_mha": 300}
 
 
 def test_agreement_with_a_single_pass_is_refused_in_the_config(tmp_path) -> None:
