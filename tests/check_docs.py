@@ -53,6 +53,7 @@ ELSEWHERE = {
     "kernels bench": "tests/unit/microbench",
     "kernels twice": "tests/unit/microbench",
     "doctor": "tests/unit/doctor",
+    "tune mha-threshold": "tests/e2e/test_threshold_gate.py",
 }
 """Words a command begins with, and where it runs in CI: what takes long or the network, or exits by what the machine is like."""
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dsabench.cli.run_sweep import Request, measure
+from dsabench.cli.show_sweep import print_gate
 from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
 from dsabench.emit.tables import write_table
@@ -65,6 +66,9 @@ def tune_threshold(order: SweepOrder) -> int:
     if order.as_json:
         points = [{"workload": p.workload, KNOB: p.value, "median": p.median, "boots": p.boots} for p in curve]
         said = {"standing": proposal.standing, "reason": proposal.reason, "table": path and str(path), "curve": points}
+        gates = [one.accuracy for one in result.passed_over] + [result.gate]
+        said["gates"] = [gate.model_dump() for gate in gates if gate is not None]
+        said["verdicts"] = [verdict.model_dump() for verdict in result.verdicts]
         print(json.dumps(said, indent=1))
     else:
         _show(config, result, curve, proposal, path)
@@ -115,6 +119,7 @@ def _show(config: SweepConfig, result: Result, curve: list[CurvePoint], proposal
         if verdict.effect is not None and verdict.ci_low is not None and verdict.ci_high is not None:
             interval = f"{verdict.effect:+.1%} ({verdict.ci_low:+.1%} … {verdict.ci_high:+.1%})"
             console.print(f"{verdict.workload} {verdict.metric}: {interval}: {verdict.verdict}")
+    print_gate(console, result)
     console.print(f"{proposal.standing}: {proposal.reason}", soft_wrap=True, markup=False)
     if path is not None:
         console.print(str(path), soft_wrap=True, highlight=False, markup=False)

@@ -34,7 +34,7 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
         _print_verdicts(console, result, metric)
     elif result.best is None:
         console.print(_no_challenger(config, result))
-    _print_gate(console, result)
+    print_gate(console, result)
     for warning, count in _warnings(result.records).most_common():
         console.print(f"warning ({count} trials): {warning}", markup=False, highlight=False, style="yellow")
     if result.stopped:
@@ -60,16 +60,17 @@ def _print_verdicts(console: Console, result: Result, metric: str) -> None:
                 console.print(escape(f"{verdict.workload}: {verdict.reason}"), highlight=False)
 
 
-def _print_gate(console: Console, result: Result) -> None:
+def print_gate(console: Console, result: Result) -> None:
+    """The settings that the gate refused, each with the figures, and what it says of the best one."""
     for one in result.passed_over:
         if one.accuracy is not None:
             text = f"refused by the gate: {one.candidate.label}: {one.accuracy.workload}: {one.accuracy.reason}"
-            console.print(text, style="red", markup=False, highlight=False)
+            console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
     if result.gate is None:
         return
     words, style = ("refused by the gate", "bold red") if result.is_refused else ("passed the gate", "green")
     text = f"{words}, {result.gate.workload}: {result.gate.reason}"
-    console.print(text, style=style, markup=False, highlight=False)
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def result_json(config: SweepConfig, journal: Path, result: Result, plot: Path | None) -> str:

@@ -122,7 +122,7 @@ def _gates(gates: Sequence[GateEvidence]) -> str:
         points = "" if gate.difference is None else f", {gate.difference * 100:+.2f} points"
         low = "" if gate.ci_low is None else f", at worst {gate.ci_low * 100:+.2f}"
         said.append(
-            f"{gate.eval} {gate.verdict}{points}{low} (margin {gate.margin * 100:g} points, {gate.n or '?'} questions)"
+            f"{gate.eval}{' (agreement with the default)' if gate.measure == 'agreement' else ''} {gate.verdict}{points}{low} (margin {gate.margin * 100:g} points, {gate.n or '?'} questions)"
         )
     return "; ".join(said) or "no eval"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import mean
 
 from dsabench.errors import InputError
 from dsabench.evals.sample import EvalSample
@@ -27,8 +28,11 @@ class Side:
         return self.samples[0].harness_id
 
 
-def compare_evals(base: Side, candidate: Side, margin: float) -> Verdict:
+def compare_evals(base: Side, candidate: Side, margin: float, quality: str = "accurate") -> Verdict:
     """Verdict on the score: "no difference" or "better" is not less accurate by more than the margin, "worse" is.
+
+    Where the base itself scores no more than the margin, nothing could lose more than that: such an eval is inconclusive.
+    `quality` is what a line for people calls a high score.
 
     Raises:
         InputError: the sides are of different harnesses or questions.
@@ -56,22 +60,39 @@ def compare_evals(base: Side, candidate: Side, margin: float) -> Verdict:
         notes.append(f"McNemar p = {p:.3g}")
     elif (drawn := paired_bootstrap(*scores)) is not None:
         notes.append(f"95 % bootstrap interval [{100 * drawn.low:+.2f}, {100 * drawn.high:+.2f}]")
-    return _verdict(base.eval, result, margin, len(shared), notes)
+    asked = _Asked(base.eval, margin, quality, len(shared), sum(map(mean, scores[0])) / len(shared))
+    return _verdict(asked, result, notes)
 
 
-def _verdict(eval_: str, result: NonInferiority, margin: float, count: int, notes: list[str]) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the verdict is to be about."""
+
+    eval: str
+    margin: float
+    quality: str
+    count: int
+    base_score: float
+
+    def shows_nothing(self, result: NonInferiority) -> bool:
+        """Whether no loss could have exceeded the margin."""
+        return self.base_score <= self.margin and result.interval.low <= 0.0
+
+
+def _verdict(asked: _Asked, result: NonInferiority, notes: list[str]) -> Verdict:
+    count = asked.count
     return Verdict(
         metric="score",
-        workload=eval_,
+        workload=asked.eval,
         unit="points",
-        verdict=_word(result),
+        verdict="inconclusive" if asked.shows_nothing(result) else _word(result),
         effect=result.difference,
         ci_low=result.interval.low,
         ci_high=result.interval.high,
         mde=result.detectable,
         n_base=count,
         n_candidate=count,
-        reason="; ".join([_reason(result, margin, count), *notes]),
+        reason="; ".join([_reason(asked, result), *notes]),
     )
 
 
@@ -81,18 +102,24 @@ def _word(result: NonInferiority) -> VerdictWord:
     return "worse" if result.answer == "no" else "inconclusive"
 
 
-def _reason(result: NonInferiority, margin: float, count: int) -> str:
+def _reason(of: _Asked, result: NonInferiority) -> str:
+    margin, count, quality = of.margin, of.count, of.quality
     low, high = (f"{100 * end:+.2f}" for end in result.interval)
     found = f"{100 * result.difference:+.2f} points over {count} questions, 90 % interval [{low}, {high}]"
     most = "1 point" if margin == 0.01 else f"{100 * margin:g} points"
-    asked = f"not less accurate by more than {most}"
+    claim = f"not less {quality} by more than {most}"
+    if of.shows_nothing(result):
+        return (
+            f"inconclusive whether {claim}: {found}; the base itself scores {100 * of.base_score:.2f} points, so no loss "
+            "could be larger: take an eval that it can answer, or measure agreement"
+        )
     if result.answer == "yes":
-        return f"yes, {asked}: {found}"
+        return f"yes, {claim}: {found}"
     if result.answer == "no":
-        return f"no, less accurate: {found}, the loss exceeds {most} and is no chance (p = {result.worse_p:.2g})"
+        return f"no, less {quality}: {found}, the loss exceeds {most} and is no chance (p = {result.worse_p:.2g})"
     if result.more_repeats is None:
-        return f"inconclusive whether {asked}: {found}; repeats alone will not settle it, it takes more questions"
-    return f"inconclusive whether {asked}: {found}; needs {result.more_repeats} more repeats a side"
+        return f"inconclusive whether {claim}: {found}; repeats alone will not settle it, it takes more questions"
+    return f"inconclusive whether {claim}: {found}; needs {result.more_repeats} more repeats a side"
 
 
 def _same(side: Side, count: int) -> Verdict:

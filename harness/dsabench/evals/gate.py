@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from dsabench.config.load_eval import load_eval
 from dsabench.errors import InputError, TrialFault
+from dsabench.evals.agreement import compare_agreement
 from dsabench.evals.compare import Side, compare_evals
 from dsabench.evals.conduct import Setting, conduct
 from dsabench.evals.fetch import find_data
@@ -78,6 +79,8 @@ class GateRun:
             assert record.outcome.samples is not None
             samples = read_samples(self.bench.journal.path.parent / record.outcome.samples)
             sides.append(Side(name, self.plan.task.name, samples, (f"{record.id}:{record.occasion}",)))
+        if self.gate.measure == "agreement":
+            return compare_agreement(sides[0], sides[1], self.gate.margin)
         return compare_evals(sides[0], sides[1], self.gate.margin)
 
     def _recorded(self, spec: RuntimeSpec) -> Record | None:
@@ -138,7 +141,7 @@ class GateRun:
 
     def _undecided(self, reason: str) -> Verdict:
         return Verdict(
-            metric="score",
+            metric=self.gate.measure,
             workload=self.plan.task.name,
             unit="points",
             verdict="inconclusive",

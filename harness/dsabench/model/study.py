@@ -59,9 +59,20 @@ class Gate(Value):
     """A name of evals/, or a file."""
     data: str | None = None
     """The eval's data file; null: fetched once, then cached."""
+    measure: Literal["score", "agreement"] = "score"
+    """`agreement`: not which answers are right, but which are the default's own, word for word. For models that can answer
+    none of the questions, and where a change of answers is itself what matters."""
     margin: PositiveFloat = 0.01
     """Largest loss that is accepted, as a share of 1."""
     repeat: PositiveInt = 4
     """Passes over the questions for each of the two settings."""
     finalists: PositiveInt = 3
     """Settings that are confirmed and scored, at most: after one that is less accurate comes the next best."""
+
+    @model_validator(mode="after")
+    def _first_pass_is_the_key(self) -> Gate:
+        if self.measure == "agreement" and self.repeat < 2:
+            raise ValueError(
+                "measure agreement needs repeat 2 or more: the first pass of the default is what is agreed with"
+            )
+        return self

@@ -79,6 +79,8 @@ class GateEvidence(Value):
     """One accuracy eval, tuned against default, on real weights."""
 
     eval: str
+    measure: Literal["score", "agreement"] = "score"
+    """`agreement`: answers equal to the default's own, right or wrong."""
     verdict: VerdictWord
     margin: float
     """Loss of accuracy that would not have mattered; 0.01 is a point."""

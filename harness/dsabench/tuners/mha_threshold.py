@@ -7,7 +7,7 @@ from typing import Literal
 
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
-from dsabench.model.tuned_table import ThresholdRule, TunedTable
+from dsabench.model.tuned_table import GateEvidence, ThresholdRule, TunedTable
 from dsabench.search.loop import Result
 from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep
 
@@ -56,6 +56,12 @@ def propose(config: SweepConfig, result: Result, command: str) -> Proposal:
             "accuracy unproven", "faster, but no eval on real weights says that answers stay as good", table
         )
     if all(gate.passed for gate in gates):
-        return Proposal("default", f"not less accurate in {', '.join(gate.eval for gate in gates)}", table)
+        return Proposal("default", "; ".join(map(_passed, gates)), table)
     reason = result.gate.reason if result.gate is not None else ""
     return Proposal("refused by the gate", f"{gates[0].eval}: {gates[0].verdict}: {reason}", None)
+
+
+def _passed(gate: GateEvidence) -> str:
+    if gate.measure == "agreement":
+        return f"{gate.eval}: no more than {gate.margin:.0%} of the answers are others than the default's"
+    return f"not less accurate in {gate.eval}"

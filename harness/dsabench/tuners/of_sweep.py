@@ -85,6 +85,7 @@ def gates_of(config: SweepConfig, result: Result) -> tuple[GateEvidence, ...]:
     return (
         GateEvidence(
             eval=gate.workload,
+            measure=config.gate.measure,
             verdict=gate.verdict,
             margin=config.gate.margin,
             difference=gate.effect,
