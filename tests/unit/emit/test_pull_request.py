@@ -81,7 +81,7 @@ def test_servers_with_and_without_the_tables_are_compared_in_the_text(checkout, 
     sides = ["--before", str(auto / "shipped"), "--after", str(auto / "patched"), "--metric", "input_throughput_tok_s"]
     assert run([*words, *sides]) == 0
     body = (tmp_path / "pr/pull-request.md").read_text()
-    assert "| p3500 | input_throughput_tok_s | +12." in body
+    assert "| p7000 | input_throughput_tok_s | +1" in body
     assert "--metric input_throughput_tok_s --across-environments" in body
 
 
