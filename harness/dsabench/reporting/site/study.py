@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,6 +17,7 @@ from dsabench.errors import InputError
 from dsabench.model.metrics import METRICS
 from dsabench.model.runtime import Environment, RuntimeSpec
 from dsabench.model.study import Objective
+from dsabench.model.value import canonical_json
 from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload
 from dsabench.reporting.comparison import Side, compare_sides
@@ -223,7 +225,7 @@ class Study:
             return ()
         sides = [Side(study.arm, tuple(e.record for e in study.entries)) for study in (self.against, self)]
         try:
-            return compare_sides(sides[0], sides[1], (self.metric,))
+            return compare_sides(sides[0], sides[1], (self.metric,), across=True)
         except InputError:
             return ()
 
@@ -258,25 +260,28 @@ class Study:
 
 
 def make_studies(entries: Sequence[Entry], metric: str | None = None) -> list[Study]:
-    """Studies by name and environment, those with an answer first, then the latest.
+    """Studies by name and environment; those with an answer first, then the latest.
 
     Folders that hold the same trials of one study are arms of it, each a study: what differs between them, a patch or a
-    package, may be nothing that a trial knows of, and their mean would be of neither.
+    package, may be nothing that a trial knows of, and their mean would be of neither. A patched runtime is another
+    environment, on the same hardware.
     """
-    grouped: dict[tuple[str, str], list[Entry]] = {}
+    grouped: dict[tuple[str, tuple[str, str, str]], list[Entry]] = {}
     for entry in entries:
         if entry.is_load_test:
-            key = (entry.record.study, entry.record.environment.fingerprint)
-            grouped.setdefault(key, []).append(entry)
+            grouped.setdefault((entry.record.study, _installed(entry.record.environment)), []).append(entry)
     made: list[Study] = []
-    for (name, fingerprint), of_study in grouped.items():
+    for (name, _), of_study in grouped.items():
         config = _config_of(name)
         shown = metric or (HEADLINE if config is None else config.objective.metric)
-        slug = f"{''.join(c if c.isalnum() or c in '-_.' else '-' for c in name)[:60]}-{fingerprint[:8]}"
+        title = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:60]
         first: Study | None = None
-        for number, (arm, of_arm) in enumerate(_arms(of_study)):
-            ending = f"-{number}" if number else ""
-            study = Study(name, slug + ending, tuple(of_arm), config, shown, arm, first)
+        slugs: Counter[str] = Counter()
+        for arm, of_arm in _arms(of_study):
+            slug = f"{title}-{of_arm[0].record.environment.fingerprint[:8]}"
+            ending = f"-{slugs[slug]}" if slugs[slug] else ""
+            slugs[slug] += 1
+            study = Study(name, slug + ending, tuple(of_arm), config, shown, arm, first if arm else None)
             first = first or study
             made.append(study)
     return sorted(made, key=lambda one: (bool(one.verdicts or one.arm_verdicts), last(one)), reverse=True)
@@ -287,18 +292,39 @@ def last(study: Study) -> datetime:
     return max(entry.record.started_at for entry in study.entries)
 
 
+def _installed(environment: Environment) -> tuple[str, str, str]:
+    """Hardware and the runtime's version: environments that agree in these differ in the runtime's code at most."""
+    hardware, runtime = environment.hardware, environment.runtime
+    gpus = tuple(gpu.model_copy(update={"uuid": None}) for gpu in hardware.gpus)
+    return canonical_json(hardware.model_copy(update={"gpus": gpus})), runtime.kind, runtime.version
+
+
 def _arms(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
-    """(folder's name, its entries), the first measured first; one nameless arm where no folders share a trial."""
+    """(folder's name, its entries), the first measured first; where no folders share a trial, a nameless arm for each
+    environment.
+    """
     folders: dict[Path, list[Entry]] = {}
     for entry in entries:
         folders.setdefault(entry.journal.parent, []).append(entry)
     trials = [{entry.record.id for entry in of_folder if entry.result is not None} for of_folder in folders.values()]
     if len(set().union(*trials)) == sum(map(len, trials)):
-        return [("", list(entries))]
+        return [("", of_one) for of_one in _by_environment(entries).values()]
     names = [str(folder) for folder in folders]
     shared = len(os.path.commonpath(names))
-    started = sorted(folders.items(), key=lambda item: min(entry.record.started_at for entry in item[1]))
-    return [(str(folder)[shared:].strip("/") or folder.name, of_folder) for folder, of_folder in started]
+    arms: list[tuple[str, list[Entry]]] = []
+    for folder, of_folder in folders.items():
+        name, environments = str(folder)[shared:].strip("/") or folder.name, _by_environment(of_folder)
+        alone = len(environments) == 1
+        arms += [(name if alone else f"{name} ({print_[:8]})", of_one) for print_, of_one in environments.items()]
+    return sorted(arms, key=lambda arm: min(entry.record.started_at for entry in arm[1]))
+
+
+def _by_environment(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """Fingerprint → entries."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.record.environment.fingerprint, []).append(entry)
+    return found
 
 
 def _config_of(name: str) -> SweepConfig | None:

@@ -11,7 +11,7 @@ from dsabench.evals.sample import EvalSample
 from dsabench.model.evals import EvalTask
 from dsabench.model.outcome import Failed, Measured, Metric, Scored
 from dsabench.model.record import Record
-from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.runtime import RuntimeSpec, fingerprint
 from dsabench.model.sample import Frames, RequestSample
 from dsabench.model.trial import EvalTrial
 from dsabench.model.tuned_table import TunedTable
@@ -210,13 +210,32 @@ def test_a_tuned_table_has_a_page_with_rule_evidence_and_picture(tmp_path: Path)
     assert len(other.scripts) == 1
 
 
-def arms(folder: Path, *, in_turns: bool) -> None:
+def arms(folder: Path, *, in_turns: bool, patched: bool = False) -> None:
     for side, value in (("after", 110.0), ("before", 100.0)):
         journal = Journal(folder / side)
         for number in range(8):
             minute = 2 * number + (side == "after") if in_turns else number + 100 * (side == "after")
             outcome = Measured(metrics=metrics(value + number % 3))
-            journal.append(make_record(occasion=number, minute=minute, outcome=outcome))
+            record = make_record(occasion=number, minute=minute, outcome=outcome)
+            journal.append(in_patched_runtime(record) if patched and side == "after" else record)
+
+
+def in_patched_runtime(record: Record) -> Record:
+    known = record.environment
+    runtime = known.runtime.model_copy(update={"wheel_hash": "patched"})
+    print_ = fingerprint(known.hardware, runtime)
+    return record.model_copy(
+        update={"environment": known.model_copy(update={"runtime": runtime, "fingerprint": print_})}
+    )
+
+
+def test_a_patched_runtime_is_held_against_the_untouched_one(tmp_path: Path) -> None:
+    arms(tmp_path, in_turns=True, patched=True)
+    assert run(["report", "--results", str(tmp_path), "--out", str(tmp_path / "site")]) == 0
+    pages = sorted((tmp_path / "site" / "studies").glob("*.html"))
+    assert len({page.stem.rpartition("-")[2] for page in pages}) == 2, "two environments"
+    assert sum("The same trials in after and in before" in page.read_text() for page in pages) == 1
+    assert "+9.9 %" in (tmp_path / "site" / "index.html").read_text()
 
 
 @pytest.mark.parametrize("in_turns", [True, False])
