@@ -19,7 +19,7 @@ from dsabench.cli.outlook import Outlook, identity_for_plan, outlook_of
 from dsabench.cli.progress import PlainProgress
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import DsabenchError, InputError, TrialFault
-from dsabench.model.runtime import Environment, RuntimeIdentity, RuntimeSpec
+from dsabench.model.runtime import Environment, RuntimeSpec
 from dsabench.probes.environment import collect_environment
 from dsabench.probes.hardware import visible_gpus
 from dsabench.runtimes.choose import make_runtime
@@ -82,8 +82,9 @@ def measure_in_lanes(order: LaneOrder, config: SweepConfig, journal: Journal) ->
         identity, _ = asyncio.run(identity_for_plan(runtime, config))
     else:
         identity = asyncio.run(runtime.identity())
+    outlook = asyncio.run(outlook_of(config, identity))
     try:
-        shares = asyncio.run(_shares_of(config, identity, order.lanes))
+        shares = asyncio.run(_shares_of(config, outlook, order.lanes))
     except InputError as error:
         if not order.dry_run:
             raise
@@ -93,7 +94,6 @@ def measure_in_lanes(order: LaneOrder, config: SweepConfig, journal: Journal) ->
     if order.dry_run:
         return
     environment = asyncio.run(collect_environment(identity))
-    outlook = asyncio.run(outlook_of(config, identity))
     require_legal_default(config, outlook.refuse)
     with claim(journal.path.parent):
         ledger = Ledger(config, environment.fingerprint, journal.read().records)
@@ -103,7 +103,7 @@ def measure_in_lanes(order: LaneOrder, config: SweepConfig, journal: Journal) ->
             _run_lanes(_Lanes(config, runtime, environment, outlook, journal, purse), shares)
 
 
-async def _shares_of(config: SweepConfig, identity: RuntimeIdentity, lanes: int) -> tuple[Share, ...]:
+async def _shares_of(config: SweepConfig, outlook: Outlook, lanes: int) -> tuple[Share, ...]:
     """The machine's GPUs and cores in as many equal shares, each large enough for every setting.
 
     Raises:
@@ -115,7 +115,7 @@ async def _shares_of(config: SweepConfig, identity: RuntimeIdentity, lanes: int)
         raise InputError("--lanes: runtime.launch starts servers elsewhere, where GPUs cannot be dealt out from here")
     if variable in launch.env or variable in config.runtime.env:
         raise InputError(f"--lanes: the config sets {variable}, of which each lane has its own")
-    outlook, gpus = await outlook_of(config, identity), await visible_gpus()
+    gpus = await visible_gpus()
     each = max((outlook.gpus(spec) for spec in _settings(config)), default=0) if gpus else 0
     return split_machine(lanes, sorted(os.sched_getaffinity(0)), gpus, each)
 

@@ -293,7 +293,7 @@ def confirm_mistakes(source: Source, budget: Budget, first: Sequence[Assignment]
     if not first:
         yield source.error("there is no setting in `first` to confirm", ("budget", "confirm_first"))
     else:
-        yield from _too_few_boots(source, budget, 2 + len(first))
+        yield from _too_few_boots(source, budget, budget.sides(len(first)))
 
 
 def _too_few_boots(source: Source, budget: Budget, sides: int) -> Mistakes:

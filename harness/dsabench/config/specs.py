@@ -172,9 +172,8 @@ class SweepConfig(Value):
 
     @property
     def boots_to_confirm(self) -> int:
-        """Of all sides together, at most: the best may be one of `first`."""
-        rivals = len(self.first) if self.budget.confirm_first else 0
-        return (2 + rivals) * self.budget.confirm_boots
+        """Of all sides together, at most."""
+        return self.budget.sides(len(self.first)) * self.budget.confirm_boots
 
 
 def changes_behaviour(name: str) -> bool:

@@ -86,6 +86,10 @@ class Environment(Value):
 
 def fingerprint(hardware: Hardware, runtime: RuntimeIdentity) -> str:
     """First 16 hex digits of the sha256 over hardware and runtime, GPU serials left out."""
+    return digest(canonical_json(without_serials(hardware)) + canonical_json(runtime))[:16]
+
+
+def without_serials(hardware: Hardware) -> Hardware:
+    """The same for every GPU of a kind."""
     gpus = tuple(gpu.model_copy(update={"uuid": None}) for gpu in hardware.gpus)
-    parts = canonical_json(hardware.model_copy(update={"gpus": gpus})) + canonical_json(runtime)
-    return digest(parts)[:16]
+    return hardware.model_copy(update={"gpus": gpus})

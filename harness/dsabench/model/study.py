@@ -44,6 +44,10 @@ class Budget(Value):
     confirm_first: bool = False
     """Confirm the settings of `first` too, in the same turns, and hold the best against each of them."""
 
+    def sides(self, listed: int) -> int:
+        """Settings that are confirmed, at most, where `first` lists so many: the best may be one of them."""
+        return 2 + (listed if self.confirm_first else 0)
+
 
 class ProposerSpec(Value):
     """Which strategy proposes the next setting."""

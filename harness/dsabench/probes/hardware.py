@@ -18,7 +18,7 @@ _QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total,driver_version
 
 async def collect_hardware() -> Hardware:
     """Look before pinning: the cores are those that this process may run on now."""
-    rows = _visible(_rows(await output_of(*_QUERY) or ""), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    rows = await _visible_rows()
     return Hardware(
         cpu=cpu_name(_read(_CPUINFO)),
         cpu_cores=len(os.sched_getaffinity(0)),
@@ -31,8 +31,7 @@ async def collect_hardware() -> Hardware:
 
 async def visible_gpus() -> tuple[str, ...]:
     """The numbers, in PCI order, of the GPUs that this process can use: what CUDA_VISIBLE_DEVICES may be set to."""
-    rows = _visible(_rows(await output_of(*_QUERY) or ""), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    return tuple(row[0] for row in rows)
+    return tuple(row[0] for row in await _visible_rows())
 
 
 def cpu_name(cpuinfo: str) -> str:
@@ -54,6 +53,10 @@ def cuda_version(table: str) -> str | None:
     """The newest CUDA that the driver serves, from the head of nvidia-smi's table."""
     match = re.search(r"CUDA (?:UMD )?Version\s*:\s*([\d.]+)", table)
     return match and match[1]
+
+
+async def _visible_rows() -> list[list[str]]:
+    return _visible(_rows(await output_of(*_QUERY) or ""), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _rows(table: str) -> list[list[str]]:

@@ -68,7 +68,7 @@ class Purse:
     @property
     def confirm_boots(self) -> int:
         """Boots of the confirmation, all sides together."""
-        return self.ledger.config.model_copy(update={"budget": self.budget}).boots_to_confirm
+        return self.budget.sides(len(self.ledger.config.first)) * self.budget.confirm_boots
 
     def trials_left(self) -> int | None:
         """Search trials still allowed; None without a limit. What the rules refused was no trial."""

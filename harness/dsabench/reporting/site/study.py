@@ -15,7 +15,7 @@ from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
 from dsabench.model.metrics import METRICS
-from dsabench.model.runtime import Environment, RuntimeSpec
+from dsabench.model.runtime import Environment, RuntimeSpec, without_serials
 from dsabench.model.study import Objective
 from dsabench.model.value import canonical_json
 from dsabench.model.verdict import Verdict
@@ -294,9 +294,8 @@ def last(study: Study) -> datetime:
 
 def _installed(environment: Environment) -> tuple[str, str, str]:
     """Hardware and the runtime's version: environments that agree in these differ in the runtime's code at most."""
-    hardware, runtime = environment.hardware, environment.runtime
-    gpus = tuple(gpu.model_copy(update={"uuid": None}) for gpu in hardware.gpus)
-    return canonical_json(hardware.model_copy(update={"gpus": gpus})), runtime.kind, runtime.version
+    runtime = environment.runtime
+    return canonical_json(without_serials(environment.hardware)), runtime.kind, runtime.version
 
 
 def _arms(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
