@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import timeit
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
@@ -28,9 +29,8 @@ def main() -> None:
         batch = SimpleNamespace(forward_mode=SimpleNamespace(name="EXTEND"), extend_num_tokens=new, seq_lens_sum=kv)
         chosen = dsa_tuned.prefill_impl(backend, batch, keep=False)
         assert chosen is not None
-        rounds = timeit.repeat(
-            lambda: dsa_tuned.prefill_impl(backend, batch, keep=False), number=_CALLS, repeat=_ROUNDS
-        )  # noqa: B023 - called at once
+        ask = partial(dsa_tuned.prefill_impl, backend, batch, keep=False)
+        rounds = timeit.repeat(ask, number=_CALLS, repeat=_ROUNDS)
         print(f"{new} new of {kv} tokens: {chosen}, {median(rounds) / _CALLS * 1e6:.2f} µs a batch")
 
 
