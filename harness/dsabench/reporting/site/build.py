@@ -13,7 +13,8 @@ from dsabench.reporting.site.extras import eval_rows, kernel_runs
 from dsabench.reporting.site.history import dashboards
 from dsabench.reporting.site.paper import Paper
 from dsabench.reporting.site.record_page import Alike, write_record
-from dsabench.reporting.site.study import Study, make_studies, repeats_by_metric
+from dsabench.reporting.site.studies import make_studies
+from dsabench.reporting.site.study import Study, repeats_by_metric
 from dsabench.reporting.site.study_page import write_study
 from dsabench.reporting.site.tables import FOLDER, find_tables, write_tables
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from dsabench.errors import StoreError
 from dsabench.reporting.site.figures import show, show_count, show_date, show_percent, show_share
-from dsabench.reporting.site.study import Setting, Study, last
+from dsabench.reporting.site.studies import last
+from dsabench.reporting.site.study import Setting, Study
 from dsabench.reporting.site.tradeoff import unit_of
 
 if TYPE_CHECKING:
