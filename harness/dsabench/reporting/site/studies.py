@@ -1,0 +1,97 @@
+"""Which records make one study of the site: by name and environment, folders that hold the same trials apart."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from dsabench.config.load import load_sweep
+from dsabench.config.specs import SweepConfig
+from dsabench.errors import InputError
+from dsabench.model.metrics import METRICS
+from dsabench.model.runtime import Environment, without_serials
+from dsabench.model.value import canonical_json
+from dsabench.reporting.site.entry import Entry
+from dsabench.reporting.site.study import Study
+
+HEADLINE = "total_throughput_tok_s"
+"""What a study is judged by where no config says it."""
+
+
+def make_studies(entries: Sequence[Entry], metric: str | None = None) -> list[Study]:
+    """Studies by name and environment; those with an answer first, then the latest.
+
+    Folders that hold the same trials of one study are arms of it, each a study: what differs between them, a patch or a
+    package, may be nothing that a trial knows of, and their mean would be of neither. A patched runtime is another
+    environment, on the same hardware.
+    """
+    grouped: dict[tuple[str, tuple[str, str, str]], list[Entry]] = {}
+    for entry in entries:
+        if entry.is_load_test:
+            grouped.setdefault((entry.record.study, _installed(entry.record.environment)), []).append(entry)
+    made: list[Study] = []
+    for (name, _), of_study in grouped.items():
+        config = _config_of(name)
+        shown = metric or (HEADLINE if config is None else config.objective.metric)
+        title = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:60]
+        first: Study | None = None
+        slugs: Counter[str] = Counter()
+        for arm, of_arm in _arms(of_study):
+            slug = f"{title}-{of_arm[0].record.environment.fingerprint[:8]}"
+            ending = f"-{slugs[slug]}" if slugs[slug] else ""
+            slugs[slug] += 1
+            study = Study(name, slug + ending, tuple(of_arm), config, shown, arm, first if arm else None)
+            first = first or study
+            made.append(study)
+    return sorted(made, key=lambda one: (bool(one.verdicts or one.arm_verdicts), last(one)), reverse=True)
+
+
+def last(study: Study) -> datetime:
+    """When the study's latest record began."""
+    return max(entry.record.started_at for entry in study.entries)
+
+
+def _installed(environment: Environment) -> tuple[str, str, str]:
+    """Hardware and the runtime's version: environments that agree in these differ in the runtime's code at most."""
+    runtime = environment.runtime
+    return canonical_json(without_serials(environment.hardware)), runtime.kind, runtime.version
+
+
+def _arms(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
+    """(folder's name, its entries), the first measured first; where no folders share a trial, a nameless arm for each
+    environment.
+    """
+    folders: dict[Path, list[Entry]] = {}
+    for entry in entries:
+        folders.setdefault(entry.journal.parent, []).append(entry)
+    trials = [{entry.record.id for entry in of_folder if entry.result is not None} for of_folder in folders.values()]
+    if len(set().union(*trials)) == sum(map(len, trials)):
+        return [("", of_one) for of_one in _by_environment(entries).values()]
+    names = [str(folder) for folder in folders]
+    shared = len(os.path.commonpath(names))
+    arms: list[tuple[str, list[Entry]]] = []
+    for folder, of_folder in folders.items():
+        name, environments = str(folder)[shared:].strip("/") or folder.name, _by_environment(of_folder)
+        alone = len(environments) == 1
+        arms += [(name if alone else f"{name} ({print_[:8]})", of_one) for print_, of_one in environments.items()]
+    return sorted(arms, key=lambda arm: min(entry.record.started_at for entry in arm[1]))
+
+
+def _by_environment(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """Fingerprint → entries."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.record.environment.fingerprint, []).append(entry)
+    return found
+
+
+def _config_of(name: str) -> SweepConfig | None:
+    """The config of that name, for its objective; None where there is none, or it is wrong by now."""
+    try:
+        config = load_sweep(name)
+    except InputError:
+        return None
+    return config if config.name == name and config.objective.metric in METRICS else None
