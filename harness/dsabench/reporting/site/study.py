@@ -76,6 +76,11 @@ class Setting:
         return Figure(found.mean, found.boots, low, high, entries)
 
     @property
+    def is_confirmed(self) -> bool:
+        """Whether it was booted for a comparison, apart from the search."""
+        return any(entry.record.phase == "confirm" for entry in self.entries)
+
+    @property
     def failed(self) -> list[Entry]:
         """Trials without a number."""
         return [entry for entry in self.entries if entry.failure is not None]
@@ -117,11 +122,18 @@ class Study:
 
     @cached_property
     def default(self) -> RuntimeSpec:
-        """The config's, where it was measured; else the first setting that was tried, which a sweep's default is."""
+        """The config's, where it was measured, be it with knobs that the study pinned for every setting (the pool of
+        `tune hisparse`); else the first setting that was tried, which a sweep's default is.
+        """
         specs = {entry.spec.id: entry.spec for entry in self.entries}
-        if self.config is not None and self.config.default.id in specs:
-            return self.config.default
-        return next(iter(specs.values()))
+        if self.config is None:
+            return next(iter(specs.values()))
+        wanted = self.config.default
+        if wanted.id in specs:
+            return wanted
+        pinned = set.intersection(*(set(spec.knobs.items()) for spec in specs.values()))
+        alike = (spec for spec in specs.values() if spec.knobs.items() <= wanted.knobs.items() | pinned)
+        return next((spec for spec in alike if wanted.knobs.items() <= spec.knobs.items()), next(iter(specs.values())))
 
     @cached_property
     def silent(self) -> frozenset[str]:
@@ -179,7 +191,7 @@ class Study:
     def best(self) -> Setting | None:
         """The confirmed challenger; else the best of the search other than the default; None where there is none."""
         others = [setting for setting in self.settings if setting.spec.id != self.default.id]
-        confirmed = [setting for setting in others if any(e.record.phase == "confirm" for e in setting.entries)]
+        confirmed = [setting for setting in others if setting.is_confirmed]
         if confirmed and self.config is not None and self.config.budget.confirm_first:
             return confirmed[0]  # others were confirmed to be held against it
         if confirmed:
@@ -189,13 +201,24 @@ class Study:
     @cached_property
     def is_confirmed(self) -> bool:
         """Whether best and default were booted for the comparison, apart from the search."""
-        return self.best is not None and any(entry.record.phase == "confirm" for entry in self.best.entries)
+        return self.best is not None and self.best.is_confirmed
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
         """Best against default in the objective and its constraints."""
         bounds = self.objective.constraints if self.objective is not None else ()
         return self._compare(tuple(dict.fromkeys((self.metric, *(bound.metric for bound in bounds)))))
+
+    @cached_property
+    def rivals(self) -> tuple[tuple[Setting, Verdict], ...]:
+        """Where the best had to beat other settings than the default (`confirm_first`): each, and the best against it in
+        the objective. All must be beaten, so each is a question of its own.
+        """
+        if self.best is None or self.config is None or not self.config.budget.confirm_first:
+            return ()
+        known = (self.best.spec.id, self.default.id)
+        others = [one for one in self.settings if one.spec.id not in known and one.is_confirmed]
+        return tuple((one, verdict) for one in others for verdict in self._compare((self.metric,), against=one))
 
     @cached_property
     def guards(self) -> tuple[Verdict, ...]:
@@ -221,13 +244,14 @@ class Study:
         except InputError:
             return ()
 
-    def _compare(self, metrics: Sequence[str]) -> tuple[Verdict, ...]:
+    def _compare(self, metrics: Sequence[str], against: Setting | None = None) -> tuple[Verdict, ...]:
+        """The best against the default or another setting."""
         if self.best is None or not metrics:
             return ()
         phases = {"confirm"} if self.is_confirmed else {"search", "confirm"}
         sides = [
             Side(name, tuple(e.record for e in setting.entries if e.record.phase in phases))
-            for name, setting in (("default", self.default_setting), ("best", self.best))
+            for name, setting in (("base", against or self.default_setting), ("best", self.best))
         ]
         try:
             return compare_sides(sides[0], sides[1], metrics, across=True)

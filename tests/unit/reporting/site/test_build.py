@@ -15,7 +15,9 @@ from dsabench.model.runtime import RuntimeSpec, fingerprint
 from dsabench.model.sample import Frames, RequestSample
 from dsabench.model.trial import EvalTrial
 from dsabench.model.tuned_table import TunedTable
-from dsabench.store.journal import Journal
+from dsabench.reporting.site.entry import make_entries
+from dsabench.reporting.site.studies import make_studies
+from dsabench.store.journal import Journal, read_journal
 from dsabench.store.samples import write_samples
 from factories import make_record, make_spec, make_workload
 
@@ -252,3 +254,18 @@ def test_folders_with_the_same_trials_are_held_against_each_other(tmp_path: Path
     history = (tmp_path / "site" / "history.html").read_text()
     assert history.count("<section>") == (2 if in_turns else 1)
     assert ("No change of level" in history) == in_turns
+
+
+def test_the_best_of_hisparse_is_held_against_each_baseline_and_its_default_is_the_configs() -> None:
+    """The study pins a knob for all settings, so that its default is not quite the config's; lanes end out of order."""
+    journal = ROOT / "results" / "h200" / "hisparse" / "journal.jsonl"
+    records = [(journal, record) for record in read_journal(journal).records]
+    (study,) = make_studies(make_entries(records))
+    assert records[0][1].trial.runtime.id != study.default.id
+    assert (study.default.knobs["hisparse"], study.default.knobs["kv_cache_dtype"]) == (False, "fp8_e4m3")
+    assert study.best is not None
+    assert study.best.spec.knobs["hisparse"] is True
+    rivals = {(one.spec.knobs["hisparse"], one.spec.knobs["kv_cache_dtype"]): verdict for one, verdict in study.rivals}
+    assert set(rivals) == {(False, "bfloat16"), (True, "fp8_e4m3")}
+    assert all(verdict.metric == "output_throughput_tok_s" for verdict in rivals.values())
+    assert study.verdicts[0].effect != rivals[False, "bfloat16"].effect
