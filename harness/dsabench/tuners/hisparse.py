@@ -55,8 +55,14 @@ def plan_hisparse(config: SweepConfig, rank: Rank, host_bytes: int) -> Plan:
     lines += [describe(rank, KV_BYTES[dtype], max(ratios)) for dtype in dtypes]
     lines.append(f"--max-total-tokens {pool:,}: the smallest of these, so that every setting has the same pool")
     requests = max(load.max_concurrency or load.num_prompts for load in config.workloads)
+    longest = max(
+        (load.input_len + load.output_len for load in config.workloads if load.input_len and load.output_len),
+        default=None,
+    )
+    if longest is not None:
+        lines.append(f"HiSparse off: {pool:,} // {longest:,} = {pool // longest} requests of {longest:,} tokens")
     for dtype, buffer, ratio in itertools.product(dtypes, buffers, ratios):
-        demand = Demand(buffer, ratio, KV_BYTES[dtype], pool, target.layers)
+        demand = Demand(buffer, ratio, KV_BYTES[dtype], pool, target.layers, longest)
         why = demand.why_not(target.index_topk, host_bytes, requests)
         lines.append(f"{dtype}, {demand.line()}" + ("" if why is None else f": left out, {why}"))
         fits += why is None

@@ -62,11 +62,20 @@ class Demand:
     """S."""
     layers: int
     """Of the model that is served here: a slice has fewer."""
+    request_tokens: int | None = None
+    """The longest request of the load, prompt and answer; None where a dataset decides it."""
 
     @property
     def live_requests(self) -> int:
-        """Requests that decode at once: S // (buffer + one page)."""
+        """Requests that have a device buffer at once: S // (buffer + one page)."""
         return self.pool_tokens // (self.device_buffer_size + PAGE)
+
+    @property
+    def held_requests(self) -> int | None:
+        """Requests whose tokens are in host memory at once; others wait, so it is no reason not to run. Seen in the logs of
+        results/h200/hisparse.
+        """
+        return None if self.request_tokens is None else self.pool_tokens * self.ratio // self.request_tokens
 
     @property
     def host_bytes(self) -> int:
@@ -75,10 +84,13 @@ class Demand:
 
     def line(self) -> str:
         """The arithmetic, for people."""
+        held = (
+            "" if self.request_tokens is None else f", {self.held_requests} requests of {self.request_tokens:,} tokens"
+        )
         return (
             f"buffer {self.device_buffer_size}, ratio {self.ratio}: {self.pool_tokens:,} // ({self.device_buffer_size} + "
             f"{PAGE}) = {self.live_requests} requests; host {self.pool_tokens:,} × {self.ratio} tokens × {self.kv_bytes} B "
-            f"× {self.layers} layers = {self.host_bytes / GIB:.1f} GiB"
+            f"× {self.layers} layers = {self.host_bytes / GIB:.1f} GiB{held}"
         )
 
     def why_not(self, index_topk: int, host_bytes: int, requests: int) -> str | None:

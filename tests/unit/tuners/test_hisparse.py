@@ -27,6 +27,7 @@ def test_live_requests_and_host_memory():
     assert demand.live_requests == 400_000 // 6208
     assert demand.host_bytes == 4_000_000 * 1152 * 61
     assert "= 64 requests" in demand.line()
+    assert demand.held_requests is None
     assert demand.why_not(8192, 1 << 60, 1) == "the buffer is smaller than index_topk=8192"
     assert "GiB are free" in (demand.why_not(2048, 100 * GIB, 1) or "")
     assert demand.why_not(2048, 1 << 60, 100) == "64 requests fit, the load keeps 100 in flight"
@@ -41,6 +42,15 @@ def test_the_shipped_study_pins_the_pool_and_leaves_out_what_does_not_fit():
     left_out = [line for line in plan.arithmetic if "left out" in line]
     assert len(plan.config.space.forbid) == len(config.space.forbid) + len(left_out)
     assert any("bfloat16, buffer 6144, ratio 8" in line for line in left_out)
+
+
+def test_the_arithmetic_gives_the_requests_that_servers_ran_at_once():
+    """results/h200/hisparse: decode batches of 6 requests with HiSparse off, of 12 at ratio 2 and of all 16 from 4 on."""
+    config = load_sweep("h200-hisparse")
+    lines = plan_hisparse(config, rank_of(config, gpus=8), 60 * GIB).arithmetic
+    assert "HiSparse off: 202,368 // 33,280 = 6 requests of 33,280 tokens" in lines
+    held = {ratio: {line.rsplit(", ", 1)[1] for line in lines if f"ratio {ratio}:" in line} for ratio in (2, 4)}
+    assert held == {2: {"12 requests of 33,280 tokens"}, 4: {"24 requests of 33,280 tokens"}}
 
 
 def test_nothing_that_fits_is_refused_with_the_arithmetic():
