@@ -3,6 +3,7 @@
 python tests/kernel_figures.py results/h200/kernels
 python tests/kernel_figures.py results/h200/kernels-rest
 python tests/kernel_figures.py --pairs results/h200/kernels results/h200/kernels-rest
+python tests/kernel_figures.py --prefix results/h200/kernels results/h200/kernels-rest
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -141,6 +143,62 @@ def rounding(points: Iterable[Measurement], cases: Cases) -> None:
             print(f"{m.candidate} {m.shape_id}: {m.status}, error {m.rel_err:.3f}; {faster or 'not timed'}")
 
 
+def cache(cases: Cases) -> None:
+    """Quantising and dequantising: median µs of every candidate and the floor, and the time of a token more."""
+    for key, c in cases.items():
+        if key[0] in ("kv_quantise", "kv_dequantise"):
+            floor = next(m.floor_us for m in c.values())
+            first, second = sorted(us(m) for m in c.values())[:2]
+            times = ", ".join(f"{n} {us(m):.1f}" for n, m in c.items())
+            print(
+                f"{key[0]} {key[1]}: {times}; floor {floor:.3g}, {first / (floor or first):.1f} times; next {second / first:.2f} times"
+            )
+    alone = _prefixes(cases)
+    if alone:
+        (few, short), *_, (many, long) = alone
+        print(
+            f"sglang_triton, kv_dequantise: {(long - short) / (many - few) * 1e3:.2f} ns a token from {few:,} to {many:,}"
+        )
+
+
+def prefix(whole: Cases, rest: Cases) -> None:
+    """What dequantising alone takes beside a call of flashmla_sparse that contains it, one sequence of V3.2, 128 heads."""
+    alone = _prefixes(rest)
+    for new in (16, 64, 256, 1024, 4096, 16384):
+        calls = sorted(
+            (shape.kv_tokens, us(c["flashmla_sparse_dequantise"]))
+            for (_, shape_id, _), c in whole.items()
+            if "flashmla_sparse_dequantise" in c
+            and (shape := shape_of(shape_id)).id.startswith(f"v3.2-h128-b1-q{new}-")
+            and shape.kv_tokens > new
+        )
+        (few, short), *_, (many, long) = calls
+        shares = [f"{kv - new:,} {_between(alone, kv) / time:.1%} of {time:,.0f}" for kv, time in calls]
+        print(f"{new} new over {'; '.join(shares)}; a token more {(long - short) / (many - few) * 1e3:.2f} ns")
+    for (operator, shape_id, _), c in rest.items():
+        plain = rest.get((operator, shape_id, "bf16"), {})
+        if "flashmla_sparse_dequantise" in c and shape_of(shape_id).kv_tokens > shape_of(shape_id).q_tokens:
+            more = us(c["flashmla_sparse_dequantise"]) - us(plain["flashmla_sparse"])
+            print(
+                f"{shape_id}: {more:.1f} µs more than over bfloat16, {_between(alone, shape_of(shape_id).kv_tokens):.1f} alone"
+            )
+
+
+def _prefixes(cases: Cases) -> list[tuple[int, float]]:
+    """Cached tokens of one sequence and what sglang_triton takes to dequantise them."""
+    return sorted(
+        (shape_of(shape_id).kv_tokens, us(c["sglang_triton"]))
+        for (operator, shape_id, _), c in cases.items()
+        if operator == "kv_dequantise" and "sglang_triton" in c and shape_of(shape_id).batch == 1
+    )
+
+
+def _between(points: Sequence[tuple[int, float]], x: int) -> float:
+    """On the line between its neighbours."""
+    (a, low), (b, high) = next(pair for pair in pairwise(points) if pair[0][0] <= x <= pair[1][0])
+    return low + (high - low) * (x - a) / (b - a)
+
+
 def shown_pairs(folders: Sequence[Path]) -> None:
     """A/A of all folders together."""
     pairs = [Pair.model_validate_json(line) for f in folders for line in (f / FILE_NAME).read_text().splitlines()]
@@ -175,6 +233,7 @@ def main(folder: Path) -> None:
         if key[0].startswith("indexer") and {"triton", "deep_gemm"} <= c.keys():
             print(f"triton, {key[0]} {key[1]}: {us(c['triton']) / us(c['deep_gemm']):.2f} of deep_gemm's time")
     topk(cases)
+    cache(cases)
     rounding(everything, cases)
     below = [m for m in points if m.floor_us and us(m) < m.floor_us]
     rate = _rate(points)
@@ -196,5 +255,7 @@ def _rate(points: Iterable[Measurement]) -> float:
 if __name__ == "__main__":
     if sys.argv[1] == "--pairs":
         shown_pairs([Path(name) for name in sys.argv[2:]])
+    elif sys.argv[1] == "--prefix":
+        prefix(*(by_case(m for m in read_points(Path(name)) if m.status == "ok") for name in sys.argv[2:4]))
     else:
         main(Path(sys.argv[1]))

@@ -72,7 +72,7 @@ def list_candidates(request: Request, python: str | None, *, as_json: bool) -> N
     for operator, candidates in answer.items():
         print(operator)
         for name, entry in candidates.items():
-            print(f"  {name:24} {entry.get('reason') or 'runs here: ' + entry['does']}")
+            print(f"  {name:27} {entry.get('reason') or 'runs here: ' + entry['does']}")
 
 
 def check_candidates(request: Request, python: str | None, *, as_json: bool) -> int:

@@ -50,7 +50,7 @@ class Measurement(Value):
     """Time of the least work at the bandwidth and speed measured in the same run."""
     ceiling_tb_s: float | None = None
     ceiling_tflop_s: float | None = None
-    """That bandwidth (a copy) and speed (products of large bfloat16 matrices)."""
+    """That bandwidth (see `ceilings`; in older records a copy alone) and speed (products of large bfloat16 matrices)."""
     sm_mhz: int | None = None
     memory_mhz: int | None = None
     temperature_c: int | None = None

@@ -18,7 +18,7 @@ Group = tuple[str, str]
 
 _WORDS = (
     "Median time of one call; the floor is the least work at the bandwidth and speed of the same run (below 1: faster "
-    "than they are, as where a kernel computes in fp8). Candidates whose intervals touch, or whose medians are within "
+    "than they are, as where a kernel computes in fp8), and TB/s and TFLOP/s are that least work in the time. Candidates whose intervals touch, or whose medians are within "
     "1 %, are not told apart. The error is that of the worst row against a reference in float64; a kernel that is faster "
     "because it rounds more has the larger one."
 )
@@ -41,7 +41,7 @@ _SHARES = (
     "of the floor",
     "largest error",
 )
-_POINTS = ("shape", "candidate", "median µs", "MAD", "n", "× floor", "error", "status")
+_POINTS = ("shape", "candidate", "median µs", "MAD", "n", "TB/s", "TFLOP/s", "× floor", "error", "status")
 
 
 def write_page(measurements: Sequence[Measurement], folder: Path, home: str | None = None) -> Path:
@@ -158,8 +158,20 @@ def _row(m: Measurement) -> list[str]:
     ratio = m.median_us / m.floor_us if m.median_us and m.floor_us else None
     figures = [f"{number:.1f}" if number is not None else "" for number in (m.median_us, m.mad_us)]
     said = m.status if m.reason is None else f"{m.status}: {m.reason}"
-    words = [m.shape_id, m.candidate, *figures, "" if m.n is None else str(m.n)]
-    return [*words, "" if ratio is None else f"{ratio:.1f}", _error(m.rel_err), said]
+    words = [m.shape_id, m.candidate, *figures, "" if m.n is None else str(m.n), *_rates(m)]
+    return [*words, "" if ratio is None else f"{ratio:,.1f}", _errors(m), said]
+
+
+def _rates(m: Measurement) -> list[str]:
+    """TB/s and TFLOP/s of the least work, to be held against the ceilings above."""
+    amounts = (m.bytes, ".2f"), (m.flops, ".1f")
+    return [format(amount / m.median_us / 1e6, form) if amount and m.median_us else "" for amount, form in amounts]
+
+
+def _errors(m: Measurement) -> str:
+    """Of a candidate that rounds its inputs by design both, the second being what its verdict rests on."""
+    held = "" if m.rounded_err is None else f" ({_error(m.rounded_err)} of rounded inputs)"
+    return f"{_error(m.rel_err)}{held}"
 
 
 def _error(error: float | None) -> str:

@@ -1,7 +1,8 @@
-"""The committed kernel times: a table is its journal, and what a README says of the pairs is in them."""
+"""The committed kernel times: a table is its journal, and what a README says of the pairs and of q8 is in them."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import kernel_figures
 from dsabench.microbench.measured import read
 from dsabench.microbench.table import TABLE_NAME, read_points
+from dsabench.reporting.kernel_shares import shares
 
 RESULTS = Path(__file__).parents[3] / "results/h200"
 
@@ -24,3 +26,18 @@ def test_both_sets_of_pairs_together_put_the_share_told_apart_below_one_in_a_hun
     kernel_figures.shown_pairs([RESULTS / "kernels", RESULTS / "kernels-rest"])
     said = capsys.readouterr().out
     assert said.startswith("2 of 635 pairs told apart: 0.04% to 1.13%; one-sided, at most 0.988%;")
+
+
+def test_the_shape_that_q8_had_wrong_is_right_of_rounded_inputs_on_the_same_draw():
+    [wrong] = [m for m in read(RESULTS / "kernels-rest") if m.status == "wrong"]
+    answer = json.loads((RESULTS / "kernels-rest/check-q8.json").read_text())["sparse_prefill"][wrong.candidate]
+    assert (answer["status"], answer["rel_err"], wrong.seed) == ("ok", wrong.rel_err, 0)
+    [line] = [s for s in (RESULTS / "kernels-rest/check-q8.txt").read_text().splitlines() if wrong.shape_id in s]
+    assert line.endswith("ok rel_err 3.49e-01 rounded_err 3.02e-02")
+
+
+@pytest.mark.parametrize("operator", ["kv_quantise", "kv_dequantise"])
+def test_sglangs_kernel_is_the_fastest_in_every_shape_of_the_cache_operators(operator):
+    points = read(RESULTS / "kernels-rest")
+    found = [share for share in shares(points) if share.operator == operator]
+    assert {(s.candidate, s.fastest == s.shapes) for s in found if s.fastest} == {("sglang_triton", True)}

@@ -95,6 +95,16 @@ def test_the_page_says_errors_what_gave_no_time_and_what_floors_rest_on(tmp_path
     assert share.error == 0.23
 
 
+def test_the_page_says_both_errors_of_a_candidate_that_is_held_to_rounded_inputs(tmp_path):
+    text = kernel_page.write_page([measurement("rounds", rel_err=0.349, rounded_err=0.0302)], tmp_path).read_text()
+    assert "<td>0.35 (0.03 of rounded inputs)" in text
+
+
+def test_the_page_says_what_a_point_moved_and_computed_in_a_second(tmp_path):
+    point = measurement(median_us=10.0, bytes=20_500_000, flops=3_000_000_000)
+    assert "<td>2.05<td>300.0<td>5.0" in kernel_page.write_page([point], tmp_path).read_text()
+
+
 def test_a_prefill_map_has_a_row_for_each_prefix_and_a_decode_map_for_each_length(tmp_path):
     def labels(operator, *shape_ids):
         write_page([measurement(operator=operator, shape_id=shape_id) for shape_id in shape_ids], tmp_path)
