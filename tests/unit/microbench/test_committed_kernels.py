@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import kernel_figures
+from dsabench.cli.run_kernels import ask
+from dsabench.microbench import choose
 from dsabench.microbench.measured import read
+from dsabench.microbench.request import Point
 from dsabench.microbench.table import TABLE_NAME, read_points
 from dsabench.reporting.kernel_shares import shares
+from dsakernels.candidates.candidate import Device
 
 RESULTS = Path(__file__).parents[3] / "results/h200"
 
@@ -41,3 +48,32 @@ def test_sglangs_kernel_is_the_fastest_in_every_shape_of_the_cache_operators(ope
     points = read(RESULTS / "kernels-rest")
     found = [share for share in shares(points) if share.operator == operator]
     assert {(s.candidate, s.fastest == s.shapes) for s in found if s.fastest} == {("sglang_triton", True)}
+
+
+def test_one_command_measures_every_committed_point_again(tmp_path):
+    """The script is run with a program that writes down what it is asked; what that selects is what is in the folder."""
+    recorder = tmp_path / "recorder"
+    recorder.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "" >> "$RECORD"\n')
+    recorder.chmod(0o755)
+    env = {**os.environ, "DSABENCH": str(recorder), "RECORD": str(tmp_path / "asked")}
+    script = ["sh", str(RESULTS / "kernels/reproduce.sh"), "/opt/sglang/bin/python", str(tmp_path / "again")]
+    subprocess.run(script, env=env, cwd=RESULTS.parents[1], check=True)
+    asked = [words.split("\n") for words in (tmp_path / "asked").read_text().rstrip("\n").split("\n\n")]
+    assert [words[:2] for words in asked] == [["kernels", "bench"]] * 3 + [["kernels", "twice"]]
+    selected = {point for words in asked[:3] for point in points_of(words[2:])}
+    assert selected == {measurement.point for measurement in read(RESULTS / "kernels")}
+
+
+def points_of(words: list[str]) -> Iterator[Point]:
+    first = next(place for place, word in enumerate(words) if word.startswith("--"))
+    options = dict(zip(words[first::2], words[first + 1 :: 2], strict=True))
+    assert options["--device"] == "cuda"
+    names = {name: options.get(f"--{name}", "") for name in ("candidates", "shapes", "dtypes")}
+    request = ask("bench", operators=words[:first], **names, device="cuda")
+    for operator in choose.operators(request):
+        for candidate in choose.candidates(request, operator):
+            dtypes = [
+                one for one in operator.dtypes if one in candidate.dtypes and one in (request.dtypes or operator.dtypes)
+            ]
+            for shape in choose.shapes(request, operator, Device("cuda", "sm90")):
+                yield from (Point(operator.name, candidate.name, shape.id, dtype) for dtype in dtypes)
