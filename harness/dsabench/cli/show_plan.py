@@ -1,8 +1,7 @@
-"""What `sweep --dry-run` prints: the boots ahead, what the rules refuse, how long it will take."""
+"""What `--dry-run` prints: the boots ahead, what the rules refuse, how long it will take."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
 from rich.box import SIMPLE_HEAD
@@ -39,7 +38,10 @@ class SweepPlan:
 
     def left_s(self) -> float:
         """Seconds that the rest takes."""
-        rest = self.rest()
+        return self.seconds_of(self.rest())
+
+    def seconds_of(self, rest: Rest) -> float:
+        """Seconds that so much takes, in all lanes at once."""
         return self.forecast.costs().of(rest.boots, rest.trials) / self.purse.lanes
 
     def gpu_hours(self) -> float | None:
@@ -50,11 +52,8 @@ class SweepPlan:
         return self.outlook.gpu_hours([one.spec for one in ahead], left, rest.confirm_boots, boot_s)
 
 
-def print_plan(console: Console, plan: SweepPlan, *, as_json: bool) -> None:
+def print_plan(console: Console, plan: SweepPlan) -> None:
     """What a sweep would measure, and how long that would take."""
-    if as_json:
-        print(_plan_json(plan))
-        return
     forecast, config, cost = plan.forecast, plan.ledger.config, plan.forecast.costs()
     rest, done = plan.rest(), forecast.boots_done()
     console.print(_plan_table(plan, rest) if rest.boots else f"{config.name}: nothing is left to measure")
@@ -78,9 +77,10 @@ def print_plan(console: Console, plan: SweepPlan, *, as_json: bool) -> None:
         console.print("runtime.hardware is not named: rules about hardware were not asked", highlight=False)
 
 
-def _plan_json(plan: SweepPlan) -> str:
+def plan_facts(plan: SweepPlan) -> dict[str, object]:
+    """The same for machines."""
     forecast, survey, rest = plan.forecast, plan.forecast.refused, plan.rest()
-    data = {
+    return {
         "study": plan.ledger.config.name,
         "boots": forecast.boots_planned(),
         "trials": forecast.trials_planned(),
@@ -106,7 +106,6 @@ def _plan_json(plan: SweepPlan) -> str:
             for one in plan.ahead()
         ],
     }
-    return json.dumps(data)
 
 
 def _plan_table(plan: SweepPlan, rest: Rest) -> Table:
