@@ -79,7 +79,7 @@ def tune_hisparse(order: HisparseOrder) -> int:
     """Plan, say the arithmetic, measure, write; returns the exit code."""
     request, config = order.sweep(), load_sweep(order.request.config)
     plan = plan_hisparse(config, rank_of(config, gpus=order.gpus), order.host_bytes())
-    for line in () if request.as_json else plan.arithmetic:
+    for line in () if request.as_json or request.conclude else plan.arithmetic:
         print(line)
     study = measure(request, plan.config)
     if study.result is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from rich.box import SIMPLE_HEAD
@@ -42,7 +43,10 @@ class SweepPlan:
 
     def seconds_of(self, rest: Rest) -> float:
         """Seconds that so much takes, in all lanes at once."""
-        return self.forecast.costs().of(rest.boots, rest.trials) / self.purse.lanes
+        if not rest.boots:
+            return 0.0
+        turns = math.ceil(rest.boots / self.purse.lanes)
+        return self.forecast.costs().of(turns, math.ceil(turns * rest.trials / rest.boots))
 
     def gpu_hours(self) -> float | None:
         """GPUs × hours of the boots that are left; None where no GPU is known of."""
@@ -131,7 +135,8 @@ def _plan_table(plan: SweepPlan, rest: Rest) -> Table:
     if unseen > 0:
         table.add_row(f"+{unseen}", "search", f"chosen by {config.proposer.kind} from the results so far")
     if rest.confirm_boots:
-        table.add_row(f"+{rest.confirm_boots}", "confirm", "default and best in turns")
+        sides = "default, what comes first and best" if config.budget.confirm_first else "default and best"
+        table.add_row(f"+{rest.confirm_boots}", "confirm", f"{sides} in turns")
     return table
 
 

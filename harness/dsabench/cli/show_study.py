@@ -30,8 +30,7 @@ def show_result(study: Study, result: Result) -> None:
     plot = draw_sweep(study.config, result, study.journal.path.parent)
     print_result(Console(), study.config, study.journal.path, result, plot)
     if study.request.conclude:
-        text = f"concluded from the records alone, which are of {environment_in_words(study.environment)}"
-        print(text)
+        print(f"concluded from the records alone, which are of {environment_in_words(study.environment)}")
 
 
 def study_facts(study: Study, result: Result) -> dict[str, object]:
@@ -58,8 +57,8 @@ def say_next(study: Study, result: Result) -> None:
     rest, request = study.left(), study.request
     if rest.boots:
         time_s = show_duration(study.plan.seconds_of(rest))
-        where = ", on a machine like that of the records" if request.conclude else ""
-        print(f"Left: {rest.boots} boots, {rest.trials} trials, about {time_s}. Go on{where} with:")
+        where = ", on a machine like that of the records," if request.conclude else ""
+        print(f"Left: {_count(rest.boots, 'boot')}, {_count(rest.trials, 'trial')}, about {time_s}. Go on{where} with:")
         print(f"  {request.resume_command()}")
     elif result.measured_now == 0 and not request.conclude:
         print(_nothing_done(study, result))
@@ -70,6 +69,10 @@ def exit_code(result: Result) -> int:
     if result.is_refused:
         return 1
     return 0 if any(record.outcome.kind != "failed" for record in result.records) else 3
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _nothing_done(study: Study, result: Result) -> str:

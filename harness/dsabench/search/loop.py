@@ -126,7 +126,7 @@ class Sweep:
         while (step := next_confirm_step(self.ledger, best.spec, self.purse.round, heat)) is not None:
             reason = self.purse.stops_confirmation()
             if reason is not None:
-                return f"confirmation cut short: {reason}"
+                return f"the confirmation was cut short: {reason}"
             # Only a side's last boot is scored, when it is measured: what is confirmed of a side precedes its eval.
             encore = partial(self.gate.score, step.spec) if self.gate and scored and step.is_last else None
             await self._take(step, encore)
@@ -160,7 +160,7 @@ def why_idle(ledger: Ledger, purse: Purse) -> str | None:
     """Why a sweep without work has none; None where everything is measured."""
     best = to_confirm(ledger, purse.round)
     if best is not None and confirm_boots_left(ledger, best.spec, purse.round, 0):
-        return f"confirmation cut short: {purse.stops_confirmation()}"
+        return f"the confirmation was cut short: {purse.stops_confirmation()}"
     reason, left = purse.stops_search(), purse.trials_left()
     # With the time up as with none left, the search may have come to the end of its space before.
     if left != 0 and next_search_step(ledger, make_proposer(ledger.config), purse.round, left) is None:

@@ -15,6 +15,7 @@ from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
 from dsabench.model.metrics import METRICS
+from dsabench.model.record import Phase
 from dsabench.model.runtime import Environment, RuntimeSpec, without_serials
 from dsabench.model.study import Objective
 from dsabench.model.value import canonical_json
@@ -61,6 +62,11 @@ class Setting:
         confirmed = [e for e in measured if e.record.phase == "confirm"]
         return confirmed if len({e.record.boot for e in confirmed}) > 1 else measured
 
+    def boots(self, phase: Phase) -> list[str]:
+        """Server processes of a phase, in order of time."""
+        records = sorted((entry.record for entry in self.entries), key=lambda record: record.started_at)
+        return list(dict.fromkeys(record.boot for record in records if record.phase == phase))
+
     def figure(self, workload: str, metric: str) -> Figure | None:
         """The metric; None where no record has it."""
         if (workload, metric) not in self._figures:
@@ -87,6 +93,14 @@ class Setting:
     def failed(self) -> list[Entry]:
         """Trials without a number."""
         return [entry for entry in self.entries if entry.failure is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The best setting against another one: verdicts that are corrected together."""
+
+    base: Setting
+    verdicts: tuple[Verdict, ...]
 
 
 @dataclass(frozen=True)
@@ -125,10 +139,18 @@ class Study:
 
     @cached_property
     def default(self) -> RuntimeSpec:
-        """The config's, where it was measured; else the first setting that was tried, which a sweep's default is."""
+        """The config's, where it was measured; else the first setting that was tried, which a sweep's default is.
+
+        A tune may pin a knob of all settings that the config does not name (HiSparse: the size of the device pool).
+        """
         specs = {entry.spec.id: entry.spec for entry in self.entries}
-        if self.config is not None and self.config.default.id in specs:
-            return self.config.default
+        wanted = None if self.config is None else self.config.default
+        if wanted is not None:
+            pinned = set.intersection(*(set(spec.knobs.items()) for spec in specs.values())) - set(wanted.knobs.items())
+            for spec in specs.values():
+                named = {name: value for name, value in spec.knobs.items() if (name, value) not in pinned}
+                if named == wanted.knobs and spec.model_copy(update={"knobs": wanted.knobs}) == wanted:
+                    return spec
         return next(iter(specs.values()))
 
     @cached_property
@@ -195,6 +217,27 @@ class Study:
         return next((setting for setting in others if self.score(setting) is not None), None)
 
     @cached_property
+    def rivals(self) -> tuple[Family, ...]:
+        """What was confirmed to be held against the best beside the default, and how the best stands against each."""
+        return tuple(Family(one, self._compare(self._judged, one)) for one in self._confirmed_too)
+
+    @cached_property
+    def _confirmed_too(self) -> tuple[Setting, ...]:
+        if self.config is None or not self.config.budget.confirm_first or not self.is_confirmed:
+            return ()
+        apart = {self.default.id, None if self.best is None else self.best.spec.id}
+        return tuple(one for one in self.settings if one.spec.id not in apart and one.boots("confirm"))
+
+    @cached_property
+    def lacking(self) -> int:
+        """Boots that the confirmation lacks of those that the config asks for."""
+        if self.config is None or self.best is None or not self.is_confirmed:
+            return 0
+        sides = (self.default_setting, self.best, *self._confirmed_too)
+        rounds = max(entry.record.round for entry in self.entries) + 1
+        return sum(max(0, rounds * self.config.budget.confirm_boots - len(one.boots("confirm"))) for one in sides)
+
+    @cached_property
     def is_confirmed(self) -> bool:
         """Whether best and default were booted for the comparison, apart from the search."""
         return self.best is not None and any(entry.record.phase == "confirm" for entry in self.best.entries)
@@ -202,14 +245,18 @@ class Study:
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
         """Best against default in the objective and its constraints."""
+        return self._compare(self._judged, self.default_setting)
+
+    @property
+    def _judged(self) -> tuple[str, ...]:
         bounds = self.objective.constraints if self.objective is not None else ()
-        return self._compare(tuple(dict.fromkeys((self.metric, *(bound.metric for bound in bounds)))))
+        return tuple(dict.fromkeys((self.metric, *(bound.metric for bound in bounds))))
 
     @cached_property
     def guards(self) -> tuple[Verdict, ...]:
         """The same in what nobody optimised."""
         judged = {verdict.metric for verdict in self.verdicts}
-        return self._compare(tuple(metric for metric in GUARDS if metric not in judged))
+        return self._compare(tuple(metric for metric in GUARDS if metric not in judged), self.default_setting)
 
     @property
     def objective(self) -> Objective | None:
@@ -229,13 +276,21 @@ class Study:
         except InputError:
             return ()
 
-    def _compare(self, metrics: Sequence[str]) -> tuple[Verdict, ...]:
+    def _compare(self, metrics: Sequence[str], base: Setting) -> tuple[Verdict, ...]:
         if self.best is None or not metrics:
             return ()
         phases = {"confirm"} if self.is_confirmed else {"search", "confirm"}
+        left_out: set[str] = set()
+        if self.lacking and self.config is not None and self.config.gate is None:
+            # The sweep judges pairs, so a boot whose partner is still to come is left out here too.
+            pairs = min(len(one.boots("confirm")) for one in (base, self.best))
+            left_out = {boot for one in (base, self.best) for boot in one.boots("confirm")[pairs:]}
         sides = [
-            Side(name, tuple(e.record for e in setting.entries if e.record.phase in phases))
-            for name, setting in (("default", self.default_setting), ("best", self.best))
+            Side(
+                name,
+                tuple(e.record for e in setting.entries if e.record.phase in phases and e.record.boot not in left_out),
+            )
+            for name, setting in (("default", base), ("best", self.best))
         ]
         try:
             return compare_sides(sides[0], sides[1], metrics, across=True)
