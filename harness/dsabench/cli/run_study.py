@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -37,6 +38,8 @@ from dsabench.store.claim import claim
 from dsabench.store.journal import Journal
 from dsabench.trial import Bench
 
+_MARGIN = 1.2
+"""Boots take their time: more than is forecast is asked for."""
 _RECORDS_ALONE = "only the records were asked (--conclude)"
 
 
@@ -51,18 +54,28 @@ class Study:
     environment: Environment
     """Of the records."""
     plan: SweepPlan
-    """What is not measured yet, for a run that begins now."""
+    """What is not measured yet, for a run that begins now; after a run whatever time that takes."""
     result: Result | None
     """None where it was only planned."""
 
     def left(self) -> Rest:
-        """What the same command would still measure."""
+        """What the study lacks under its limits, that of time left out."""
         rest = self.plan.rest()
         lacking = 0 if self.result is None else self.result.unconfirmed
         # A plan does not know what the gate said: after a refusal another setting is confirmed.
         if rest.boots or not lacking or self.plan.purse.stops_confirmation(lacking) is not None:
             return rest
         return Rest(confirm_boots=lacking, workloads=len(self.config.workloads))
+
+    def go_on(self) -> str | None:
+        """The command that measures what is left, with more time where its own would not do for the next boot."""
+        rest, ledger = self.left(), self.plan.ledger
+        if not rest.boots:
+            return None
+        purse = Purse(self.config.budget, ledger, self.plan.purse.round, lanes=self.request.lanes)
+        if has_work(ledger, purse) or (self.plan.rest() != rest and purse.stops_confirmation(rest.boots) is None):
+            return self.request.resume_command()
+        return replace(self.request, time_s=math.ceil(_MARGIN * self.plan.seconds_of(rest))).resume_command()
 
 
 def measure(request: Request, adjusted: SweepConfig) -> Study:
@@ -149,8 +162,11 @@ async def _conclude(request: Request, config: SweepConfig, journal: Journal, not
 def _study(
     request: Request, journal: Journal, environment: Environment, purse: Purse, outlook: Outlook, result: Result | None
 ) -> Study:
+    config = purse.ledger.config
+    if result is not None:
+        purse = replace(purse, budget=purse.budget.model_copy(update={"time_s": None}))
     plan = SweepPlan(purse.ledger, purse, make_forecast(purse, outlook.refuse), outlook)
-    return Study(request, purse.ledger.config, journal, environment, plan, result)
+    return Study(request, config, journal, environment, plan, result)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def study_facts(study: Study, result: Result) -> dict[str, object]:
         **result_facts(study.config, study.journal.path, result, plot),
         "environment": {"fingerprint": study.environment.fingerprint, "is": environment_in_words(study.environment)},
         "left": {"boots": rest.boots, "trials": rest.trials, "estimated_s": round(study.plan.seconds_of(rest), 1)},
-        "go_on": study.request.resume_command() if rest.boots else None,
+        "go_on": study.go_on(),
     }
 
 
@@ -59,7 +59,7 @@ def say_next(study: Study, result: Result) -> None:
         time_s = show_duration(study.plan.seconds_of(rest))
         where = ", on a machine like that of the records," if request.conclude else ""
         print(f"Left: {_count(rest.boots, 'boot')}, {_count(rest.trials, 'trial')}, about {time_s}. Go on{where} with:")
-        print(f"  {request.resume_command()}")
+        print(f"  {study.go_on()}")
     elif result.measured_now == 0 and not request.conclude:
         print(_nothing_done(study, result))
 
