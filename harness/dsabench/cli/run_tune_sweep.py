@@ -3,123 +3,116 @@
 from __future__ import annotations
 
 import json
-import shlex
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from dsabench.cli.run_sweep import Request, measure
-from dsabench.cli.show_sweep import print_gate
+from dsabench.cli.run_study import Study, measure
+from dsabench.cli.show_study import exit_code, say_next, show_plan, show_result, study_facts
+from dsabench.cli.study_request import Request
 from dsabench.config.load import load_sweep
-from dsabench.config.specs import SweepConfig
 from dsabench.emit.tables import write_table
+from dsabench.model.tuned_table import TunedTable
 from dsabench.search.loop import Result
 from dsabench.tuners.hisparse import free_host_bytes, plan_hisparse, rank_of, table_of
 from dsabench.tuners.hisparse_memory import GIB
-from dsabench.tuners.mha_threshold import KNOB, Proposal, propose, require_threshold_study
+from dsabench.tuners.mha_threshold import KNOB, propose, require_threshold_study
 from dsabench.tuners.of_sweep import CurvePoint, curve_of
 
-
-@dataclass(frozen=True, slots=True)
-class SweepOrder:
-    """The command line of a tune that sweeps."""
-
-    config: str
-    results: Path | None
-    again: bool
-    out: Path | None
-    as_json: bool
-    lanes: int = 1
-
-    def request(self, verb: str) -> Request:
-        """The sweep's own command line."""
-        return Request(
-            config=self.config,
-            results=self.results,
-            max_trials=None,
-            max_boots=None,
-            time_s=None,
-            dry_run=False,
-            again=self.again,
-            as_json=self.as_json,
-            verb=("tune", verb),
-            lanes=self.lanes,
-        )
-
-    def command(self, verb: str) -> str:
-        """What measures it again."""
-        return shlex.join(["dsabench", "tune", verb, self.config])
+_GPUS = 8
 
 
-def tune_threshold(order: SweepOrder) -> int:
+def tune_threshold(request: Request) -> int:
     """Measure, propose, write; returns the exit code."""
-    require_threshold_study(load_sweep(order.config))
-    config, _, result = measure(order.request("mha-threshold"))
-    assert result is not None, "nothing was only planned"
-    proposal = propose(config, result, order.command("mha-threshold"))
-    curve = curve_of(result.records, KNOB, config.objective.metric)
-    path = None
-    if proposal.table is not None:
-        path = write_table(order.out or Path("results") / config.name / "tables", proposal.table)
-    if order.as_json:
+    config = load_sweep(request.config)
+    require_threshold_study(config)
+    study = measure(request, config)
+    if study.result is None:
+        show_plan(study)
+        return 0
+    result = study.result
+    proposal = propose(study.config, result, request.study_command())
+    curve = curve_of(result.records, KNOB, study.config.objective.metric)
+    path = _write(study, proposal.table)
+    if request.as_json:
         points = [{"workload": p.workload, KNOB: p.value, "median": p.median, "boots": p.boots} for p in curve]
-        said = {"standing": proposal.standing, "reason": proposal.reason, "table": path and str(path), "curve": points}
         gates = [one.accuracy for one in result.passed_over] + [result.gate]
+        said = {"standing": proposal.standing, "reason": proposal.reason, "table": path and str(path), "curve": points}
         said["gates"] = [gate.model_dump() for gate in gates if gate is not None]
-        said["verdicts"] = [verdict.model_dump() for verdict in result.verdicts]
-        print(json.dumps(said, indent=1))
+        _print_json(study, result, said)
     else:
-        _show(config, result, curve, proposal, path)
-    return 1 if proposal.standing == "refused by the gate" else 0
+        show_result(study, result)
+        _print_curve(study, curve)
+        _print_standing(study, result, f"{proposal.standing}: {proposal.reason}", path)
+    if proposal.standing == "refused by the gate":
+        return 1
+    return 3 if exit_code(result) == 3 else 0
 
 
 @dataclass(frozen=True, slots=True)
 class HisparseOrder:
     """The command line of `tune hisparse`."""
 
-    sweep: SweepOrder
+    request: Request
     gpus: int
     host_memory_gib: float | None
-    dry_run: bool
+
+    def sweep(self) -> Request:
+        """Its sweep; what decides the pool and the settings is said in the command that measures it again."""
+        given = ("--gpus", None if self.gpus == _GPUS else self.gpus), ("--host-memory-gib", self.host_memory_gib)
+        return replace(self.request, own=given)
+
+    def host_bytes(self) -> float:
+        """Host memory of a lane; what was measured fitted into its machine, whatever this one has."""
+        if self.host_memory_gib is not None:
+            return self.host_memory_gib * GIB
+        if self.request.conclude:
+            return math.inf
+        return free_host_bytes(Path("/proc/meminfo").read_text()) // self.request.lanes
 
 
 def tune_hisparse(order: HisparseOrder) -> int:
     """Plan, say the arithmetic, measure, write; returns the exit code."""
-    config = load_sweep(order.sweep.config)
-    given = order.host_memory_gib
-    free = free_host_bytes(Path("/proc/meminfo").read_text()) // order.sweep.lanes
-    host = free if given is None else int(given * GIB)
-    plan = plan_hisparse(config, rank_of(config, gpus=order.gpus), host)
-    for line in () if order.sweep.as_json else plan.arithmetic:
+    request, config = order.sweep(), load_sweep(order.request.config)
+    plan = plan_hisparse(config, rank_of(config, gpus=order.gpus), order.host_bytes())
+    for line in () if request.as_json or request.conclude else plan.arithmetic:
         print(line)
-    table, standing, path = None, "nothing was measured", None
-    if not order.dry_run:
-        _, _, result = measure(order.sweep.request("hisparse"), plan.config)
-        assert result is not None, "nothing was only planned"
-        table, standing = table_of(plan.config, result, order.sweep.command("hisparse"))
-    if table is not None:
-        path = write_table(order.sweep.out or Path("results") / config.name / "tables", table)
-    if order.sweep.as_json:
+    study = measure(request, plan.config)
+    if study.result is None:
+        show_plan(study, {"standing": "nothing was measured", "table": None, "arithmetic": plan.arithmetic})
+        return 0
+    table, standing = table_of(study.config, study.result, request.study_command())
+    path = _write(study, table)
+    if request.as_json:
         said = {"standing": standing, "table": path and str(path), "arithmetic": plan.arithmetic}
-        print(json.dumps(said, indent=1))
+        _print_json(study, study.result, said)
     else:
-        print(standing if path is None else f"{standing}\n{path}")
-    return 0
+        show_result(study, study.result)
+        _print_standing(study, study.result, standing, path)
+    return 3 if exit_code(study.result) == 3 else 0
 
 
-def _show(config: SweepConfig, result: Result, curve: list[CurvePoint], proposal: Proposal, path: Path | None) -> None:
-    console = Console()
-    table = Table("workload", "threshold (tokens)", config.objective.metric, "boots", box=None)
+def _write(study: Study, table: TunedTable | None) -> Path | None:
+    return None if table is None else write_table(study.request.tables(study.config), table)
+
+
+def _print_json(study: Study, result: Result, said: Mapping[str, object]) -> None:
+    print(json.dumps({**study_facts(study, result), **said}, indent=1))
+
+
+def _print_curve(study: Study, curve: Sequence[CurvePoint]) -> None:
+    table = Table("workload", "threshold (tokens)", study.config.objective.metric, "boots", box=None)
     for point in curve:
         table.add_row(point.workload, f"{point.value:,}", f"{point.median:,.1f}", str(point.boots))
-    console.print(table)
-    for verdict in result.verdicts:
-        if verdict.effect is not None and verdict.ci_low is not None and verdict.ci_high is not None:
-            interval = f"{verdict.effect:+.1%} ({verdict.ci_low:+.1%} … {verdict.ci_high:+.1%})"
-            console.print(f"{verdict.workload} {verdict.metric}: {interval}: {verdict.verdict}")
-    print_gate(console, result)
-    console.print(f"{proposal.standing}: {proposal.reason}", soft_wrap=True, markup=False)
+    Console().print(table)
+
+
+def _print_standing(study: Study, result: Result, standing: str, path: Path | None) -> None:
+    print(standing)
     if path is not None:
-        console.print(str(path), soft_wrap=True, highlight=False, markup=False)
+        print(f"table: {path}")
+    say_next(study, result)

@@ -1,8 +1,8 @@
-"""What `sweep --dry-run` prints: the boots ahead, what the rules refuse, how long it will take."""
+"""What `--dry-run` prints: the boots ahead, what the rules refuse, how long it will take."""
 
 from __future__ import annotations
 
-import json
+import math
 from dataclasses import dataclass, field
 
 from rich.box import SIMPLE_HEAD
@@ -39,8 +39,14 @@ class SweepPlan:
 
     def left_s(self) -> float:
         """Seconds that the rest takes."""
-        rest = self.rest()
-        return self.forecast.costs().of(rest.boots, rest.trials) / self.purse.lanes
+        return self.seconds_of(self.rest())
+
+    def seconds_of(self, rest: Rest) -> float:
+        """Seconds that so much takes, in all lanes at once."""
+        if not rest.boots:
+            return 0.0
+        turns = math.ceil(rest.boots / self.purse.lanes)
+        return self.forecast.costs().of(turns, math.ceil(turns * rest.trials / rest.boots))
 
     def gpu_hours(self) -> float | None:
         """GPUs × hours of the boots that are left; None where no GPU is known of."""
@@ -50,11 +56,8 @@ class SweepPlan:
         return self.outlook.gpu_hours([one.spec for one in ahead], left, rest.confirm_boots, boot_s)
 
 
-def print_plan(console: Console, plan: SweepPlan, *, as_json: bool) -> None:
+def print_plan(console: Console, plan: SweepPlan) -> None:
     """What a sweep would measure, and how long that would take."""
-    if as_json:
-        print(_plan_json(plan))
-        return
     forecast, config, cost = plan.forecast, plan.ledger.config, plan.forecast.costs()
     rest, done = plan.rest(), forecast.boots_done()
     console.print(_plan_table(plan, rest) if rest.boots else f"{config.name}: nothing is left to measure")
@@ -78,9 +81,10 @@ def print_plan(console: Console, plan: SweepPlan, *, as_json: bool) -> None:
         console.print("runtime.hardware is not named: rules about hardware were not asked", highlight=False)
 
 
-def _plan_json(plan: SweepPlan) -> str:
+def plan_facts(plan: SweepPlan) -> dict[str, object]:
+    """The same for machines."""
     forecast, survey, rest = plan.forecast, plan.forecast.refused, plan.rest()
-    data = {
+    return {
         "study": plan.ledger.config.name,
         "boots": forecast.boots_planned(),
         "trials": forecast.trials_planned(),
@@ -106,7 +110,6 @@ def _plan_json(plan: SweepPlan) -> str:
             for one in plan.ahead()
         ],
     }
-    return json.dumps(data)
 
 
 def _plan_table(plan: SweepPlan, rest: Rest) -> Table:
@@ -132,7 +135,8 @@ def _plan_table(plan: SweepPlan, rest: Rest) -> Table:
     if unseen > 0:
         table.add_row(f"+{unseen}", "search", f"chosen by {config.proposer.kind} from the results so far")
     if rest.confirm_boots:
-        table.add_row(f"+{rest.confirm_boots}", "confirm", "default and best in turns")
+        sides = "default, what comes first and best" if config.budget.confirm_first else "default and best"
+        table.add_row(f"+{rest.confirm_boots}", "confirm", f"{sides} in turns")
     return table
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -69,13 +68,15 @@ def print_gate(console: Console, result: Result) -> None:
     if result.gate is None:
         return
     words, style = ("refused by the gate", "bold red") if result.is_refused else ("passed the gate", "green")
+    if result.gate.n_base == 0:
+        words, style = "not decided by the gate", "bold yellow"
     text = f"{words}, {result.gate.workload}: {result.gate.reason}"
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def result_json(config: SweepConfig, journal: Path, result: Result, plot: Path | None) -> str:
-    """The result as one JSON object."""
-    data = {
+def result_facts(config: SweepConfig, journal: Path, result: Result, plot: Path | None) -> dict[str, object]:
+    """The result for machines."""
+    return {
         "study": config.name,
         "journal": str(journal),
         "plot": None if plot is None else str(plot),
@@ -83,6 +84,7 @@ def result_json(config: SweepConfig, journal: Path, result: Result, plot: Path |
         "failed": sum(record.outcome.kind == "failed" for record in result.records),
         "measured_now": result.measured_now,
         "stopped": result.stopped,
+        "unconfirmed_boots": result.unconfirmed,
         "objective": config.objective.model_dump(),
         "default": dict(config.default.knobs),
         "best": None if result.best is None else _candidate_json(result.best),
@@ -98,7 +100,6 @@ def result_json(config: SweepConfig, journal: Path, result: Result, plot: Path |
             for one in result.passed_over
         ],
     }
-    return json.dumps(data)
 
 
 def _candidate_json(candidate: Candidate) -> dict[str, object]:

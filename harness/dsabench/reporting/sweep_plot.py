@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import StoreError
@@ -11,6 +11,7 @@ from dsabench.model.metrics import METRICS
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Phase
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.verdict import Verdict
 from dsabench.search.loop import Result
 from dsabench.search.plan import Candidate
 
@@ -35,7 +36,9 @@ def draw_sweep(config: SweepConfig, result: Result, folder: Path) -> Path | None
     from matplotlib import rc_context  # noqa: PLC0415  (half a second that only a finished sweep pays)
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    rows = max(len(shown), len(result.verdicts), 3)
+    rows = [_in_lines(candidate.label) for candidate in shown]
+    forest = _forest(result)
+    height = 2.2 + max(sum(map(_row_inches, side)) for side in (rows, [row.label for row in forest], [""] * 3))
     style: dict[Any, Any] = {
         "svg.hashsalt": "dsabench",
         "font.size": 9,
@@ -43,11 +46,11 @@ def draw_sweep(config: SweepConfig, result: Result, folder: Path) -> Path | None
         "axes.spines.right": False,
     }
     with rc_context(style):
-        figure = Figure(figsize=(13 if result.verdicts else 8, 2.2 + 0.5 * rows), layout="constrained")
-        panels = figure.subplots(1, 2 if result.verdicts else 1, squeeze=False)[0]
+        figure = Figure(figsize=((13 if forest else 8) + 4 * bool(result.rivals), height), layout="constrained")
+        panels = figure.subplots(1, 2 if forest else 1, squeeze=False)[0]
         _draw_settings(panels[0], config, result, shown)
-        if result.verdicts:
-            _draw_verdicts(panels[1], result)
+        if forest:
+            _draw_verdicts(panels[1], result, forest)
         note = " — numbers describe the reference runtime on this machine, not sglang"
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=6, frameon=False)
         figure.suptitle(config.name + (note if config.runtime.kind == "reference" else ""), fontsize=10)
@@ -77,7 +80,7 @@ def _draw_settings(axes: Axes, config: SweepConfig, result: Result, shown: list[
     axes.scatter([], [], marker="|", color="black", label="confirmation boots")
     axes.set_yticks(range(len(ordered)), [_in_lines(candidate.label) for candidate in ordered])
     axes.set_xlabel(f"{metric} ({METRICS[metric].better} is better)")
-    axes.set_xlim(left=0)
+    axes.set_xlim(left=0, right=1.05 * axes.dataLim.x1)
     axes.grid(axis="x", alpha=0.3)
     axes.set_title("every setting, one boot each; hollow: outside a constraint", fontsize=9, loc="left")
 
@@ -88,9 +91,36 @@ def _in_lines(label: str) -> str:
     return "\n".join(" ".join(words[i : i + 2]) for i in range(0, len(words), 2))
 
 
-def _draw_verdicts(axes: Axes, result: Result) -> None:
+class _Row(NamedTuple):
+    """A line of the forest plot."""
+
+    label: str
+    verdict: Verdict
+
+
+def _forest(result: Result) -> list[_Row]:
+    """The verdicts against the default, then those against each rival, each with what it says."""
+    against = [("the default", result.verdicts), *((_in_lines(one.label), one.verdicts) for one in result.rivals)]
+    return [
+        _Row(f"{verdict.workload}{f', against {base}' * bool(result.rivals)}\n{_said(verdict)}", verdict)
+        for base, verdicts in against
+        for verdict in verdicts
+    ]
+
+
+def _said(verdict: Verdict) -> str:
+    return f"{verdict.metric}: {verdict.verdict}, {verdict.n_candidate} and {verdict.n_base} boots"
+
+
+def _row_inches(label: str) -> float:
+    """Height of a row: its text, and some air."""
+    return max(0.5, 0.16 * (label.count("\n") + 1) + 0.1)
+
+
+def _draw_verdicts(axes: Axes, result: Result, forest: list[_Row]) -> None:
     """A forest plot: effect and interval per workload and metric, the detectable effect as a grey band."""
-    verdicts = list(reversed(result.verdicts))
+    rows = list(reversed(forest))
+    verdicts = [row.verdict for row in rows]
     for row, verdict in enumerate(verdicts):
         if verdict.effect is None:
             continue
@@ -105,11 +135,11 @@ def _draw_verdicts(axes: Axes, result: Result) -> None:
     )
     axes.set_xlim(-115 * reach, 115 * reach)  # a detectable effect far beyond the intervals is cut off, not the axis
     axes.axvline(0, color="black", lw=0.8)
-    axes.set_yticks(
-        range(len(verdicts)), [f"{verdict.workload}\n{verdict.metric}: {verdict.verdict}" for verdict in verdicts]
-    )
+    axes.set_yticks(range(len(rows)), [row.label for row in rows])
     label = "" if result.best is None else _in_lines(result.best.label)
-    axes.set_title(f"{label}\nagainst the default, each booted in turns", fontsize=9, loc="right")
+    axes.set_title(
+        f"{label}\nagainst {'each' if result.rivals else 'the default'}, booted in turns", fontsize=9, loc="right"
+    )
     axes.set_xlabel("difference in % with interval; grey: detectable")
     axes.grid(axis="x", alpha=0.3)
 

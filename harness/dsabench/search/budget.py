@@ -59,6 +59,8 @@ class Purse:
     started_s: float = field(default_factory=time.monotonic)
     lanes: int = 1
     """Boots at once."""
+    closed: str | None = None
+    """Why nothing may be booted at all, whatever the budget; None where the budget decides."""
 
     @property
     def elapsed_s(self) -> float:
@@ -92,6 +94,8 @@ class Purse:
         ):
             kept = f", {confirm_boots} of them kept for the confirmation" if confirm_boots else ""
             return f"{self.budget.max_boots} boots are the limit (max_boots){kept}"
+        if self.closed is not None:
+            return self.closed
         cost = costs(self.ledger)
         workloads = len(self.ledger.config.workloads)
         turns = 1 + math.ceil(confirm_boots / self.lanes)
@@ -104,6 +108,8 @@ class Purse:
         """Why no further boot of the confirmation may start, or not so many as are needed; None when they may."""
         if self.budget.max_boots is not None and self.ledger.boots(self.round) + boots > self.budget.max_boots:
             return f"{self.budget.max_boots} boots are the limit (max_boots)"
+        if self.closed is not None:
+            return self.closed
         ahead_s = costs(self.ledger).of(boots, boots * len(self.ledger.config.workloads)) if boots > 1 else 0.0
         if self.budget.time_s is not None and self.elapsed_s + ahead_s > self.budget.time_s:
             return f"the time is up ({self.budget.time_s:.0f} s)"

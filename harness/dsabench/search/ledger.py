@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dsabench.config.specs import SweepConfig
 from dsabench.model.outcome import Failed
 from dsabench.model.record import Phase, Record
-from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.runtime import Environment, RuntimeSpec
 from dsabench.model.space import Assignment
 from dsabench.model.trial import AnyTrial, Trial
 from dsabench.model.workload import Workload
@@ -115,6 +115,16 @@ class Ledger:
             one for one in self.bookings if one.round == round_ and not any(map(self._is_recorded, one.trials))
         ]
         return len(used) + len(under_way)
+
+
+def environments(config: SweepConfig, records: Iterable[Record]) -> list[Environment]:
+    """Those in which something of the study was measured, by fingerprint; the one of its last record comes last."""
+    found: dict[str, Environment] = {}
+    for record in records:
+        if record.trial.workload in config.workloads and _assignment_of(config, record.trial.runtime) is not None:
+            found.pop(record.environment.fingerprint, None)
+            found[record.environment.fingerprint] = record.environment
+    return list(found.values())
 
 
 def _settle(records: Sequence[Record]) -> Iterable[Record]:

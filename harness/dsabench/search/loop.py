@@ -57,6 +57,9 @@ class Result:
     """The other settings that were confirmed, and how the best stands against each."""
     passed_over: tuple[Finalist, ...] = ()
     """Finalists that were faster than `best` in the search, and less accurate than the default."""
+    unconfirmed: int = 0
+    """Boots that the confirmation lacks, all sides together: of `best`, whose verdicts then rest on fewer than were asked
+    for, or of the next best setting where the gate refused it."""
 
     @property
     def is_refused(self) -> bool:
@@ -93,7 +96,8 @@ class Sweep:
             cut = await self._confirm(best, heat)
             if cut is not None and heat > 0:
                 return finalists, cut
-            finalists.append(Finalist(best, heat, await self._accuracy(best, may_boot=cut is None)))
+            may_boot = cut is None and self.purse.closed is None
+            finalists.append(Finalist(best, heat, await self._accuracy(best, may_boot=may_boot)))
             if cut is not None or not finalists[-1].is_less_accurate:
                 return finalists, cut
         return finalists, None
@@ -122,7 +126,7 @@ class Sweep:
         while (step := next_confirm_step(self.ledger, best.spec, self.purse.round, heat)) is not None:
             reason = self.purse.stops_confirmation()
             if reason is not None:
-                return f"confirmation cut short: {reason}"
+                return f"the confirmation was cut short: {reason}"
             # Only a side's last boot is scored, when it is measured: what is confirmed of a side precedes its eval.
             encore = partial(self.gate.score, step.spec) if self.gate and scored and step.is_last else None
             await self._take(step, encore)
@@ -152,6 +156,18 @@ def has_work(ledger: Ledger, purse: Purse) -> bool:
     return next_confirm_step(ledger, best.spec, purse.round) is not None
 
 
+def why_idle(ledger: Ledger, purse: Purse) -> str | None:
+    """Why a sweep without work has none; None where everything is measured."""
+    best = to_confirm(ledger, purse.round)
+    if best is not None and confirm_boots_left(ledger, best.spec, purse.round, 0):
+        return f"the confirmation was cut short: {purse.stops_confirmation()}"
+    reason, left = purse.stops_search(), purse.trials_left()
+    # With the time up as with none left, the search may have come to the end of its space before.
+    if left != 0 and next_search_step(ledger, make_proposer(ledger.config), purse.round, left) is None:
+        return None
+    return reason
+
+
 def conclude(
     ledger: Ledger, purse: Purse, stopped: str | None, measured_now: int, finalists: Sequence[Finalist] = ()
 ) -> Result:
@@ -176,7 +192,19 @@ def conclude(
         stopped=stopped,
         gate=None if winner is None else winner.accuracy,
         passed_over=tuple(one for one in finalists if one is not winner),
+        unconfirmed=_unconfirmed(ledger, round_, finalists),
     )
+
+
+def _unconfirmed(ledger: Ledger, round_: int, finalists: Sequence[Finalist]) -> int:
+    """What the last finalist lacks, or the one that is to follow it."""
+    if not finalists:
+        return 0
+    last, gate = finalists[-1], ledger.config.gate
+    if gate is None or not last.is_less_accurate or len(finalists) == gate.finalists:
+        return confirm_boots_left(ledger, last.candidate.spec, round_, last.heat)
+    following = to_confirm(ledger, round_, {one.candidate.spec.id for one in finalists})
+    return 0 if following is None else confirm_boots_left(ledger, following.spec, round_, len(finalists))
 
 
 def _rivals(ledger: Ledger, best: RuntimeSpec, round_: int) -> tuple[Rival, ...]:

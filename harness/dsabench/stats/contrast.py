@@ -111,7 +111,7 @@ def contrast(question: Question, base: Sequence[BootValue], candidate: Sequence[
         return replace(judged, answer=estimate(np.log(x), np.log(y), question.pilot))
     pairs = min(x.size, y.size)
     left_out = x.size + y.size - 2 * pairs
-    note = f"{left_out} boots without a partner left out" if left_out else ""
+    note = f"{left_out} boot{'s' * (left_out > 1)} without a partner left out" if left_out else ""
     return replace(judged, answer=_paired(np.log(x[:pairs]), np.log(y[:pairs]), max(question.pilot)), note=note)
 
 

@@ -15,7 +15,7 @@ from dsabench.runtimes.sglang.models import find_model
 from dsabench.runtimes.sglang.widths import WIDTHS
 from dsabench.search.loop import Result
 from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank, describe, require_pool
-from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep
+from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep, why_unfinished
 from dsabench.tuners.target import target_of
 
 _BUFFER, _RATIO, _BLOCK = (
@@ -39,7 +39,7 @@ class Plan:
     arithmetic: tuple[str, ...]
 
 
-def plan_hisparse(config: SweepConfig, rank: Rank, host_bytes: int) -> Plan:
+def plan_hisparse(config: SweepConfig, rank: Rank, host_bytes: float) -> Plan:
     """Pin the device pool to that of a full rank, and forbid the buffers that do not fit.
 
     Raises:
@@ -98,6 +98,8 @@ def rank_of(config: SweepConfig, *, gpus: int) -> Rank:
 
 def table_of(config: SweepConfig, result: Result, command: str) -> tuple[TunedTable | None, str]:
     """The table of the best setting, and one line on where it stands."""
+    if (why := why_unfinished(config, result)) is not None:
+        return None, f"unfinished: {why}"
     verdicts = objective_verdicts(config, result)
     if result.best is None or not verdicts or not is_faster(verdicts):
         said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)

@@ -93,7 +93,7 @@ class Demand:
             f"× {self.layers} layers = {self.host_bytes / GIB:.1f} GiB{held}"
         )
 
-    def why_not(self, index_topk: int, host_bytes: int, requests: int) -> str | None:
+    def why_not(self, index_topk: int, host_bytes: float, requests: int) -> str | None:
         """Why it cannot run, None where it can. `requests` is what the load keeps in flight."""
         if self.device_buffer_size < index_topk:
             return f"the buffer is smaller than index_topk={index_topk}"

@@ -9,10 +9,10 @@ from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
 from dsabench.model.tuned_table import GateEvidence, ThresholdRule, TunedTable
 from dsabench.search.loop import Result
-from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep
+from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep, why_unfinished
 
 KNOB = "mha_threshold_tokens"
-Standing = Literal["default", "accuracy unproven", "refused by the gate", "not faster"]
+Standing = Literal["default", "accuracy unproven", "refused by the gate", "not faster", "unfinished"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ def require_threshold_study(config: SweepConfig) -> None:
 
 def propose(config: SweepConfig, result: Result, command: str) -> Proposal:
     """The table of the best threshold, and where it stands."""
+    if (why := why_unfinished(config, result)) is not None:
+        return Proposal("unfinished", why, None)
     verdicts = objective_verdicts(config, result)
     tokens = None if result.best is None else result.best.spec.knobs.get(KNOB)
     if not isinstance(tokens, int) or not verdicts or not is_faster(verdicts):

@@ -52,6 +52,18 @@ def is_faster(verdicts: Sequence[Verdict]) -> bool:
     return "better" in words and "worse" not in words
 
 
+def why_unfinished(config: SweepConfig, result: Result) -> str | None:
+    """Why no table may be written yet; None where the confirmation has all the boots that the config asks for.
+
+    How many they are is said before anything is measured. A table from fewer would let whoever runs the study stop where
+    the verdict pleases. What the gate found less accurate is decided, whoever comes next.
+    """
+    if not result.unconfirmed or (result.gate is not None and result.gate.verdict == "worse"):
+        return None
+    boots = f"{result.unconfirmed} boots" if result.unconfirmed > 1 else "1 boot"
+    return f"{boots} of the confirmation missing: a table takes {config.budget.confirm_boots} of every side"
+
+
 def evidence_of(config: SweepConfig, result: Result, conditions: Sequence[str], command: str) -> Evidence:
     """Versions, digest of the records, the weakest workload's interval, and the gate."""
     verdicts = objective_verdicts(config, result)

@@ -6,12 +6,13 @@ import itertools
 
 import pytest
 
-from dsabench.model.study import Budget
+from dsabench.model.study import Budget, Gate
 from dsabench.model.verdict import Verdict, VerdictWord
 from dsabench.search.budget import Purse
 from dsabench.search.finalists import Finalist, chosen, constrained
 from dsabench.search.judge import judge
 from dsabench.search.ledger import Ledger
+from dsabench.search.loop import conclude, has_work, why_idle
 from dsabench.search.plan import (
     candidates,
     challenger,
@@ -90,6 +91,23 @@ def test_a_heat_that_cannot_be_finished_is_not_begun(ledger) -> None:
     assert Purse(Budget(max_boots=12), ledger, 0).stops_confirmation(left) is None
     assert Purse(Budget(max_boots=11), ledger, 0).stops_confirmation(left) == "11 boots are the limit (max_boots)"
     assert Purse(Budget(time_s=3.0), ledger, 0).stops_confirmation(left) == "the time is up (3 s)"
+
+
+def test_what_a_conclusion_lacks_is_counted(ledger) -> None:
+    purse = Purse(Budget(), ledger, 0, closed="only the records were asked")
+    assert not has_work(ledger, purse)
+    assert why_idle(ledger, purse) == "the confirmation was cut short: only the records were asked"
+    assert conclude(ledger, purse, None, 0).unconfirmed == 4
+    first, _ = confirm(ledger, 0, set(), {True: 100.0, False: 130.0})
+    done = conclude(ledger, purse, None, 0)
+    assert (done.unconfirmed, len(done.verdicts) > 0, why_idle(ledger, purse)) == (0, True, None)
+    # After one that is less accurate the next best is still to be confirmed, where the gate asks for more than one.
+    refused = Finalist(first, 0, told("worse", -0.1))
+    for finalists, lacking in ((1, 0), (3, 4)):
+        gate = Gate(eval="gsm8k", finalists=finalists)
+        config = ledger.config.model_copy(update={"gate": gate})
+        gated = Ledger(config, ENVIRONMENT.fingerprint, ledger.records)
+        assert conclude(gated, Purse(Budget(), gated, 0), None, 0, [refused]).unconfirmed == lacking
 
 
 def told(word: VerdictWord, effect: float | None = None) -> Verdict:

@@ -5,7 +5,7 @@ import pytest
 from dsabench.config.specs import SweepConfig
 from dsabench.model.record import Record
 from dsabench.model.trial import Trial
-from dsabench.search.ledger import Ledger
+from dsabench.search.ledger import Ledger, environments
 from factories import ENVIRONMENT, make_failure, make_record
 from studies import load_study
 
@@ -30,6 +30,19 @@ def test_only_records_that_the_config_could_have_made_belong_to_it(config) -> No
     elsewhere = ENVIRONMENT.model_copy(update={"fingerprint": "another machine"})
     foreign.append(mine.model_copy(update={"environment": elsewhere}))
     assert ledger_of(config, mine, *foreign).records == (mine,)
+
+
+def test_environments_are_those_of_the_study_the_latest_last(config) -> None:
+    mine = make_record(spec=config.default, workload=config.workloads[0])
+    elsewhere, foreign = (ENVIRONMENT.model_copy(update={"fingerprint": name}) for name in ("elsewhere", "foreign"))
+    there = mine.model_copy(update={"environment": elsewhere})
+    other = make_record(spec=config.spec({"max_running_requests": 3})).model_copy(update={"environment": foreign})
+    assert [one.fingerprint for one in environments(config, [there, mine, other])] == [
+        "elsewhere",
+        mine.environment.fingerprint,
+    ]
+    assert environments(config, [mine, there, mine])[-1] == ENVIRONMENT
+    assert environments(config, [other]) == []
 
 
 def test_missing_workloads_and_next_occasions(config) -> None:

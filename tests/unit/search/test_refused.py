@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from dsabench.cli.outlook import Outlook
-from dsabench.cli.show_plan import SweepPlan, print_plan
+from dsabench.cli.show_plan import SweepPlan, plan_facts, print_plan
 from dsabench.config.specs import RuntimeConfig, SweepConfig
 from dsabench.errors import InputError
 from dsabench.model.outcome import Failed
@@ -142,17 +142,16 @@ def test_the_plan_says_what_is_refused(config, refuse) -> None:
 
     plan = SweepPlan(ledger, purse, forecast, Outlook(refuse))
     console = Console(file=StringIO(), width=100)
-    print_plan(console, plan, as_json=False)
+    print_plan(console, plan)
     text = console.file.getvalue()
     assert "2 of 4 points are refused by the rules, without a boot: BE19 2" in text
     assert "refused  decode_backend=flashmla_auto" in text
 
 
-def test_the_plan_as_json_says_it_too(config, refuse, capsys) -> None:
+def test_the_plan_for_machines_says_it_too(config, refuse) -> None:
     ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
     purse = Purse(config.budget, ledger, 0)
-    print_plan(Console(), SweepPlan(ledger, purse, make_forecast(purse, refuse), Outlook(refuse)), as_json=True)
-    plan = json.loads(capsys.readouterr().out)
+    plan = json.loads(json.dumps(plan_facts(SweepPlan(ledger, purse, make_forecast(purse, refuse), Outlook(refuse)))))
     assert plan["refused"] == {"points": 2, "asked": 4, "all_asked": True, "by_rule": {"BE19": 2}}
     said = [setting["refused"] for setting in plan["settings"] if setting["refused"]]
     assert said

@@ -130,7 +130,7 @@ def test_shared_boots_are_not_independent() -> None:
 
 def test_a_boot_without_partner_is_left_out_and_named() -> None:
     verdict = versus(side("a", 1.0, 2.0, 3.0), side("b", 1.1, 2.21), paired=True)
-    assert verdict.reason.endswith("1 boots without a partner left out")
+    assert verdict.reason.endswith("1 boot without a partner left out")
 
 
 @given(

@@ -68,13 +68,13 @@ def verdict(word, effect=0.3, **more):
     return Verdict(**{**fields, "verdict": word, "effect": effect, "ci_low": 0.1, "ci_high": 0.5, **more})
 
 
-def study(folder, tokens, words=("better",), gate=None, margin=None):
+def study(folder, tokens, words=("better",), gate=None, *, margin=None, unconfirmed=0):
     text = THRESHOLDS + (f"gate: {{eval: gsm8k, margin: {margin}, repeat: 1}}\n" if margin else "")
     config = load_study(folder, text)
     spec = config.spec({"mha_threshold_tokens": tokens})
     best = Candidate(spec, "best", Score(1.0, 0.0))
     verdicts = tuple(verdict(word) for word in words)
-    result = Result((make_record(spec=spec),), 0, (), best, verdicts, None, gate)
+    result = Result((make_record(spec=spec),), 0, (), best, verdicts, None, gate, unconfirmed=unconfirmed)
     return propose(config, result, "dsabench tune")
 
 
@@ -92,6 +92,9 @@ def gate(word):
         (1024, {"gate": gate("worse"), "margin": 0.01}, "refused by the gate", False),
         (1024, {"words": ("better", "worse")}, "not faster", False),
         (1024, {"words": ("inconclusive",)}, "not faster", False),
+        (32, {"unconfirmed": 1}, "unfinished", False),
+        (1024, {"gate": gate("inconclusive"), "margin": 0.01, "unconfirmed": 1}, "unfinished", False),
+        (1024, {"gate": gate("worse"), "margin": 0.01, "unconfirmed": 4}, "refused by the gate", False),
     ],
 )
 def test_a_threshold_beyond_topk_takes_a_passed_gate(tmp_path, tokens, more, standing, has_table):

@@ -10,6 +10,7 @@ from functools import cached_property
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
 from dsabench.model.metrics import METRICS
+from dsabench.model.record import Phase
 from dsabench.model.runtime import Environment, RuntimeSpec
 from dsabench.model.study import Objective
 from dsabench.model.verdict import Verdict
@@ -53,6 +54,11 @@ class Setting:
         confirmed = [e for e in measured if e.record.phase == "confirm"]
         return confirmed if len({e.record.boot for e in confirmed}) > 1 else measured
 
+    def boots(self, phase: Phase) -> list[str]:
+        """Server processes of a phase, in order of time."""
+        records = sorted((entry.record for entry in self.entries), key=lambda record: record.started_at)
+        return list(dict.fromkeys(record.boot for record in records if record.phase == phase))
+
     def figure(self, workload: str, metric: str) -> Figure | None:
         """The metric; None where no record has it."""
         if (workload, metric) not in self._figures:
@@ -76,14 +82,17 @@ class Setting:
         return Figure(found.mean, found.boots, low, high, entries)
 
     @property
-    def is_confirmed(self) -> bool:
-        """Whether it was booted for a comparison, apart from the search."""
-        return any(entry.record.phase == "confirm" for entry in self.entries)
-
-    @property
     def failed(self) -> list[Entry]:
         """Trials without a number."""
         return [entry for entry in self.entries if entry.failure is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The best setting against another one: verdicts that are corrected together."""
+
+    base: Setting
+    verdicts: tuple[Verdict, ...]
 
 
 @dataclass(frozen=True)
@@ -122,18 +131,19 @@ class Study:
 
     @cached_property
     def default(self) -> RuntimeSpec:
-        """The config's, where it was measured, be it with knobs that the study pinned for every setting (the pool of
-        `tune hisparse`); else the first setting that was tried, which a sweep's default is.
+        """The config's, where it was measured; else the first setting that was tried, which a sweep's default is.
+
+        A tune may pin a knob of all settings that the config does not name (HiSparse: the size of the device pool).
         """
         specs = {entry.spec.id: entry.spec for entry in self.entries}
-        if self.config is None:
-            return next(iter(specs.values()))
-        wanted = self.config.default
-        if wanted.id in specs:
-            return wanted
-        pinned = set.intersection(*(set(spec.knobs.items()) for spec in specs.values()))
-        alike = (spec for spec in specs.values() if spec.knobs.items() <= wanted.knobs.items() | pinned)
-        return next((spec for spec in alike if wanted.knobs.items() <= spec.knobs.items()), next(iter(specs.values())))
+        wanted = None if self.config is None else self.config.default
+        if wanted is not None:
+            pinned = set.intersection(*(set(spec.knobs.items()) for spec in specs.values())) - set(wanted.knobs.items())
+            for spec in specs.values():
+                named = {name: value for name, value in spec.knobs.items() if (name, value) not in pinned}
+                if named == wanted.knobs and spec.model_copy(update={"knobs": wanted.knobs}) == wanted:
+                    return spec
+        return next(iter(specs.values()))
 
     @cached_property
     def silent(self) -> frozenset[str]:
@@ -191,7 +201,7 @@ class Study:
     def best(self) -> Setting | None:
         """The confirmed challenger; else the best of the search other than the default; None where there is none."""
         others = [setting for setting in self.settings if setting.spec.id != self.default.id]
-        confirmed = [setting for setting in others if setting.is_confirmed]
+        confirmed = [setting for setting in others if any(e.record.phase == "confirm" for e in setting.entries)]
         if confirmed and self.config is not None and self.config.budget.confirm_first:
             return confirmed[0]  # others were confirmed to be held against it
         if confirmed:
@@ -199,32 +209,46 @@ class Study:
         return next((setting for setting in others if self.score(setting) is not None), None)
 
     @cached_property
+    def rivals(self) -> tuple[Family, ...]:
+        """What was confirmed to be held against the best beside the default, and how the best stands against each."""
+        return tuple(Family(one, self._compare(self._judged, one)) for one in self._confirmed_too)
+
+    @cached_property
+    def _confirmed_too(self) -> tuple[Setting, ...]:
+        if self.config is None or not self.config.budget.confirm_first or not self.is_confirmed:
+            return ()
+        apart = {self.default.id, None if self.best is None else self.best.spec.id}
+        return tuple(one for one in self.settings if one.spec.id not in apart and one.boots("confirm"))
+
+    @cached_property
+    def lacking(self) -> int:
+        """Boots that the confirmation lacks of those that the config asks for."""
+        if self.config is None or self.best is None or not self.is_confirmed:
+            return 0
+        sides = (self.default_setting, self.best, *self._confirmed_too)
+        rounds = max(entry.record.round for entry in self.entries) + 1
+        return sum(max(0, rounds * self.config.budget.confirm_boots - len(one.boots("confirm"))) for one in sides)
+
+    @cached_property
     def is_confirmed(self) -> bool:
         """Whether best and default were booted for the comparison, apart from the search."""
-        return self.best is not None and self.best.is_confirmed
+        return self.best is not None and any(entry.record.phase == "confirm" for entry in self.best.entries)
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
         """Best against default in the objective and its constraints."""
-        bounds = self.objective.constraints if self.objective is not None else ()
-        return self._compare(tuple(dict.fromkeys((self.metric, *(bound.metric for bound in bounds)))))
+        return self._compare(self._judged, self.default_setting)
 
-    @cached_property
-    def rivals(self) -> tuple[tuple[Setting, Verdict], ...]:
-        """Where the best had to beat other settings than the default (`confirm_first`): each, and the best against it in
-        the objective. All must be beaten, so each is a question of its own.
-        """
-        if self.best is None or self.config is None or not self.config.budget.confirm_first:
-            return ()
-        known = (self.best.spec.id, self.default.id)
-        others = [one for one in self.settings if one.spec.id not in known and one.is_confirmed]
-        return tuple((one, verdict) for one in others for verdict in self._compare((self.metric,), against=one))
+    @property
+    def _judged(self) -> tuple[str, ...]:
+        bounds = self.objective.constraints if self.objective is not None else ()
+        return tuple(dict.fromkeys((self.metric, *(bound.metric for bound in bounds))))
 
     @cached_property
     def guards(self) -> tuple[Verdict, ...]:
         """The same in what nobody optimised."""
         judged = {verdict.metric for verdict in self.verdicts}
-        return self._compare(tuple(metric for metric in GUARDS if metric not in judged))
+        return self._compare(tuple(metric for metric in GUARDS if metric not in judged), self.default_setting)
 
     @property
     def objective(self) -> Objective | None:
@@ -244,14 +268,21 @@ class Study:
         except InputError:
             return ()
 
-    def _compare(self, metrics: Sequence[str], against: Setting | None = None) -> tuple[Verdict, ...]:
-        """The best against the default or another setting."""
+    def _compare(self, metrics: Sequence[str], base: Setting) -> tuple[Verdict, ...]:
         if self.best is None or not metrics:
             return ()
         phases = {"confirm"} if self.is_confirmed else {"search", "confirm"}
+        left_out: set[str] = set()
+        if self.lacking and self.config is not None and self.config.gate is None:
+            # The sweep judges pairs, so a boot whose partner is still to come is left out here too.
+            pairs = min(len(one.boots("confirm")) for one in (base, self.best))
+            left_out = {boot for one in (base, self.best) for boot in one.boots("confirm")[pairs:]}
         sides = [
-            Side(name, tuple(e.record for e in setting.entries if e.record.phase in phases))
-            for name, setting in (("base", against or self.default_setting), ("best", self.best))
+            Side(
+                name,
+                tuple(e.record for e in setting.entries if e.record.phase in phases and e.record.boot not in left_out),
+            )
+            for name, setting in (("default", base), ("best", self.best))
         ]
         try:
             return compare_sides(sides[0], sides[1], metrics, across=True)

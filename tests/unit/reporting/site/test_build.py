@@ -265,7 +265,10 @@ def test_the_best_of_hisparse_is_held_against_each_baseline_and_its_default_is_t
     assert (study.default.knobs["hisparse"], study.default.knobs["kv_cache_dtype"]) == (False, "fp8_e4m3")
     assert study.best is not None
     assert study.best.spec.knobs["hisparse"] is True
-    rivals = {(one.spec.knobs["hisparse"], one.spec.knobs["kv_cache_dtype"]): verdict for one, verdict in study.rivals}
+    rivals = {
+        (one.base.spec.knobs["hisparse"], one.base.spec.knobs["kv_cache_dtype"]): one.verdicts[0]
+        for one in study.rivals
+    }
     assert set(rivals) == {(False, "bfloat16"), (True, "fp8_e4m3")}
     assert all(verdict.metric == "output_throughput_tok_s" for verdict in rivals.values())
     assert study.verdicts[0].effect != rivals[False, "bfloat16"].effect
