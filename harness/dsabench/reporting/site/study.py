@@ -300,6 +300,11 @@ class Study:
         """Server processes behind it; a refused setting had none."""
         return len({entry.record.boot for entry in self.entries if not entry.record.is_refusal})
 
+    @property
+    def is_ungated(self) -> bool:
+        """Whether a setting leads of which nobody asked if it answers as well as the default."""
+        return self.config is not None and self.config.gate is None and self.best is not None
+
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """What every reader must know."""
