@@ -68,12 +68,11 @@ class Study:
         return Rest(confirm_boots=lacking, workloads=len(self.config.workloads))
 
     def go_on(self) -> str | None:
-        """The command that measures what is left, with more time where its own would not do for the next boot."""
-        rest, ledger = self.left(), self.plan.ledger
+        """The command that measures what is left, with more time where there was not enough for a single boot."""
+        rest = self.left()
         if not rest.boots:
             return None
-        purse = Purse(self.config.budget, ledger, self.plan.purse.round, lanes=self.request.lanes)
-        if has_work(ledger, purse) or (self.plan.rest() != rest and purse.stops_confirmation(rest.boots) is None):
+        if self.request.conclude or self.result is None or self.result.measured_now:
             return self.request.resume_command()
         return replace(self.request, time_s=math.ceil(_MARGIN * self.plan.seconds_of(rest))).resume_command()
 
