@@ -53,13 +53,15 @@ def enclose(
 
     """
     words, outside = tuple(argv), {**launch.env, **env}
+    if launch.lifeline is not None and launch.is_elsewhere:
+        words = launch.lifeline.around(launch.interpreter, words)
     if launch.container is not None:
         words, outside = _contained(words, outside, launch, device)
     if launch.command_prefix:
         if outside:
             words, outside = ("env", *(f"{name}={value}" for name, value in outside.items()), *words), {}
-        if PurePath(launch.command_prefix[0]).name == "ssh":
-            words = tuple(shlex.quote(word) for word in words)  # ssh hands one text to the remote shell
+        for _ in range(sum(PurePath(word).name == "ssh" for word in launch.command_prefix)):
+            words = tuple(shlex.quote(word) for word in words)  # each ssh hands one text to the remote shell
         prefix = tuple(word.replace("{host}", host or "127.0.0.1") for word in launch.command_prefix)
         words = (*prefix, *words)
     return words, outside
@@ -80,15 +82,22 @@ def _contained(words: tuple[str, ...], env: Mapping[str, str], launch: Launch, d
     variables = [word for text in texts for word in ("-e", text)]
     if container.engine == "enroot":
         return ("enroot", "start", "--rw", *mounts, *variables, image, *words), hidden
-    return (*_engine(container, device), *mounts, *variables, image, *words), hidden
+    return (
+        *_engine(container, device, attached=launch.lifeline is not None),
+        *mounts,
+        *variables,
+        image,
+        *words,
+    ), hidden
 
 
-def _engine(container: ContainerSpec, device: Accelerator | None) -> tuple[str, ...]:
+def _engine(container: ContainerSpec, device: Accelerator | None, *, attached: bool) -> tuple[str, ...]:
     devices = _DEVICES["cuda" if device is None else device.platform]
     if container.engine == "podman" and devices[0] == "--gpus":
         devices = ("--device", "nvidia.com/gpu=all")
     shared = ("--shm-size", container.shm) if container.shm else ("--ipc", "host")
-    return (container.engine, "run", "--rm", "--network", "host", *shared, *devices)
+    stdin = ("-i",) if attached else ()
+    return (container.engine, "run", *stdin, "--rm", "--network", "host", *shared, *devices)
 
 
 def in_shell(argv: Sequence[str], env: Mapping[str, str]) -> str:
