@@ -14,27 +14,28 @@ _SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
     (
         "unreachable",
         re.compile(
-            r"^ssh: (?:connect to host|Could not resolve)|^(?:Connection|client_loop|kex_exchange_identification|Timeout,)"
-            r".*(?:clos|reset|disconnect|not responding)|^srun: error: (?:Node failure|Unable to contact slurm"
-            r"|Timed out waiting|.*(?:Communication connection failure|Connection refused))"
+            r"^ssh: (?:connect to host|Could not resolve)|^srun: error: (?:Node failure|Unable to contact slurm)"
+            r"|^(?:Connection|client_loop|kex_exchange_identification|Timeout,)"
+            r".*(?:clos|reset|timed out|disconnect|not responding)"
             r"|Cannot connect to the Docker daemon|[Cc]annot connect to Podman",
         ),
     ),
+    ("killed", re.compile(r"^(?:srun|slurmstepd\S*): error: \*\*\* (?:JOB|STEP) .*CANCELLED")),
     (
         "missing_file",
         re.compile(
-            r"[Uu]nable to find image|pull access denied|manifest unknown|No such image|image not known"
-            r"|executable file not found|failed to resolve reference|unable to copy from source|^srun: error: .*execve\(\)"
-            r"|did not resolve to an alias|(?:initializing|pinging) .*source|enroot.*No such file",
+            r"^dsabench: cannot run|[Uu]nable to find image|pull access denied|manifest unknown|No such image"
+            r"|image not known|did not resolve to an alias|(?:initializing|pinging) .*source"
+            r"|executable file not found|unable to start container process: exec|^slurmstepd\S*: error: execve\(\)",
         ),
     ),
     (
         "illegal_config",
         re.compile(
-            r"^dsabench: |^Host key verification failed|Permission denied \(|^(?:Bad|command-line).*(?:option|configuration)"
-            r"|^srun: (?:error|fatal): (?:Unable to (?:allocate|create)|[Ii]nvalid|.*[Ii]nvalid|.*[Ii]mpossible)"
-            r"|^srun: (?:unrecognized|invalid) option|^srun: (?:error|fatal): "
-            r"|^docker: (?:Error|unknown|invalid)|^unknown flag:|^Error: ",
+            r"^dsabench: \S+ is another machine|^Host key verification failed|Permission denied \("
+            r"|^(?:Bad|command-line).*(?:option|configuration)|^docker: |^unknown (?:shorthand )?flag:|^Error: "
+            r"|^srun: (?:error|fatal): (?:Unable to (?:allocate|create)|.*[Ii]nvalid|Could not establish a config)"
+            r"|^srun: (?:unrecognized|invalid) option",
         ),
     ),
 )
@@ -42,7 +43,6 @@ _OWN_CODES = {CANNOT, 126, 127, 255}
 """Of ssh (255), of engines of containers and of shells that find no program; srun has the task's, or 1."""
 _OF_THE_TASK = re.compile(
     r"^srun: (?:error: \S+: tasks? [\d,-]+: |launch/slurm: |Job step aborted|[Tt]erminating|Force Terminated)"
-    r"|^srun: error: (?:\*\*\* )?(?:STEP|JOB)|^slurmstepd: error: \*\*\*"
     r"|^Connection to \S+ closed\.|^Run 'docker run --help'|^See 'docker run --help'|^\s*$"
 )
 """Lines behind the task's own last ones that say no more than that it ended."""
@@ -60,7 +60,7 @@ def complaint(text: str, code: int | None) -> tuple[FaultKind, str] | None:
     """
     lines = plain_lines(text)
     if code not in _OWN_CODES:
-        lines = [line for line in lines if line.startswith(("srun: ", "slurmstepd: "))]
+        lines = [line for line in lines if line.startswith(("srun: ", "slurmstepd"))]
     return next(_complaints(lines), None)
 
 
@@ -75,7 +75,7 @@ def fault_of_client(ending: Ending, log_tail: str, stage: Stage) -> TrialFault:
     """As `fault_of_ending` for a server behind a client. A machine that is not reached may be reached again."""
     if found := complaint(log_tail, ending.code):
         kind, line = found
-        return TrialFault(kind, line, stage=stage, log_tail=log_tail, transient=kind == "unreachable")
+        return TrialFault(kind, line, stage=stage, log_tail=log_tail, transient=kind in {"unreachable", "killed"})
     fault = fault_of_ending(ending, "\n".join(plain_lines(log_tail)), stage)
     return TrialFault(fault.kind, fault.message, stage=stage, log_tail=log_tail, transient=fault.transient)
 
