@@ -167,7 +167,8 @@ class _Keeper:
             os.write(lifeline, END)  # `ssh -tt` does not pass the end of stdin on
         os.close(lifeline)
         deadline = time.monotonic() + timeout_s + FAR_GRACE_S
-        while self.child is not None and time.monotonic() < deadline:
+        lost = self.child is None  # the engine's own monitor still has the container to end and to clear away
+        while (not reap() if lost else self.child is not None) and time.monotonic() < deadline:
             self._doze(deadline)
         if self.child is not None:
             tell("cut")

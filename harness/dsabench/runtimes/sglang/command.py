@@ -25,6 +25,8 @@ _DEVICES = {
         *("--device", "/dev/davinci_manager", "--device", "/dev/devmm_svm", "--device", "/dev/hisi_hdc"),
     ),
 }
+_SSH_WITH_VALUE = re.compile(r"-\w*[BbcDEeFIiJLlmOopQRSWw]")
+"""Options of ssh whose value is the next word."""
 _PLACEHOLDER = re.compile(r"\$(?:[A-Za-z_]\w*|\{\w+\})")
 
 
@@ -60,11 +62,22 @@ def enclose(
     if launch.command_prefix:
         if outside:
             words, outside = ("env", *(f"{name}={value}" for name, value in outside.items()), *words), {}
-        for _ in range(sum(PurePath(word).name == "ssh" for word in launch.command_prefix)):
+        for _ in range(_remote_shells(launch.command_prefix)):
             words = tuple(shlex.quote(word) for word in words)  # each ssh hands one text to the remote shell
         prefix = tuple(word.replace("{host}", host or "127.0.0.1") for word in launch.command_prefix)
         words = (*prefix, *words)
     return words, outside
+
+
+def _remote_shells(prefix: Sequence[str]) -> int:
+    """How many ssh stand in it, one behind the other: `ssh JUMP ssh HOST`."""
+    words, count = list(prefix), 0
+    while (at := next((at for at, word in enumerate(words) if PurePath(word).name == "ssh"), None)) is not None:
+        count, words = count + 1, words[at + 1 :]
+        while words and words[0].startswith("-"):
+            words = words[2 if _SSH_WITH_VALUE.fullmatch(words[0]) else 1 :]
+        words = words[1:]  # the host, which may be named ssh
+    return count
 
 
 def _contained(words: tuple[str, ...], env: Mapping[str, str], launch: Launch, device: Accelerator | None) -> Command:
