@@ -47,7 +47,7 @@ class Lifeline:
             "machine": machine() if self.loopback else None,
             "elsewhere": "nothing here can reach its loopback; name its address in runtime.launch.sites.server.hosts",
         }
-        return (interpreter, "-I", "-S", "-c", _program(), json.dumps(job))
+        return (interpreter, "-I", "-S", "-c", _program(), json.dumps(job).replace("!", "\\u0021"))
 
 
 @cache
@@ -56,5 +56,5 @@ def _program() -> str:
 
 
 def one_line(program: str) -> str:
-    """The same program for `python -c` without a line break, which a remote csh takes in no quotes."""
-    return f"exec({program!r})"
+    """The same program for `python -c`; without line breaks and `!`, which a remote csh takes in no quotes."""
+    return f"exec({program!r})".replace("!", "\\x21")

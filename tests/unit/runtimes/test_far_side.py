@@ -260,6 +260,20 @@ async def test_what_ssh_cannot_do(
         ask(launch, "identity", timeout_s=20)
 
 
+def test_a_question_that_takes_too_long_leaves_nothing(far: Launch, tmp_path: Path) -> None:
+    if far.container is not None:
+        pytest.skip("a container is asked with the accelerators that are not here")
+    mark = f"{tmp_path}/sitecustomize"
+    (tmp_path / "sitecustomize.py").write_text("import sys, time\nprint('thinking', file=sys.stderr)\ntime.sleep(1000)")
+    launch = dataclasses.replace(far, env={"PYTHONPATH": str(tmp_path), "DSABENCH_TEST_QUESTION": mark})
+    with pytest.raises(InputError, match="gave no answer within 3 s: thinking"):
+        ask(launch, "identity", timeout_s=3)
+    deadline = time.monotonic() + 5
+    while left := marked("DSABENCH_TEST_QUESTION", mark):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
 async def test_sglang_is_served_through_ssh(
     ssh: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

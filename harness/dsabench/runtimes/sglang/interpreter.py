@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any, Literal, TextIO
 
 from dsabench.errors import InputError
 from dsabench.runtimes.clients import last_words
-from dsabench.runtimes.keeper import FAR_GRACE_S
+from dsabench.runtimes.keeper import END, FAR_GRACE_S
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.lifeline import Lifeline, one_line
 from dsabench.runtimes.sglang.command import enclose
@@ -43,7 +44,11 @@ def ask(launch: Launch, wanted: Wanted, *, timeout_s: float) -> dict[str, Any]:
     done = _run(argv, {**_NO_QUESTIONS, **inherited, **env, "PYTHONSAFEPATH": "1"}, timeout_s)
     line = next((line for line in reversed(done.stdout.splitlines()) if line.startswith(MARKER)), None)
     if line is None:
-        said = last_words(done.stderr, done.returncode) or f"exit {done.returncode}"
+        said = (
+            last_words(done.stderr, done.returncode)
+            or last_words(done.stdout, done.returncode)
+            or f"exit {done.returncode}"
+        )
         raise InputError(f"{argv[0]} could not tell of its sglang: {said}")
     facts: dict[str, Any] = json.loads(line.removeprefix(MARKER))
     return facts
@@ -65,7 +70,7 @@ def _run(argv: tuple[str, ...], env: Mapping[str, str], timeout_s: float) -> sub
             try:
                 out, err = process.communicate(timeout=timeout_s)
             except subprocess.TimeoutExpired as error:
-                said = last_words(_end(process, line), None)
+                said = _end(process, line)
                 more = f": {said}" if said else ""
                 raise InputError(f"{argv[0]} gave no answer within {timeout_s:.0f} s{more}") from error
             except BaseException:
@@ -75,10 +80,13 @@ def _run(argv: tuple[str, ...], env: Mapping[str, str], timeout_s: float) -> sub
 
 
 def _end(process: subprocess.Popen[str], lifeline: TextIO) -> str:
-    """End the far side, then the client. Returns what it wrote on stderr."""
-    lifeline.close()
+    """End the far side, then the client. Returns its last words, which a terminal (`ssh -tt`) has on stdout."""
+    with contextlib.suppress(OSError):
+        lifeline.write(END.decode())
+        lifeline.close()
     try:
-        return process.communicate(timeout=_STOP_TIMEOUT_S + FAR_GRACE_S)[1]
+        out, err = process.communicate(timeout=_STOP_TIMEOUT_S + FAR_GRACE_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        return process.communicate()[1]
+        out, err = process.communicate()
+    return last_words(err, None) or last_words(out, None)
