@@ -80,3 +80,10 @@ def test_only_what_runs_has_a_lifeline() -> None:
     words, _ = enclose(("true",), {}, Launch(container=container))
     assert "-i" not in words
     assert words[-2:] == ("an/image", "true")
+
+
+def test_podman_is_told_the_registry() -> None:
+    words, _ = enclose(("true",), {}, Launch(container=ContainerSpec(engine="podman")))
+    assert words[-2] == "docker.io/lmsysorg/sglang:latest"
+    words, _ = enclose(("true",), {}, Launch(container=ContainerSpec(engine="docker")))
+    assert words[-2] == "lmsysorg/sglang:latest"

@@ -83,7 +83,10 @@ def _remote_shells(prefix: Sequence[str]) -> int:
 def _contained(words: tuple[str, ...], env: Mapping[str, str], launch: Launch, device: Accelerator | None) -> Command:
     container = launch.container
     assert container is not None
-    image = container.image or image_for(device)
+    known = image_for(device)
+    if known is not None and container.engine == "podman":
+        known = f"docker.io/{known}"  # it knows no registry by itself
+    image = container.image or known
     if image is None:
         raise InputError("runtime.launch.container.image: no image is known for this hardware; name one")
     mounts = [
