@@ -29,6 +29,7 @@ from dsabench.model.runtime import Environment
 from dsabench.model.secrets import hide_keys, without_secrets
 from dsabench.model.trial import Trial
 from dsabench.probes.neighbours import CpuUse, warn_of
+from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Place, Runtime, Server
 from dsabench.store.journal import Journal
 from dsabench.store.samples import samples_name, write_samples
@@ -253,7 +254,8 @@ async def _load(bench: Bench, server: Server, trial: Trial) -> _Seen:
         await warm_up(target, trial.workload)
     await server.flush()
     info = await server.info()
-    before = CpuUse.now(bench.cores)
+    mark = (MARK, server.boot)
+    before = CpuUse.now(bench.cores, mark)
     try:
         run = await generate(target, trial.workload, on_progress=bench.watch.on_requests)
     except TrialFault as fault:
@@ -262,7 +264,7 @@ async def _load(bench: Bench, server: Server, trial: Trial) -> _Seen:
             raise
         message = f"the server restarted during the run: {sign}; {fault.message}"
         raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
-    others_share = CpuUse.now(bench.cores).others_share(before)
+    others_share = CpuUse.now(bench.cores, mark).others_share(before)
     return _Seen(run, rehearsal, others_share, ServerView(info, await server.info()))
 
 

@@ -116,6 +116,9 @@ async def _run(request: Request, config: SweepConfig, journal: Journal, notes: C
     else:
         identity = await runtime.identity()
     environment = await collect_environment(identity)
+    if config.runtime.launch.command_prefix:
+        line = f"note: records have the hardware of this machine ({environment.host}), wherever command_prefix serves"
+        notes.print(line, markup=False, highlight=False, soft_wrap=True)
     outlook = await outlook_of(config, identity)
     require_legal_default(config, outlook.refuse)
     ledger = Ledger(config, environment.fingerprint, journal.read().records)
