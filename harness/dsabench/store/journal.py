@@ -127,10 +127,12 @@ def find_journals(folder: Path) -> list[Path]:
     """Every journal at or below a folder, sorted; a journal's own path is itself.
 
     Raises:
-        InputError: there is no such folder, or no journal in it.
+        InputError: there is no such folder, or no journal in it, or the file holds no record.
 
     """
     if folder.is_file():
+        if not _holds_a_record(folder):
+            raise InputError(f"{folder}: no record in it: a journal holds one JSON object a line")
         return [folder]
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of results")
@@ -138,6 +140,15 @@ def find_journals(folder: Path) -> list[Path]:
     if not found:
         raise InputError(f"{folder}: no {FILE_NAME} at or below it")
     return found
+
+
+def _holds_a_record(file: Path) -> bool:
+    """Whether a file that was named by hand is a journal at all."""
+    try:
+        with file.open("rb") as lines:
+            return any(_key_of(line) is not None for line in lines)
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from error
 
 
 def _describe(line: bytes, error: ValidationError, path: Path, number: int, *, torn: bool) -> str:
