@@ -199,7 +199,11 @@ class _Log:
 async def _record_all(log: _Log, errands: Sequence[Errand]) -> None:
     assert log.server is not None
     for errand in errands:
-        await _record_one(log, log.server, errand)
+        try:
+            await _record_one(log, log.server, errand)
+        except StoreError as error:
+            lost = f"what was just measured under workload {errand.trial.workload.name} is lost"
+            raise StoreError(f"{error}; {lost}, the records before it are whole") from error
         if log.server_is_lost:
             break
 

@@ -19,7 +19,7 @@ from dsabench.cli.run_lanes import LaneOrder, measure_in_lanes
 from dsabench.cli.show_plan import SweepPlan
 from dsabench.cli.study_request import Request
 from dsabench.config.specs import SweepConfig
-from dsabench.errors import InputError
+from dsabench.errors import InputError, StoreError
 from dsabench.model.refusal import Refuse
 from dsabench.model.runtime import Environment
 from dsabench.probes.environment import collect_environment
@@ -101,6 +101,8 @@ def measure(request: Request, adjusted: SweepConfig) -> Study:
         ignore_interrupts()
         print(f"interrupted; what is measured is kept. Go on with:\n  {request.resume_command()}", file=sys.stderr)
         raise typer.Exit(130) from None
+    except StoreError as error:
+        raise StoreError(f"{error}. When that is mended, go on with:\n  {request.resume_command()}") from error
     if study.result is None or request.lanes == 1:
         return study
     measured_now = len(journal.read().records) - len(reading.records)
