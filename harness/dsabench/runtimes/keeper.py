@@ -7,7 +7,7 @@ and says so. Both are subreapers, so whatever the server leaves behind, other se
 
     dsabench   the pipe on stdin ends (and its pidfd fires): the keeper stops the server
     guard      a pipe between the two ends: the keeper stops the server
-    keeper     the server dies at once (PDEATHSIG); what it had started falls to the guard, which kills it
+    keeper     the server dies at once (PDEATHSIG); what it had started falls to the guard: TERM, 2 s later KILL
     both       the server dies at once; what it had started is found by its environment (`orphans.py`)
 
 In, one line of JSON each: first the job {argv, env, cwd, log, cores, stop_timeout_s, parent, keep_fds,
@@ -81,7 +81,7 @@ def _guard(keeper: int, holds: int, *, far: bool) -> int:
     if far:
         _on_terminal(let_go)
     status = os.waitpid(keeper, 0)[1]  # what it leaves comes after it
-    hunt()
+    hunt(GRACE_S if status else 0.0)
     tell("gone")
     return os.waitstatus_to_exitcode(status) % 256
 
@@ -128,10 +128,8 @@ class _Keeper:
                 return 0
         for fd in job["keep_fds"]:
             os.set_inheritable(fd, False)  # locks that last as long as the keeper does, and are not the server's
-        with contextlib.suppress(
-            OSError, AttributeError
-        ):  # already gone, which the pipe tells as well, or an old kernel
-            # A forked copy of dsabench may hold the pipe open.
+        # A forked copy of dsabench may hold the pipe open. An old kernel has no such handles.
+        with contextlib.suppress(OSError, AttributeError):
             self.poll.register(os.pidfd_open(job["parent"]), select.POLLIN)
         self.term_all = job["term_all"]
         feed = None
@@ -279,7 +277,7 @@ def _become(job: dict[str, Any], keeper: int, reported: int, feed: int | None) -
     step = "exec"
     try:
         os.setsid()
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL if feed is None else signal.SIGTERM)  # a client takes its leave
         if os.getppid() != keeper:  # it died before the line above
             os._exit(1)
         signal.set_wakeup_fd(-1)
@@ -305,11 +303,13 @@ def _become(job: dict[str, Any], keeper: int, reported: int, feed: int | None) -
     os._exit(127)
 
 
-def hunt() -> None:
+def hunt(grace_s: float = 0.0) -> None:
     """Kill every descendant, whatever session it hides in, until the kernel says that there is no child left."""
     pause_s, begun = 0.005, time.monotonic()
+    for process in descendants() if grace_s else ():
+        kill(process, signal.SIGTERM)
     while not reap():
-        for process in _frozen():
+        for process in _frozen() if time.monotonic() - begun >= grace_s else ():
             kill(process, signal.SIGKILL)
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, 0.5)

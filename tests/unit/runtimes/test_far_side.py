@@ -122,7 +122,7 @@ async def test_a_stop_reaches_the_far_side(far: Launch, tmp_path: Path) -> None:
     begun = time.monotonic()
     async with Process(what):
         await asyncio.to_thread(wait_for, what, "serving")
-        assert len(processes_of(what.boot)) >= 4
+        assert len(processes_of(what.boot)) >= 3  # a container of root shows its environment to root alone
         begun = time.monotonic()
     assert time.monotonic() - begun < 5.0, "it was not ended by a timeout"
     assert "ended in good order" in what.log.read_text()
