@@ -61,11 +61,10 @@ def test_a_full_disk_says_what_is_lost_and_how_to_go_on(tmp_path: Path) -> None:
     limited = [sys.executable, "-c", LIMITED, str(len(before) + 1000), *words]
     ended = subprocess.run(limited, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 3, ended.stderr
-    error = ended.stderr[ended.stderr.index("error:") :].splitlines()
-    assert "journal.jsonl: No space left on device: the record was not written" in error[0]
-    assert "what was just measured under workload two is lost, the records before it are whole" in error[0]
-    assert error[0].endswith("When that is mended, go on with:")
-    assert error[1].strip() == f"dsabench {' '.join(words)}"
+    error = ended.stderr.splitlines()[-1]
+    assert "journal.jsonl: No space left on device: the record was not written" in error
+    assert "what was just measured under workload two is lost, the records before it are whole" in error
+    assert error.endswith(f". When that is mended, go on with: dsabench {' '.join(words)}")
     assert journal.read_bytes() == before
     assert run([*words, "--max-trials", "2"]) == 0
     assert [record.trial.workload.name for record in read_journal(journal).records][:2] == ["one", "two"]

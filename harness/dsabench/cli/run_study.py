@@ -102,7 +102,7 @@ def measure(request: Request, adjusted: SweepConfig) -> Study:
         print(f"interrupted; what is measured is kept. Go on with:\n  {request.resume_command()}", file=sys.stderr)
         raise typer.Exit(130) from None
     except StoreError as error:
-        raise StoreError(f"{error}. When that is mended, go on with:\n  {request.resume_command()}") from error
+        raise StoreError(f"{error}. When that is mended, go on with: {request.resume_command()}") from error
     if study.result is None or request.lanes == 1:
         return study
     measured_now = len(journal.read().records) - len(reading.records)
