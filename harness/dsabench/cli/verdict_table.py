@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dsabench.cli.broken_names import broken
 from dsabench.cli.figures import show_percent
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.headings import Heading, workload_of
@@ -66,7 +66,9 @@ def _rows(verdicts: Sequence[Verdict], widths: Sequence[int]) -> Table:
     table = _columns(widths, show_header=False)
     for verdict in verdicts:
         metric, *figures = _cells(verdict)
-        table.add_row(Text(_broken(metric, widths[0])), *map(Text, figures), style=_STYLE[verdict.verdict])
+        table.add_row(
+            Text(broken(metric.strip(), widths[0], indent="  ")), *map(Text, figures), style=_STYLE[verdict.verdict]
+        )
     return table
 
 
@@ -87,13 +89,3 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
         show_percent(verdict.mde, sign=False),
         verdict.verdict,
     )
-
-
-def _broken(metric: str, width: int) -> str:
-    """The name in lines of at most `width`, where its parts are that short."""
-    lines = ["  "]
-    for piece in re.findall(r"[^_.]*[_.]?", metric.strip()):
-        if len(lines[-1]) + len(piece) > width and lines[-1].strip():
-            lines.append("    ")
-        lines[-1] += piece
-    return "\n".join(lines)
