@@ -15,7 +15,7 @@ from rich.console import Console
 from dsabench.cli.measure_boots import Installed, look_at, measure_boots
 from dsabench.cli.metric_names import require_metrics
 from dsabench.cli.run_compare import side_of
-from dsabench.cli.show_sweep import verdict_table
+from dsabench.cli.verdict_table import VerdictTable
 from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError, TrialFault
@@ -206,5 +206,5 @@ def _report(check: Check, name: str, judgement: Judgement, faults: Sequence[str]
         print(json.dumps(found))
         return
     console = Console()
-    console.print(verdict_table(judgement.verdicts, title))
+    console.print(VerdictTable(judgement.verdicts, title))
     console.print(judgement.sentence, markup=False, highlight=False)

@@ -14,14 +14,17 @@ from dsabench.cli.compare_slices import compare_slices
 from dsabench.cli.metric_names import require_metrics
 from dsabench.cli.named_place import named_place
 from dsabench.cli.show_results import load_records
-from dsabench.cli.show_sweep import verdict_table
 from dsabench.cli.stood_still import stood_still
+from dsabench.cli.verdict_table import VerdictTable
 from dsabench.errors import InputError
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
-from dsabench.reporting.comparison import DEFAULT_METRICS, Side, compare_sides, without_shared
+from dsabench.reporting.arms import Place, compare_places, without_shared
+from dsabench.reporting.comparison import DEFAULT_METRICS, Side
+from dsabench.reporting.headings import headings
 from dsabench.reporting.verdict_markdown import verdicts_markdown
-from dsabench.store.git_journals import Place, read_at
+from dsabench.store.git_journals import Place as CommitPlace
+from dsabench.store.git_journals import read_at
 
 
 def run_compare(
@@ -30,30 +33,44 @@ def run_compare(
     """Print the verdicts; exit code 1 when a gate was asked for and something is worse."""
     if any(map(is_single_run, names)):
         return compare_single_runs(names, lambda name: side_of(name).records, metrics, gate=gate, as_json=as_json)
-    base, candidate, verdicts = _compare(names, metrics, across=across)
+    base, verdicts = _compare(names, metrics, across=across)
     if as_json:
         print(json.dumps([verdict.model_dump() for verdict in verdicts]))
+    elif not verdicts:
+        print(_nothing_new(names))
     elif as_markdown:
-        print(_in_markdown(base, candidate, verdicts))
+        print(_in_markdown(names, base, verdicts))
     else:
-        _print(Console(), verdicts, f"{candidate.name} against {base.name}", base)
+        _print(Console(), verdicts, _title(names), base)
     return 1 if gate and any(verdict.verdict == "worse" for verdict in verdicts) else 0
 
 
 def compared(names: tuple[str, str], metrics: list[str], *, across: bool) -> str:
     """The verdicts as Markdown."""
-    return _in_markdown(*_compare(names, metrics, across=across))
+    base, verdicts = _compare(names, metrics, across=across)
+    return _in_markdown(names, base, verdicts) if verdicts else _nothing_new(names)
 
 
-def _compare(names: tuple[str, str], metrics: list[str], *, across: bool) -> tuple[Side, Side, tuple[Verdict, ...]]:
+def _compare(names: tuple[str, str], metrics: list[str], *, across: bool) -> tuple[Place, tuple[Verdict, ...]]:
+    """The base and the verdicts; none where nothing was measured since."""
     require_metrics(metrics)
-    base, candidate = (side_of(name) for name in names)
-    candidate = without_shared(base, candidate)
-    return base, candidate, tuple(compare_sides(base, candidate, metrics or DEFAULT_METRICS, across=across))
+    base, candidate = (_place_of(name) for name in names)
+    new = without_shared(base, candidate)
+    if not new.folders:
+        return base, ()
+    return base, compare_places(base, new, metrics or DEFAULT_METRICS, across=across)
 
 
-def _in_markdown(base: Side, candidate: Side, verdicts: Sequence[Verdict]) -> str:
-    return verdicts_markdown(verdicts, f"{candidate.name} against {base.name}", settings_of(base.records))
+def _title(names: tuple[str, str]) -> str:
+    return f"{names[1]} against {names[0]}"
+
+
+def _nothing_new(names: tuple[str, str]) -> str:
+    return f"{_title(names)}: the same records, nothing was measured since"
+
+
+def _in_markdown(names: tuple[str, str], base: Place, verdicts: Sequence[Verdict]) -> str:
+    return verdicts_markdown(verdicts, _title(names), headings(base.records, verdicts))
 
 
 def run_compare_slices(names: tuple[str, str], metrics: list[str], *, across: bool, as_json: bool) -> None:
@@ -64,28 +81,17 @@ def run_compare_slices(names: tuple[str, str], metrics: list[str], *, across: bo
     compare_slices(*sides, metrics, across=across, as_json=as_json, stood_still=stood_still((*measured, *slices)))
 
 
-def _print(console: Console, verdicts: Sequence[Verdict], title: str, base: Side) -> None:
+def _print(console: Console, verdicts: Sequence[Verdict], title: str, base: Place) -> None:
     """The verdicts that rest on several boots as a table; the others as a count, for they can decide nothing."""
-    settings = settings_of(base.records)
     shown = [v for v in verdicts if min(v.n_base, v.n_candidate) > 1 or v.verdict != "inconclusive"]
+    heading = headings(base.records, shown)
     if shown:
-        console.print(verdict_table(shown, title, settings))
-    for reason in dict.fromkeys(f"{v.workload} {v.metric}: {v.reason}" for v in shown if v.verdict == "inconclusive"):
+        console.print(VerdictTable(shown, title, heading))
+    for reason in dict.fromkeys(f"{heading(v)} {v.metric}: {v.reason}" for v in shown if v.verdict == "inconclusive"):
         console.print(reason, markup=False, highlight=False)
     if left_out := len(verdicts) - len(shown):
         words = "comparisons have one boot on a side and so decide nothing (--json has them)"
         console.print(f"{left_out} {words}", markup=False, highlight=False)
-
-
-def settings_of(records: Sequence[Record]) -> dict[str, str]:
-    """Trial → its knobs, those that are equal in all of them left out."""
-    trials = {record.id: record.trial.runtime.knobs for record in records}
-    first = next(iter(trials.values()), {})
-    same = {name for name, value in first.items() if all(knobs.get(name) == value for knobs in trials.values())}
-    return {
-        trial: " ".join(f"{name}={value}" for name, value in knobs.items() if name not in same)
-        for trial, knobs in trials.items()
-    }
 
 
 def side_of(name: str) -> Side:
@@ -98,6 +104,18 @@ def side_of(name: str) -> Side:
     return Side(name, tuple(record for _, record in _found(name)))
 
 
+def _place_of(name: str) -> Place:
+    """The same with the folders of the journals, as they lie below the name."""
+    found = _found(name)
+    where = named_place(name).where
+    top = where if isinstance(where, Path) else Path(where.path)
+    folders: dict[str, list[Record]] = {}
+    for journal, record in found:
+        folder = journal.parent.relative_to(top).as_posix() if journal != top else "."
+        folders.setdefault(folder, []).append(record)
+    return Place(name, {folder: tuple(records) for folder, records in folders.items()})
+
+
 def _found(name: str) -> list[tuple[Path, Record]]:
     """Its records, each with its journal."""
     place = named_place(name)
@@ -108,7 +126,7 @@ def _found(name: str) -> list[tuple[Path, Record]]:
     return found
 
 
-def _of_commit(place: Place) -> list[tuple[Path, Record]]:
+def _of_commit(place: CommitPlace) -> list[tuple[Path, Record]]:
     readings = read_at(place)
     for _, reading in readings:
         for problem in reading.problems:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from dsabench.cli.figures import show_figure
+from dsabench.cli.metrics_table import metrics_tables
 from dsabench.errors import InputError
-from dsabench.model.outcome import Failed, Measured, Scored
+from dsabench.model.outcome import Failed, Scored
 from dsabench.model.record import Record
-from dsabench.reporting.repeats import repeats_of
-from dsabench.stats.repeats import Repeats
+from dsabench.reporting.repeats import averaged, repeats_of
 from dsabench.store.journal import find_journals, read_journal
 
 
@@ -34,25 +34,34 @@ def load_records(place: Path) -> list[tuple[Path, Record]]:
 def list_records(place: Path, *, study: str | None, only_failed: bool, as_json: bool) -> None:
     """A table, or the records' own JSON lines."""
     rows = [
-        record
-        for _, record in load_records(place)
+        (path, record)
+        for path, record in load_records(place)
         if (study is None or record.study == study) and not (only_failed and record.outcome.kind != "failed")
     ]
     if as_json:
-        for record in rows:
+        for _, record in rows:
             print(record.model_dump_json(exclude_none=True))
         return
     console = Console()
     if not rows:
         console.print("no records")
         return
-    for study_name, setting in dict.fromkeys((record.study, setting_of(record)) for record in rows):
-        console.print(Text(f"{study_name}: {setting}", style="bold", overflow="fold"))
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for path, record in rows:
+        groups.setdefault((record.study, _folder(path, place), setting_of(record)), []).append(record)
+    several = len({path for path, _ in rows}) > 1
+    for (study_name, folder, setting), records in groups.items():
+        where = f" in {folder}" if several else ""
+        console.print(Text(f"{study_name}{where}: {setting}", style="bold", overflow="fold"))
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-        for record in rows:
-            if (record.study, setting_of(record)) == (study_name, setting):
-                table.add_row(*map(escape, _row(record)), style="red" if record.outcome.kind == "failed" else None)
+        for record in records:
+            table.add_row(*map(escape, _row(record)), style="red" if record.outcome.kind == "failed" else None)
         console.print(table)
+
+
+def _folder(journal: Path, place: Path) -> str:
+    """Where a journal lies below the place that was named."""
+    return "." if journal == place else journal.parent.relative_to(place).as_posix()
 
 
 def setting_of(record: Record) -> str:
@@ -96,9 +105,18 @@ def find_record(place: Path, wanted: str) -> tuple[Path, Record]:
     if not matches:
         raise InputError(f"{wanted}: no such record in {place} (dsabench results list --results {place})")
     if len(matches) > 1:
-        names = ", ".join(f"{record.id[:10]}:{record.occasion}" for _, record in matches[:6])
-        raise InputError(f"{wanted} means {len(matches)} records: {names}{' …' if len(matches) > 6 else ''}")
+        raise InputError(f"{wanted} means {len(matches)} records: {_told_apart(matches)}")
     return matches[0]
+
+
+def _told_apart(matches: Sequence[tuple[Path, Record]]) -> str:
+    """The first six as the words that name each, with --results where the folder alone tells them apart."""
+    several = len({path for path, _ in matches}) > 1
+    names = [
+        f"{record.id[:10]}:{record.occasion}" + (f" --results {path.parent}" if several else "")
+        for path, record in matches[:6]
+    ]
+    return ", ".join(names) + (" …" if len(matches) > 6 else "")
 
 
 def show_record(place: Path, wanted: str, *, as_json: bool) -> None:
@@ -122,39 +140,23 @@ def show_record(place: Path, wanted: str, *, as_json: bool) -> None:
             console.print("\nlast lines of the log:", style="bold")
             console.print(outcome.log_tail, markup=False, highlight=False, soft_wrap=True)
         return
-    repeats = repeats_of(record, [other for _, other in load_records(place)])
-    console.print(_metrics_table(outcome, repeats))
+    alike = [
+        other for journal, other in load_records(place) if journal == path
+    ]  # another folder may be a patched runtime's
+    repeats = repeats_of(record, alike)
+    for table in metrics_tables(outcome, repeats, console.width):
+        console.print(table)
     if repeats:
-        console.print("mean and interval are over boots, of every record of this trial in this environment")
+        console.print(_what_is_averaged(record, averaged(record, alike)), highlight=False)
     for warning in outcome.warnings:
         console.print(f"warning: {warning}", markup=False, style="yellow")
 
 
-def _metrics_table(outcome: Measured | Scored, repeats: Mapping[str, Repeats]) -> Table:
-    """Value and n of this record; beside them the mean over boots where there are several."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    bounded = any(metric.ci_low is not None for metric in outcome.metrics.values())
-    heads = [
-        "metric",
-        "value",
-        "n",
-        *(["95 %"] if bounded else []),
-        *(["boots", "mean", "95 % of the mean"] if repeats else []),
-    ]
-    for column in heads:
-        table.add_column(column, justify="left" if column == "metric" else "right", no_wrap=True)
-    for name, metric in outcome.metrics.items():
-        cells = [escape(name), show_figure(metric.value), str(metric.n)]
-        if bounded:
-            cells.append(_interval(metric.ci_low, metric.ci_high))
-        if repeats and (one := repeats.get(name)) is not None:
-            cells += [str(one.boots), show_figure(one.mean), _interval(*(one.interval or (None, None)))]
-        table.add_row(*cells)
-    return table
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{show_figure(low)} to {show_figure(high)}"
+def _what_is_averaged(record: Record, boots: Sequence[Record]) -> str:
+    count, phases = len({one.boot for one in boots}), {one.phase for one in boots}
+    of = "the confirmation" if phases == {"confirm"} else "this trial in this environment and folder"
+    said = f"mean and its interval (cut at 0) are over {count} boots of {of}"
+    return said if record in boots else f"{said}; this record, of the {record.phase}, is not among them"
 
 
 def _facts(path: Path, record: Record) -> list[tuple[str, str]]:

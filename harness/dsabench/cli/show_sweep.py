@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
-from dsabench.cli.figures import show_figure, show_percent
+from dsabench.cli.figures import show_figure
+from dsabench.cli.verdict_table import VerdictTable
 from dsabench.config.specs import SweepConfig
 from dsabench.model.outcome import Failed, Measured
 from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.verdict import Verdict
 from dsabench.search.loop import Result
 from dsabench.search.plan import Candidate
 
 _MESSAGE = 300
 """Characters of a fault's message; `results show` has all of it."""
-_STYLE = {"better": "green", "worse": "red", "no difference": "cyan", "inconclusive": "yellow"}
 
 
 def print_result(console: Console, config: SweepConfig, journal: Path, result: Result, plot: Path | None) -> None:
@@ -58,7 +55,7 @@ def _print_verdicts(console: Console, result: Result, metric: str) -> None:
     for name, verdicts in (("the default", result.verdicts), *((one.label, one.verdicts) for one in result.rivals)):
         boots = verdicts[0]
         title = f"{label}\nagainst {name}, {boots.n_candidate} and {boots.n_base} boots in turns"
-        console.print(verdict_table(verdicts, title))
+        console.print(VerdictTable(verdicts, title))
         for verdict in verdicts:
             if verdict.metric == metric:
                 console.print(escape(f"{verdict.workload}: {verdict.reason}"), highlight=False)
@@ -202,35 +199,3 @@ def _cell(records: tuple[Record, ...], spec: RuntimeSpec, workload: str, metric:
             if found is not None:
                 return show_figure(found.value)
     return "–"
-
-
-def verdict_table(verdicts: Sequence[Verdict], title: str, settings: Mapping[str, str] | None = None) -> Table:
-    """One row a verdict, coloured by it, under a line for each workload, and for each trial whose setting is given.
-
-    Effect, interval and minimum detectable effect (MDE, on the effect's side of 0) are relative to the base.
-    """
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
-    )
-    table.add_column("workload, metric", overflow="fold")
-    for column in ("effect", "interval", "MDE"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True, min_width=len("no difference"))
-    for workload, trial in dict.fromkeys((verdict.workload, verdict.trial) for verdict in verdicts):
-        setting = (settings or {}).get(trial or "", "")
-        table.add_row(Text(f"{workload} {setting}".strip(), overflow="fold", no_wrap=False), style="bold")
-        for verdict in verdicts:
-            if (verdict.workload, verdict.trial) == (workload, trial):
-                table.add_row(*_verdict_cells(verdict), style=_STYLE[verdict.verdict])
-    return table
-
-
-def _verdict_cells(verdict: Verdict) -> tuple[str, ...]:
-    interval = "–" if verdict.ci_low is None else f"{show_percent(verdict.ci_low)} … {show_percent(verdict.ci_high)}"
-    return (
-        f"  {escape(verdict.metric)}",
-        show_percent(verdict.effect),
-        interval,
-        show_percent(verdict.detectable_beside_effect),
-        verdict.verdict,
-    )

@@ -27,10 +27,12 @@ async def look_at_server(asker: Asker) -> list[Finding]:
     info = answer.body
     name = text_at(info, "served_model_name") or text_at(info, "model_path") or "default"
     model = find_model(text_at(info, "model_path")) or find_model(name)
-    found = [ok("server", f"sglang {text_at(info, 'version') or 'of unknown version'} serves {name}")]
+    is_reference = dig(info, "reference") is not None
+    runtime = "dsabench's reference runtime" if is_reference else "sglang"
+    found = [ok("server", f"{runtime} {text_at(info, 'version') or 'of unknown version'} serves {name}")]
     found.append(await look_at_template(asker, name))
     found.append(await look_at_speculation(asker, info))
-    if dig(info, "reference") is not None:
+    if is_reference:
         line = "the reference runtime has random weights: it neither thinks nor calls tools"
         return [*found, ok("thinking", line), ok("tool calls", line)]
     return [*found, await look_at_thinking(asker, name, model), await _tools(asker, name, model)]

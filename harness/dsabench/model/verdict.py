@@ -19,6 +19,10 @@ class Verdict(Value):
     workload: str
     trial: str | None = None
     """The trial's id where both sides measured the same one; None where the sides differ in their settings."""
+    environment: str | None = None
+    """The fingerprint, where pairs were made within environments."""
+    arm: str | None = None
+    """The folder below both sides that holds the records, where they were compared folder by folder."""
     verdict: VerdictWord
     unit: Literal["relative", "points"] = "relative"
     effect: float | None = None

@@ -36,6 +36,7 @@ class Pair:
     trial: str | None
     base: tuple[Record, ...]
     candidate: tuple[Record, ...]
+    environment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,16 @@ def compare_sides(base: Side, candidate: Side, metrics: Sequence[str], *, across
         InputError: nothing to compare, or no environment is on both sides.
 
     """
-    asked = contrasts(base, candidate, metrics, across=across)
+    return judged(contrasts(base, candidate, metrics, across=across))
+
+
+def judged(asked: Sequence[tuple[Pair, Contrast]]) -> tuple[Verdict, ...]:
+    """The verdicts of one family."""
     verdicts = correct([contrasted for _, contrasted in asked])
-    return tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, asked, strict=True))
+    return tuple(
+        v.model_copy(update={"trial": pair.trial, "environment": pair.environment})
+        for v, (pair, _) in zip(verdicts, asked, strict=True)
+    )
 
 
 def contrasts(
@@ -99,7 +107,10 @@ def match(base: Side, candidate: Side) -> list[Pair]:
     left, right = (_by_trial(_measured(side), within=within) for side in (base, candidate))
     shared = [key for key in left if key in right]
     if shared:
-        return [Pair(left[key][0].trial.workload.name, key[0], *_preferred(left[key], right[key])) for key in shared]
+        return [
+            Pair(left[key][0].trial.workload.name, key[0], *_preferred(left[key], right[key]), key[1] or None)
+            for key in shared
+        ]
     pairs = []
     for workload in dict.fromkeys(record.trial.workload for record in base.records):
         sides = [[r for r in _measured(side) if r.trial.workload == workload] for side in (base, candidate)]
@@ -164,13 +175,6 @@ def _preferred(
     """Confirmation records alone where both sides have them: a search picks its winner by the luck it had."""
     confirmed = [tuple(r for r in records if r.phase == "confirm") for records in (base, candidate)]
     return (confirmed[0], confirmed[1]) if all(confirmed) else (base, candidate)
-
-
-def without_shared(base: Side, candidate: Side) -> Side:
-    """The candidate without the records that are the base's as well, where it has others: what was measured since."""
-    known = {(record.key, record.boot) for record in base.records}
-    new = tuple(record for record in candidate.records if (record.key, record.boot) not in known)
-    return Side(candidate.name, new) if new else candidate
 
 
 def environment_differences(left: Environment, right: Environment) -> tuple[str, ...]:

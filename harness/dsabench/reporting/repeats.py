@@ -12,25 +12,28 @@ _EXTREMES = (".min", ".max")
 """An extreme is one observation; its mean over boots says nothing."""
 
 
-def repeats_of(record: Record, records: Sequence[Record]) -> dict[str, Repeats]:
-    """Metric → its mean over the boots that measured the record's trial in its environment.
+def averaged(record: Record, records: Sequence[Record]) -> tuple[Record, ...]:
+    """The records of all boots that measured the record's trial in its environment.
 
     Empty where there is one boot. Confirmation boots alone where there are several: the search picks its winner by the
-    luck it had. A metric that some boot lacks (too few requests for its percentile) counts the others.
+    luck it had. The record itself may then not be among them.
     """
-    same = [
+    same = tuple(
         one
         for one in records
         if one.id == record.id
         and one.environment.fingerprint == record.environment.fingerprint
         and isinstance(one.outcome, Measured)
-    ]
-    confirmed = [one for one in same if one.phase == "confirm"]
+    )
+    confirmed = tuple(one for one in same if one.phase == "confirm")
     same = confirmed if len({one.boot for one in confirmed}) > 1 else same
-    if len({one.boot for one in same}) < 2:
-        return {}
+    return same if len({one.boot for one in same}) > 1 else ()
+
+
+def repeats_of(record: Record, records: Sequence[Record]) -> dict[str, Repeats]:
+    """Metric → its mean over those boots. A metric that some boot lacks (too few requests) counts the others."""
     values: dict[str, dict[str, list[float]]] = {}
-    for one in same:
+    for one in averaged(record, records):
         for name, metric in one.outcome.metrics.items() if isinstance(one.outcome, Measured) else ():
             if not name.endswith(_EXTREMES):
                 values.setdefault(name, {}).setdefault(one.boot, []).append(metric.value)

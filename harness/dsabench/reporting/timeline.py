@@ -24,6 +24,7 @@ from dsabench.reporting.over_time import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's palette: told apart by colour-blind readers; lines and marks differ besides.
 _BLUE, _VERMILION, _GREEN, _PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
@@ -32,6 +33,8 @@ _RASTER_FROM = 500
 """From so many points on they are drawn as pixels inside the SVG, which would be megabytes otherwise."""
 _GAPS_FROM = 4000
 """From so many gaps on they are summed up per bin; fewer are drawn one by one."""
+_TITLE_SHARE = 0.97
+"""Of the picture's width."""
 _SUFFIXES = (".svg", ".png")
 
 
@@ -69,7 +72,7 @@ def draw_timeline(
         figure = Figure(figsize=(8, 8.6), dpi=100, layout="constrained")
         panels = figure.subplots(4, 1, sharex=True)
         _draw(panels, samples, workload)
-        figure.suptitle(textwrap.fill(title, 110), fontsize=10)
+        _put_title(figure, title)
         svg, png = (path.with_suffix(suffix) for suffix in _SUFFIXES)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,6 +81,15 @@ def draw_timeline(
         except OSError as error:
             raise StoreError(f"{svg}: {error.strerror or error}: the picture was not written") from error
     return svg, png
+
+
+def _put_title(figure: Figure, title: str) -> None:
+    """The title in as many lines as its letters need: knobs are set without spaces, and no two fonts are alike wide."""
+    text = figure.suptitle("", fontsize=10)
+    for width in range(120, 40, -4):
+        text.set_text(textwrap.fill(title, width))
+        if text.get_window_extent().width <= _TITLE_SHARE * figure.bbox.width:
+            return
 
 
 def _draw(panels: Any, samples: Sequence[RequestSample], workload: Workload | None) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from dsabench.model.verdict import Verdict, VerdictWord
+from dsabench.reporting.headings import Heading, workload_of
 
 _MARKS: dict[VerdictWord, str] = {"worse": "🔴 worse", "better": "🟢 better", "inconclusive": "🟡 inconclusive"}
 _ORDER: tuple[VerdictWord, ...] = ("worse", "inconclusive", "better", "no difference")
 _ESCAPED = str.maketrans({mark: f"\\{mark}" for mark in "\\`*{}[]<>#|~"} | {"\n": " ", "\r": " "})
 
 
-def verdicts_markdown(verdicts: Sequence[Verdict], title: str, settings: Mapping[str, str] | None = None) -> str:
+def verdicts_markdown(verdicts: Sequence[Verdict], title: str, heading: Heading = workload_of) -> str:
     """A heading, the counts, a row a verdict (the worse ones first), and what would decide the undecided."""
     counted = Counter(verdict.verdict for verdict in verdicts)
     said = ", ".join(f"{counted[word]} {word}" for word in _ORDER if counted[word])
@@ -22,10 +23,9 @@ def verdicts_markdown(verdicts: Sequence[Verdict], title: str, settings: Mapping
         "|---|---|--:|--:|--:|--:|---|",
     ]
     for verdict in sorted(verdicts, key=lambda one: _ORDER.index(one.verdict)):
-        setting = (settings or {}).get(verdict.trial or "", "")
-        lines.append(_row(verdict, setting))
+        lines.append(_row(verdict, heading(verdict)))
     undecided = dict.fromkeys(
-        f"- {in_markdown(one.workload)}, {in_markdown(one.metric)}: {in_markdown(one.reason)}"
+        f"- {in_markdown(heading(one))}, {in_markdown(one.metric)}: {in_markdown(one.reason)}"
         for one in verdicts
         if one.verdict == "inconclusive"
     )
@@ -34,11 +34,10 @@ def verdicts_markdown(verdicts: Sequence[Verdict], title: str, settings: Mapping
     return "\n".join(lines)
 
 
-def _row(verdict: Verdict, setting: str) -> str:
-    workload = in_markdown(f"{verdict.workload} {setting}".strip())
+def _row(verdict: Verdict, heading: str) -> str:
     bounds = [percent(verdict.ci_low, verdict), percent(verdict.ci_high, verdict)]
     cells = [
-        workload,
+        in_markdown(heading),
         in_markdown(verdict.metric),
         percent(verdict.effect, verdict),
         "–" if verdict.ci_low is None else " to ".join(bounds),

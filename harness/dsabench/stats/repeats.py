@@ -27,7 +27,11 @@ class Repeats:
 
 
 def over_boots(values: Mapping[str, Sequence[float]], *, seed: int = 0) -> Repeats | None:
-    """Boot → its values; each boot counts as its mean. None where there is no boot."""
+    """Boot → its values; each boot counts as its mean. None where there is no boot.
+
+    The interval of values that are all at least 0 ends there: every metric is a time, a count, a rate or a share, and a
+    true mean below 0 was excluded before anything was measured, so that the cut costs no coverage.
+    """
     means = np.array([math.fsum(of_boot) / len(of_boot) for of_boot in values.values() if of_boot], np.float64)
     if not means.size:
         return None
@@ -41,4 +45,5 @@ def _interval(means: Values, seed: int) -> Interval | None:
     if n >= BOOTSTRAP_FROM:
         return bootstrap(means.tolist(), np.mean, seed=seed, takes_axis=True)
     half = float(stats.t.isf(0.025, n - 1)) * float(means.std(ddof=1)) / math.sqrt(n)
-    return Interval(float(means.mean()) - half, float(means.mean()) + half)
+    low = float(means.mean()) - half
+    return Interval(max(low, 0.0) if means.min() >= 0 else low, float(means.mean()) + half)

@@ -11,7 +11,7 @@ from dsabench.model.outcome import Measured, Metric
 from dsabench.model.record import Record
 from dsabench.model.runtime import fingerprint
 from dsabench.store.journal import Journal
-from factories import ENVIRONMENT, make_record
+from factories import ENVIRONMENT, make_record, make_spec
 
 VALUES = (100.0, 101.0, 99.0, 100.5, 99.5)
 
@@ -93,3 +93,73 @@ def test_markdown_shows_the_worse_first(tmp_path: Path, capsys: pytest.CaptureFi
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| short")]
     assert len(rows) == 2
     assert all(row.endswith("🔴 worse |") for row in rows)
+
+
+SHARED = {"kv_cache_dtype": "fp8_e4m3", "chunked_prefill_size": 8192, "speculative_algorithm": "off"}
+
+
+def write_setting(folder: Path, factor: float, **knobs: bool | float | str) -> None:
+    journal = Journal(folder)
+    first = len(journal.read().records)
+    for number, value in enumerate(VALUES):
+        metrics = {
+            name: Metric(value=factor * value, n=16)
+            for name in ("output_throughput_tok_s", "steady.output_throughput_tok_s")
+        }
+        spec = make_spec(**SHARED, **knobs)
+        outcome = Measured(metrics=metrics)
+        journal.append(make_record(spec=spec, occasion=number, minute=first + number, outcome=outcome))
+
+
+def test_at_80_columns_no_word_is_broken_and_what_all_have_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for side, factor in (("a", 1.0), ("b", 14.0)):
+        for kernel in ("flashmla_sparse", "flashmla_kv"):
+            knobs = {"prefill_backend": kernel, "decode_backend": kernel, "mha_threshold_tokens": 4096}
+            write_setting(tmp_path / side, factor, **knobs, prefix_cache=kernel == "flashmla_kv")
+    words = ["--metric", "output_throughput_tok_s", "--metric", "steady.output_throughput_tok_s"]
+    assert run(["compare", str(tmp_path / "a"), str(tmp_path / "b"), *words]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    assert not any(f"{name}=" in out for name in (*SHARED, "mha_threshold_tokens"))
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert " short: prefill_backend=flashmla_kv decode_backend=flashmla_kv prefix_cache=True" in lines
+    assert sum(line.startswith("   output_throughput_tok_s  ") for line in lines) == 2
+    assert "     throughput_tok_s" in lines  # the longer name goes on behind a _
+
+
+def test_the_same_records_on_both_sides_are_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "a" / "one", VALUES)
+    assert run(["compare", str(tmp_path / "a"), str(tmp_path / "a" / "one"), "--gate"]) == 0
+    out = capsys.readouterr().out
+    assert (out.count("\n"), "the same records, nothing was measured since" in out) == (1, True)
+    assert run(["compare", str(tmp_path / "a"), str(tmp_path / "a"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_folders_with_the_same_trials_are_compared_one_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for side, first in (("a", 0), ("b", 5)):
+        write(tmp_path / side / "shipped", VALUES, first_occasion=first)
+        write(tmp_path / side / "patched", tuple(2 * value for value in VALUES), first_occasion=first)
+    sides = [str(tmp_path / side) for side in "ab"]
+    assert run(["compare", *sides, "--json", "--metric", "output_throughput_tok_s"]) == 0
+    found = {one["arm"]: one for one in json.loads(capsys.readouterr().out)}
+    assert found.keys() == {"patched", "shipped"}
+    assert all((one["n_base"], one["n_candidate"]) == (5, 5) for one in found.values())
+    assert all(abs(one["effect"]) < 1e-9 for one in found.values())  # pooled it would be noise of 50 %
+    assert run(["compare", *sides]) == 0
+    out = capsys.readouterr().out
+    assert all(sum(line.strip() == f"{arm}, short" for line in out.splitlines()) == 1 for arm in found)
+
+
+def test_a_trial_of_two_environments_has_a_heading_for_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side, first in (("a", 0), ("b", 5)):
+        for version in ("0.1.0", "0.2.0"):
+            write(tmp_path / side, VALUES, first_occasion=first, version=version)
+    assert run(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    headings = [line for line in capsys.readouterr().out.splitlines() if line.startswith(" short in ")]
+    assert len(headings) == len(set(headings)) == 2

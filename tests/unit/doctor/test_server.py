@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from dsabench import __version__
 from dsabench.doctor.examine import Complaint, examine
 from dsabench.doctor.finding import Finding
 from dsabench.errors import InputError
 from unit.doctor.servers import CALL, Character, as_json, http, raw, serving
+from unit.serving.serving import serving as reference_serving
 
 
 async def look(character: Character, **options) -> dict[str, Finding]:
@@ -29,6 +31,12 @@ async def test_a_server_that_is_started_right_has_nothing_wrong() -> None:
     assert found["server"].line == "sglang 0.5.16 serves deepseek-ai/DeepSeek-V3.2"
     assert "2.40 tokens a step" in found["speculative decoding"].line
     assert all(one.fix is None for name, one in found.items() if name != "open files")
+
+
+async def test_the_reference_runtime_is_not_called_sglang() -> None:
+    with reference_serving() as server:
+        found = {one.check: one for one in await examine(Complaint(base_url=server.url))}
+    assert found["server"].line == f"dsabench's reference runtime {__version__} serves tiny"
 
 
 async def test_the_round_trip_gives_the_servers_own_call_back() -> None:

@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from matplotlib.image import imread
 
 from dsabench.errors import InputError, StoreError
 from dsabench.model.sample import NO_FRAMES
@@ -35,6 +36,16 @@ def test_svg_and_png_are_written(tmp_path: Path, samples) -> None:
     assert size_of(png) == (800, 860)
     root = ET.fromstring(svg.read_bytes())
     assert root.tag.endswith("svg")
+
+
+@pytest.mark.parametrize(
+    "title", ["W" * 200, "study, document: " + " ".join(f"a_long_knob_{i}=value" for i in range(14))]
+)
+def test_a_long_title_is_whole(tmp_path: Path, title: str) -> None:
+    _, png = draw_timeline(closed_loop(4, 10), tmp_path / "run.svg", title, FOUR)
+    picture = imread(png)[:60, :, :3]
+    assert picture.min() < 0.5  # the title is there
+    assert picture[:, :3].min() == picture[:, -3:].min() == 1.0  # and nothing of it on the edges
 
 
 def test_the_same_samples_give_the_same_picture(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""`dsabench results list` and `show`, as a reader of a terminal of 80 columns meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dsabench.cli.main import run
+from dsabench.model.outcome import Measured, Metric
+from dsabench.model.record import Phase
+from dsabench.store.journal import Journal
+from factories import make_record
+
+NAMES = ("steady.output_throughput_tok_s", "itl_ms.p95", "ttft_from_schedule_ms.p50")
+
+
+def write(folder: Path, values: Sequence[float], phases: Sequence[Phase]) -> str:
+    journal = Journal(folder)
+    for number, (value, phase) in enumerate(zip(values, phases, strict=True)):
+        metrics = {name: Metric(value=value, n=1600, ci_low=0.9 * value, ci_high=1.1 * value) for name in NAMES}
+        record = make_record(occasion=number, minute=number, phase=phase, outcome=Measured(metrics=metrics))
+        journal.append(record)
+    return record.id[:10]
+
+
+def show(words: Sequence[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
+    assert run(["results", *words]) == code
+    return "".join(capsys.readouterr())
+
+
+@pytest.fixture(autouse=True)
+def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_records_of_several_folders_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arm in ("shipped", "patched"):
+        trial = write(tmp_path / "auto" / arm, [100.0], ["search"])
+    listed = show(["list", "--results", str(tmp_path)], capsys)
+    assert [line for line in listed.splitlines() if line.startswith("test")] == [
+        "test in auto/patched: no knobs",
+        "test in auto/shipped: no knobs",
+    ]
+    assert " in " not in show(["list", "--results", str(tmp_path / "auto" / "patched")], capsys)
+    said = show(["show", f"{trial}:0", "--results", str(tmp_path)], capsys, code=2)
+    names = [f"{trial}:0 --results {tmp_path / 'auto' / arm}" for arm in ("patched", "shipped")]
+    assert said == f"error: {trial}:0 means 2 records: {', '.join(names)}\n"
+    assert f"{trial}" in show(["show", *names[0].split()], capsys)
+
+
+def test_a_mean_of_what_is_never_negative_has_no_negative_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = write(tmp_path, [4.0, 16.5], ["search", "search"])
+    rows = [
+        line
+        for line in show(["show", f"{trial}:0", "--results", str(tmp_path)], capsys).splitlines()
+        if "10.25" in line
+    ]
+    assert len(rows) == len(NAMES)
+    assert all(row.endswith("    0 to 89.66") for row in rows)
+
+
+def test_nothing_is_clipped_at_80_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trial = write(tmp_path, [0.006012, 0.006499, 0.006123], ["search"] * 3)
+    shown = show(["show", f"{trial}:0", "--results", str(tmp_path)], capsys)
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "0.005411 to 0.006613" in shown
+    assert "0.006211  0.005577 to 0.006845" in shown
+    assert shown.split().count("steady.output_throughput_tok_s") == 2  # too wide for one table, so there are two
+
+
+def test_it_says_which_boots_the_mean_is_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trial = write(tmp_path, [100.0, 101.0, 102.0], ["search", "confirm", "confirm"])
+    words = "are over 2 boots of the confirmation"
+    found = " ".join(show(["show", f"{trial}:0", "--results", str(tmp_path)], capsys).split())
+    assert f"{words}; this record, of the search, is not among them" in found
+    found = " ".join(show(["show", f"{trial}:1", "--results", str(tmp_path)], capsys).split())
+    assert words in found
+    assert "not among them" not in found
+
+
+def test_another_folders_boots_are_no_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arm, value in (("shipped", 100.0), ("patched", 200.0)):
+        trial = write(tmp_path / arm, [value, value], ["search", "search"])
+    shown = show(["show", f"{trial}:0", "--results", str(tmp_path / "patched")], capsys)
+    assert "over 2 boots of this trial" in " ".join(shown.split())
