@@ -81,8 +81,9 @@ def _nothing_done(study: Study, result: Result) -> str:
     if not result.records or result.unconfirmed:
         return f"Nothing was measured: {result.stopped or 'there is nothing to try'}."
     failed = sum(record.outcome.kind == "failed" for record in result.records)
+    what = "everything" if result.stopped is None else "what the budget allows"
     if failed:
         return (
-            f"Nothing to do: all is tried, {failed} trials failed (dsabench results list --failed). Once more: {again}"
+            f"Nothing to do: {what} is tried, {failed} trials failed (dsabench results list --failed). Once more: {again}"
         )
-    return f"Nothing to do: everything is measured. Measure it once more: {again}"
+    return f"Nothing to do: {what} is measured. Measure it once more: {again}"

@@ -156,11 +156,10 @@ def _describe(line: bytes, error: ValidationError, path: Path, number: int, *, t
 
 
 def _key_of(line: bytes) -> Key | None:
-    """The key of a line without validating all of it."""
+    """The key of a line that reads as a record; another line takes no key away from the record that replaces it."""
     try:
-        data = json.loads(line)
-        return Key(str(data["id"]), str(data["environment"]["fingerprint"]), int(data["occasion"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return Record.model_validate_json(line).key
+    except ValidationError:
         return None
 
 
@@ -188,13 +187,21 @@ def sync_folder(folder: Path) -> None:
 
 
 def _set_torn_tail_aside(descriptor: int, path: Path) -> int:
-    """Move what stands behind the last newline to `journal.torn`; returns the end of the last whole line."""
+    """Move what stands behind the last newline to `journal.torn`; returns the end of the last whole line.
+
+    A record that lacks its newline alone is read as one, so it gets it.
+    """
     size = os.fstat(descriptor).st_size
     end = _end_of_last_line(descriptor, size)
-    if end < size:
-        with path.with_suffix(".torn").open("ab") as aside:
-            aside.write(os.pread(descriptor, size - end, end) + b"\n")
-        os.ftruncate(descriptor, end)
+    if end == size:
+        return end
+    tail = os.pread(descriptor, size - end, end)
+    if _key_of(tail) is not None:
+        os.pwrite(descriptor, b"\n", size)
+        return size + 1
+    with path.with_suffix(".torn").open("ab") as aside:
+        aside.write(tail + b"\n")
+    os.ftruncate(descriptor, end)
     return end
 
 
