@@ -102,7 +102,9 @@ def measure(request: Request, adjusted: SweepConfig) -> Study:
         ignore_interrupts()
         # A round of which nothing is recorded yet is not there to go on with.
         asked = "" if len(journal.read().records) > len(reading.records) or not request.again else " --again"
-        print(f"interrupted; what is measured is kept. Go on with:\n  {request.resume_command()}{asked}", file=sys.stderr)
+        print(
+            f"interrupted; what is measured is kept. Go on with:\n  {request.resume_command()}{asked}", file=sys.stderr
+        )
         raise typer.Exit(130) from None
     if study.result is None or request.lanes == 1:
         return study
