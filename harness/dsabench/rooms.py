@@ -40,12 +40,19 @@ def find(room: str, name: str) -> Path:
     if given.is_file():
         return given
     relative = Path(*given.parts[1:]) if given.parts[:1] == (room,) else given
-    is_name = not relative.is_absolute() and ".." not in relative.parts
+    is_name = bool(relative.name) and not relative.is_absolute() and ".." not in relative.parts
     for folder in folders(room) if is_name else ():
         for candidate in (folder / relative, folder / f"{relative}.yaml"):
             if candidate.is_file():
                 return candidate
     known = (names(room, relative.parent) if is_name else []) or names(room)
-    near = difflib.get_close_matches(relative.with_suffix("").as_posix(), known, n=1)
+    near = difflib.get_close_matches(relative.with_suffix("").as_posix(), known, n=1) if is_name else []
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise InputError(f"{name}: no such file{hint} (known {room}: {', '.join(known) or 'none'})")
+    raise InputError(f"{name or repr(name)}: {_what_is_there(name)}{hint} (known {room}: {', '.join(known) or 'none'})")
+
+
+def _what_is_there(name: str) -> str:
+    """Why it is not the file that was meant; the empty name is no path, though `Path` makes the working directory of it."""
+    if name and Path(name).is_dir():
+        return "a folder, not a file"
+    return "not a regular file" if name and Path(name).exists() else "no such file"

@@ -29,6 +29,7 @@ from dsabench.model.runtime import Environment
 from dsabench.model.secrets import hide_keys, without_secrets
 from dsabench.model.trial import Trial
 from dsabench.probes.neighbours import CpuUse, warn_of
+from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Place, Runtime, Server
 from dsabench.store.journal import Journal
 from dsabench.store.samples import samples_name, write_samples
@@ -198,7 +199,11 @@ class _Log:
 async def _record_all(log: _Log, errands: Sequence[Errand]) -> None:
     assert log.server is not None
     for errand in errands:
-        await _record_one(log, log.server, errand)
+        try:
+            await _record_one(log, log.server, errand)
+        except StoreError as error:
+            lost = f"what was just measured under workload {errand.trial.workload.name} is lost"
+            raise StoreError(f"{error}; {lost}, the records before it are whole") from error
         if log.server_is_lost:
             break
 
@@ -253,7 +258,8 @@ async def _load(bench: Bench, server: Server, trial: Trial) -> _Seen:
         await warm_up(target, trial.workload)
     await server.flush()
     info = await server.info()
-    before = CpuUse.now(bench.cores)
+    mark = (MARK, server.boot)
+    before = CpuUse.now(bench.cores, mark)
     try:
         run = await generate(target, trial.workload, on_progress=bench.watch.on_requests)
     except TrialFault as fault:
@@ -262,7 +268,7 @@ async def _load(bench: Bench, server: Server, trial: Trial) -> _Seen:
             raise
         message = f"the server restarted during the run: {sign}; {fault.message}"
         raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
-    others_share = CpuUse.now(bench.cores).others_share(before)
+    others_share = CpuUse.now(bench.cores, mark).others_share(before)
     return _Seen(run, rehearsal, others_share, ServerView(info, await server.info()))
 
 

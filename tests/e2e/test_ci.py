@@ -7,6 +7,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from dsabench.cli.main import run
+from dsabench.model.outcome import Measured
+from dsabench.probes.neighbours import warn_of
+from dsabench.store.journal import Journal, read_journal
 from studies import STUDY, write_study
 
 QUICK = STUDY.replace("num_prompts: 12", "num_prompts: 10")
@@ -35,6 +38,24 @@ def test_a_check_boots_compares_and_leaves_what_ci_reads(
     again = json.loads(capsys.readouterr().out)
     assert 2 <= again["boots"] <= 4
     assert [(tmp_path / "r" / side / "journal.jsonl").read_bytes() for side in ("base", "candidate")] == before
+
+    # The same boots as a recorded baseline, of which others disturbed all but one; more of the candidate's would not help.
+    records = read_journal(tmp_path / "r" / "base" / "journal.jsonl").records
+    alone, *others = dict.fromkeys(record.boot for record in records)
+    for name, boots in (("both", {alone, others[0]}), ("one", {alone})):
+        for record in (one for one in records if one.boot in boots):
+            assert isinstance(record.outcome, Measured)
+            warnings = () if record.boot == alone else (warn_of(0.5) or "",)
+            told = record.outcome.model_copy(update={"warnings": warnings})
+            Journal(tmp_path / name).append(record.model_copy(update={"outcome": told}))
+    words = ["ci", config, "--no-run", "--results", str(tmp_path / "r" / "candidate"), "--json", "--baseline"]
+    assert run([*words, str(tmp_path / "both")]) in {0, 1}
+    said = json.loads(capsys.readouterr().out)
+    assert said["disturbed"]["baseline"] == {"left_out": 0, "counted": 1}
+    assert all(verdict["n_base"] == 2 for verdict in said["verdicts"])
+    assert "1 of the baseline's boots counted all the same" in said["sentence"]
+    assert run([*words, str(tmp_path / "one")]) == 0
+    assert "the baseline has one boot" in json.loads(capsys.readouterr().out)["sentence"]
 
     assert (
         run(["ci", config, "--no-run", "--results", str(tmp_path / "none"), "--baseline", str(tmp_path / "r" / "base")])

@@ -32,10 +32,14 @@ proposer: {kind: grid}
 objective: {metric: total_throughput_tok_s, direction: maximize}
 budget: {max_trials: 2, confirm_boots: 8}
 """
-# Under HiSparse a token takes a third of the time, so that it wins whatever the machine does meanwhile.
+# HiSparse is faster than off, and faster still than as it is shipped, whatever the machine does meanwhile.
 SCRIPT = """
+SHIPPED = {"device_buffer_size": 4096, "host_to_device_ratio": 2, "swap_in_block_size": 960}
+
 def pause_s(settings):
-    return 0.02 / (1 + 2 * bool(settings.get("enable_hisparse")))
+    if not settings.get("enable_hisparse"):
+        return 0.06
+    return 0.02 if settings["hisparse_config"] == SHIPPED else 0.006
 
 def answer(settings, prompt):
     return ""
@@ -68,8 +72,10 @@ def test_a_budget_that_ends_in_the_confirmation_gives_a_verdict_and_what_is_left
     assert (searched["standing"], searched["left"]["boots"], searched["go_on"]) == ("not faster", 0, None)
 
     write(tmp_path)
-    cut = json.loads(dsabench(tmp_path, *tune, "--budget", "8s", "--json"))
-    confirmed = cut["measured_now"]
+    for _ in range(9):  # a run that waits for another one's cores has its time go by
+        cut = json.loads(dsabench(tmp_path, *tune, "--budget", "8s", "--json"))
+        if (confirmed := cut["measured_now"]) > 0:
+            break
     assert 0 < confirmed < 16
     assert cut["stopped"] == "the confirmation was cut short: the time is up (8 s)"
     assert (cut["standing"], cut["table"], cut["unconfirmed_boots"]) == ("unfinished", None, 16 - confirmed)

@@ -10,7 +10,7 @@ from dsabench.errors import InputError
 from dsabench.load.bench_serving.bodies import Wish
 from dsabench.load.bench_serving.measure import ENDPOINTS
 from dsabench.load.bench_serving.report import Order
-from dsabench.load.bench_serving.server import BenchServer, auth_headers
+from dsabench.load.bench_serving.server import BenchServer, auth_headers, vocabulary_of
 from dsabench.load.datasets.selection import Selection, SharedPrefix, Trace
 from dsabench.load.tokenizers import IdsOnly, Tokenizer, load_tokenizer
 
@@ -102,13 +102,23 @@ def wish_for(args: Namespace, model: str) -> Wish:
     )
 
 
-def tokenizer_for(args: Namespace, server: BenchServer, model: str) -> Tokenizer:
-    """The one named, else the server's, else the model's; none at all for ids below --vocab-size."""
+def tokenizer_for(args: Namespace, server: BenchServer, model: str, info: object) -> Tokenizer:
+    """The one named, else the server's, else the model's; none at all for ids below --vocab-size.
+
+    Raises:
+        InputError: there is none, or the server (`info` is its /server_info) has fewer ids than are asked for.
+
+    """
     if args.tokenizer is None and args.vocab_size is not None:
         if not args.tokenize_prompt:
             raise InputError("--vocab-size: goes with --tokenize-prompt; text needs --tokenizer")
+        known = vocabulary_of(info)
+        if known is not None and args.vocab_size > known:
+            raise InputError(
+                f"--vocab-size {args.vocab_size}: {server.base_url} has {known} ids and refuses others: leave the flag out"
+            )
         return IdsOnly(args.vocab_size)
-    return load_tokenizer(args.tokenizer or server.tokenizer_name() or model)
+    return load_tokenizer(args.tokenizer or server.tokenizer_name(info) or model)
 
 
 def output_path(args: Namespace) -> Path:

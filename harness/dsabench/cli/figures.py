@@ -43,11 +43,11 @@ def show_figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def show_percent(value: float | None, *, sign: bool = True) -> str:
+def show_percent(value: float | None) -> str:
     """A relative number as `+5.8 %`; absence as a dash. Beyond tenfold the digits mean nothing."""
     if value is None:
         return "–"
     if value > 10:
         return ">1,000 %"
     digits = 1 if abs(value) < 1 else 0
-    return f"{100 * value:+,.{digits}f} %" if sign else f"{100 * value:,.{digits}f} %"
+    return f"{100 * value:+,.{digits}f} %"

@@ -41,6 +41,9 @@ def run(argv: list[str]) -> int:
         return _say(str(error), 2)
     except DsabenchError as error:
         return _say(str(error), 3)
+    except PermissionError as error:
+        # Of a file or folder that the user named: asking whether it is there is refused already below a closed folder.
+        return _say(f"{error.filename}: {error.strerror}", 2)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

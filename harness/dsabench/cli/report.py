@@ -18,8 +18,9 @@ def report(
     metric: Annotated[
         str | None, typer.Option(help="Rank settings by this; otherwise by the objective of each study's config.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files too.")] = False,
 ) -> None:
     """A static site of what was measured: it opens from disk, asks no network, and every number leads to its record."""
     from dsabench.cli.run_report import run_report
 
-    run_report(results or [Path("results")], out, metric)
+    run_report(results or [Path("results")], out, metric, force=force)

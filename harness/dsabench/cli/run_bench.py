@@ -28,6 +28,7 @@ from dsabench.load.bench_serving.steady import steady_lines
 from dsabench.load.datasets.exact.dice import Dice
 from dsabench.load.datasets.exact.draw import draw_exact
 from dsabench.load.datasets.selection import Selection
+from dsabench.load.failures import FAILED_SHARE_MAX, too_many
 from dsabench.load.request_cautions import request_cautions
 from dsabench.load.server_view import ServerView
 from dsabench.load.standstill import standstill_cautions
@@ -46,7 +47,7 @@ class _Draw(NamedTuple):
 
 
 def run_bench(args: Namespace, startup_cpu_s: float) -> int:
-    """Run it; exit code 3 when the client was saturated, after the line is written."""
+    """Run it; exit code 3 when the numbers are void, after the line is written."""
     server = server_for(args)
     selection, wish = (
         selection_for(args),
@@ -55,12 +56,12 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
     if args.ready_check_timeout_sec > 0:
         server.wait_until_ready(args.ready_check_timeout_sec)
     model = args.model or server.first_model()
-    tokenizer = tokenizer_for(args, server, model)
+    info = server.find("/server_info")
+    tokenizer = tokenizer_for(args, server, model, info)
     wish = wish._replace(model=model)
     draw = _draw(args, selection, tokenizer)
     load = _load(args, server, wish, draw, keep_text=_needs_text(args, tokenizer))
     _warm_up(args, server, wish, load, draw.warm_up)
-    info = server.find("/server_info")
     if args.profile:
         server.profile("start", _profile_settings(args))
     with progress_for(args, len(draw.prompts)) as tell:
@@ -201,17 +202,19 @@ def _profile_settings(args: Namespace) -> dict[str, object]:
 def _publish(args: Namespace, report: Report, seen: Seen, startup_cpu_s: float, restart: str | None) -> int:
     """Append the line, then print and warn: a terminal that is gone loses no measurement.
 
-    Returns 3 where the numbers are void: the client was saturated, or the server restarted.
+    Returns 3 where the numbers are void: too many requests failed, the client was saturated, or the server restarted.
     """
     record = record_of(report, details=args.output_details)
     lines, path = result_lines(report), output_path(args)
     more = [*schedule_lines(report.from_schedule), *(steady_lines(report.steady) if report.steady is not None else ())]
     client = _cost(seen, startup_cpu_s)
     append_record(path, record, client)
-    for warning in _warnings(report, seen, restart):
+    void = _void(report, seen, restart)
+    for warning in (*_cautions(report, seen), *void):
         print(f"warning: {warning}", file=sys.stderr)
-    print(json.dumps({**record, "client": client._asdict()}) if args.json else "\n".join([*lines, *more]))
-    return 0 if seen.saturated is None and restart is None else 3
+    print(json.dumps({**record, "client": client._asdict()}) if args.json else "\n".join([*lines, *more]), flush=True)
+    print(f"appended to {path}", file=sys.stderr)  # the name may be none that the user gave
+    return 3 if void else 0
 
 
 def _cost(seen: Seen, startup_cpu_s: float) -> ClientCost:
@@ -230,11 +233,22 @@ def _cost(seen: Seen, startup_cpu_s: float) -> ClientCost:
     )
 
 
-def _warnings(report: Report, seen: Seen, restart: str | None) -> list[str]:
-    found = [
+def _cautions(report: Report, seen: Seen) -> list[str]:
+    return [
         *standstill_cautions(report.samples, seen.health.lag_max_ms),
         *request_cautions(report.samples, report.order.dataset_name),
     ]
+
+
+def _void(report: Report, seen: Seen, restart: str | None) -> list[str]:
+    """Why the numbers are no measurement of what was asked; empty where they are."""
+    sent = len(report.samples)
+    found = []
+    if too_many(failed := sent - report.figures.completed, sent):
+        found.append(
+            f"more than {FAILED_SHARE_MAX:.0%} of the requests failed ({failed} of {sent}), so these numbers are no "
+            "measurement of the load that was asked"
+        )
     if restart is not None:
         found.append(f"the server restarted during the run, so these numbers are of no one server: {restart}")
     if seen.saturated is not None:

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -24,7 +24,15 @@ from dsabench.model.record import Record
 from dsabench.probes.neighbours import is_disturbed
 from dsabench.reporting.ci_files import append_summary, github_commands, summary_markdown, write_junit
 from dsabench.reporting.comparison import Side
-from dsabench.reporting.regression import Judgement, Rules, count_rounds, judge, undisturbed, undisturbed_rounds
+from dsabench.reporting.regression import (
+    Judgement,
+    Rules,
+    count_rounds,
+    judge,
+    neighbours_of,
+    undisturbed,
+    undisturbed_rounds,
+)
 from dsabench.store.journal import Journal
 
 _BASELINE = "main:results/ci"
@@ -159,10 +167,11 @@ def _look(ours: Measured, theirs: Measured | None, fixed: Side | None, rules: Ru
         said = faults[0] if faults else f"nothing is recorded in {ours.folder}"
         raise TrialFault("exited", f"no boot gave a number: {said}", stage="boot")
     side = ours.side(str(ours.folder))
-    if theirs is not None:
-        return judge(*undisturbed_rounds(theirs.side(str(theirs.folder)), side), rules, pilot)
-    assert fixed is not None
-    return judge(undisturbed(fixed), undisturbed(side), rules, pilot)
+    base = theirs.side(str(theirs.folder)) if theirs is not None else fixed
+    assert base is not None
+    sides = undisturbed_rounds(base, side) if theirs is not None else (undisturbed(base), undisturbed(side))
+    neighbours = neighbours_of(base, sides[0], side), neighbours_of(side, sides[1], base)
+    return replace(judge(*sides, rules, pilot), neighbours=neighbours)
 
 
 def _faults(sides: Sequence[Measured]) -> list[str]:
@@ -190,6 +199,7 @@ def _report(check: Check, name: str, judgement: Judgement, faults: Sequence[str]
             "sentence": judgement.sentence,
             "boots": judgement.boots_had,
             "boots_wanted": judgement.boots_wanted,
+            "disturbed": dict(zip(("baseline", "candidate"), map(asdict, judgement.neighbours), strict=True)),
             "verdicts": [verdict.model_dump() for verdict in judgement.verdicts],
             "failed": list(faults),
         }

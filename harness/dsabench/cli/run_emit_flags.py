@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -12,17 +13,19 @@ from typing import Literal
 
 import yaml
 
+from dsabench.cli.about_best import about_best
 from dsabench.cli.run_launch import Order as LaunchOrder
 from dsabench.cli.run_launch import launch_config
 from dsabench.config.load import load_launch, load_sweep
-from dsabench.config.specs import RuntimeConfig
+from dsabench.config.specs import RuntimeConfig, SweepConfig
+from dsabench.emit.best_setting import best_settings, study_of
 from dsabench.emit.fit import require_emittable
-from dsabench.emit.flags import best_settings, knobs_of
+from dsabench.emit.flags import knobs_of
 from dsabench.emit.tables import read_tables
 from dsabench.errors import InputError, StoreError
-from dsabench.evals.numerics import changed_numerics
 from dsabench.model.knobs import KnobValue
 from dsabench.store.journal import FILE_NAME, read_journal
+from dsabench.tuners.target import target_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,9 @@ def write_flags(order: FlagsOrder) -> int:
     if (study / FILE_NAME).is_file() or study.name == FILE_NAME:
         if len(order.given) > 1:
             raise InputError("a study goes alone: its best settings stand in one journal")
-        tuned = _of_study(study if study.is_dir() else study.parent, order.config)
+        tuned = _of_study(
+            study if study.is_dir() else study.parent, order.config, allow_simulated=order.allow_simulated
+        )
     else:
         tuned = [_of_tables(order, runtime)]
     written = []
@@ -65,6 +70,8 @@ def write_flags(order: FlagsOrder) -> int:
     if order.as_json:
         print(json.dumps([str(path) for path in written], indent=1))
     else:
+        for line in dict.fromkeys(line for one in tuned for line in one.why):
+            print(line, file=sys.stderr)
         for path in written:
             print(path)
     return 0
@@ -85,17 +92,18 @@ def _of_tables(order: FlagsOrder, runtime: RuntimeConfig) -> Tuned:
     return Tuned("best", knobs, tuple(why))
 
 
-def _of_study(folder: Path, config_name: str) -> list[Tuned]:
+def _of_study(folder: Path, config_name: str, *, allow_simulated: bool) -> list[Tuned]:
     config = load_sweep(config_name)
-    records = [record for record in read_journal(folder / FILE_NAME).records if record.study == config.name]
-    tuned = []
-    for best in best_settings(records, config.objective):
-        why = [f"{best.workload}: {config.objective.metric} {best.value:.4g}, median of {best.boots} boots"]
-        numeric = changed_numerics(config.default, best.spec)
-        if numeric:
-            why.append(f"may answer otherwise than the default ({', '.join(numeric)}): see the study's gate")
-        tuned.append(Tuned(best.workload, best.spec.knobs, tuple(why)))
-    return tuned
+    records = read_journal(folder / FILE_NAME).records
+    study = study_of(config, folder, records, _index_topk(config), allow_simulated=allow_simulated)
+    return [Tuned(best.workload, best.chosen.spec.knobs, about_best(config, best)) for best in best_settings(study)]
+
+
+def _index_topk(config: SweepConfig) -> int | None:
+    try:
+        return target_of(config).index_topk
+    except InputError:  # a model whose widths are not known here
+        return None
 
 
 def _write(folder: Path, runtime: RuntimeConfig, tuned: Tuned, order: FlagsOrder) -> list[Path]:

@@ -100,7 +100,7 @@ def _launch(order: Order, spec: RuntimeSpec, how: LaunchSpec) -> int:
     if order.dry_run:
         _print(commands.processes, spec.topology or SINGLE, as_json=order.as_json)
         return 0
-    if len(commands.processes) > 1 or launch.container is not None:
+    if len(commands.processes) > 1 or launch.is_elsewhere:
         from dsabench.cli.drive_launch import drive
 
         return drive(spec, partial(plan, spec, accepted), launch, order.logs)

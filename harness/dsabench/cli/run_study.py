@@ -19,7 +19,7 @@ from dsabench.cli.run_lanes import LaneOrder, measure_in_lanes
 from dsabench.cli.show_plan import SweepPlan
 from dsabench.cli.study_request import Request
 from dsabench.config.specs import SweepConfig
-from dsabench.errors import InputError
+from dsabench.errors import InputError, StoreError
 from dsabench.model.refusal import Refuse
 from dsabench.model.runtime import Environment
 from dsabench.probes.environment import collect_environment
@@ -68,12 +68,11 @@ class Study:
         return Rest(confirm_boots=lacking, confirm_trials=lacking * len(self.config.workloads))
 
     def go_on(self) -> str | None:
-        """The command that measures what is left, with more time where its own would not do for the next boot."""
-        rest, ledger = self.left(), self.plan.ledger
+        """The command that measures what is left, with more time where there was not enough for a single boot."""
+        rest = self.left()
         if not rest.boots:
             return None
-        purse = Purse(self.config.budget, ledger, self.plan.purse.round, lanes=self.request.lanes)
-        if has_work(ledger, purse) or (self.plan.rest() != rest and purse.stops_confirmation(rest.boots) is None):
+        if self.request.conclude or self.result is None or self.result.measured_now:
             return self.request.resume_command()
         return replace(self.request, time_s=math.ceil(_MARGIN * self.plan.seconds_of(rest))).resume_command()
 
@@ -106,6 +105,8 @@ def measure(request: Request, adjusted: SweepConfig) -> Study:
             f"interrupted; what is measured is kept. Go on with:\n  {request.resume_command()}{asked}", file=sys.stderr
         )
         raise typer.Exit(130) from None
+    except StoreError as error:
+        raise StoreError(f"{error}. When that is mended, go on with:\n  {request.resume_command()}") from error
     if study.result is None or request.lanes == 1:
         return study
     measured_now = len(journal.read().records) - len(reading.records)
@@ -121,6 +122,9 @@ async def _run(request: Request, config: SweepConfig, journal: Journal, notes: C
     else:
         identity = await runtime.identity()
     environment = await collect_environment(identity)
+    if config.runtime.launch.command_prefix:
+        line = f"note: records have the hardware of this machine ({environment.host}), wherever command_prefix serves"
+        notes.print(line, markup=False, highlight=False, soft_wrap=True)
     outlook = await outlook_of(config, identity)
     require_legal_default(config, outlook.refuse)
     ledger = Ledger(config, environment.fingerprint, journal.read().records)

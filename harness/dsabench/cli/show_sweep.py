@@ -15,25 +15,30 @@ from rich.text import Text
 
 from dsabench.cli.figures import show_figure, show_percent
 from dsabench.config.specs import SweepConfig
-from dsabench.model.outcome import Measured
+from dsabench.model.outcome import Failed, Measured
 from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.verdict import Verdict
 from dsabench.search.loop import Result
 from dsabench.search.plan import Candidate
 
+_MESSAGE = 300
+"""Characters of a fault's message; `results show` has all of it."""
 _STYLE = {"better": "green", "worse": "red", "no difference": "cyan", "inconclusive": "yellow"}
 
 
 def print_result(console: Console, config: SweepConfig, journal: Path, result: Result, plot: Path | None) -> None:
     """The settings measured, best against default with the verdict, and where everything lies."""
     metric = config.objective.metric
-    console.print(_settings_table(config, result, metric))
+    if result.candidates:
+        console.print(_settings_table(config, result, metric))
     if result.verdicts:
         _print_verdicts(console, result, metric)
     elif result.best is None:
         console.print(_no_challenger(config, result))
     print_gate(console, result)
+    for fault, count in _faults(config, result.records).most_common():
+        console.print(f"failed ({count} trials): {fault}", markup=False, highlight=False, style="red")
     for warning, count in _warnings(result.records).most_common():
         console.print(f"warning ({count} trials): {warning}", markup=False, highlight=False, style="yellow")
     if result.stopped:
@@ -82,6 +87,7 @@ def result_facts(config: SweepConfig, journal: Path, result: Result, plot: Path 
         "plot": None if plot is None else str(plot),
         "trials": len(result.records),
         "failed": sum(record.outcome.kind == "failed" for record in result.records),
+        "faults": dict(_faults(config, result.records)),
         "measured_now": result.measured_now,
         "stopped": result.stopped,
         "unconfirmed_boots": result.unconfirmed,
@@ -114,12 +120,35 @@ def _candidate_json(candidate: Candidate) -> dict[str, object]:
 
 def _no_challenger(config: SweepConfig, result: Result) -> str:
     """Why there is nothing to hold against the default."""
+    of_default = [record for record in result.records if record.trial.runtime == config.default]
+    if of_default and not any(isinstance(record.outcome, Measured) for record in of_default):
+        boots = len({record.boot for record in of_default})
+        return (
+            f"The default gave no number in {boots} boot{'s' if boots > 1 else ''}: there is nothing to compare with."
+        )
+    if not of_default:
+        return "Nothing was measured."
     others = [candidate for candidate in result.candidates if candidate.spec != config.default]
     if not others:
         return "Only the default was measured: nothing to compare."
     if all(candidate.score.value is None for candidate in others):
         return "Every setting other than the default failed: nothing to compare (dsabench results list --failed)."
     return "No setting other than the default met the constraints: nothing to compare."
+
+
+def _faults(config: SweepConfig, records: tuple[Record, ...]) -> Counter[str]:
+    """How often what failed and why; alike but for their figures they are one."""
+    kinds: dict[tuple[bool, str], str] = {}
+    counts: Counter[str] = Counter()
+    for record in records:
+        outcome = record.outcome
+        if not isinstance(outcome, Failed):
+            continue
+        is_default = record.trial.runtime == config.default
+        whose, message = "the default" if is_default else "other settings", outcome.message[:_MESSAGE]
+        said = f"{whose} in {outcome.stage}: {outcome.fault}: {message}"
+        counts[kinds.setdefault((is_default, re.sub(r"[\d.,]+", "#", said)), said)] += 1
+    return counts
 
 
 def _warnings(records: tuple[Record, ...]) -> Counter[str]:
@@ -178,7 +207,7 @@ def _cell(records: tuple[Record, ...], spec: RuntimeSpec, workload: str, metric:
 def verdict_table(verdicts: Sequence[Verdict], title: str, settings: Mapping[str, str] | None = None) -> Table:
     """One row a verdict, coloured by it, under a line for each workload, and for each trial whose setting is given.
 
-    Effect, interval and minimum detectable effect (MDE) are relative to the base.
+    Effect, interval and minimum detectable effect (MDE, on the effect's side of 0) are relative to the base.
     """
     table = Table(
         title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
@@ -202,6 +231,6 @@ def _verdict_cells(verdict: Verdict) -> tuple[str, ...]:
         f"  {escape(verdict.metric)}",
         show_percent(verdict.effect),
         interval,
-        show_percent(verdict.mde, sign=False),
+        show_percent(verdict.detectable_beside_effect),
         verdict.verdict,
     )

@@ -63,8 +63,8 @@ class Request:
         return self.results or Path("results") / config.name
 
     def tables(self, config: SweepConfig) -> Path:
-        """Where its table is written."""
-        return self.out or Path("results") / config.name / "tables"
+        """Where its table is written: beside its journal, unless told otherwise."""
+        return self.out or self.folder(config) / "tables"
 
     def study_command(self) -> str:
         """What measures the same study anew, wherever: no places, and nothing of how this machine is used."""

@@ -14,6 +14,9 @@ app = typer.Typer(help="From measurements to tuned tables.", no_args_is_help=Tru
 Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="Folder of the table.", show_default="results/NAME/tables")
 ]
+OutBeside = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Folder of the table.", show_default="tables, beside the journal")
+]
 
 
 @app.command("flashmla-auto")
@@ -47,7 +50,7 @@ def mha_threshold(
     conclude: options.Conclude = False,
     lanes: options.Lanes = 1,
     launch_env: options.LaunchEnv = None,
-    out: Out = None,
+    out: OutBeside = None,
     json_: options.Json = False,
 ) -> None:
     """Sweep the threshold at the server (or go on with it), then let the eval gate decide; exit 1 where it refuses.
@@ -92,7 +95,7 @@ def hisparse(
     conclude: options.Conclude = False,
     lanes: options.Lanes = 1,
     launch_env: options.LaunchEnv = None,
-    out: Out = None,
+    out: OutBeside = None,
     json_: options.Json = False,
 ) -> None:
     """Buffer, ratio and block size of HiSparse against off (bf16, fp8) and its own defaults, in the pool of a full rank;

@@ -50,10 +50,13 @@ def parse_sections(source: Source, form: Form) -> tuple[dict[str, Any], list[Con
     fields = FORMS[form].model_fields
     sections: dict[str, Any] = {}
     found: list[ConfigError] = []
+    unknown = [key for key in source.data if key not in fields]
+    meant = {nearest(key, fields) for key in unknown}
     for key, field in fields.items():
         if key not in source.data:
             if field.is_required():
-                found.append(source.error(f"missing key {key!r}"))
+                if key not in meant:  # misspelt, not missing: one mistake is told once
+                    found.append(source.error(f"missing key {key!r}"))
             else:
                 sections[key] = field.get_default(call_default_factory=True, validated_data={})
             continue
@@ -63,7 +66,7 @@ def parse_sections(source: Source, form: Form) -> tuple[dict[str, Any], list[Con
             sections[key] = _adapter(form, key).validate_json(text, strict=True)
         except ValidationError as error:
             found += _translate(source, form, key, error)
-    found += [source.error(unknown_word("key", key, fields), (key,)) for key in source.data if key not in fields]
+    found += [source.error(unknown_word("key", key, fields), (key,)) for key in unknown]
     return sections, found
 
 
@@ -106,11 +109,18 @@ def _translate(source: Source, form: Form, section: str, error: ValidationError)
         (_locate(source.data, (section, *details["loc"])), details)
         for details in error.errors(include_url=False)
     ]  # fmt: skip
+    meant = {
+        (path[:-1], nearest(str(path[-1]), allowed_keys(form, path[:-1])))
+        for path, details in found
+        if details["type"] == "extra_forbidden"
+    }
     return [
         source.error(_words(form, path, details), path)
         for path, details in found
         # A list whose items are all wrong is reported as too short as well; the items' own lines say it better.
         if not (details["type"] == "too_short" and any(p[: len(path)] == path and len(p) > len(path) for p, _ in found))
+        # A misspelt key is reported as missing as well; its own line says what was meant.
+        and not (details["type"] == "missing" and (path, details["loc"][-1]) in meant)
     ]
 
 

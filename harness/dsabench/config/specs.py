@@ -64,7 +64,7 @@ class LaunchSpec(Value):
     python: str | None = None
     """Interpreter that has the runtime; null takes the one that runs dsabench, or `python3` for kind sglang."""
     command_prefix: tuple[str, ...] = ()
-    """Words before the command (`srun …`, `ssh {host}`, where {host} is the process's machine). Only for sglang."""
+    """Words before the command (`srun …`, `ssh {host}`, where {host} is the process's machine in `sites`). Only for sglang."""
     container: ContainerSpec | None = None
     """A container around the command. Only for sglang."""
     entry: Literal["launch_server", "serve"] = "launch_server"

@@ -141,5 +141,6 @@ async def _installation(complaint: Complaint, hardware: Hardware) -> list[Findin
         env=how.env,
         command_prefix=how.command_prefix,
         container=how.container,
+        sites=how.sites,
     )
     return await look_at_sglang(launch, hardware.cuda)

@@ -36,7 +36,9 @@ async def look_at_sglang(launch: Launch, driver_cuda: str | None) -> list[Findin
         InputError: the interpreter that was named cannot be run.
 
     """
-    words, _ = enclose((launch.interpreter, "-m", "pip", "install"), {}, replace(launch, env={}))
+    words, _ = enclose(
+        (launch.interpreter, "-m", "pip", "install"), {}, replace(launch, env={}), host=launch.first_host
+    )
     pip = shlex.join(words)
     facts = await asyncio.to_thread(ask, launch, "pins", timeout_s=_TIMEOUT_S)
     if facts["version"] is None:

@@ -1,11 +1,19 @@
-"""Which tables may leave dsabench as a default."""
+"""Which tuned defaults may leave dsabench: tables, and the settings of a study."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from dsabench.errors import InputError
-from dsabench.model.tuned_table import TunedTable
+from dsabench.model.labels import RANDOM_WEIGHTS, SIMULATED, labels_of
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.study import Gate
+from dsabench.model.tuned_table import GateEvidence, TunedTable
+from dsabench.model.verdict import Verdict
+
+_THRESHOLD = "mha_threshold_tokens"
+_SIMULATED = "rests on random weights' values (simulated); --allow-simulated emits it all the same"
 
 
 def require_emittable(table: TunedTable, runtime: Literal["sglang", "reference"], *, allow_simulated: bool) -> None:
@@ -21,22 +29,62 @@ def require_emittable(table: TunedTable, runtime: Literal["sglang", "reference"]
     if evidence.label == "shipped":
         raise InputError(f"{name}: is what the runtime ships; nobody tuned it")
     if evidence.label == "simulated" and not allow_simulated:
-        raise InputError(
-            f"{name}: rests on random weights' values (simulated); --allow-simulated emits it all the same"
-        )
+        raise InputError(f"{name}: {_SIMULATED}")
     if table.kind == "flashmla_auto" and table.kv_cache_dtype == "bfloat16":
         raise InputError(f"{name}: flashmla_kv reads fp8 only, so with bfloat16 there is nothing to choose")
-    if table.changes_numerics:
-        _require_gates(table)
+    if table.changes_numerics and (why := _dense_unproven(evidence.gates, table.index_topk)) is not None:
+        raise InputError(f"{name}: {why}")
 
 
-def _require_gates(table: TunedTable) -> None:
-    gates = table.evidence.gates
-    if not gates:
-        raise InputError(
-            f"{table.file_name}: dense attention beyond index_topk={table.index_topk} changes answers, and no eval on real "
-            "weights is in its evidence: faster, accuracy unproven, so it is no default"
-        )
+def why_not_emitted(
+    best: RuntimeSpec,
+    default: RuntimeSpec,
+    gates: Sequence[GateEvidence],
+    *,
+    index_topk: int | None,
+    allow_simulated: bool,
+) -> str | None:
+    """Why the setting of a study is no default, after the rule for tables; None where it may be one.
+
+    A gate that it did not pass refuses it whatever it changes, as the sweep does. What the default computes already is
+    nobody's doing here. Where index_topk is not known, every other threshold than the default's counts as above it.
+    """
+    if SIMULATED in labels_of(best) and not allow_simulated:
+        return _SIMULATED
+    tokens, shipped = best.knobs.get(_THRESHOLD), default.knobs.get(_THRESHOLD)
+    if isinstance(tokens, int) and tokens != shipped and (index_topk is None or tokens > index_topk):
+        return _dense_unproven(gates, index_topk)
+    return _failed(gates)
+
+
+def gates_that_count(gate: Gate | None, verdict: Verdict | None, labels: Sequence[str]) -> tuple[GateEvidence, ...]:
+    """The gate's verdict where there is one that can mean something: random weights of sglang have no accuracy."""
+    if gate is None or verdict is None or RANDOM_WEIGHTS in labels:
+        return ()
+    return (
+        GateEvidence(
+            eval=verdict.workload,
+            measure=gate.measure,
+            verdict=verdict.verdict,
+            margin=gate.margin,
+            difference=verdict.effect,
+            ci_low=verdict.ci_low,
+            n=verdict.n_base,
+        ),
+    )
+
+
+def _dense_unproven(gates: Sequence[GateEvidence], index_topk: int | None) -> str | None:
+    """Why dense attention where the model was trained sparse is no default."""
+    if gates:
+        return _failed(gates)
+    beyond = "index_topk" if index_topk is None else f"index_topk={index_topk}"
+    return (
+        f"dense attention beyond {beyond} changes answers, and no eval on real "
+        "weights is in its evidence: faster, accuracy unproven, so it is no default"
+    )
+
+
+def _failed(gates: Sequence[GateEvidence]) -> str | None:
     failed = next((gate for gate in gates if not gate.passed), None)
-    if failed is not None:
-        raise InputError(f"{table.file_name}: {failed.eval} came out {failed.verdict}, so it is no default")
+    return None if failed is None else f"{failed.eval} came out {failed.verdict}, so it is no default"

@@ -1,29 +1,10 @@
-"""Tuned defaults as settings of a launch: what a table's rule means as knobs, and the best setting of a study."""
+"""Tuned tables as settings of a launch: what a rule means as knobs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
 from dsabench.errors import InputError
 from dsabench.model.knobs import KnobValue
-from dsabench.model.outcome import Measured
-from dsabench.model.record import Record
-from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.study import Objective
-from dsabench.model.trial import Trial
 from dsabench.model.tuned_table import BufferRule, ConstantRule, ThresholdRule, TunedTable
-from dsabench.search.objective import Score, better, score
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best setting of one workload."""
-
-    workload: str
-    spec: RuntimeSpec
-    value: float
-    boots: int
 
 
 def knobs_of(table: TunedTable) -> dict[str, KnobValue]:
@@ -49,43 +30,3 @@ def knobs_of(table: TunedTable) -> dict[str, KnobValue]:
     raise InputError(
         f"{table.file_name}: a flag names one kernel, this rule chooses per batch: --as plugin or --as patch delivers it"
     )
-
-
-def best_settings(records: Sequence[Record], objective: Objective) -> list[Best]:
-    """Per workload the feasible setting with the best value, medians over the boots of the last environment.
-
-    Where settings were confirmed, only those compete: a search's winner is flattered by having been picked.
-
-    Raises:
-        InputError: no load test was measured, or nothing of a workload is inside the constraints.
-
-    """
-    served = [(record, record.trial) for record in records if isinstance(record.trial, Trial)]
-    measured = [(record, trial) for record, trial in served if isinstance(record.outcome, Measured)]
-    if not measured:
-        raise InputError("no load test of this study was measured")
-    last = measured[-1][0].environment.fingerprint
-    found: dict[str, dict[str, list[tuple[Record, RuntimeSpec]]]] = {}
-    for record, trial in measured:
-        if record.environment.fingerprint == last:
-            of_workload = found.setdefault(trial.workload.name, {})
-            of_workload.setdefault(trial.runtime.id, []).append((record, trial.runtime))
-    return [_best_of(name, settings, objective) for name, settings in found.items()]
-
-
-def _best_of(name: str, settings: Mapping[str, list[tuple[Record, RuntimeSpec]]], objective: Objective) -> Best:
-    confirmed = {
-        key: kept for key, pairs in settings.items() if (kept := [p for p in pairs if p[0].phase == "confirm"])
-    }
-    best: tuple[Score, Best] | None = None
-    for pairs in (confirmed or settings).values():
-        scores = [score(objective, {name: [record]}) for record, _ in pairs]
-        values = sorted(one.value for one in scores if one.value is not None)
-        if not values:
-            continue
-        middle = Score(values[len(values) // 2], max(one.violation for one in scores))
-        if middle.is_feasible and (best is None or better(objective, middle, best[0])):
-            best = middle, Best(name, pairs[0][1], values[len(values) // 2], len(values))
-    if best is None:
-        raise InputError(f"{name}: no measured setting is inside the constraints")
-    return best[1]

@@ -17,7 +17,8 @@ from dsabench.evals.plan import Plan
 from dsabench.evals.request import WARM_UP, body_of, path_of
 from dsabench.evals.run import Effort, Pace, run
 from dsabench.evals.sample_log import open_log
-from dsabench.evals.summarise import FAILED_SHARE_MAX, Tally, summarise, tally
+from dsabench.evals.summarise import Tally, summarise, tally
+from dsabench.load.failures import too_many
 from dsabench.model.outcome import Failed, Outcome
 from dsabench.model.record import Phase, Record
 from dsabench.model.runtime import Environment, RuntimeSpec
@@ -133,7 +134,7 @@ def _next_occasion(setting: Setting, trial_id: str) -> int:
 
 
 def _too_many_failed(counted: Tally) -> bool:
-    return counted.failed > FAILED_SHARE_MAX * counted.total
+    return too_many(counted.failed, counted.total)
 
 
 def _outcome(plan: Plan, counted: Tally, pace: Pace, samples: Path) -> Outcome:

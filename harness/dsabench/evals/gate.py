@@ -6,7 +6,7 @@ Both answer on a server that the confirmation booted and has measured, so a gate
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -65,7 +65,7 @@ class GateRun:
 
     async def judge(self, best: RuntimeSpec, may_boot: bool) -> Verdict:
         """Compare the scores. A side that has none leaves the gate undecided, which is not a pass."""
-        sides = []
+        sides: list[Record] = []
         for name, spec in (("default", self.default), ("best", best)):
             try:
                 record = self._recorded(spec) or (await self._boot_and_score(spec) if may_boot else None)
@@ -75,13 +75,8 @@ class GateRun:
                 return self._undecided(f"the {name} setting is not scored yet")
             if isinstance(record.outcome, Failed):
                 return self._undecided(f"the {name} setting was not scored: {record.outcome.message}")
-            assert isinstance(record.outcome, Scored)
-            assert record.outcome.samples is not None
-            samples = read_samples(self.bench.journal.path.parent / record.outcome.samples)
-            sides.append(Side(name, self.plan.task.name, samples, (f"{record.id}:{record.occasion}",)))
-        if self.gate.measure == "agreement":
-            return compare_agreement(sides[0], sides[1], self.gate.margin)
-        return compare_evals(sides[0], sides[1], self.gate.margin)
+            sides.append(record)
+        return compare_scored(self.gate, self.bench.journal.path.parent, sides[0], sides[1])
 
     def _recorded(self, spec: RuntimeSpec) -> Record | None:
         found = [
@@ -140,15 +135,55 @@ class GateRun:
         return record
 
     def _undecided(self, reason: str) -> Verdict:
-        return Verdict(
-            metric=self.gate.measure,
-            workload=self.plan.task.name,
-            unit="points",
-            verdict="inconclusive",
-            n_base=0,
-            n_candidate=0,
-            reason=reason,
-        )
+        return _undecided(self.gate, self.plan.task.name, reason)
+
+
+def recorded_gate(
+    gate: Gate, folder: Path, records: Sequence[Record], default: RuntimeSpec, best: RuntimeSpec
+) -> Verdict:
+    """What a gate's records say, without its questions and without a server; undecided where a side has no score.
+
+    Raises:
+        InputError: no such eval, or the samples of a score are gone.
+
+    """
+    eval_ = load_eval(gate.eval)
+    scored = {
+        record.trial.runtime.id: record
+        for record in records
+        if record.phase == "gate"
+        and isinstance(record.outcome, Scored)
+        and isinstance(record.trial, EvalTrial)
+        and (record.trial.workload.harness_id, record.trial.workload.repeat) == (eval_.harness_id, gate.repeat)
+    }
+    for name, spec in (("default", default), ("best", best)):
+        if spec.id not in scored:
+            return _undecided(gate, eval_.name, f"the {name} setting is not scored yet")
+    return compare_scored(gate, folder, scored[default.id], scored[best.id])
+
+
+def compare_scored(gate: Gate, folder: Path, default: Record, best: Record) -> Verdict:
+    """Both scores by their samples, which lie in the journal's folder."""
+    sides = []
+    for name, record in (("default", default), ("best", best)):
+        assert isinstance(record.outcome, Scored)
+        assert record.outcome.samples is not None
+        samples = read_samples(folder / record.outcome.samples)
+        sides.append(Side(name, record.trial.workload.name, samples, (f"{record.id}:{record.occasion}",)))
+    compare = compare_agreement if gate.measure == "agreement" else compare_evals
+    return compare(sides[0], sides[1], gate.margin)
+
+
+def _undecided(gate: Gate, eval_: str, reason: str) -> Verdict:
+    return Verdict(
+        metric=gate.measure,
+        workload=eval_,
+        unit="points",
+        verdict="inconclusive",
+        n_base=0,
+        n_candidate=0,
+        reason=reason,
+    )
 
 
 async def prepare_gate(

@@ -11,8 +11,6 @@ from dsabench.stats.accuracy import MeanScore, majority, mean_of_questions, mean
 from dsabench.stats.percentiles import percentile
 
 THINKING_MARKS = ("</think>", "<think>")
-FAILED_SHARE_MAX = 0.1
-"""Beyond one failed request in ten there is no score: what failed is no random part of the questions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from dsabench.errors import TrialFault
 from dsabench.load.answers import replies, samples_of
 from dsabench.load.arrivals.pacing import pacing_for
 from dsabench.load.datasets.prompts import draw_prompts
 from dsabench.load.drive import drive
+from dsabench.load.failures import FAILED_SHARE_MAX, refuse_failures
 from dsabench.load.health import ClientHealth
 from dsabench.load.plan import ClosedLoop, Pacing, Plan, Timeouts
 from dsabench.load.recording import Recording
@@ -21,14 +20,7 @@ from dsabench.load.target import Target
 from dsabench.model.sample import Prompt, RequestSample
 
 if TYPE_CHECKING:  # a load test from the command line has no workload, and pydantic costs 100 ms
-    from dsabench.model.outcome import FaultKind, Stage
     from dsabench.model.workload import Workload
-
-FAILED_SHARE_MAX = 0.1
-"""Beyond one failed request in ten the others are no sample of the load that was asked: the fastest survive."""
-
-_FAULTS: dict[str, FaultKind] = {"timeout": "request_timeout", "connect": "unreachable", "garbage": "bad_response"}
-"""Class of a request's error → kind of the fault; all others are `request_errors`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +59,7 @@ async def send_all(target: Target, workload: Workload, prompts: Sequence[Prompt]
     pacing = ClosedLoop(workload.max_concurrency or len(prompts))
     recording = (await drive(_plan(target, workload, prompts, pacing, workers=1))).recording
     took_s = float(recording.done_s.max() - recording.scheduled_s[0])
-    _check(await asyncio.to_thread(_samples, target, prompts, recording), stage="warmup", failed_share_max=0.0)
+    refuse_failures(await asyncio.to_thread(_samples, target, prompts, recording), stage="warmup", share_max=0.0)
     return took_s
 
 
@@ -87,7 +79,7 @@ async def generate(target: Target, workload: Workload, *, on_progress: Callable[
     recording = driven.recording
     health = driven.health()
     samples = await asyncio.to_thread(_samples, target, prompts, recording)
-    _check(samples, stage="load", failed_share_max=FAILED_SHARE_MAX)
+    refuse_failures(samples, stage="load", share_max=FAILED_SHARE_MAX)
     duration_s = float(recording.done_s.max() - recording.scheduled_s[0])
     return Run(samples, recording.started_at, duration_s, health)
 
@@ -106,12 +98,3 @@ def _samples(target: Target, prompts: Sequence[Prompt], recording: Recording) ->
         return tuple(samples_of(prompts, replies(recording, target.endpoint), recording))
     finally:
         recording.close()
-
-
-def _check(samples: Sequence[RequestSample], *, stage: Stage, failed_share_max: float) -> None:
-    errors = Counter(sample.error for sample in samples if sample.error is not None)
-    if errors.total() <= failed_share_max * len(samples):
-        return
-    [(commonest, _)] = errors.most_common(1)
-    kind = _FAULTS.get(commonest.partition(":")[0], "request_errors")
-    raise TrialFault(kind, f"{errors.total()} of {len(samples)} requests failed, most with {commonest}", stage=stage)

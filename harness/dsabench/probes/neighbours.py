@@ -10,6 +10,8 @@ from typing import Self
 
 import psutil
 
+from dsabench.probes.marked import marked
+
 _WARNING = "other processes used"
 WARN_SHARE = 0.1
 """From here on the numbers are worth a warning: a tenth of the cores' time went elsewhere."""
@@ -25,12 +27,15 @@ class CpuUse:
     ours_s: float
 
     @classmethod
-    def now(cls, cores: tuple[int, ...]) -> Self:
-        """Read the counters of these cores; empty means all that this process may use."""
+    def now(cls, cores: tuple[int, ...], mark: tuple[str, str] | None = None) -> Self:
+        """Read the counters of these cores; empty means all that this process may use.
+
+        Processes with that variable in their environment are ours too: a container's are its engine's children.
+        """
         chosen = cores or tuple(sorted(os.sched_getaffinity(0)))
         per_core = psutil.cpu_times(percpu=True)
         busy_s = sum(_busy_s(per_core[core]) for core in chosen if core < len(per_core))
-        return cls(time.monotonic(), chosen, busy_s, _ours_s())
+        return cls(time.monotonic(), chosen, busy_s, _ours_s(mark))
 
     def others_share(self, earlier: CpuUse) -> float:
         """Share of the cores' time since then that went to others, 0.0 to 1.0."""
@@ -56,11 +61,12 @@ def _busy_s(times: psutil._ntuples.scputimes) -> float:
     return float(times.user + times.nice + times.system + times.irq + times.softirq + times.steal)
 
 
-def _ours_s() -> float:
-    """This process and its descendants, ended children included."""
+def _ours_s(mark: tuple[str, str] | None) -> float:
+    """This process and its descendants, ended children included, and what is marked."""
     me = psutil.Process()
+    ours = {me, *me.children(recursive=True)}
     total_s = 0.0
-    for process in (me, *me.children(recursive=True)):
+    for process in ours if mark is None else {*ours, *marked(*mark)}:
         try:
             used = process.cpu_times()
         except psutil.Error:

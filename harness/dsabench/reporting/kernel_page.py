@@ -17,10 +17,11 @@ Group = tuple[str, str]
 """Operator and dtype."""
 
 _WORDS = (
-    "Median time of one call; the floor is the least work at the bandwidth and speed of the same run (below 1: faster "
-    "than they are, as where a kernel computes in fp8), and TB/s and TFLOP/s are that least work in the time. Candidates whose intervals touch, or whose medians are within "
-    "1 %, are not told apart. The error is that of the worst row against a reference in float64; a kernel that is faster "
-    "because it rounds more has the larger one."
+    "Median time of one call; × floor is that time as a multiple of the least work at the bandwidth and speed of the same "
+    "run, by candidate the median over shapes (below 1: faster than they are, as where a kernel computes in fp8), and TB/s "
+    "and TFLOP/s are that least work in the time. Candidates whose intervals touch, or whose medians are within 1 %, are not "
+    "told apart. The error is that of the worst row against a reference in float64; a kernel that is faster because it "
+    "rounds more has the larger one."
 )
 _STYLE = """:root{color-scheme:light dark;--text:#1c2024;--quiet:#5b636d;--line:#e2e5e9;--ground:#fff}
 @media (prefers-color-scheme:dark){:root{--text:#e4e7eb;--quiet:#9ba4af;--line:#2f363e;--ground:#14171a}}
@@ -38,7 +39,7 @@ _SHARES = (
     "not told apart",
     "of the fastest",
     "lowest",
-    "of the floor",
+    "× floor",
     "largest error",
 )
 _POINTS = ("shape", "candidate", "median µs", "MAD", "n", "TB/s", "TFLOP/s", "× floor", "error", "status")
@@ -151,7 +152,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _share_row(share: Share) -> list[str]:
     beside = [str(share.fastest), str(share.not_apart), f"{share.of_fastest:.2f}", f"{share.lowest:.2f}"]
     compared = beside if share.compared else ["–"] * len(beside)  # nothing else was timed
-    return [share.rank, share.candidate, str(share.shapes), *compared, f"{share.of_floor:.2f}", _error(share.error)]
+    return [share.rank, share.candidate, str(share.shapes), *compared, f"{share.times_floor:,.1f}", _error(share.error)]
 
 
 def _row(m: Measurement) -> list[str]:

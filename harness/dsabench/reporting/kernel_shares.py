@@ -33,8 +33,8 @@ class Share:
     of_fastest: float
     """Median; 1 is the fastest everywhere."""
     lowest: float
-    of_floor: float
-    """Median of floor / time; above 1 where a kernel computes in fp8, say."""
+    times_floor: float
+    """Median of time / floor, as everywhere on the page; below 1 where a kernel computes in fp8, say."""
     error: float | None
     """Largest relative error of a row against the exact reference, in the shapes that were timed."""
 
@@ -42,7 +42,7 @@ class Share:
     def line(self) -> str:
         """For a terminal."""
         what = f"{self.operator} {self.dtype} {self.rank} {self.candidate}: "
-        floor = f"of the floor's speed {self.of_floor:.2f}"
+        floor = f"{self.times_floor:,.1f} times the floor"
         if not self.compared:
             return f"{what}{self.shapes} shapes, no other candidate; {floor}"
         tied = f", not told apart in {self.not_apart}" if self.not_apart else ""
@@ -74,7 +74,7 @@ def rank_of(shape_id: str) -> str:
 
 
 def _of_case(members: Sequence[Measurement]) -> list[tuple[str, tuple[str, float, float]]]:
-    """(candidate, (verdict, of the fastest, of the floor)) of one shape."""
+    """(candidate, (verdict, of the fastest, times the floor)) of one shape."""
     timed = sorted(((m, times) for m in members if (times := m.times)), key=lambda both: both[1].median_us)
     best = timed[0][1]
     tied = {m.candidate for m, times in timed[1:] if not are_apart(best, times)}
@@ -86,7 +86,7 @@ def _of_case(members: Sequence[Measurement]) -> list[tuple[str, tuple[str, float
         found.append(
             (
                 m.candidate,
-                (verdict, best.median_us / times.median_us, (m.floor_us or times.median_us) / times.median_us),
+                (verdict, best.median_us / times.median_us, times.median_us / (m.floor_us or times.median_us)),
             )
         )
     return found
@@ -103,6 +103,6 @@ def _share(key: Key, found: Sequence[tuple[str, float, float]], error: float | N
         not_apart=verdicts.count("tied"),
         of_fastest=median(speeds),
         lowest=min(speeds),
-        of_floor=median(floor for _, _, floor in found),
+        times_floor=median(floor for _, _, floor in found),
         error=error,
     )

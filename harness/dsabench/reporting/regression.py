@@ -25,6 +25,19 @@ Standing = Literal["regression", "passed", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Boots of one side in which other processes used the measured cores: not judged, or judged for want of others."""
+
+    left_out: int = 0
+    counted: int = 0
+
+    def said(self, whose: str) -> list[str]:
+        """A clause each, to stand behind the sentence."""
+        words = ((self.left_out, "left out"), (self.counted, "counted all the same, for fewer than two were quiet"))
+        return [f"{many} of {whose} boots {what}" for many, what in words if many]
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """One look at the boots."""
 
@@ -35,6 +48,10 @@ class Judgement:
     """Boots of the candidate at which the effect is detectable in every metric; None: no number of them is enough."""
     boots_had: int
     both_grow: bool = False
+    boots_beside: int = 2
+    """Boots of the baseline in the comparison that has the fewest."""
+    neighbours: tuple[Neighbours, Neighbours] = (Neighbours(), Neighbours())
+    """Of the baseline and of the candidate."""
 
     @property
     def standing(self) -> Standing:
@@ -50,6 +67,15 @@ class Judgement:
     @property
     def sentence(self) -> str:
         """One line for people."""
+        clauses = [
+            clause
+            for one, whose in zip(self.neighbours, ("the baseline's", "the candidate's"), strict=True)
+            for clause in one.said(whose)
+        ]
+        return f"{self._answer}; neighbours on the measured cores: {', '.join(clauses)}" if clauses else self._answer
+
+    @property
+    def _answer(self) -> str:
         worse = [verdict for verdict in self.verdicts if verdict.verdict == "worse"]
         if worse:
             named = ", ".join(f"{v.workload} {v.metric} {100 * (v.effect or 0.0):+.1f} %" for v in worse)
@@ -57,15 +83,24 @@ class Judgement:
         opened = sum(map(self.is_open, self.verdicts))
         if not opened:
             return f"no regression: a difference of {self.effect:.0%} would have been seen in all {len(self.verdicts)} comparisons"
-        more = self._more() if self.boots_wanted is not None else "no number of boots beside the baseline's decides it"
-        if self.boots_wanted is None and self.both_grow:
-            more = f"takes more than {BOOTS_MAX:,} boots a side with this spread"
-        return f"inconclusive in {opened} of {len(self.verdicts)} comparisons at {self.effect:.0%}: {more}"
+        return f"inconclusive in {opened} of {len(self.verdicts)} comparisons at {self.effect:.0%}: {self._way_on()}"
+
+    def _way_on(self) -> str:
+        if self.boots_beside < 2 and not self.both_grow:
+            return (
+                "the baseline has one boot, and how far boots differ shows from two: more of the candidate's decide nothing "
+                "(record more of the baseline, or boot both now: --against)"
+            )
+        if self.boots_wanted is not None:
+            return self._more()
+        if self.both_grow:
+            return f"takes more than {BOOTS_MAX:,} boots a side with this spread"
+        return "no number of boots beside the baseline's decides it"
 
     def _more(self) -> str:
         assert self.boots_wanted is not None
         missing = max(self.boots_wanted - self.boots_had, 1)
-        return f"needs {missing} more boot{'s' if missing > 1 else ''} ({self.boots_wanted} in all)"
+        return f"needs {missing} more boot{'s' if missing > 1 else ''} ({self.boots_had + missing} in all)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +122,31 @@ class Rules:
 
 
 def undisturbed(side: Side) -> Side:
-    """The side without boots in which other processes used the measured cores; all of it where fewer than two are left.
+    """The side without boots in which other processes used the measured cores; of a trial that fewer than two others
+    measured, all of them.
 
     Who is left out depends on what others did, never on the numbers.
     """
-    busy = {
-        record.boot
-        for record in side.records
-        if isinstance(record.outcome, Measured) and is_disturbed(record.outcome.warnings)
-    }
-    quiet = tuple(record for record in side.records if record.boot not in busy)
-    return Side(side.name, quiet) if len({record.boot for record in quiet}) >= 2 else side
+    busy = _busy_boots(side)
+    quiet: dict[str, set[str]] = {}
+    for record in side.records:
+        if isinstance(record.outcome, Measured) and record.boot not in busy:
+            quiet.setdefault(record.id, set()).add(record.boot)
+    kept = (r for r in side.records if r.boot not in busy or len(quiet.get(r.id, ())) < 2)
+    return Side(side.name, tuple(kept))
+
+
+def neighbours_of(whole: Side, judged: Side, beside: Side) -> Neighbours:
+    """What became of a side's disturbed boots, among those of the trials that the other side has (of all where it has none)."""
+    shared = {record.id for record in whole.records} & {record.id for record in beside.records}
+    busy = _busy_boots(whole)
+    asked = {r.boot for r in whole.records if r.boot in busy and (not shared or r.id in shared)}
+    counted = asked & {record.boot for record in judged.records if not shared or record.id in shared}
+    return Neighbours(len(asked - counted), len(counted))
+
+
+def _busy_boots(side: Side) -> set[str]:
+    return {record.boot for record in side.records if _is_busy((record,))}
 
 
 def undisturbed_rounds(base: Side, candidate: Side) -> tuple[Side, Side]:
@@ -163,7 +212,9 @@ def judge(base: Side, candidate: Side, rules: Rules, pilot: int = 0) -> Judgemen
     verdicts = correct([one for _, one in family], rules.alpha)
     named = tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, family, strict=True))
     wanted = _boots_wanted([one for _, one in family], rules)
-    return Judgement(named, rules.effect, wanted, max(one.n_candidate for _, one in family), rules.both_grow)
+    boots = [(one.n_base, one.n_candidate) for _, one in family]
+    had, beside = max(candidate for _, candidate in boots), min(of_base for of_base, _ in boots)
+    return Judgement(named, rules.effect, wanted, had, rules.both_grow, beside)
 
 
 def _boots_wanted(family: Sequence[Contrast], rules: Rules) -> int | None:

@@ -42,7 +42,7 @@ def _row(verdict: Verdict, setting: str) -> str:
         in_markdown(verdict.metric),
         percent(verdict.effect, verdict),
         "–" if verdict.ci_low is None else " to ".join(bounds),
-        percent(verdict.mde, verdict).removeprefix("+"),
+        percent(verdict.detectable_beside_effect, verdict),
         f"{verdict.n_base}/{verdict.n_candidate}",
         _MARKS.get(verdict.verdict, verdict.verdict),
     ]

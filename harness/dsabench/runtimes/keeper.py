@@ -11,13 +11,17 @@ and says so. Both are subreapers, so whatever the server leaves behind, other se
     both       the server dies at once; what it had started is found by its environment (`orphans.py`)
 
 In, one line of JSON each: first the job {argv, env, cwd, log, cores, stop_timeout_s, parent, keep_fds,
-term_all}, later {"stop": SECONDS}. Out, one line of JSON each, with `event`:
+term_all, lifeline}, later {"stop": SECONDS}. Out, one line of JSON each, with `event`:
 
     started  pid          the program is running (exec has worked)
     failed   step, errno  it could not be started: step is log, cwd, cores or exec
     exited   code|signal  the server itself ended (not told when it took our SIGKILL)
+    cut                   the program, a client such as ssh, did not end when its lifeline did: what it started is unseen
     left     pids         these survive SIGKILL so far (sleeping in a driver, or somebody else's)
     gone                  nothing is left; the last line
+
+Where the program is a client (ssh, srun, docker run) this file runs on the far side too (`lifeline.py`): it has its job in
+the arguments, and a lifeline as stdin whose end is the reason to stop. Its exit code is the server's.
 """
 
 from __future__ import annotations
@@ -37,38 +41,73 @@ PR_SET_CHILD_SUBREAPER = 36
 ENDED_BY_TERMINAL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 GRACE_S = 2.0
 """From TERM to KILL for what is left once the server itself has ended."""
+CANNOT = 125
+"""Exit code on the far side when nothing was started, as engines of containers have it."""
+END = b"\x04"
+"""The last byte of a lifeline; a terminal makes the end of a file of it."""
+FAR_GRACE_S = 5.0
+"""On top of the far side's own time, for what is left there and for the way back."""
 
 
-def main() -> None:
-    """Become guard and keeper."""
-    for number in ENDED_BY_TERMINAL:
-        signal.signal(number, signal.SIG_IGN)
-    os.chdir("/")
+def main(far: dict[str, Any] | None) -> int:
+    """Become guard and keeper, here or on the far side. Return the exit code."""
+    _on_terminal(signal.SIG_IGN)
+    if far is None:
+        os.chdir("/")
+    else:
+        if far["machine"] not in {None, machine()}:
+            return say(f"{os.uname().nodename} is another machine: {far['elsewhere']}")
+        far |= {"env": {**os.environ, **far["env"]}, "parent": os.getppid(), "output": os.dup(1)}
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens to events there
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     guard_alive, guard_holds = os.pipe()
-    if os.fork():
+    if keeper := os.fork():
         os.close(guard_alive)
-        _guard()
-    else:
-        os.close(guard_holds)
-        os.setsid()  # a signal to the guard's process group does not reach the keeper
-        _prctl(PR_SET_CHILD_SUBREAPER, 1)
-        _Keeper(guard_alive).run()
+        return _guard(keeper, guard_holds, far=far is not None)
+    os.close(guard_holds)
+    os.setsid()  # a signal to the guard's process group does not reach the keeper
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    return _Keeper(guard_alive, far).run()
 
 
-def _guard() -> None:
+def _guard(keeper: int, holds: int, *, far: bool) -> int:
+    """Wait for the keeper. On the far side a signal to the guard lets go of the pipe by which the keeper knows it."""
     os.close(0)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(-1, 0)  # only the keeper can be reaped here while it lives; what it leaves comes after it
+
+    def let_go(*_: object) -> None:
+        _on_terminal(signal.SIG_IGN)
+        os.close(holds)
+
+    if far:
+        _on_terminal(let_go)
+    status = os.waitpid(keeper, 0)[1]  # what it leaves comes after it
     hunt()
     tell("gone")
+    return os.waitstatus_to_exitcode(status) % 256
+
+
+def _on_terminal(action: Any) -> None:
+    for number in ENDED_BY_TERMINAL:
+        signal.signal(number, action)
+
+
+def machine() -> str | None:
+    """What two processes have in common that can meet on loopback: this boot of a kernel, and the network's namespace."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id", "rb") as file:  # noqa: PTH123
+        return f"{file.read()!r} {os.readlink('/proc/self/ns/net')}"  # noqa: PTH115
+    return None
 
 
 class _Keeper:
     """Starts the job, waits for a reason to end it, ends it."""
 
-    def __init__(self, guard_alive: int) -> None:
+    def __init__(self, guard_alive: int, far: dict[str, Any] | None) -> None:
         self.guard_alive = guard_alive
+        self.far = far
+        self.tied = False
+        """On the far side: whether the lifeline reaches it, as it does not through `ssh -n`."""
+        self.lifeline: int | None = None
+        self.code = CANNOT
         self.term_all = True
         self.child: int | None = None
         """The server's pid while it has not been reaped; so long its number, and its group's, cannot be reused."""
@@ -82,28 +121,32 @@ class _Keeper:
         for fd in (0, guard_alive, self.bell):
             self.poll.register(fd, select.POLLIN)
 
-    def run(self) -> None:
-        """Do the job. Without one (end of file before it came) there is nothing to do."""
-        while (job := self._command()) is None:
+    def run(self) -> int:
+        """Do the job; return the server's exit code. Without one (end of file before it came) there is nothing to do."""
+        while (job := self.far or self._command()) is None:
             if not self._sleep():
-                return
+                return 0
         for fd in job["keep_fds"]:
             os.set_inheritable(fd, False)  # locks that last as long as the keeper does, and are not the server's
-        try:
-            parent = os.pidfd_open(job["parent"])
-        except (OSError, AttributeError):  # already gone, which the pipe tells as well, or an old kernel
-            pass
-        else:
-            self.poll.register(parent, select.POLLIN)  # a forked copy of dsabench may hold the pipe open
+        with contextlib.suppress(
+            OSError, AttributeError
+        ):  # already gone, which the pipe tells as well, or an old kernel
+            # A forked copy of dsabench may hold the pipe open.
+            self.poll.register(os.pidfd_open(job["parent"]), select.POLLIN)
         self.term_all = job["term_all"]
-        self.child = start(job)
+        feed = None
+        if job["lifeline"]:
+            feed, self.lifeline = os.pipe()
+            os.write(self.lifeline, b"\n")  # shows the far side that stdin reaches it
+        self.child = start(job, feed)
         if self.child is not None:
             tell("started", pid=self.child)
         timeout_s = self._until_reason_to_end(job["stop_timeout_s"])
-        self._end(timeout_s)
+        self._end(timeout_s if self.lifeline is None else self._let_go(self.lifeline, timeout_s))
         hunt()
         if self._guard_is_gone():
             tell("gone")
+        return self.code
 
     def _until_reason_to_end(self, stop_timeout_s: float) -> float:
         """Sleep until told to stop, left alone, or the server ended. Return the seconds from TERM to KILL."""
@@ -117,6 +160,19 @@ class _Keeper:
             attended = self._sleep()
             self._reap()
         return stop_timeout_s
+
+    def _let_go(self, lifeline: int, timeout_s: float) -> float:
+        """End it, and wait for the client: it ends when the far side has. Return the client's own time to end."""
+        with contextlib.suppress(OSError):
+            os.write(lifeline, END)  # `ssh -tt` does not pass the end of stdin on
+        os.close(lifeline)
+        deadline = time.monotonic() + timeout_s + FAR_GRACE_S
+        lost = self.child is None  # the engine's own monitor still has the container to end and to clear away
+        while (not reap() if lost else self.child is not None) and time.monotonic() < deadline:
+            self._doze(deadline)
+        if self.child is not None:
+            tell("cut")
+        return GRACE_S
 
     def _end(self, timeout_s: float) -> None:
         """TERM to the server, and to its group where it is told so; when the server has ended, TERM to what is left."""
@@ -154,13 +210,16 @@ class _Keeper:
             if pid == self.child:
                 self.child = None
                 code = os.waitstatus_to_exitcode(status)
+                self.code = code if code >= 0 else 128 - code  # as a shell has it
                 tell("exited", **({"signal": -code} if code < 0 else {"code": code}))
 
     def _sleep(self) -> bool:
         """Until something happens. False when dsabench or the guard is gone."""
         attended = True
         for fd, _ in self.poll.poll():
-            if fd == 0:
+            if fd == 0 and self.far is not None:
+                attended = self._feel_lifeline() and attended
+            elif fd == 0:
                 data = os.read(0, 65536)
                 self.heard += data
                 attended = attended and bool(data)
@@ -169,6 +228,17 @@ class _Keeper:
             else:
                 attended = False
         return attended
+
+    def _feel_lifeline(self) -> bool:
+        """False when it was there and is not any more."""
+        data = b""
+        with contextlib.suppress(OSError):  # a terminal whose other end was closed
+            data = os.read(0, 65536)
+        if not data and not self.tied:
+            self.poll.unregister(0)
+            return bool(say("stdin does not reach this side, which will outlive dsabench"))
+        self.tied = True
+        return bool(data) and END not in data
 
     def _command(self) -> Any:
         """The next whole line, parsed; None while there is none."""
@@ -182,14 +252,16 @@ class _Keeper:
         return bool(select.select([self.guard_alive], [], [], 0)[0])
 
 
-def start(job: dict[str, Any]) -> int | None:
-    """Start the job's program in its own session. Return its pid, or tell why not and return None."""
+def start(job: dict[str, Any], feed: int | None) -> int | None:
+    """Start the job's program in its own session, `feed` as its stdin. Return its pid, or tell why not and return None."""
     report, reported = os.pipe()
     keeper = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become(job, keeper, reported)
+        _become(job, keeper, reported, feed)
     os.close(reported)
+    if feed is not None:
+        os.close(feed)
     with os.fdopen(report, "rb") as pipe:
         complaint = pipe.read()  # ends when exec closes the other end
     if not complaint:
@@ -197,10 +269,12 @@ def start(job: dict[str, Any]) -> int | None:
     os.waitpid(pid, 0)
     step, _, errno = complaint.decode().partition(" ")
     tell("failed", step=step, errno=int(errno))
+    if job["log"] is None:
+        say(f"cannot run {job['argv'][0]}: {os.strerror(int(errno))}")
     return None
 
 
-def _become(job: dict[str, Any], keeper: int, reported: int) -> NoReturn:
+def _become(job: dict[str, Any], keeper: int, reported: int, feed: int | None) -> NoReturn:
     """In the child: turn into the program. On any failure write the step and errno, and end."""
     step = "exec"
     try:
@@ -214,10 +288,13 @@ def _become(job: dict[str, Any], keeper: int, reported: int) -> NoReturn:
         step = "cwd"
         os.chdir(job["cwd"])
         step = "log"
-        log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY) if feed is None else feed, 0)
+        if job["log"] is None:
+            os.dup2(job["output"], 1)
+        else:
+            log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
         step = "cores"
         if job["cores"]:
             os.sched_setaffinity(0, job["cores"])
@@ -281,17 +358,14 @@ def descendants() -> list[tuple[int, int]]:
 def kill(process: tuple[int, int], number: int) -> None:
     """Signal that very process, and not one that has got its number meanwhile."""
     pid, started = process
+    handle = None
+    with contextlib.suppress(AttributeError, OSError):  # an old kernel, or a container that forbids it
+        handle = os.pidfd_open(pid)
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        try:
-            handle = os.pidfd_open(pid)
-        except (AttributeError, NotImplementedError):
-            os.kill(pid, number)
-            return
-        try:
-            if (stat := _stat(pid)) and stat[2] == started:
-                signal.pidfd_send_signal(handle, number)
-        finally:
-            os.close(handle)
+        if (stat := _stat(pid)) and stat[2] == started:
+            os.kill(pid, number) if handle is None else signal.pidfd_send_signal(handle, number)
+    if handle is not None:
+        os.close(handle)
 
 
 def _stat(pid: int) -> tuple[bytes, int, int] | None:
@@ -315,6 +389,12 @@ def tell(event: str, **facts: Any) -> None:
         os.write(1, json.dumps({"event": event, **facts}).encode() + b"\n")
 
 
+def say(text: str) -> int:
+    """One line on the far side's stderr, which is the server's log here. Returns `CANNOT`."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"dsabench: {text}\n".encode())
+    return CANNOT
+
+
 if __name__ == "__main__":
-    main()
-    sys.exit(0)
+    sys.exit(main(json.loads(sys.argv[1]) if len(sys.argv) > 1 else None))

@@ -9,6 +9,7 @@ from typing import Literal
 
 from dsabench.config.specs import ContainerSpec
 from dsabench.model.topology import Site
+from dsabench.runtimes.lifeline import Lifeline
 
 Entry = Literal["launch_server", "serve"]
 
@@ -30,6 +31,18 @@ class Launch:
     """`python -m sglang.launch_server`, or `sglang serve`."""
     sites: Mapping[str, Site] = field(default_factory=dict)
     """Role, or `router` → where its instances stand."""
+    lifeline: Lifeline | None = None
+    """For commands that are run and not only written: what ends the far side of a prefix or container."""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether a client (`ssh`, `srun`, `docker run`) starts the server, which is then no child of this process."""
+        return bool(self.command_prefix) or self.container is not None
+
+    @property
+    def first_host(self) -> str | None:
+        """The machine that is asked what is installed; None where no site names one."""
+        return next((host for site in self.sites.values() for host in site.hosts[:1]), None)
 
     @property
     def interpreter(self) -> str:
@@ -37,5 +50,4 @@ class Launch:
         given = self.python
         if given is None:
             return "python3"
-        local = self.container is None and not self.command_prefix
-        return str(given.expanduser().absolute()) if local and len(given.parts) > 1 else str(given)
+        return str(given.expanduser().absolute()) if not self.is_elsewhere and len(given.parts) > 1 else str(given)

@@ -6,6 +6,8 @@ import time
 
 import psutil
 
+from dsabench.probes.marked import marked
+
 MARK = "DSABENCH_BOOT"
 """Variable in the environment of a server and of all that it starts: the uuid of the boot."""
 
@@ -13,24 +15,13 @@ MARK = "DSABENCH_BOOT"
 def kill_marked(boot: str, timeout_s: float = 5.0) -> list[int]:
     """SIGKILL every process of that boot, and return the pids that survive it. Takes a few ms per 100 processes."""
     deadline = time.monotonic() + timeout_s
-    while marked := _marked(boot):
+    while left := marked(MARK, boot):
         if time.monotonic() > deadline:
-            return [process.pid for process in marked]
-        for process in marked:
+            return [process.pid for process in left]
+        for process in left:
             try:
                 process.kill()  # psutil checks that the number has not been reused
             except psutil.Error:
                 continue
-        psutil.wait_procs(marked, timeout=0.1)
+        psutil.wait_procs(left, timeout=0.1)
     return []
-
-
-def _marked(boot: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == boot and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:  # gone meanwhile, or not ours to look at
-            continue
-    return found

@@ -16,6 +16,7 @@ from typing import Self
 
 from dsabench.errors import TrialFault
 from dsabench.model.outcome import Stage
+from dsabench.runtimes.clients import fault_of_client
 from dsabench.runtimes.faults import Ending, fault_of_ending, fault_of_start
 from dsabench.runtimes.leaving import raise_or_note
 from dsabench.runtimes.log_tail import read_tail
@@ -46,6 +47,8 @@ class Command:
     """Descriptors that the keeper holds open, but not the program."""
     term_all: bool = True
     """TERM to the program's whole process group; False leaves it to the program to end its children in good order."""
+    lifeline: bool = False
+    """The program is a client (ssh, srun, docker run); its stdin's end tells the far side to stop (`lifeline.py`)."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -69,6 +72,7 @@ class Process:
         self._oom_kills = 0
         self._left: list[int] = []
         self._gone = False
+        self._cut = False
 
     async def __aenter__(self) -> Self:
         command = self.command
@@ -96,6 +100,10 @@ class Process:
         if left:
             words = f"still there after the stop: process {', '.join(map(str, left))}"
             raise_or_note(TrialFault("not_gone", words, stage="stop", log_tail=self.log_tail()), error)
+        elif self._cut:
+            client = Path(self.command.argv[0]).name
+            words = f"{client} did not say that the far side ended; look there for {MARK}={self.command.boot}"
+            raise_or_note(TrialFault("not_gone", words, stage="stop", log_tail=self.log_tail()), error)
 
     @property
     def keeper_pid(self) -> int:
@@ -114,7 +122,11 @@ class Process:
 
         """
         ending = await asyncio.shield(self._ended)
-        raise fault_of_ending(ending, self.log_tail(), stage)
+        raise self._fault(ending, stage)
+
+    def _fault(self, ending: Ending, stage: Stage) -> TrialFault:
+        name = fault_of_client if self.command.lifeline else fault_of_ending
+        return name(ending, self.log_tail(), stage)
 
     async def _send(self, message: object) -> None:
         """One line to the keeper, from a thread: an environment can be larger than the pipe."""
@@ -168,6 +180,8 @@ class Process:
                 self._settle(Ending(code=code))
             case {"event": "exited", "signal": int(number)}:
                 self._settle(Ending(signal=number, oom_killed=_oom_kills() > self._oom_kills))
+            case {"event": "cut"}:
+                self._cut = True
             case {"event": "left", "pids": list(pids)}:
                 self._left = pids
             case {"event": "gone"}:
@@ -177,7 +191,7 @@ class Process:
     def _settle(self, ending: Ending) -> None:
         """The first word about the end counts."""
         if not self._started.done():
-            self._started.set_result(fault_of_ending(ending, self.log_tail(), "boot"))
+            self._started.set_result(self._fault(ending, "boot"))
         if not self._ended.done():
             self._ended.set_result(ending)
 
@@ -206,6 +220,7 @@ def _job(command: Command) -> dict[str, object]:
         "parent": os.getpid(),
         "keep_fds": command.held_fds,
         "term_all": command.term_all,
+        "lifeline": command.lifeline,
     }
 
 

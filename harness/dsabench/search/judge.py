@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dsabench.config.specs import SweepConfig
 from dsabench.model.metrics import METRICS
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
@@ -27,23 +28,23 @@ def judge(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int = 0) -> tupl
     config = ledger.config
     of_heat = slice(heat * config.budget.confirm_boots, (heat + 1) * config.budget.confirm_boots)
     base = {name: found[of_heat] for name, found in ledger.of_setting(config.default, "confirm", round_).items()}
-    return _contrasts(ledger, base, ledger.of_setting(best, "confirm", round_))
+    return judge_sides(config, base, ledger.of_setting(best, "confirm", round_))
 
 
 def judge_against(ledger: Ledger, best: RuntimeSpec, rival: RuntimeSpec, round_: int) -> tuple[Verdict, ...]:
     """The same against another setting that was confirmed in the same turns; a family of its own."""
     base, candidate = (ledger.of_setting(spec, "confirm", round_) for spec in (rival, best))
-    return _contrasts(ledger, base, candidate)
+    return judge_sides(ledger.config, base, candidate)
 
 
-def _contrasts(ledger: Ledger, base: Confirmed, candidate: Confirmed) -> tuple[Verdict, ...]:
-    config = ledger.config
+def judge_sides(config: SweepConfig, base: Confirmed, candidate: Confirmed) -> tuple[Verdict, ...]:
+    """The same of records that the caller chose, by workload; one that a side lacks is undecided."""
     metrics = dict.fromkeys([config.objective.metric, *(bound.metric for bound in config.objective.constraints)])
     family = [
         contrast(
             Question(metric, workload.name, METRICS[metric].direction, paired=True, equivalence=EQUIVALENCE),
-            boot_values(base[workload.name], metric),
-            boot_values(candidate[workload.name], metric),
+            boot_values(base.get(workload.name, ()), metric),
+            boot_values(candidate.get(workload.name, ()), metric),
         )
         for workload in config.workloads
         for metric in metrics

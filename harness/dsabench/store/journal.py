@@ -127,10 +127,12 @@ def find_journals(folder: Path) -> list[Path]:
     """Every journal at or below a folder, sorted; a journal's own path is itself.
 
     Raises:
-        InputError: there is no such folder, or no journal in it.
+        InputError: there is no such folder, or no journal in it, or the file holds no record.
 
     """
     if folder.is_file():
+        if not _holds_a_record(folder):
+            raise InputError(f"{folder}: no record in it: a journal holds one JSON object a line")
         return [folder]
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of results")
@@ -138,6 +140,15 @@ def find_journals(folder: Path) -> list[Path]:
     if not found:
         raise InputError(f"{folder}: no {FILE_NAME} at or below it")
     return found
+
+
+def _holds_a_record(file: Path) -> bool:
+    """Whether a file that was named by hand is a journal at all."""
+    try:
+        with file.open("rb") as lines:
+            return any(map(_has_key, lines))
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from error
 
 
 def _describe(line: bytes, error: ValidationError, path: Path, number: int, *, torn: bool) -> str:
@@ -161,6 +172,16 @@ def _key_of(line: bytes) -> Key | None:
         return Record.model_validate_json(line).key
     except ValidationError:
         return None
+
+
+def _has_key(line: bytes) -> bool:
+    """Whether a line has what makes a key, be it of a record that only a newer dsabench can read."""
+    try:
+        data = json.loads(line)
+        Key(str(data["id"]), str(data["environment"]["fingerprint"]), int(data["occasion"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+    return True
 
 
 @contextmanager

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsabench.errors import InputError, StoreError
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 _FIELDS = {
     "id": "VARCHAR", "occasion": "INTEGER", "boot": "VARCHAR", "study": "VARCHAR", "round": "INTEGER", "phase": "VARCHAR",
@@ -29,7 +30,8 @@ SELECT row_number() OVER () AS record, filename AS journal, id, occasion, boot, 
   coalesce(json_array_length(environment, '$.hardware.gpus'), 0)::INTEGER AS gpus,
   environment->>'$.fingerprint' AS fingerprint, started_at, duration_s, boot_s, coalesce(labels, []) AS labels,
   outcome->>'$.kind' AS outcome, outcome->>'$.stage' AS stage, outcome->>'$.fault' AS fault,
-  outcome->>'$.message' AS message, outcome->>'$.samples' AS samples, trial, environment, resolved,
+  outcome->>'$.message' AS message, outcome->>'$.samples' AS samples,
+  coalesce(from_json(outcome->'$.warnings', '["VARCHAR"]'), []) AS warnings, trial, environment, resolved,
   outcome->'$.metrics' AS metrics_json
 FROM read_ndjson($files, columns = {columns}, ignore_errors = true, filename = true, maximum_object_size = 67108864)
 WHERE id IS NOT NULL AND trial IS NOT NULL AND outcome IS NOT NULL
@@ -66,22 +68,65 @@ class Answer:
 
 
 def ask(journals: Sequence[Path], sql: str, limit: int | None = None) -> Answer:
-    """Run one statement over the tables `records`, `metrics` and `samples`.
+    """Run one statement that reads over the tables `records`, `metrics` and `samples`.
 
     Raises:
-        InputError: the statement is wrong, or a file is no journal.
+        InputError: the statement is wrong or does not read, or a file is no journal.
 
     """
     import duckdb  # noqa: PLC0415  (a tenth of a second; only a query pays it)
 
     with opened(journals) as connection:
         try:
-            cursor = connection.execute(sql)
-            columns = tuple(column[0] for column in cursor.description)
-            rows = cursor.fetchall() if limit is None else cursor.fetchmany(limit)
+            found = connection.sql(_that_reads(connection, sql))
+            zoned = [_ZONED in str(kind) for kind in found.types]
+            columns = tuple(found.columns)
+            plain = _without_zones(found) if any(zoned) else found
+            rows = (plain if limit is None else plain.limit(limit)).fetchall()
         except duckdb.Error as error:
             raise InputError(_first_lines(str(error))) from error
-    return Answer(columns, tuple(rows))
+    return Answer(columns, tuple(tuple(map(_cell, row, zoned)) for row in rows))
+
+
+_READING = ("SELECT", "EXPLAIN", "MULTI")
+"""DuckDB's types of statements; SHOW, DESCRIBE and SUMMARIZE are SELECT to it, and PIVOT is MULTI."""
+
+
+def _that_reads(connection: DuckDBPyConnection, sql: str) -> str:
+    """The statement itself.
+
+    Raises:
+        InputError: it writes, or there is none or more than one.
+
+    """
+    kinds = [statement.type.name for statement in connection.extract_statements(sql)]
+    if len(kinds) != 1:
+        raise InputError(f"{len(kinds)} statements: give one SELECT over {', '.join(TABLES)}")
+    if kinds[0] not in _READING:
+        raise InputError(f"{kinds[0]}: a query only reads: give one SELECT over {', '.join(TABLES)}")
+    return sql
+
+
+_ZONED = "TIMESTAMP WITH TIME ZONE"
+
+
+def _without_zones(found: DuckDBPyRelation) -> DuckDBPyRelation:
+    """The same columns with times in UTC: DuckDB makes Python values of zoned ones with pytz only."""
+    kinds = [str(kind).replace(_ZONED, "TIMESTAMP") for kind in found.types]
+    cells = [f"CAST(#{place} AS {kind}) AS {_name(column)}"
+             for place, (column, kind) in enumerate(zip(found.columns, kinds, strict=True), start=1)]  # fmt: skip
+    return found.project(", ".join(cells))
+
+
+def _cell(value: object, zoned: bool) -> object:
+    """A value as it was asked for, with the zone again that was taken from it."""
+    if not zoned:
+        return value
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC)
+    if isinstance(value, list):
+        return [_cell(one, zoned) for one in value]
+    return {name: _cell(one, zoned) for name, one in value.items()} if isinstance(value, dict) else value
 
 
 def export(journals: Sequence[Path], table: str, file: Path) -> int:
@@ -186,7 +231,8 @@ def _wide(connection: DuckDBPyConnection) -> str:
     cells = [f"knobs->>{_text(_pointer(k))} AS {_name(f'knob.{k}')}" for (k,) in knobs]
     cells += [f"(metrics_json->>{_text(_pointer(m, 'value'))})::DOUBLE AS {_name(m)}" for (m,) in metrics]
     plain = (
-        "* EXCLUDE (knobs, metrics_json, trial, environment, resolved, labels), array_to_string(labels, ', ') AS labels"
+        "* EXCLUDE (knobs, metrics_json, trial, environment, resolved, labels, warnings), array_to_string(labels, ', ') AS labels,"
+        " array_to_string(warnings, '; ') AS warnings"
     )
     return f"SELECT {', '.join([plain, *cells])} FROM records ORDER BY record"  # noqa: S608  (quoted)
 

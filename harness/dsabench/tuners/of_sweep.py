@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from dsabench.config.specs import SweepConfig
-from dsabench.model.labels import RANDOM_WEIGHTS, SIMULATED
+from dsabench.emit.fit import gates_that_count
+from dsabench.model.labels import SIMULATED
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
 from dsabench.model.trial import Trial
@@ -89,22 +90,9 @@ def evidence_of(config: SweepConfig, result: Result, conditions: Sequence[str], 
 
 
 def gates_of(config: SweepConfig, result: Result) -> tuple[GateEvidence, ...]:
-    """The gate's verdict where there is one that can mean something: random weights of sglang have no accuracy."""
-    random = any(RANDOM_WEIGHTS in record.labels for record in result.records)
-    if result.gate is None or config.gate is None or random:
-        return ()
-    gate = result.gate
-    return (
-        GateEvidence(
-            eval=gate.workload,
-            measure=config.gate.measure,
-            verdict=gate.verdict,
-            margin=config.gate.margin,
-            difference=gate.effect,
-            ci_low=gate.ci_low,
-            n=gate.n_base,
-        ),
-    )
+    """The gate of the best setting, where it can mean something."""
+    labels = [label for record in result.records for label in record.labels]
+    return gates_that_count(config.gate, result.gate, labels)
 
 
 def device_of(config: SweepConfig, records: Sequence[Record]) -> str:

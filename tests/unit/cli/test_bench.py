@@ -128,8 +128,8 @@ def test_requests_are_bench_servings(tmp_path: Path) -> None:
         assert [body["sampling_params"]["max_new_tokens"] for body in server.bodies[:2]] == [32, 32]
         assert [body["input_ids"] for body in server.bodies[:2]] == [first["input_ids"]] * 2
         order = [path for path in server.paths if path not in {"/generate", "/v1/models"}]
-        assert order == ["/flush_cache", "/server_info", "/start_profile", "/stop_profile", "/server_info"]
-        assert server.paths.index("/flush_cache") == 4  # after /v1/models, twice, and the warm-up
+        assert order == ["/server_info", "/flush_cache", "/start_profile", "/stop_profile", "/server_info"]
+        assert server.paths.index("/flush_cache") == 5  # after /v1/models, twice, /server_info and the warm-up
 
 
 def test_details_of_a_native_run(tmp_path: Path) -> None:
@@ -166,10 +166,12 @@ def test_chat_counts_what_is_told_and_what_was_cached(tmp_path: Path) -> None:
 def test_failures_are_counted_and_all_of_them_end_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "out.jsonl"
     with BenchServerThread(refused=frozenset({2, 3})) as server:  # 0 is the warm-up
-        record = bench(server, f"{SHORT} --num-prompts 6 --output-details", file)
-    assert (record["completed"], record["failed"]) == (4, 2)
+        record = bench(server, f"{SHORT} --num-prompts 20 --output-details", file)
+    assert (record["completed"], record["failed"]) == (18, 2)
     assert sum(error.startswith("http 503: ") for error in record["errors"]) == 2
-    assert "2 of 6 requests failed, most with http 503" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "2 of 20 requests failed, most with http 503" in err
+    assert f"{'Failed requests:':<40} 2 " in out
     with BenchServerThread(everything_refused=True) as server:
         words = [*SHORT.split(), "--num-prompts", "3", "--base-url", server.url, "--output-file", str(file)]
         assert run(words) == 3

@@ -120,6 +120,22 @@ def test_the_first_mistake_is_raised_with_the_count_of_the_others(write: Write) 
     assert str(error).endswith(f" (and 2 more: dsabench config check {path})")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (("objective:", "objetive:"), ":4: objetive: unknown key 'objetive'; did you mean objective?"),
+        (("model: tiny", "modle: tiny"), ":2: runtime.modle: unknown key 'modle'; did you mean model?"),
+        (("input_len", "inpt_len"), ":3: workloads[0].inpt_len: unknown key 'inpt_len'; did you mean input_len?"),
+    ],
+)
+def test_a_misspelt_key_is_one_mistake_with_its_suggestion(write: Write, wrong: tuple[str, str], said: str) -> None:
+    path = write(MINIMAL.replace(*wrong))
+    with pytest.raises(ConfigError) as caught:
+        load_sweep(path)
+    assert str(caught.value).startswith(f"{path}{said}")
+    assert "more: dsabench config check" not in str(caught.value)
+
+
 def test_a_missing_file_names_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean local"):
         load_sweep("locale")
@@ -219,7 +235,6 @@ def test_mistakes_of_all_sections_and_files_are_found_at_once(write: Write) -> N
     found = [(Path(error.file).name, error.line, error.key) for error in check(path)]
     assert found == [
         ("config.yaml", 1, "name"),
-        ("config.yaml", 2, "runtime"),
         ("config.yaml", 4, "runtime.modle"),
         ("config.yaml", 9, "workloads[1].input_len"),
         ("config.yaml", 14, "sweeps[1]"),

@@ -80,7 +80,12 @@ def test_the_page_escapes_what_a_file_says(tmp_path):
     text = page.read_text()
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
-    assert "<td>5.0" in text  # × floor
+    # A time as a multiple of the floor, in the map, by point and by candidate alike.
+    assert text.count("<th>× floor") == 2
+    assert "<td>–<td>5.0<td>" in text  # by candidate; there is none to compare with
+    [share] = shares([measurement()])
+    assert share.times_floor == 5.0
+    assert share.line.endswith("no other candidate; 5.0 times the floor")
 
 
 def test_the_page_says_errors_what_gave_no_time_and_what_floors_rest_on(tmp_path):

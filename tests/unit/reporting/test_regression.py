@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -14,10 +15,18 @@ from dsabench.model.record import Record
 from dsabench.probes.neighbours import warn_of
 from dsabench.reporting.ci_files import github_commands, summary_markdown, write_junit
 from dsabench.reporting.comparison import Side
-from dsabench.reporting.regression import Rules, count_rounds, judge, undisturbed, undisturbed_rounds
+from dsabench.reporting.regression import (
+    Neighbours,
+    Rules,
+    count_rounds,
+    judge,
+    neighbours_of,
+    undisturbed,
+    undisturbed_rounds,
+)
 from dsabench.stats.contrast import BootValue, Estimate, Question, contrast
 from dsabench.stats.power import boots_needed, boots_needed_beside
-from factories import make_record
+from factories import make_record, make_spec
 
 METRIC = "total_throughput_tok_s"
 RULES = Rules(metrics=(METRIC,), effect=0.05, looks=1)
@@ -168,3 +177,33 @@ def test_boots_with_neighbours_are_left_out_where_others_remain() -> None:
     busy = first.model_copy(update={"outcome": first.outcome.model_copy(update={"warnings": (warning,)})})
     assert undisturbed(Side("a", (busy, *rest))).records == tuple(rest)
     assert undisturbed(Side("a", (busy, rest[0]))).records == (busy, rest[0])
+
+
+def test_a_sweep_as_baseline_keeps_the_boots_of_a_setting_that_was_never_alone() -> None:
+    """Its other settings had quiet boots; those are of no use to this one."""
+    base = Side("sweep", boots(100, 0.01, 4, seed=1))
+    for number in (0, 1, 2):
+        base = disturb(base, number)
+    others = tuple(make_record(spec=make_spec(chunked_prefill_size=64), occasion=9 + n, minute=9 + n) for n in range(3))
+    whole, candidate = Side("sweep", (*base.records, *others)), Side("now", boots(100, 0.01, 3, seed=2, first=20))
+    kept = undisturbed(whole)
+    assert kept.records == whole.records
+    found = judge(kept, undisturbed(candidate), RULES)
+    assert (found.verdicts[0].n_base, found.boots_beside) == (4, 4)
+    told = replace(
+        found, neighbours=(neighbours_of(whole, kept, candidate), neighbours_of(candidate, candidate, whole))
+    )
+    assert told.sentence.endswith(
+        "; neighbours on the measured cores: 3 of the baseline's boots counted all the same, for fewer than two were quiet"
+    )
+    quieter = Side("sweep", (*whole.records, *boots(100, 0.01, 1, seed=3, first=40)))
+    assert neighbours_of(quieter, undisturbed(quieter), candidate) == Neighbours(left_out=3)
+
+
+def test_the_short_side_is_named() -> None:
+    base, candidate = Side("a", boots(100, 0.01, 1, seed=1)), Side("b", boots(100, 0.01, 3, seed=2, first=6))
+    found = judge(base, candidate, RULES)
+    assert found.sentence.startswith("inconclusive in 1 of 1 comparisons at 5%: the baseline has one boot, and how far")
+    assert "needs" not in found.sentence
+    first = judge(Side("a", boots(100, 0.01, 3, seed=1)), Side("b", boots(100, 0.01, 1, seed=2, first=6)), RULES)
+    assert "needs 1 more boot (2 in all)" in first.sentence

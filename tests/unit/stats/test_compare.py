@@ -103,7 +103,31 @@ def test_inconclusive_says_what_would_decide() -> None:
     spread = math.sqrt(np.mean([np.var(np.log([v.value for v in s]), ddof=1) for s in (base, candidate)]))
     assert verdict.effect is not None
     boots = boots_needed(spread, math.log1p(verdict.effect), paired=False, alpha=0.05)
-    assert f"a difference of {verdict.effect:.2%} takes about {boots} boots a side" in verdict.reason
+    assert f"a difference of {verdict.effect:+.2%} takes about {boots} boots a side" in verdict.reason
+
+
+def test_a_decrease_is_said_as_the_decrease_that_is_shown() -> None:
+    verdict = versus(side("a", 100.0, 160.0, 70.0), side("b", 74.0, 40.0, 90.0))
+    assert (verdict.verdict, verdict.effect) == ("inconclusive", pytest.approx(-0.3804, abs=1e-4))
+    assert "; a difference of -38.04% takes about " in verdict.reason
+    little = versus(side("a", 100.0, 103.0, 97.0), side("b", 99.9, 102.9, 97.0))
+    assert "; a difference of -1.00% takes about " in little.reason
+
+
+def test_what_is_detectable_is_a_ratio_too_so_that_no_decrease_exceeds_the_whole() -> None:
+    less = versus(side("a", 100.0, 160.0, 70.0), side("b", 74.0, 40.0, 90.0))
+    more = versus(side("b", 74.0, 40.0, 90.0), side("a", 100.0, 160.0, 70.0))
+    assert less.mde is not None
+    assert less.mde > 1.0
+    assert less.mde == pytest.approx(more.mde)
+    assert less.detectable is not None
+    low, high = less.detectable
+    assert -1.0 < low < 0.0
+    assert (1.0 + low) * (1.0 + high) == pytest.approx(1.0)
+    assert (less.detectable_beside_effect, more.detectable_beside_effect) == (low, pytest.approx(high))
+    points = less.model_copy(update={"unit": "points", "mde": 0.02})
+    assert points.detectable == (-0.02, 0.02)
+    assert less.model_copy(update={"mde": None}).detectable_beside_effect is None
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])

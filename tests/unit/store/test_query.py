@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -51,6 +54,66 @@ def test_a_wrong_statement_is_one_line(journal: Path) -> None:
         ask([journal], "SELECT nothing FROM records")
     assert "nothing" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+NO_PYTZ = "import sys; sys.modules['pytz'] = None\nfrom dsabench.cli.main import run\nsys.exit(run(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from records",
+        "select * from metrics",
+        "select started_at from records",
+        "select [started_at] as all_of_it, {'at': started_at} as one from records",
+        'select now(), started_at as "now()" from records',
+        "describe records",
+        "explain select started_at from records",
+        "pivot metrics on metric using first(value) group by started_at",
+    ],
+)
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_times_need_no_package_that_the_install_lacks(journal: Path, sql: str, form: str) -> None:
+    words = ("results", "query", sql, "--results", str(journal), "--format", form)
+    done = subprocess.run((sys.executable, "-c", NO_PYTZ, *words), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_times_keep_their_zone_and_fewer_rows_their_order(journal: Path) -> None:
+    [(first,)] = ask([journal], "SELECT started_at FROM records ORDER BY record DESC", limit=1).rows
+    assert first.utcoffset() == timedelta(0)
+    [(listed,)] = ask([journal], "SELECT list(started_at) FROM records").rows
+    assert {one.utcoffset() for one in listed} == {timedelta(0)}
+    assert ask([journal], "SELECT record FROM records ORDER BY record DESC", limit=1).rows == ((2,),)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("drop table records", "DROP: a query only reads"),
+        ("delete from records", "DELETE: a query only reads"),
+        ("copy records to 'out.csv'", "COPY: a query only reads"),
+        ("select 1; select 2", "2 statements: give one SELECT"),
+        ("", "0 statements: give one SELECT"),
+    ],
+)
+def test_only_reading_statements_run(journal: Path, sql: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ask([journal], sql)
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)
+
+
+def test_warnings_are_a_column(tmp_path: Path) -> None:
+    made = Journal(tmp_path)
+    metrics = {"ttft_ms.p50": Metric(value=12.5, n=16)}
+    made.append(make_record(outcome=Measured(metrics=metrics, warnings=('one, "quoted"', "two"))))
+    made.append(make_record(occasion=1, outcome=make_failure()))
+    assert ask([made.path], "SELECT warnings FROM records").rows == ((['one, "quoted"', "two"],), ([],))
+    export([made.path], "records", tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open() as file:
+        assert [row["warnings"] for row in csv.DictReader(file)] == ['one, "quoted"; two', ""]
 
 
 def test_export_has_a_column_for_each_knob_and_metric(journal: Path, tmp_path: Path) -> None:

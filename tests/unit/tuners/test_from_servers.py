@@ -1,13 +1,11 @@
-"""What records of servers say: points for the kernel choice, best settings, and thresholds that may be a default."""
+"""What records of servers say: points for the kernel choice, and thresholds that may be a default."""
 
 from __future__ import annotations
 
 import pytest
 
-from dsabench.emit.flags import best_settings
 from dsabench.errors import InputError
 from dsabench.model.outcome import Measured, Metric
-from dsabench.model.study import Bound, Objective
 from dsabench.model.verdict import Verdict
 from dsabench.search.loop import Result
 from dsabench.search.objective import Score
@@ -20,7 +18,6 @@ from factories import make_record, make_spec, make_workload
 from studies import STUDY, load_study
 
 TARGET = Target("reference", 4, 32, 2)
-OBJECTIVE = Objective(metric="output_throughput_tok_s", direction="maximize")
 AXES = "mha_threshold_tokens: [32, 64, 1024]"
 THRESHOLDS = STUDY.replace("prefill_backend: [flashmla_kv, flashmla_sparse], chunked_prefill_size: [128, 256]", AXES)
 
@@ -43,24 +40,6 @@ def test_servers_that_differ_in_the_kernel_alone_are_a_point():
     assert point.noise == pytest.approx(0.02)
     assert point.source == "server"
     assert of_servers(records, Target("sglang", 4, 32, 2)) == []
-
-
-def measured(value, ttft=1.0, phase="search", **knobs):
-    metrics = {"output_throughput_tok_s": Metric(value=value, n=16), "ttft_ms.p90": Metric(value=ttft, n=100)}
-    return make_record(spec=make_spec(**knobs), phase=phase, outcome=Measured(metrics=metrics))
-
-
-def test_the_best_setting_is_a_confirmed_one_inside_the_constraints():
-    bound = Objective(**{**OBJECTIVE.model_dump(), "constraints": (Bound(metric="ttft_ms.p90", max=500),)})
-    searched = [measured(900, chunked_prefill_size=64), measured(100), measured(120, chunked_prefill_size=128)]
-    (best,) = best_settings(searched, bound)
-    assert best.value == pytest.approx(900)
-    confirmed = [measured(v, phase="confirm", chunked_prefill_size=128) for v in (110, 111, 140)]
-    confirmed += [measured(130, phase="confirm", ttft=900, chunked_prefill_size=256)]
-    (best,) = best_settings([*searched, *confirmed], bound)
-    assert (best.value, best.boots, best.spec.knobs["chunked_prefill_size"]) == (pytest.approx(111), 3, 128)
-    with pytest.raises(InputError, match="no measured setting is inside the constraints"):
-        best_settings([measured(130, ttft=900)], bound)
 
 
 def verdict(word, effect=0.3, **more):

@@ -42,6 +42,8 @@ def _head(report: Report) -> Iterator[str]:
     yield _entry("Traffic request rate:", report.order.shown_rate)
     yield _entry("Max request concurrency:", report.order.max_concurrency or "not set")
     yield _entry("Successful requests:", figures.completed)
+    if figures.completed < len(report.samples):  # bench_serving never says it; without failures the block is its own
+        yield _entry("Failed requests:", len(report.samples) - figures.completed)
     yield _figure("Benchmark duration (s):", report.duration_s)
     yield _entry("Total input tokens:", figures.total_input)
     yield _entry("Total input text tokens:", figures.total_input)

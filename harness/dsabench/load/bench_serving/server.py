@@ -99,9 +99,9 @@ class BenchServer(NamedTuple):
                 return name
         raise InputError(f"--model: {self.base_url}/v1/models names none; give it")
 
-    def tokenizer_name(self) -> str | None:
-        """Where the server has its tokenizer from; `bytes` for the reference runtime."""
-        match self.find("/server_info"):
+    def tokenizer_name(self, info: object) -> str | None:
+        """Where the server has its tokenizer from; `bytes` for the reference runtime. `info` is its /server_info."""
+        match info:
             case {"reference": _}:
                 return "bytes"
         match self.find("/model_info"):
@@ -137,6 +137,14 @@ class BenchServer(NamedTuple):
         if answer.status != 200:
             text = " ".join(answer.body.decode("utf-8", "replace").split())[:200]
             raise TrialFault("request_errors", f"{self.base_url}{path}: status {answer.status}: {text}", stage="warmup")
+
+
+def vocabulary_of(info: object) -> int | None:
+    """Ids below it are valid; None where /server_info does not say (sglang's does not)."""
+    match info:
+        case {"reference": {"vocab_size": int(size)}}:
+            return size
+    return None
 
 
 def auth_headers() -> dict[str, str]:

@@ -22,6 +22,10 @@ Progress = Callable[[int, int], None]
 """Told (pages written, pages in all)."""
 
 
+_IN_NAV = 6
+"""Studies that the navigation names; the overview has all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
     """What was written."""
@@ -89,7 +93,8 @@ def build_site(
 
 
 def _nav(studies: Sequence[Study]) -> list[tuple[str, str]]:
-    return [(study.title, study.page) for study in studies[:6]]
+    more = len(studies) - _IN_NAV
+    return [(one.title, one.page) for one in studies[:_IN_NAV]] + ([(f"{more} more", "index.html")] if more > 0 else [])
 
 
 def _with_siblings(

@@ -11,11 +11,13 @@ from pydantic import JsonValue
 
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.rooms import folders
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.reference import VARIABLES, Reference
 from dsabench.runtimes.sglang.accepts import Accepted, from_table
 from dsabench.runtimes.sglang.command import in_shell, public_env
+from dsabench.runtimes.sglang.model_config import local_folder
 from dsabench.runtimes.sglang.readback import runs_as
 from dsabench.runtimes.sglang.topology import plan
 from dsabench.runtimes.sglang.versions import parse_version
@@ -44,12 +46,24 @@ def _of_text(spec_json: str, version: str) -> Command:
             named = {*spec.env, *VARIABLES.values()}  # the others say where this machine keeps its packages
             env = {name: value for name, value in recipe.env.items() if name in named}
             return Command(in_shell(tuple(recipe.argv(_PORT)), public_env(env)))
-        processes = plan(spec, from_table(parse_version(version)), Launch()).processes
+        model = _from_root(spec.model)
+        there = spec if model is None else spec.model_copy(update={"model": model})
+        processes = plan(there, from_table(parse_version(version)), Launch()).processes
     except (InputError, ValueError) as error:
         return Command(None, f"no command: {error}")
     heads = [f"# {p.role}, node {p.node_rank}\n" if len(processes) > 1 else "" for p in processes]
     texts = [head + in_shell(p.argv, public_env(p.env)) for head, p in zip(heads, processes, strict=True)]
-    return Command("\n\n".join(texts), f"for sglang {version}")
+    where = "" if model is None else ", from the root of dsabench's repository, where the model's folder lies"
+    return Command("\n\n".join(texts), f"for sglang {version}{where}")
+
+
+def _from_root(model: str) -> str | None:
+    """The path of a model that is a folder of our own configs, from the repository's root; None of any other."""
+    folder = None if Path(model).is_absolute() else local_folder(model)
+    if folder is None:
+        return None
+    room = next((room.absolute() for room in folders("configs") if folder.is_relative_to(room.absolute())), None)
+    return None if room is None else (Path("configs") / folder.relative_to(room)).as_posix()
 
 
 def command_of(spec: RuntimeSpec, version: str) -> Command:

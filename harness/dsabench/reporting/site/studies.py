@@ -22,7 +22,7 @@ HEADLINE = "total_throughput_tok_s"
 
 
 def make_studies(entries: Sequence[Entry], metric: str | None = None) -> list[Study]:
-    """Studies by name and environment; those with an answer first, then the latest.
+    """Studies by name and environment: those with a confirmed answer first, then those with any; the latest before others.
 
     Folders that hold the same trials of one study are arms of it, each a study: what differs between them, a patch or a
     package, may be nothing that a trial knows of, and their mean would be of neither. A patched runtime is another
@@ -46,7 +46,12 @@ def make_studies(entries: Sequence[Entry], metric: str | None = None) -> list[St
             study = Study(name, slug + ending, tuple(of_arm), config, shown, arm, first if arm else None)
             first = first or study
             made.append(study)
-    return sorted(made, key=lambda one: (bool(one.verdicts or one.arm_verdicts), last(one)), reverse=True)
+    return sorted(made, key=lambda one: (_standing(one), last(one)), reverse=True)
+
+
+def _standing(study: Study) -> int:
+    """How much a study has to say."""
+    return 2 if study.arm_verdicts or (study.verdicts and study.is_confirmed) else int(bool(study.verdicts))
 
 
 def last(study: Study) -> datetime:

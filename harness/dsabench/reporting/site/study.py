@@ -18,6 +18,7 @@ from dsabench.model.workload import Workload
 from dsabench.reporting.comparison import Side, compare_sides
 from dsabench.reporting.site.entry import Entry, label_of, machine_of
 from dsabench.runtimes.sglang.gpus import gpus_of
+from dsabench.search.pinned import measured_default
 from dsabench.stats.repeats import Repeats, over_boots
 
 GUARDS = (
@@ -136,14 +137,9 @@ class Study:
         A tune may pin a knob of all settings that the config does not name (HiSparse: the size of the device pool).
         """
         specs = {entry.spec.id: entry.spec for entry in self.entries}
-        wanted = None if self.config is None else self.config.default
-        if wanted is not None:
-            pinned = set.intersection(*(set(spec.knobs.items()) for spec in specs.values())) - set(wanted.knobs.items())
-            for spec in specs.values():
-                named = {name: value for name, value in spec.knobs.items() if (name, value) not in pinned}
-                if named == wanted.knobs and spec.model_copy(update={"knobs": wanted.knobs}) == wanted:
-                    return spec
-        return next(iter(specs.values()))
+        if self.config is None:
+            return next(iter(specs.values()))
+        return measured_default(self.config.default, tuple(specs.values())) or next(iter(specs.values()))
 
     @cached_property
     def silent(self) -> frozenset[str]:
@@ -299,6 +295,11 @@ class Study:
     def boots(self) -> int:
         """Server processes behind it; a refused setting had none."""
         return len({entry.record.boot for entry in self.entries if not entry.record.is_refusal})
+
+    @property
+    def is_ungated(self) -> bool:
+        """Whether a setting leads of which nobody asked if it answers as well as the default."""
+        return self.config is not None and self.config.gate is None and self.best is not None
 
     @cached_property
     def labels(self) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ _DEVICES = {
         *("--device", "/dev/davinci_manager", "--device", "/dev/devmm_svm", "--device", "/dev/hisi_hdc"),
     ),
 }
+_SSH_WITH_VALUE = re.compile(r"-\w*[BbcDEeFIiJLlmOopQRSWw]")
+"""Options of ssh whose value is the next word."""
 _PLACEHOLDER = re.compile(r"\$(?:[A-Za-z_]\w*|\{\w+\})")
 
 
@@ -53,22 +55,38 @@ def enclose(
 
     """
     words, outside = tuple(argv), {**launch.env, **env}
+    if launch.lifeline is not None and launch.is_elsewhere:
+        words = launch.lifeline.around(launch.interpreter, words)
     if launch.container is not None:
         words, outside = _contained(words, outside, launch, device)
     if launch.command_prefix:
         if outside:
             words, outside = ("env", *(f"{name}={value}" for name, value in outside.items()), *words), {}
-        if PurePath(launch.command_prefix[0]).name == "ssh":
-            words = tuple(shlex.quote(word) for word in words)  # ssh hands one text to the remote shell
+        for _ in range(_remote_shells(launch.command_prefix)):
+            words = tuple(shlex.quote(word) for word in words)  # each ssh hands one text to the remote shell
         prefix = tuple(word.replace("{host}", host or "127.0.0.1") for word in launch.command_prefix)
         words = (*prefix, *words)
     return words, outside
 
 
+def _remote_shells(prefix: Sequence[str]) -> int:
+    """How many ssh stand in it, one behind the other: `ssh JUMP ssh HOST`."""
+    words, count = list(prefix), 0
+    while (at := next((at for at, word in enumerate(words) if PurePath(word).name == "ssh"), None)) is not None:
+        count, words = count + 1, words[at + 1 :]
+        while words and words[0].startswith("-"):
+            words = words[2 if _SSH_WITH_VALUE.fullmatch(words[0]) else 1 :]
+        words = words[1:]  # the host, which may be named ssh
+    return count
+
+
 def _contained(words: tuple[str, ...], env: Mapping[str, str], launch: Launch, device: Accelerator | None) -> Command:
     container = launch.container
     assert container is not None
-    image = container.image or image_for(device)
+    known = image_for(device)
+    if known is not None and container.engine == "podman":
+        known = f"docker.io/{known}"  # it knows no registry by itself
+    image = container.image or known
     if image is None:
         raise InputError("runtime.launch.container.image: no image is known for this hardware; name one")
     mounts = [
@@ -80,15 +98,22 @@ def _contained(words: tuple[str, ...], env: Mapping[str, str], launch: Launch, d
     variables = [word for text in texts for word in ("-e", text)]
     if container.engine == "enroot":
         return ("enroot", "start", "--rw", *mounts, *variables, image, *words), hidden
-    return (*_engine(container, device), *mounts, *variables, image, *words), hidden
+    return (
+        *_engine(container, device, attached=launch.lifeline is not None),
+        *mounts,
+        *variables,
+        image,
+        *words,
+    ), hidden
 
 
-def _engine(container: ContainerSpec, device: Accelerator | None) -> tuple[str, ...]:
+def _engine(container: ContainerSpec, device: Accelerator | None, *, attached: bool) -> tuple[str, ...]:
     devices = _DEVICES["cuda" if device is None else device.platform]
     if container.engine == "podman" and devices[0] == "--gpus":
         devices = ("--device", "nvidia.com/gpu=all")
     shared = ("--shm-size", container.shm) if container.shm else ("--ipc", "host")
-    return (container.engine, "run", "--rm", "--network", "host", *shared, *devices)
+    stdin = ("-i",) if attached else ()
+    return (container.engine, "run", *stdin, "--rm", "--network", "host", *shared, *devices)
 
 
 def in_shell(argv: Sequence[str], env: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -19,6 +20,7 @@ from dsabench.runtimes.containers import engine_of, removed_after, with_id_file
 from dsabench.runtimes.endpoint import Endpoint
 from dsabench.runtimes.faults import fault_of_start
 from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.lifeline import Lifeline
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.readiness import wait_ready
 from dsabench.runtimes.sglang import topology as commands
@@ -172,13 +174,15 @@ async def _deploy(
     async with AsyncExitStack() as attempt:
         berth = await find_berth(attempt, topology, launch.sites)
         started_s = time.perf_counter()
-        plan = planner(replace(launch, sites=berth.sites))
+        lifeline = Lifeline(place.boot, place.stop_timeout_s, loopback=_looks_here(launch))
+        plan = planner(replace(launch, sites=berth.sites, lifeline=lifeline))
         servers = [process for process in plan.processes if process.role != ROUTER]
-        parts = [await _start(attempt, process, berth, topology_nodes(spec, process), place) for process in servers]
+        start = partial(_start, attempt, launch, berth, place)
+        parts = [await start(process, nodes=topology_nodes(spec, process)) for process in servers]
         await _all_ready(parts, place)
         for router in (process for process in plan.processes if process.role == ROUTER):
             # After the others: it gives up workers that do not answer yet.
-            parts.append(await _start(attempt, router, berth, 1, place))
+            parts.append(await start(router, nodes=1))
             await _all_ready(parts[-1:], place)
         front = parts[-1] if parts[-1].what.role == ROUTER else parts[0]
         assert front.endpoint is not None
@@ -193,7 +197,15 @@ def topology_nodes(spec: RuntimeSpec, process: commands.Process) -> int:
     return roles[process.role]  # type: ignore[index]
 
 
-async def _start(stack: AsyncExitStack, what: commands.Process, berth: Berth, nodes: int, place: Place) -> Part:
+def _looks_here(launch: Launch) -> bool:
+    """No site names a machine, and no ssh brings a port of another here."""
+    forwards = any(word.startswith("-L") or "localforward" in word.lower() for word in launch.command_prefix)
+    return launch.first_host is None and not forwards
+
+
+async def _start(
+    stack: AsyncExitStack, launch: Launch, berth: Berth, place: Place, what: commands.Process, *, nodes: int
+) -> Part:
     name = part_name(what)
     try:
         place.folder.mkdir(parents=True, exist_ok=True)
@@ -210,6 +222,7 @@ async def _start(stack: AsyncExitStack, what: commands.Process, berth: Berth, no
         stop_timeout_s=place.stop_timeout_s,
         held_fds=(*berth.fds, *place.held_fds),
         term_all=False,  # a scheduler that goes before its launcher is taken for a crash, and looked into for 5 s
+        lifeline=launch.is_elsewhere,
     )
     process = await stack.enter_async_context(Process(command))
     place.on_progress(f"starting {name}, process {process.pid}")

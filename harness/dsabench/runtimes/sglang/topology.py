@@ -160,7 +160,8 @@ class _Post:
             yield from ("--nnodes", str(self.role.nodes), "--node-rank", str(node))
         if self.dist_port is not None:
             yield from ("--dist-init-addr", f"{self.host()}:{self.dist_port}")
-        bind = self.site.bind or (None if self.alone else "0.0.0.0")  # noqa: S104 (other machines have to reach it)
+        here = self.alone and set(self.site.hosts) <= {"127.0.0.1", "localhost"}
+        bind = self.site.bind or (None if here else "0.0.0.0")  # noqa: S104 (other machines have to reach it)
         if bind is not None:
             yield from ("--host", bind)
         if self.port is not None:

@@ -272,3 +272,31 @@ def test_the_best_of_hisparse_is_held_against_each_baseline_and_its_default_is_t
     assert set(rivals) == {(False, "bfloat16"), (True, "fp8_e4m3")}
     assert all(verdict.metric == "output_throughput_tok_s" for verdict in rivals.values())
     assert study.verdicts[0].effect != rivals[False, "bfloat16"].effect
+
+
+def test_one_boot_a_side_makes_no_headline_and_what_no_gate_was_asked_of_says_so(tmp_path: Path) -> None:
+    results = ROOT / "results" / "h200"
+    assert (
+        run(
+            [
+                "report",
+                "--results",
+                str(results / "x4"),
+                "--results",
+                str(results / "threshold"),
+                "--out",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
+    cards = dict(
+        re.findall(
+            r'<h2><a href="[^"]*">([^<]*)</a></h2>(.*?)</article>', (tmp_path / "index.html").read_text(), re.DOTALL
+        )
+    )
+    assert list(cards) == ["h200-threshold", "h200-x4-slice"]
+    assert 'class="big' not in cards["h200-x4-slice"]
+    assert "not confirmed by boots of their own" in cards["h200-x4-slice"]
+    assert ">+63.9 %<" in cards["h200-threshold"]
+    assert "no accuracy gate" in cards["h200-threshold"]
