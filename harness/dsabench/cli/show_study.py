@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-from dsabench.cli.figures import show_duration
+from dsabench.cli.figures import show_count, show_duration
 from dsabench.cli.run_study import Study
 from dsabench.cli.show_plan import plan_facts, print_plan
 from dsabench.cli.show_sweep import print_result, result_facts
@@ -58,7 +58,9 @@ def say_next(study: Study, result: Result) -> None:
     if rest.boots:
         time_s = show_duration(study.plan.seconds_of(rest))
         where = ", on a machine like that of the records," if request.conclude else ""
-        print(f"Left: {_count(rest.boots, 'boot')}, {_count(rest.trials, 'trial')}, about {time_s}. Go on{where} with:")
+        print(
+            f"Left: {show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}, about {time_s}. Go on{where} with:"
+        )
         print(f"  {study.go_on()}")
     elif result.measured_now == 0 and not request.conclude:
         print(_nothing_done(study, result))
@@ -69,10 +71,6 @@ def exit_code(result: Result) -> int:
     if result.is_refused:
         return 1
     return 0 if any(record.outcome.kind != "failed" for record in result.records) else 3
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _nothing_done(study: Study, result: Result) -> str:
