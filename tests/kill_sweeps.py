@@ -36,7 +36,7 @@ sweeps:
   - axes: {prefill_backend: [flashmla_kv, flashmla_sparse], chunked_prefill_size: [128, 256]}
 proposer: {kind: grid}
 objective: {metric: output_throughput_tok_s, direction: maximize}
-budget: {max_trials: 6, confirm_boots: 1}
+budget: {max_trials: 6, max_boots: 5, confirm_boots: 1}
 """
 MARK = "DSABENCH_KILL_TEST"
 GONE_WITHIN_S = 15.0

@@ -1,4 +1,4 @@
-"""Durations, figures and percentages as people type and read them."""
+"""Durations, counts, figures and percentages as people type and read them."""
 
 from __future__ import annotations
 
@@ -41,6 +41,11 @@ def show_duration(seconds: float) -> str:
 def show_figure(value: float) -> str:
     """Four digits, without an exponent where a person would not write one: `5,425`, `32.84`."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def show_count(number: int, noun: str) -> str:
+    """`1 boot`, `2 boots`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def show_percent(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dsabench.config.specs import SweepConfig
@@ -19,18 +19,10 @@ class Outlook:
     refuse: Refuse = refuse_nothing
     gpus: Callable[[RuntimeSpec], int] = lambda _: 0
 
-    def gpu_hours(
-        self, ahead: Sequence[RuntimeSpec], left: Sequence[RuntimeSpec], confirm_boots: int, boot_s: float
-    ) -> float | None:
-        """Hours × GPUs of the boots that are left, refused ones left out; None where no GPU is known of.
-
-        The settings that the confirmation boots are not known yet: they count as the largest of all that are ahead.
-        """
-        largest = max((self.gpus(spec) for spec in ahead if self.refuse(spec) is None), default=0)
-        if largest == 0:
-            return None
-        searched = sum(self.gpus(spec) for spec in left if self.refuse(spec) is None)
-        return (searched + confirm_boots * largest) * boot_s / 3600
+    def largest(self, specs: Iterable[RuntimeSpec]) -> int:
+        """GPUs of the largest setting that is not refused; 0 where no GPU is known of."""
+        by_size = sorted(specs, key=self.gpus, reverse=True)
+        return next((self.gpus(spec) for spec in by_size if self.refuse(spec) is None), 0)
 
 
 async def identity_for_plan(runtime: Runtime, config: SweepConfig) -> tuple[RuntimeIdentity, str | None]:

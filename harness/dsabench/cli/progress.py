@@ -39,7 +39,7 @@ def say_record(record: Record, metric: str) -> str:
         return f"{name}: FAILED in {outcome.stage}: {outcome.fault}: {outcome.message.splitlines()[0][:160]}"
     if isinstance(outcome, Scored):
         return f"{name}: score {outcome.metrics['score'].value:.4f} ({record.duration_s:.1f} s)"
-    named = ((metric, f"{metric} {{}}"), ("ttft_ms.p50", "TTFT {} ms"), ("itl_ms.p50", "ITL {} ms"))
+    named = ((metric, f"{metric} {{}}"), ("ttft_ms.p50", "TTFT p50 {} ms"), ("itl_ms.p50", "ITL p50 {} ms"))
     shown = [words.format(show_figure(outcome.metrics[key].value)) for key, words in named if key in outcome.metrics]
     return f"{name}: {', '.join(shown)} ({record.duration_s:.1f} s)"
 

@@ -65,7 +65,7 @@ class Study:
         # A plan does not know what the gate said: after a refusal another setting is confirmed.
         if rest.boots or not lacking or self.plan.purse.stops_confirmation(lacking) is not None:
             return rest
-        return Rest(confirm_boots=lacking, workloads=len(self.config.workloads))
+        return Rest(confirm_boots=lacking, confirm_trials=lacking * len(self.config.workloads))
 
     def go_on(self) -> str | None:
         """The command that measures what is left, with more time where there was not enough for a single boot."""
@@ -99,7 +99,11 @@ def measure(request: Request, adjusted: SweepConfig) -> Study:
         study = asyncio.run(_run(request, config, journal, notes, started_s))
     except KeyboardInterrupt:
         ignore_interrupts()
-        print(f"interrupted; what is measured is kept. Go on with:\n  {request.resume_command()}", file=sys.stderr)
+        # A round of which nothing is recorded yet is not there to go on with.
+        asked = "" if len(journal.read().records) > len(reading.records) or not request.again else " --again"
+        print(
+            f"interrupted; what is measured is kept. Go on with:\n  {request.resume_command()}{asked}", file=sys.stderr
+        )
         raise typer.Exit(130) from None
     except StoreError as error:
         raise StoreError(f"{error}. When that is mended, go on with: {request.resume_command()}") from error

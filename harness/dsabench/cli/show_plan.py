@@ -10,14 +10,31 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.cli.figures import show_duration
+from dsabench.cli.figures import show_count, show_duration
 from dsabench.cli.outlook import Outlook
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import Forecast
 from dsabench.search.ledger import Ledger
 from dsabench.search.plan import Foreseen, foresee
-from dsabench.search.refused import Survey
+from dsabench.search.refused import Survey, sample
 from dsabench.search.rest import Rest, rest_of
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHours:
+    """What boots cost. Of those whose setting is not known yet, each is counted at the largest setting's GPUs."""
+
+    hours: float
+    open_boots: int
+    """Boots of settings that the proposer is still to choose, and of the confirmation."""
+    gpus_each: int
+
+    @property
+    def words(self) -> str:
+        """`about 21.3 GPU-hours`, and how open boots are counted."""
+        open_boots = f"{show_count(self.open_boots, 'boot')} of settings still open"
+        counted = f" ({open_boots} count {self.gpus_each} each, as the largest)" if self.open_boots else ""
+        return f"about {self.hours:.1f} GPU-hours{counted}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +65,18 @@ class SweepPlan:
         turns = math.ceil(rest.boots / self.purse.lanes)
         return self.forecast.costs().of(turns, math.ceil(turns * rest.trials / rest.boots))
 
-    def gpu_hours(self) -> float | None:
+    def gpu_hours(self) -> GpuHours | None:
         """GPUs × hours of the boots that are left; None where no GPU is known of."""
-        rest, ahead = self.rest(), [one for one in self.ahead() if one.refusal is None]
-        left = [one.spec for one in ahead if one.missing] if rest.search_boots else []
-        boot_s = self.forecast.costs().of(1, len(self.ledger.config.workloads))
-        return self.outlook.gpu_hours([one.spec for one in ahead], left, rest.confirm_boots, boot_s)
+        rest, ahead, gpus = self.rest(), [one for one in self.ahead() if one.refusal is None], self.outlook.gpus
+        known = [one.spec for one in ahead if one.missing] if rest.search_boots else []
+        possible, unseen = [one.spec for one in ahead], rest.search_boots - len(known)
+        if unseen > 0:
+            possible += map(self.ledger.config.spec, sample(self.ledger.config)[0])
+        largest, open_boots = self.outlook.largest(possible), unseen + rest.confirm_boots
+        if largest == 0:
+            return None
+        boot_h = self.forecast.costs().of(1, len(self.ledger.config.workloads)) / 3600
+        return GpuHours((sum(map(gpus, known)) + open_boots * largest) * boot_h, open_boots, largest)
 
 
 def print_plan(console: Console, plan: SweepPlan) -> None:
@@ -66,17 +89,19 @@ def print_plan(console: Console, plan: SweepPlan) -> None:
     basis = "from this study's records" if cost.measured else "assumed: nothing is measured yet"
     per = f"{cost.boot_s:.1f} s a boot, {cost.trial_s:.1f} s a trial, {basis}"
     if rest.boots:
-        words = f"{rest.boots} boots, {rest.trials} trials{' left' if done else ''}"
+        words = f"{show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}{' left' if done else ''}"
         console.print(f"{words}, about {show_duration(plan.left_s())} ({per})", highlight=False)
     if (gate := config.gate) is not None:
         text = f"gate: {gate.eval}, repeat {gate.repeat}, in the last boot of each side; finalists: {gate.finalists} at most"
         console.print(text, highlight=False, markup=False)
-    hours = plan.gpu_hours()
-    if hours:
-        console.print(f"about {hours:.1f} GPU-hours", highlight=False)
+    spent = plan.gpu_hours()
+    if spent is not None and rest.boots:
+        console.print(spent.words, highlight=False)
     if done:
         again = "" if rest.boots else ", 0 left; --again measures them once more"
-        console.print(f"{done} boots are recorded already{again}", highlight=False)
+        console.print(
+            f"{show_count(done, 'boot')} {'is' if done == 1 else 'are'} recorded already{again}", highlight=False
+        )
     if config.runtime.hardware is None and forecast.refused.asked:
         console.print("runtime.hardware is not named: rules about hardware were not asked", highlight=False)
 
@@ -90,7 +115,7 @@ def plan_facts(plan: SweepPlan) -> dict[str, object]:
         "trials": forecast.trials_planned(),
         "left": {"boots": rest.boots, "trials": rest.trials},
         "estimated_s": round(plan.left_s(), 1),
-        "gpu_hours": None if (hours := plan.gpu_hours()) is None else round(hours, 2),
+        "gpu_hours": None if (spent := plan.gpu_hours()) is None else round(spent.hours, 2),
         "estimate_from": "records" if forecast.costs().measured else "assumptions",
         "gate": None if plan.ledger.config.gate is None else plan.ledger.config.gate.model_dump(),
         "workloads": [workload.name for workload in plan.ledger.config.workloads],

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-from dsabench.cli.figures import show_duration
+from dsabench.cli.figures import show_count, show_duration
 from dsabench.cli.run_study import Study
 from dsabench.cli.show_plan import plan_facts, print_plan
 from dsabench.cli.show_sweep import print_result, result_facts
@@ -58,7 +58,9 @@ def say_next(study: Study, result: Result) -> None:
     if rest.boots:
         time_s = show_duration(study.plan.seconds_of(rest))
         where = ", on a machine like that of the records," if request.conclude else ""
-        print(f"Left: {_count(rest.boots, 'boot')}, {_count(rest.trials, 'trial')}, about {time_s}. Go on{where} with:")
+        print(
+            f"Left: {show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}, about {time_s}. Go on{where} with:"
+        )
         print(f"  {study.go_on()}")
     elif result.measured_now == 0 and not request.conclude:
         print(_nothing_done(study, result))
@@ -71,18 +73,13 @@ def exit_code(result: Result) -> int:
     return 0 if any(record.outcome.kind != "failed" for record in result.records) else 3
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _nothing_done(study: Study, result: Result) -> str:
     """Why a run measured nothing, and what to type for more."""
     again = f"{study.request.resume_command()} --again"
     if not result.records or result.unconfirmed:
         return f"Nothing was measured: {result.stopped or 'there is nothing to try'}."
     failed = sum(record.outcome.kind == "failed" for record in result.records)
+    what = "everything" if result.stopped is None else "what the budget allows"
     if failed:
-        return (
-            f"Nothing to do: all is tried, {failed} trials failed (dsabench results list --failed). Once more: {again}"
-        )
-    return f"Nothing to do: everything is measured. Measure it once more: {again}"
+        return f"Nothing to do: {what} is tried, {failed} trials failed (dsabench results list --failed). Once more: {again}"
+    return f"Nothing to do: {what} is measured. Measure it once more: {again}"

@@ -17,6 +17,7 @@ from dsabench.config.specs import SweepConfig
 from dsabench.model.outcome import Failed, Measured
 from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.search.judge import levels
 from dsabench.search.loop import Result
 from dsabench.search.plan import Candidate
 
@@ -30,7 +31,7 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
     if result.candidates:
         console.print(_settings_table(config, result, metric))
     if result.verdicts:
-        _print_verdicts(console, result, metric)
+        _print_verdicts(console, config, result)
     elif result.best is None:
         console.print(_no_challenger(config, result))
     print_gate(console, result)
@@ -43,22 +44,39 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
     if config.runtime.kind == "reference":
         console.print("These numbers describe dsabench's reference runtime on this machine, not sglang.", style="dim")
     failed = sum(record.outcome.kind == "failed" for record in result.records)
-    console.print(f"{len(result.records)} trials ({failed} failed), {result.measured_now} of them measured now")
+    confirmed = sum(record.phase == "confirm" for record in result.records)
+    of_phase = f"{len(result.records) - confirmed} of the search and {confirmed} of the confirmation"
+    console.print(
+        f"{len(result.records)} trials, {of_phase} ({failed} failed), {result.measured_now} of them measured now",
+        highlight=False,
+    )
     for name, path in (("journal", journal), ("plot", plot)):
         if path is not None:
             console.print(f"{name}: {path}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _print_verdicts(console: Console, result: Result, metric: str) -> None:
+def _print_verdicts(console: Console, config: SweepConfig, result: Result) -> None:
     """Best against default, then against each rival."""
-    label = "" if result.best is None else result.best.label
+    label, undecided = "" if result.best is None else result.best.label, False
     for name, verdicts in (("the default", result.verdicts), *((one.label, one.verdicts) for one in result.rivals)):
         boots = verdicts[0]
         title = f"{label}\nagainst {name}, {boots.n_candidate} and {boots.n_base} boots in turns"
-        console.print(VerdictTable(verdicts, title))
+        console.print(VerdictTable(verdicts, f"{title}, intervals of {levels(verdicts)}"))
         for verdict in verdicts:
-            if verdict.metric == metric:
+            if verdict.metric == config.objective.metric:
                 console.print(escape(f"{verdict.workload}: {verdict.reason}"), highlight=False)
+                undecided = undecided or verdict.verdict == "inconclusive"
+    if undecided:
+        console.print(_more_boots(config), highlight=False)
+
+
+def _more_boots(config: SweepConfig) -> str:
+    """What to change in the config for more boots a side."""
+    budget = config.budget
+    limit = (
+        "" if budget.max_boots is None else f", and budget.max_boots, now {budget.max_boots}, by as many for each side"
+    )
+    return f"For more boots a side raise budget.confirm_boots, now {budget.confirm_boots}{limit}."
 
 
 def print_gate(console: Console, result: Result) -> None:

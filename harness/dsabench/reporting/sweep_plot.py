@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,15 +13,22 @@ from dsabench.model.outcome import Measured
 from dsabench.model.record import Phase
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.verdict import Verdict
+from dsabench.search.judge import levels
 from dsabench.search.loop import Result
 from dsabench.search.plan import Candidate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's palette: told apart by colour-blind readers and in grey print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _VERDICT_COLOURS = {"better": "#009E73", "worse": "#D55E00", "no difference": "#0072B2", "inconclusive": "#888888"}
+
+_BETWEEN = 0.08
+"""Space between the left axes and the labels of the right ones, as a share of the axes' width."""
+_LEAST = -1.0
+"""A decrease ends at -100 %."""
 
 
 def draw_sweep(config: SweepConfig, result: Result, folder: Path) -> Path | None:
@@ -34,11 +42,7 @@ def draw_sweep(config: SweepConfig, result: Result, folder: Path) -> Path | None
     if not shown:
         return None
     from matplotlib import rc_context  # noqa: PLC0415  (half a second that only a finished sweep pays)
-    from matplotlib.figure import Figure  # noqa: PLC0415
 
-    rows = [_in_lines(candidate.label) for candidate in shown]
-    forest = _forest(result)
-    height = 2.2 + max(sum(map(_row_inches, side)) for side in (rows, [row.label for row in forest], [""] * 3))
     style: dict[Any, Any] = {
         "svg.hashsalt": "dsabench",
         "font.size": 9,
@@ -46,21 +50,32 @@ def draw_sweep(config: SweepConfig, result: Result, folder: Path) -> Path | None
         "axes.spines.right": False,
     }
     with rc_context(style):
-        figure = Figure(figsize=((13 if forest else 8) + 4 * bool(result.rivals), height), layout="constrained")
-        panels = figure.subplots(1, 2 if forest else 1, squeeze=False)[0]
-        _draw_settings(panels[0], config, result, shown)
-        if forest:
-            _draw_verdicts(panels[1], result, forest)
-        note = " — numbers describe the reference runtime on this machine, not sglang"
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=6, frameon=False)
-        figure.suptitle(config.name + (note if config.runtime.kind == "reference" else ""), fontsize=10)
-        svg = folder / "sweep.svg"
+        figure, svg = sweep_figure(config, result, shown), folder / "sweep.svg"
         try:
             figure.savefig(svg, metadata={"Date": None})
             figure.savefig(folder / "sweep.png", dpi=130)
         except OSError as error:
             raise StoreError(f"{svg}: {error.strerror}") from error
     return svg
+
+
+def sweep_figure(config: SweepConfig, result: Result, shown: list[Candidate]) -> Figure:
+    """The settings on the left; where something was confirmed, the verdicts on the right."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    rows = [_in_lines(candidate.label) for candidate in shown]
+    forest = _forest(result)
+    sides = (rows, [row.label for row in forest], [""] * 3)
+    height = 2.2 + max(len(side) * max(map(_row_inches, side), default=0.0) for side in sides)
+    figure = Figure(figsize=((13 if forest else 8) + 4 * bool(result.rivals), height), layout="constrained")
+    panels = figure.subplots(1, 2 if forest else 1, squeeze=False, gridspec_kw={"wspace": _BETWEEN})[0]
+    _draw_settings(panels[0], config, result, shown)
+    if forest:
+        _draw_verdicts(panels[1], result, forest)
+    note = " — numbers describe the reference runtime on this machine, not sglang"
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=6, frameon=False)
+    figure.suptitle(config.name + (note if config.runtime.kind == "reference" else ""), fontsize=10)
+    return figure
 
 
 def _draw_settings(axes: Axes, config: SweepConfig, result: Result, shown: list[Candidate]) -> None:
@@ -118,30 +133,38 @@ def _row_inches(label: str) -> float:
 
 
 def _draw_verdicts(axes: Axes, result: Result, forest: list[_Row]) -> None:
-    """A forest plot: effect and interval per workload and metric, the detectable effect as a grey band."""
+    """A forest plot: effect and interval per workload and metric; in the grey band a difference may go unseen."""
     rows = list(reversed(forest))
     verdicts = [row.verdict for row in rows]
     for row, verdict in enumerate(verdicts):
         if verdict.effect is None:
             continue
         colour = _VERDICT_COLOURS[verdict.verdict]
-        if verdict.mde is not None:
-            axes.barh(row, 200 * verdict.mde, left=-100 * verdict.mde, height=0.7, color="#eeeeee", zorder=1)
+        if verdict.detectable is not None:
+            low, high = (100 * edge for edge in verdict.detectable)
+            axes.barh(row, high - low, left=low, height=0.7, color="#eeeeee", zorder=1)
         if verdict.ci_low is not None and verdict.ci_high is not None:
             axes.plot([100 * verdict.ci_low, 100 * verdict.ci_high], [row, row], color=colour, lw=2, zorder=2)
         axes.scatter([100 * verdict.effect], [row], color=colour, zorder=3)
-    reach = max(
-        (abs(edge) for v in verdicts for edge in (v.ci_low, v.ci_high, v.effect) if edge is not None), default=0.1
-    )
-    axes.set_xlim(-115 * reach, 115 * reach)  # a detectable effect far beyond the intervals is cut off, not the axis
+    axes.set_xlim(*(100 * edge for edge in window(verdicts)))
     axes.axvline(0, color="black", lw=0.8)
     axes.set_yticks(range(len(rows)), [row.label for row in rows])
     label = "" if result.best is None else _in_lines(result.best.label)
     axes.set_title(
         f"{label}\nagainst {'each' if result.rivals else 'the default'}, booted in turns", fontsize=9, loc="right"
     )
-    axes.set_xlabel("difference in % with interval; grey: detectable")
+    axes.set_xlabel(f"difference in %; grey: not detectable\nintervals of {levels(result.verdicts)}")
     axes.grid(axis="x", alpha=0.3)
+
+
+def window(verdicts: Sequence[Verdict]) -> tuple[float, float]:
+    """From where to where the axis reaches: all intervals, and what is not detectable up to their farthest end."""
+    edges = [edge for v in verdicts for edge in (v.ci_low, v.ci_high, v.effect) if edge is not None] or [-0.1, 0.1]
+    reach = max(map(abs, edges))
+    unseen = [min(max(edge, -reach), reach) for v in verdicts for edge in v.detectable or ()]
+    low, high = min(*edges, *unseen, 0.0), max(*edges, *unseen, 0.0)
+    air = 0.06 * (high - low)
+    return max(low - air, _LEAST), high + air
 
 
 def _values(result: Result, spec: RuntimeSpec, workload: str, metric: str, phase: Phase) -> list[float]:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from dsabench.model.outcome import Failed
 from dsabench.model.study import Budget
 from dsabench.search.ledger import Ledger
+from dsabench.search.plan import begun, listed
 
-_ASSUMED_BOOT_S = {"reference": 6.0, "sglang": 300.0, "external": 0.0}
-_ASSUMED_TRIAL_S = 10.0
+_ASSUMED_BOOT_S = {"reference": 2.0, "sglang": 300.0, "external": 0.0}
+_ASSUMED_TRIAL_S = {"reference": 3.0, "sglang": 10.0, "external": 10.0}
+"""Of the reference runtime: what its committed studies took on two cores, 1.0 to 1.4 s a boot and 1.6 to 3.1 s a trial, and some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,12 @@ def costs(ledger: Ledger) -> Costs:
 
     The first boot on a machine may compile kernels for minutes, which no later one does.
     """
-    records = ledger.records
+    records, kind = ledger.records, ledger.config.runtime.kind
     boots = {record.boot: record.boot_s for record in records if record.boot_s is not None}
     durations = [record.duration_s for record in records if not isinstance(record.outcome, Failed)]
     return Costs(
-        boot_s=(statistics.median(boots.values()) if boots else None) or _ASSUMED_BOOT_S[ledger.config.runtime.kind],
-        trial_s=_mean(durations) or _ASSUMED_TRIAL_S,
+        boot_s=(statistics.median(boots.values()) if boots else None) or _ASSUMED_BOOT_S[kind],
+        trial_s=_mean(durations) or _ASSUMED_TRIAL_S[kind],
         measured=bool(durations),
     )
 
@@ -85,24 +87,44 @@ class Purse:
 
     def stops_search(self) -> str | None:
         """Why no further boot of the search may start; None when one may."""
-        confirm_boots = self.confirm_boots
         if self.trials_left() == 0:
-            return f"{self.budget.max_trials} trials are measured (max_trials)"
-        if (
-            self.budget.max_boots is not None
-            and self.ledger.boots(self.round) + 1 + confirm_boots > self.budget.max_boots
-        ):
-            kept = f", {confirm_boots} of them kept for the confirmation" if confirm_boots else ""
-            return f"{self.budget.max_boots} boots are the limit (max_boots){kept}"
+            return f"{self.budget.max_trials} trials of the search are measured (max_trials)"
+        if (reason := self._no_boot_left()) is not None:
+            return reason
         if self.closed is not None:
             return self.closed
         cost = costs(self.ledger)
         workloads = len(self.ledger.config.workloads)
-        turns = 1 + math.ceil(confirm_boots / self.lanes)
+        turns = 1 + math.ceil(self.confirm_boots / self.lanes)
         ahead_s = cost.of(turns, turns * workloads) if cost.measured else 0.0
         if self.budget.time_s is not None and self.elapsed_s + ahead_s > self.budget.time_s:
             return f"the time is needed for the confirmation ({self.budget.time_s:.0f} s in all)"
         return None
+
+    def _no_boot_left(self) -> str | None:
+        """Whether max_boots ends the search; None where it does not.
+
+        What a setting lacks that was begun had its place in the budget before the confirmation, also when a record was lost
+        since. A new setting may become the best, and has to be confirmed then.
+        """
+        limit, ledger = self.budget.max_boots, self.ledger
+        if limit is None:
+            return None
+        if begun(ledger, self.round) is not None:
+            used, kept = ledger.boots(self.round, "search"), self.confirm_boots
+        else:
+            used, kept = ledger.boots(self.round), self.confirm_boots - self._confirmed_of_others()
+        if used + 1 + kept <= limit:
+            return None
+        return f"{limit} boots are the limit (max_boots){f', {kept} of them kept for the confirmation' if kept else ''}"
+
+    def _confirmed_of_others(self) -> int:
+        """Confirming boots that serve whichever setting is the best: of the default, and of what `first` lists."""
+        config, wanted = self.ledger.config, self.budget.confirm_boots
+        specs = [config.default, *(listed(config) if self.budget.confirm_first else ())]
+        distinct = {spec.id: spec for spec in specs}.values()
+        sides = [self.ledger.of_setting(spec, "confirm", self.round).values() for spec in distinct]
+        return sum(min(wanted, *map(len, side)) for side in sides)
 
     def stops_confirmation(self, boots: int = 1) -> str | None:
         """Why no further boot of the confirmation may start, or not so many as are needed; None when they may."""

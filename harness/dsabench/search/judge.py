@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dsabench.config.specs import SweepConfig
 from dsabench.model.metrics import METRICS
@@ -11,7 +11,7 @@ from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.verdict import Verdict
 from dsabench.search.ledger import Ledger
-from dsabench.stats.compare import correct
+from dsabench.stats.compare import ALPHA, correct
 from dsabench.stats.contrast import BootValue, Question, contrast
 
 Confirmed = Mapping[str, tuple[Record, ...]]
@@ -50,6 +50,13 @@ def judge_sides(config: SweepConfig, base: Confirmed, candidate: Confirmed) -> t
         for metric in metrics
     ]
     return correct(family)
+
+
+def levels(family: Sequence[Verdict]) -> str:
+    """The levels of a family's intervals, as `95 to 98.8 % (Holm)`: each verdict's own stands in its reason."""
+    tested = sum(verdict.ci_low is not None for verdict in family)
+    alone = f"{100 * (1 - ALPHA):.3g}"
+    return f"{alone} %" if tested < 2 else f"{alone} to {100 * (1 - ALPHA / tested):.3g} % (Holm)"
 
 
 def boot_values(records: tuple[Record, ...], metric: str) -> list[BootValue]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from dsabench.config.specs import SweepConfig
-from dsabench.model.outcome import Failed
 from dsabench.model.record import Phase, Record
 from dsabench.model.runtime import Environment, RuntimeSpec
 from dsabench.model.space import Assignment
 from dsabench.model.trial import AnyTrial, Trial
 from dsabench.model.workload import Workload
+from dsabench.search.finished import finished_boots, settle
 from dsabench.store.bookings import Booked, Booking
 
 _FIRST_ROUND = 0
@@ -66,7 +66,7 @@ class Ledger:
     def settled(self, trial: AnyTrial, phase: Phase, round_: int) -> tuple[Record, ...]:
         """The records that count, one for each boot asked for: a transient fault is settled by its one retry only."""
         of_phase = [r for r in self._all.get(trial.id, ()) if r.phase == phase and r.round == round_]
-        return tuple(_settle(sorted(of_phase, key=lambda r: r.occasion)))
+        return tuple(settle(sorted(of_phase, key=lambda r: r.occasion)))
 
     def searched(self, round_: int) -> Mapping[str, Assignment]:
         """Spec id → assignment of every setting with a search record of the round, in the order first measured."""
@@ -106,15 +106,25 @@ class Ledger:
         return [one for booking in bookings for one in booking.trials if not self._is_recorded(one)]
 
     def _is_recorded(self, booked: Booked) -> bool:
-        return any(record.occasion == booked.occasion for record in self._all.get(booked.trial, ()))
+        return self._record_of(booked) is not None
 
-    def boots(self, round_: int) -> int:
-        """Boots that this round has used, failed ones and those under way included. A refused setting used none."""
-        used = {record.boot for record in self.records if record.round == round_ and not record.is_refusal}
-        under_way = [
-            one for one in self.bookings if one.round == round_ and not any(map(self._is_recorded, one.trials))
-        ]
-        return len(used) + len(under_way)
+    def _record_of(self, booked: Booked) -> Record | None:
+        return next((one for one in self._all.get(booked.trial, ()) if one.occasion == booked.occasion), None)
+
+    def boots(self, round_: int, phase: Phase | None = None) -> int:
+        """Boots that this round has used: finished ones, failed ones and those under way.
+
+        One that was interrupted used none, nor did a refused setting.
+        """
+        asked = [record for record in self.records if record.round == round_ and phase in (None, record.phase)]
+        used = finished_boots(self.config, [record for record in asked if not record.is_refusal])
+        booked = [one for one in self.bookings if one.round == round_ and phase in (None, one.phase)]
+        return len(used) + sum(not self._is_over(one, used) for one in booked)
+
+    def _is_over(self, booking: Booking, used: Container[str]) -> bool:
+        """Whether the boot counts by its records already, while its process still stops the server."""
+        records = (self._record_of(one) for one in booking.trials)
+        return any(record is not None and (record.is_refusal or record.boot in used) for record in records)
 
 
 def environments(config: SweepConfig, records: Iterable[Record]) -> list[Environment]:
@@ -125,17 +135,6 @@ def environments(config: SweepConfig, records: Iterable[Record]) -> list[Environ
             found.pop(record.environment.fingerprint, None)
             found[record.environment.fingerprint] = record.environment
     return list(found.values())
-
-
-def _settle(records: Sequence[Record]) -> Iterable[Record]:
-    waiting = False
-    for record in records:
-        retryable = isinstance(record.outcome, Failed) and record.outcome.transient
-        if retryable and not waiting:
-            waiting = True
-            continue
-        waiting = False
-        yield record
 
 
 def _assignment_of(config: SweepConfig, spec: RuntimeSpec) -> Assignment | None:

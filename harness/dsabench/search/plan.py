@@ -60,7 +60,7 @@ def next_search_step(ledger: Ledger, strategy: Proposer, round_: int, trials_lef
     config = ledger.config
     spec: RuntimeSpec | None = config.default
     if not ledger.left(config.default, "search", round_):
-        spec = _begun(ledger, round_) or _listed(ledger, round_) or _asked(ledger, strategy, round_)
+        spec = begun(ledger, round_) or _listed(ledger, round_) or _asked(ledger, strategy, round_)
     if spec is None or trials_left == 0:
         return None
     left = ledger.left(spec, "search", round_)[:trials_left]
@@ -149,7 +149,7 @@ def _observe(ledger: Ledger, spec: RuntimeSpec, score_: Score | None) -> Observa
     return Observation(assignment, score_.value, score_.violation)
 
 
-def _begun(ledger: Ledger, round_: int) -> RuntimeSpec | None:
+def begun(ledger: Ledger, round_: int) -> RuntimeSpec | None:
     """A setting that was interrupted between two of its workloads."""
     for assignment in ledger.searched(round_).values():
         spec = ledger.config.spec(assignment)

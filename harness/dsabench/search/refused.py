@@ -35,13 +35,18 @@ def survey(config: SweepConfig, refuse: Refuse) -> Survey:
     """Ask the rules about the points of the space. Runtimes without rules are not asked."""
     if refuse is refuse_nothing:
         return Survey()
-    points = list(islice(legal(config.space, config.runtime.base), LISTED + 1))
-    is_whole = len(points) <= LISTED
-    if not is_whole:
-        points = list(islice(_drawn(config), LISTED))
+    points, is_whole = sample(config)
     verdicts = [refuse(config.spec(point)) for point in points]
     rules = Counter(verdict.rule for verdict in verdicts if verdict is not None)
     return Survey(len(points), rules.total(), dict(rules.most_common()), is_whole)
+
+
+def sample(config: SweepConfig) -> tuple[list[Assignment], bool]:
+    """The points of the space, and whether that is all; of a large one so many are drawn."""
+    points = list(islice(legal(config.space, config.runtime.base), LISTED + 1))
+    if len(points) <= LISTED:
+        return points, True
+    return list(islice(_drawn(config), LISTED)), False
 
 
 def _drawn(config: SweepConfig) -> Iterator[Assignment]:

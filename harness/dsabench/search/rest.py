@@ -18,7 +18,7 @@ class Rest:
     search_boots: int = 0
     search_trials: int = 0
     confirm_boots: int = 0
-    workloads: int = 0
+    confirm_trials: int = 0
 
     @property
     def boots(self) -> int:
@@ -27,8 +27,8 @@ class Rest:
 
     @property
     def trials(self) -> int:
-        """Of search and confirmation; each confirming boot takes every workload."""
-        return self.search_trials + self.confirm_boots * self.workloads
+        """Of search and confirmation."""
+        return self.search_trials + self.confirm_trials
 
 
 def rest_of(purse: Purse, forecast: Forecast, ahead: Sequence[Foreseen]) -> Rest:
@@ -44,15 +44,21 @@ def rest_of(purse: Purse, forecast: Forecast, ahead: Sequence[Foreseen]) -> Rest
         trials = sum(one.missing for one in bootable) + unforeseen * workloads
         limit = purse.trials_left()
         trials = trials if limit is None else min(trials, limit)
-    return Rest(boots, trials, _confirm_boots(purse, forecast, searched=boots == 0), workloads)
+    return Rest(boots, trials, *_confirmation(purse, forecast, searched=boots == 0))
 
 
-def _confirm_boots(purse: Purse, forecast: Forecast, *, searched: bool) -> int:
-    """All of them as long as the search may still find another best setting."""
-    best = challenger(purse.ledger, purse.round) if searched else None
-    if best is None:
-        return 0 if searched else forecast.confirm_boots()
+def _confirmation(purse: Purse, forecast: Forecast, *, searched: bool) -> tuple[int, int]:
+    """Its boots and trials: all of them as long as the search may find any setting the best.
+
+    One that was begun goes on with the best setting of now, though the search may still find another.
+    """
     ledger, wanted = purse.ledger, purse.budget.confirm_boots
+    searched = searched or ledger.boots(purse.round, "confirm") > 0
+    best = challenger(ledger, purse.round) if searched else None
+    if best is None:
+        boots = 0 if searched else forecast.confirm_boots()
+        return boots, boots * len(ledger.config.workloads)
     specs = (ledger.config.default, *rivals(ledger, best.spec, purse.round), best.spec)
-    sides = (ledger.of_setting(spec, "confirm", purse.round) for spec in specs)
-    return sum(max(0, wanted - min(map(len, side.values()))) for side in sides)
+    sides = [ledger.of_setting(spec, "confirm", purse.round).values() for spec in specs]
+    lacking = [[max(0, wanted - len(records)) for records in side] for side in sides]
+    return sum(map(max, lacking)), sum(map(sum, lacking))

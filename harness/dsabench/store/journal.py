@@ -146,7 +146,7 @@ def _holds_a_record(file: Path) -> bool:
     """Whether a file that was named by hand is a journal at all."""
     try:
         with file.open("rb") as lines:
-            return any(_key_of(line) is not None for line in lines)
+            return any(map(_has_key, lines))
     except OSError as error:
         raise InputError(f"{file}: {error.strerror}") from error
 
@@ -167,12 +167,21 @@ def _describe(line: bytes, error: ValidationError, path: Path, number: int, *, t
 
 
 def _key_of(line: bytes) -> Key | None:
-    """The key of a line without validating all of it."""
+    """The key of a line that reads as a record; another line takes no key away from the record that replaces it."""
+    try:
+        return Record.model_validate_json(line).key
+    except ValidationError:
+        return None
+
+
+def _has_key(line: bytes) -> bool:
+    """Whether a line has what makes a key, be it of a record that only a newer dsabench can read."""
     try:
         data = json.loads(line)
-        return Key(str(data["id"]), str(data["environment"]["fingerprint"]), int(data["occasion"]))
+        Key(str(data["id"]), str(data["environment"]["fingerprint"]), int(data["occasion"]))
     except (ValueError, KeyError, TypeError, RecursionError):
-        return None
+        return False
+    return True
 
 
 @contextmanager
@@ -199,13 +208,21 @@ def sync_folder(folder: Path) -> None:
 
 
 def _set_torn_tail_aside(descriptor: int, path: Path) -> int:
-    """Move what stands behind the last newline to `journal.torn`; returns the end of the last whole line."""
+    """Move what stands behind the last newline to `journal.torn`; returns the end of the last whole line.
+
+    A record that lacks its newline alone is read as one, so it gets it.
+    """
     size = os.fstat(descriptor).st_size
     end = _end_of_last_line(descriptor, size)
-    if end < size:
-        with path.with_suffix(".torn").open("ab") as aside:
-            aside.write(os.pread(descriptor, size - end, end) + b"\n")
-        os.ftruncate(descriptor, end)
+    if end == size:
+        return end
+    tail = os.pread(descriptor, size - end, end)
+    if _key_of(tail) is not None:
+        os.pwrite(descriptor, b"\n", size)
+        return size + 1
+    with path.with_suffix(".torn").open("ab") as aside:
+        aside.write(tail + b"\n")
+    os.ftruncate(descriptor, end)
     return end
 
 

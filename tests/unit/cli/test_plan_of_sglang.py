@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from unit.serving.serving import environment
 
 STUDY = """
@@ -40,7 +42,7 @@ def test_the_plan_counts_what_the_rules_refuse_and_the_gpu_hours_of_the_rest(tmp
     said = json.loads(done.stdout)
     assert said["refused"] == {"points": 2, "asked": 4, "all_asked": True, "by_rule": {"BE19": 2}}
     assert said["boots"] == 3 + 4
-    assert said["gpu_hours"] > 0
+    assert said["gpu_hours"] == pytest.approx(7 * 8 * 310 / 3600, abs=0.01)
     assert not (tmp_path / "results").exists()
 
 
@@ -65,3 +67,24 @@ def test_an_illegal_default_ends_in_one_line_that_names_the_rule(tmp_path) -> No
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: runtime.base: BE19: ")
     assert "Traceback" not in done.stderr
+
+
+OPEN = STUDY.replace("[flashmla_kv, AUTO]", "[flashmla_kv]") + "proposer: {kind: tpe}\n"
+
+
+def test_settings_that_the_proposer_is_still_to_choose_take_gpus_too(tmp_path) -> None:
+    said = json.loads(plan(OPEN, tmp_path, "--json").stdout)
+    assert (said["boots"], len(said["settings"])) == (3 + 4, 1)
+    assert said["gpu_hours"] == pytest.approx(7 * 8 * 310 / 3600, abs=0.01)
+    shown = plan(OPEN, tmp_path).stdout
+    assert "about 4.8 GPU-hours (6 boots of settings still open count 8 each, as the largest)" in shown
+
+
+def test_open_settings_count_as_the_largest_of_the_space(tmp_path) -> None:
+    small = OPEN.replace("  hardware: h200\n", "").replace("base: {tp_size: 8", "base: {tp_size: 4")
+    small = small.replace("- axes: {", "- axes: {tp_size: [4, 8], ")
+    done = plan(small, tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["boots"] == 5 + 4
+    assert said["gpu_hours"] == pytest.approx((4 + 8 * 8) * 310 / 3600, abs=0.01)

@@ -5,9 +5,11 @@ import pytest
 from dsabench.config.specs import SweepConfig
 from dsabench.model.record import Record
 from dsabench.model.trial import Trial
+from dsabench.search.budget import Purse
 from dsabench.search.ledger import Ledger, environments
+from dsabench.store.bookings import Booked, Booking
 from factories import ENVIRONMENT, make_failure, make_record
-from studies import load_study
+from studies import STUDY, load_study
 
 
 @pytest.fixture
@@ -82,7 +84,106 @@ def test_a_boot_counts_once_however_many_trials_it_served(config) -> None:
         make_record(spec=config.default, workload=one, boot="a"),
         make_record(spec=config.default, workload=two, boot="a"),
         make_record(spec=config.default, workload=one, boot="b", occasion=1, phase="confirm"),
+        make_record(spec=config.default, workload=two, boot="b", occasion=1, phase="confirm"),
         make_record(spec=config.default, workload=one, boot="c", occasion=2, round_=1),
     )
     assert ledger.boots(0) == 2
     assert ledger.latest_round == 1
+
+
+class Boots:
+    """A journal as boots write it: each records some workloads of a setting, in order."""
+
+    def __init__(self, config: SweepConfig) -> None:
+        self.config, self.records, self._began = config, [], 0
+
+    def add(self, spec, *names: str, phase="search", failed: str | None = None, transient: bool = True) -> Boots:
+        """`failed` is the workload in which the server died; what follows it is not recorded."""
+        self._began += 1
+        for name in (*names, *([failed] if failed else [])):
+            workload = next(one for one in self.config.workloads if one.name == name)
+            occasion = sum(one.trial == Trial(runtime=spec, workload=workload) for one in self.records)
+            outcome = make_failure(transient=transient) if name == failed else None
+            self.records.append(
+                make_record(
+                    spec=spec,
+                    workload=workload,
+                    occasion=occasion,
+                    phase=phase,
+                    boot=f"boot-{self._began}",
+                    outcome=outcome,
+                    minute=self._began,
+                )
+            )
+        return self
+
+    def used(self, *bookings: Booking) -> int:
+        return Ledger(self.config, ENVIRONMENT.fingerprint, self.records, bookings).boots(0)
+
+
+def test_an_interrupted_boot_counts_when_another_has_made_up_for_it(config) -> None:
+    spec = config.spec({"chunked_prefill_size": 128})
+    boots = Boots(config).add(config.default, "one", "two").add(spec, "one")
+    assert boots.used() == 1
+    assert boots.add(spec, "two").used() == 2
+
+
+def test_a_boot_that_failed_counts_whatever_it_recorded(config) -> None:
+    boots = Boots(config).add(config.default, failed="one")
+    assert boots.used() == 1
+    assert boots.add(config.default, "one").used() == 1, "its retry was interrupted"
+    assert boots.add(config.default, "two").used() == 2
+    spec = config.spec({"chunked_prefill_size": 128})
+    assert boots.add(spec, "one", failed="two", transient=False).used() == 3
+
+
+def test_confirming_boots_count_each_for_itself(config) -> None:
+    boots = Boots(config)
+    for _ in range(2):
+        boots.add(config.default, "one", "two", phase="confirm")
+    assert boots.used() == 2
+    assert boots.add(config.default, "one", phase="confirm").used() == 2
+    assert boots.add(config.default, "two", phase="confirm").used() == 3
+
+
+def test_a_record_that_was_lost_leaves_its_boot_unfinished_and_no_other(config) -> None:
+    boots = Boots(config)
+    for _ in range(3):
+        boots.add(config.default, "one", "two", phase="confirm")
+    lost = next(one for one in boots.records if one.trial.workload.name == "two")
+    boots.records.remove(lost)
+    assert boots.used() == 2
+    assert boots.add(config.default, "two", phase="confirm").used() == 3
+
+
+def test_a_boot_that_max_trials_cut_short_is_a_finished_one(tmp_path) -> None:
+    config = load_study(tmp_path, STUDY.replace("max_trials: 6", "max_trials: 3"))
+    boots = Boots(config).add(config.default, "one", "two").add(config.spec({"chunked_prefill_size": 128}), "one")
+    assert boots.used() == 2
+    longer = config.model_copy(update={"budget": config.budget.model_copy(update={"max_trials": 4})})
+    assert Ledger(longer, ENVIRONMENT.fingerprint, boots.records).boots(0) == 1
+
+
+def test_a_boot_under_way_in_another_process_counts_once(config) -> None:
+    trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads]
+    booked = tuple(Booked(trial=trial.id, occasion=0) for trial in trials)
+    booking = Booking(spec=config.default, phase="search", round=0, trials=booked)
+    boots = Boots(config)
+    assert boots.used(booking) == 1
+    assert boots.add(config.default, "one").used(booking) == 1
+    assert boots.used() == 0, "it was killed"
+    boots.records.append(make_record(spec=config.default, workload=trials[1].workload, boot="boot-1", minute=2))
+    assert boots.used(booking) == boots.used() == 1
+    failing = Boots(config).add(config.default, failed="one")
+    assert failing.used(booking) == 1
+
+
+def test_a_last_boot_that_was_interrupted_is_repeated_at_the_limit(tmp_path) -> None:
+    config = load_study(tmp_path, STUDY.replace("max_trials: 6", "max_boots: 6"))
+    spec = config.spec({"chunked_prefill_size": 128})
+    boots = Boots(config).add(config.default, "one", "two").add(spec, "one")
+    purse = Purse(config.budget, Ledger(config, ENVIRONMENT.fingerprint, boots.records), 0)
+    assert purse.stops_search() is None
+    boots.add(spec, "two")
+    purse = Purse(config.budget, Ledger(config, ENVIRONMENT.fingerprint, boots.records), 0)
+    assert "6 boots are the limit" in (purse.stops_search() or "")

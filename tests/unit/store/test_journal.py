@@ -96,6 +96,24 @@ def test_a_doubled_line_and_a_deep_one_are_named_and_skipped(tmp_path: Path) -> 
         Journal(tmp_path).append(make_record())
 
 
+def test_a_line_that_is_no_record_does_not_hold_its_key(tmp_path: Path) -> None:
+    first, second = (make_record(occasion=number).model_dump_json(exclude_none=True) for number in (0, 1))
+    (tmp_path / "journal.jsonl").write_text(first.replace('"duration_s":1.0', '"duration_s":"?"') + f"\n{second}\n")
+    journal = Journal(tmp_path)
+    assert [record.occasion for record in journal.read().records] == [1]
+    journal.append(make_record(occasion=0))
+    assert [record.occasion for record in journal.read().records] == [1, 0]
+
+
+def test_a_record_that_lacks_its_newline_alone_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text(make_record().model_dump_json(exclude_none=True))
+    Journal(tmp_path).append(make_record(occasion=1))
+    reading = read_journal(path)
+    assert ([record.occasion for record in reading.records], reading.problems) == ([0, 1], ())
+    assert not path.with_suffix(".torn").exists()
+
+
 def test_a_record_of_the_future_asks_for_an_upgrade(tmp_path: Path) -> None:
     data = json.loads(make_record().model_dump_json(exclude_none=True)) | {"schema_version": 99, "novelty": 1}
     path = tmp_path / "journal.jsonl"
