@@ -161,9 +161,7 @@ def test_list_show_and_compare(finished) -> None:
     assert "means 14 records" in ambiguous.stderr
 
     same = dsabench("compare", results, results, "--json")
-    verdicts = json.loads(same.stdout)
-    assert {verdict["verdict"] for verdict in verdicts} == {"no difference"}
-    assert {"metric", "workload", "effect", "ci_low", "ci_high", "mde", "verdict"} <= verdicts[0].keys()
+    assert (same.returncode, json.loads(same.stdout)) == (0, [])  # nothing was measured since
     nothing = dsabench("compare", f"{results}#{line['id']}", f"{results}#ffff")
     assert nothing.returncode == 2
     assert len(nothing.stderr.splitlines()) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ from typing import Literal
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from dsabench.cli.figures import show_figure
 from dsabench.errors import InputError
@@ -19,6 +21,9 @@ from dsabench.store.journal import find_journals
 from dsabench.store.query import TABLES, Answer, as_objects, ask, export
 
 Form = Literal["table", "csv", "json"]
+Row = tuple[object, ...]
+_CELL_MIN = 6
+"""Characters below which a column of a table is not read."""
 _SHOWN = 1000
 """Rows of a table on a terminal; the other forms print all."""
 
@@ -60,16 +65,34 @@ def run_export(places: list[Path], table: str, output: Path) -> None:
 
 def _print_table(answer: Answer) -> None:
     console = Console()
-    table = Table(box=None, header_style="bold", pad_edge=False)
     rows = answer.rows[:_SHOWN]
-    for index, column in enumerate(answer.columns):
+    if len(answer.columns) * (_CELL_MIN + 2) > console.width:
+        _print_one_by_one(console, answer.columns, rows)
+    else:
+        _print_side_by_side(console, answer.columns, rows)
+    if len(answer.rows) > _SHOWN:
+        console.print(f"the first {_SHOWN:,} rows; --format csv prints all", markup=False, highlight=False)
+
+
+def _print_one_by_one(console: Console, columns: Row, rows: Sequence[Row]) -> None:
+    """A line for each column of each row, cut to the terminal's width: so many columns have no room beside each other."""
+    width = max(map(len, map(str, columns)))
+    for number, row in enumerate(rows, start=1):
+        console.print(f"row {number}", style="bold", highlight=False)
+        for column, cell in zip(columns, row, strict=True):
+            line = " ".join(f"  {column:<{width}}  {_cell(cell)}".rstrip().split("\n"))
+            console.print(Text(line), no_wrap=True, overflow="ellipsis", crop=True)
+    console.print("--format json or csv prints every value whole", style="dim")
+
+
+def _print_side_by_side(console: Console, columns: Row, rows: Sequence[Row]) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for index, column in enumerate(columns):
         numeric = any(isinstance(row[index], int | float) for row in rows)
-        table.add_column(escape(column), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(escape(str(column)), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(escape(_cell(cell)) for cell in row))
     console.print(table)
-    if len(answer.rows) > _SHOWN:
-        console.print(f"the first {_SHOWN:,} rows; --format csv prints all", markup=False, highlight=False)
 
 
 def _cell(value: object) -> str:

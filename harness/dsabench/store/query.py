@@ -36,6 +36,7 @@ SELECT row_number() OVER () AS record, filename AS journal, id, occasion, boot, 
 FROM read_ndjson($files, columns = {columns}, ignore_errors = true, filename = true, maximum_object_size = 67108864)
 WHERE id IS NOT NULL AND trial IS NOT NULL AND outcome IS NOT NULL
 QUALIFY row_number() OVER (PARTITION BY filename, id, fingerprint, occasion) = 1
+ORDER BY record
 """
 # The journal's own readers skip a line whose key stands there already; so does QUALIFY.
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
 from datetime import timedelta
@@ -9,6 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dsabench.cli.main import run
 from dsabench.errors import InputError
 from dsabench.model.outcome import Measured, Metric
 from dsabench.model.sample import Frames, RequestSample
@@ -56,28 +58,45 @@ def test_a_wrong_statement_is_one_line(journal: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-NO_PYTZ = "import sys; sys.modules['pytz'] = None\nfrom dsabench.cli.main import run\nsys.exit(run(sys.argv[1:]))"
+NO_PYTZ = """
+import json, sys
+sys.modules["pytz"] = None
+from dsabench.cli.main import run
+for words in json.loads(sys.argv[1]):
+    print("==", run(words))
+"""
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "select * from records",
-        "select * from metrics",
-        "select started_at from records",
-        "select [started_at] as all_of_it, {'at': started_at} as one from records",
-        'select now(), started_at as "now()" from records',
-        "describe records",
-        "explain select started_at from records",
-        "pivot metrics on metric using first(value) group by started_at",
-    ],
+READING = (
+    "select * from records",
+    "select * from metrics",
+    "select [started_at] as all_of_it, {'at': started_at} as one from records",
+    'select now(), started_at as "now()" from records',
+    "describe records",
+    "explain select started_at from records",
+    "pivot metrics on metric using first(value) group by started_at",
 )
+
+
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
-def test_times_need_no_package_that_the_install_lacks(journal: Path, sql: str, form: str) -> None:
-    words = ("results", "query", sql, "--results", str(journal), "--format", form)
-    done = subprocess.run((sys.executable, "-c", NO_PYTZ, *words), capture_output=True, text=True, check=False)
+def test_times_need_no_package_that_the_install_lacks(journal: Path, form: str) -> None:
+    given = [["results", "query", sql, "--results", str(journal), "--format", form] for sql in READING]
+    done = subprocess.run(
+        (sys.executable, "-c", NO_PYTZ, json.dumps(given)), capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout
+    assert done.stdout.count("== 0") == len(READING)
+
+
+def test_more_columns_than_fit_stand_one_below_the_other(
+    journal: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["results", "query", "select * from records", "--results", str(journal)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (len(lines) < 80, max(map(len, lines)) <= 80) == (True, True)
+    assert [line for line in lines if line.startswith("row ")] == ["row 1", "row 2"]
+    assert "  fault            exited" in lines
 
 
 def test_times_keep_their_zone_and_fewer_rows_their_order(journal: Path) -> None:
@@ -110,7 +129,10 @@ def test_warnings_are_a_column(tmp_path: Path) -> None:
     metrics = {"ttft_ms.p50": Metric(value=12.5, n=16)}
     made.append(make_record(outcome=Measured(metrics=metrics, warnings=('one, "quoted"', "two"))))
     made.append(make_record(occasion=1, outcome=make_failure()))
-    assert ask([made.path], "SELECT warnings FROM records").rows == ((['one, "quoted"', "two"],), ([],))
+    assert ask([made.path], "SELECT warnings FROM records ORDER BY occasion").rows == (
+        (['one, "quoted"', "two"],),
+        ([],),
+    )
     export([made.path], "records", tmp_path / "out.csv")
     with (tmp_path / "out.csv").open() as file:
         assert [row["warnings"] for row in csv.DictReader(file)] == ['one, "quoted"; two', ""]
