@@ -66,6 +66,12 @@ def test_a_sweep_ends_with_a_verdict_a_picture_and_a_journal(finished) -> None:
     assert (phases.count("search"), phases.count("confirm")) == (6, 8)
     assert len({line["boot"] for line in lines}) == 3 + 4
     assert re.search(r"better|worse|no difference|inconclusive", done.stdout)
+    assert re.search(r"2 and 2 boots in turns, intervals of 95 (to 97.5 % \(Holm\)|%)", done.stdout)
+    said = " ".join(done.stdout.split())
+    assert "Stopped because 6 trials of the search are measured (max_trials)" in said
+    assert "14 trials, 6 of the search and 8 of the confirmation (0 failed), 14 of them measured now" in said
+    assert ("boots a side raise budget.confirm_boots, now 2" in said) == ("boots a side" in said)
+    assert re.search(r"one: output_throughput_tok_s [\d,.]+, TTFT p50 [\d.]+ ms, ITL p50 [\d.]+ ms", done.stderr)
     assert "not sglang" in done.stdout
     plot = Path(re.search(r"^plot: (.+)$", done.stdout, re.MULTILINE)[1])
     assert plot.read_text().startswith("<?xml")
@@ -108,7 +114,7 @@ def test_a_dry_run_plans_and_starts_nothing(finished, tmp_path) -> None:
     fresh = dsabench("sweep", config, "--results", tmp_path / "none", "--dry-run")
     assert fresh.returncode == 0
     assert "7 boots, 14 trials" in fresh.stdout
-    assert "assumed" in fresh.stdout
+    assert "about 56 s (2.0 s a boot, 3.0 s a trial, assumed" in fresh.stdout
     assert not (tmp_path / "none").exists()
     plan = json.loads(dsabench("sweep", config, "--results", results, "--dry-run", "--json").stdout)
     assert (plan["boots"], plan["trials"], plan["estimate_from"]) == (7, 14, "records")

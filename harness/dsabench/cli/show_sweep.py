@@ -66,7 +66,7 @@ def _print_verdicts(console: Console, config: SweepConfig, result: Result) -> No
             if verdict.metric == config.objective.metric:
                 console.print(escape(f"{verdict.workload}: {verdict.reason}"), highlight=False)
                 undecided = undecided or verdict.verdict == "inconclusive"
-    if undecided:
+    if undecided and not result.unconfirmed:
         console.print(_more_boots(config), highlight=False)
 
 
