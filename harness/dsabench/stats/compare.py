@@ -97,7 +97,7 @@ def _word(question: Question, low: float, high: float) -> VerdictWord:
 
 
 def _reason(member: Contrast, answer: Estimate, word: VerdictWord, alpha: float) -> str:
-    interval, margin = f"the {100 * (1 - alpha):.3g} % interval", f"±{member.question.equivalence:.2%}"
+    interval, margin = f"the {100 * (1 - alpha):.3g} % interval", f"±{100 * member.question.equivalence:.3g} %"
     if word == "no difference":
         return f"{interval} lies inside {margin}"
     if word != "inconclusive":
@@ -108,4 +108,4 @@ def _reason(member: Contrast, answer: Estimate, word: VerdictWord, alpha: float)
     have = min(member.n_base, member.n_candidate)
     many = f"more than {BOOTS_MAX}" if boots is None else f"about {max(boots, have + 1)}"
     # The effect's own sign: a ratio of 0.74 is 26 % less, its inverse 35 % more.
-    return f"{interval} holds 0 and reaches beyond {margin}; a difference of {relative(wanted):+.2%} takes {many} boots a side"
+    return f"{interval} holds 0 and reaches beyond {margin}; a difference of {100 * relative(wanted):+.1f} % takes {many} boots a side"
