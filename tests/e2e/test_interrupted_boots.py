@@ -64,8 +64,6 @@ DAMAGES: dict[str, tuple[Callable[[list[str]], list[str]], int]] = {
     "stopped in the search's last boot": (lambda lines: lines[:5], 9),
     "stopped in a confirming boot": (lambda lines: lines[:11], 3),
     "the last line is torn": (lambda lines: [*lines[:-1], lines[-1][:200]], 1),
-    "a line of the search is garbage": (lambda lines: [lines[0], "}{\n", *lines[2:]], 1),
-    "a line of the confirmation is garbage": (lambda lines: [*lines[:7], "}{\n", *lines[8:]], 1),
     "a line of the confirmation is no record": (lambda lines: [*lines[:7], without_a_key(lines[7]), *lines[8:]], 1),
 }
 
