@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dsabench.cli.figures import show_figure, show_percent
 from dsabench.config.specs import SweepConfig
-from dsabench.emit.best_setting import Best, changed_knobs
+from dsabench.emit.best_setting import Best
 from dsabench.evals.numerics import changed_numerics
 from dsabench.model.labels import labels_of
 from dsabench.model.verdict import Verdict
@@ -32,7 +32,7 @@ def _lines(config: SweepConfig, best: Best) -> Iterator[str]:
         yield f"measured with {', '.join(labels)}: speeds are those of the shapes, outputs mean nothing"
     yield from _accuracy(best)
     for one in best.left_out:
-        label = changed_knobs(best.default, one.spec)
+        label = one.spec.changes(best.default)
         yield f"left out although {metric} is {show_figure(one.value)}: {label}: {one.why_not}"
 
 

@@ -155,7 +155,7 @@ def _gates(study: Study, spec: RuntimeSpec) -> tuple[GateEvidence, ...]:
 
 def _refusal(study: Study, workload: str, best: Contender, everything: Sequence[Contender]) -> str:
     """The reason, and the way on."""
-    said = f"{workload}: the best setting ({changed_knobs(study.default, best.spec)}): {best.why_not}."
+    said = f"{workload}: the best setting ({best.spec.changes(study.default)}): {best.why_not}."
     default = next((i for i, one in enumerate(everything) if one.spec == study.default), len(everything))
     exact = next((one for one in everything[:default] if one.why_not is None), None)
     way = (
@@ -167,7 +167,7 @@ def _refusal(study: Study, workload: str, best: Contender, everything: Sequence[
         return f"{said}{way} Nothing else was measured that beats the default and may be one"
     boots = f"{exact.boots} boot{'s' if exact.boots > 1 else ''}"
     return (
-        f"{said}{way} The best that may be one was not confirmed ({changed_knobs(study.default, exact.spec)}, "
+        f"{said}{way} The best that may be one was not confirmed ({exact.spec.changes(study.default)}, "
         f"{boots}): a study without what is refused confirms it"
     )
 
@@ -199,9 +199,3 @@ def _heat(boots: int, base: Mapping[str, tuple[Record, ...]], best: Mapping[str,
     (begun, *_) = base.values()
     heats = max(sum(record.started_at <= last for record in begun[::boots] if boots), 1)
     return slice((heats - 1) * boots, heats * boots) if boots else slice(None)
-
-
-def changed_knobs(default: RuntimeSpec, spec: RuntimeSpec) -> str:
-    """`knob=value knob=value`; `default` where nothing differs."""
-    changed = [f"{name}={value}" for name, value in spec.knobs.items() if default.knobs.get(name) != value]
-    return " ".join(changed) or "default"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Literal
 
 from pydantic import Field
@@ -36,6 +37,11 @@ class RuntimeSpec(Value):
     def id(self) -> str:
         """sha256 of the canonical JSON: equal specs can share a boot."""
         return digest(canonical_json(self))
+
+    def changes(self, default: RuntimeSpec, left_out: Container[str] = ()) -> str:
+        """Knobs that differ from the default's, as `knob=value knob=value`; `default` where none does."""
+        knobs = ((name, value) for name, value in self.knobs.items() if name not in left_out)
+        return " ".join(f"{name}={value}" for name, value in knobs if default.knobs.get(name) != value) or "default"
 
 
 class Gpu(Value):

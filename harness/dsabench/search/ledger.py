@@ -103,10 +103,7 @@ class Ledger:
     def under_way(self, phase: Phase, round_: int) -> list[Booked]:
         """Booked trials without a record yet."""
         bookings = [one for one in self.bookings if one.phase == phase and one.round == round_]
-        return [one for booking in bookings for one in booking.trials if not self._is_recorded(one)]
-
-    def _is_recorded(self, booked: Booked) -> bool:
-        return self._record_of(booked) is not None
+        return [one for booking in bookings for one in booking.trials if self._record_of(one) is None]
 
     def _record_of(self, booked: Booked) -> Record | None:
         return next((one for one in self._all.get(booked.trial, ()) if one.occasion == booked.occasion), None)

@@ -120,12 +120,9 @@ def describe(ledger: Ledger, spec: RuntimeSpec) -> str:
 
     A conditional axis with a single value says nothing that its condition does not.
     """
-    base, space = ledger.config.default.knobs, ledger.config.space
+    space = ledger.config.space
     implied = {axis.name for axis in space.axes if len(axis.values) == 1 and axis.name in space.when}
-    changed = [
-        f"{name}={value}" for name, value in spec.knobs.items() if base.get(name) != value and name not in implied
-    ]
-    return " ".join(changed) or "default"
+    return spec.changes(ledger.config.default, left_out=implied)
 
 
 def history(ledger: Ledger, round_: int) -> list[Observation]:

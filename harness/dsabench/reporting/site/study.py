@@ -136,10 +136,9 @@ class Study:
 
         A tune may pin a knob of all settings that the config does not name (HiSparse: the size of the device pool).
         """
-        specs = {entry.spec.id: entry.spec for entry in self.entries}
-        if self.config is None:
-            return next(iter(specs.values()))
-        return measured_default(self.config.default, tuple(specs.values())) or next(iter(specs.values()))
+        specs = tuple(self.specs.values())
+        named = None if self.config is None else measured_default(self.config.default, specs)
+        return named or specs[0]
 
     @cached_property
     def silent(self) -> frozenset[str]:
@@ -197,7 +196,7 @@ class Study:
     def best(self) -> Setting | None:
         """The confirmed challenger; else the best of the search other than the default; None where there is none."""
         others = [setting for setting in self.settings if setting.spec.id != self.default.id]
-        confirmed = [setting for setting in others if any(e.record.phase == "confirm" for e in setting.entries)]
+        confirmed = [setting for setting in others if setting.boots("confirm")]
         if confirmed and self.config is not None and self.config.budget.confirm_first:
             return confirmed[0]  # others were confirmed to be held against it
         if confirmed:
@@ -228,7 +227,7 @@ class Study:
     @cached_property
     def is_confirmed(self) -> bool:
         """Whether best and default were booted for the comparison, apart from the search."""
-        return self.best is not None and any(entry.record.phase == "confirm" for entry in self.best.entries)
+        return self.best is not None and bool(self.best.boots("confirm"))
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:

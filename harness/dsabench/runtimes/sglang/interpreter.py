@@ -73,9 +73,9 @@ def _run(argv: tuple[str, ...], env: Mapping[str, str], timeout_s: float) -> sub
                 said = _end(process, line)
                 more = f": {said}" if said else ""
                 raise InputError(f"{argv[0]} gave no answer within {timeout_s:.0f} s{more}") from error
-            except BaseException:
-                _end(process, line)
-                raise
+            finally:
+                if process.returncode is None:
+                    _end(process, line)
     return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
