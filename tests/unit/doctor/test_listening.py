@@ -19,6 +19,8 @@ from unit.serving.serving import serving as reference_serving
 
 LONG = 2000
 """Repeats of what is said: more than anybody waits for."""
+SOON = 200
+"""Events, of several thousand: a busy machine may send some more than are needed."""
 SLOW_S = 0.01
 
 
@@ -40,7 +42,7 @@ async def test_a_few_pieces_of_thinking_are_enough() -> None:
     found = await thinking(character)
     assert found.verdict == "ok"
     assert found.line == "arrives in reasoning_content (36 characters heard)"
-    assert character.sent[0] < 20
+    assert character.sent[0] < SOON
 
 
 async def test_blank_thinking_is_none() -> None:
@@ -58,7 +60,7 @@ async def test_a_mark_in_content_decides_also_when_it_comes_in_pieces(mark) -> N
     character = Character(thought=None, content=f"17 times {mark}", repeats=LONG, pause_s=SLOW_S)
     found = await thinking(character)
     assert (found.verdict, "stands in content" in found.line) == ("problem", True)
-    assert character.sent[0] < 20
+    assert character.sent[0] < SOON
 
 
 async def test_content_without_a_mark_is_not_decided_before_its_end() -> None:
@@ -71,7 +73,7 @@ async def test_a_call_is_put_together_and_the_answer_heard_as_far_as_the_result(
     character = Character(result_answer="It is 41.5 degrees. ", repeats=LONG, pause_s=SLOW_S)
     found = await tools(character)
     assert found.verdict == "ok"
-    assert character.sent[1] < 20
+    assert character.sent[1] < SOON
 
 
 # the limit
@@ -79,32 +81,32 @@ async def test_a_call_is_put_together_and_the_answer_heard_as_far_as_the_result(
 
 async def test_undecided_thinking_says_what_came() -> None:
     began_s = perf_counter()
-    found = await thinking(Character(thought=None, content="words ", repeats=LONG, pause_s=SLOW_S), limit_s=0.5)
+    found = await thinking(Character(thought=None, content="words ", repeats=LONG, pause_s=SLOW_S), limit_s=1.0)
     assert perf_counter() - began_s < 3
     assert found.verdict == "warning"
-    assert found.line.startswith("undecided after 0.5 s: 0 characters of thinking, ")
+    assert found.line.startswith("undecided after 1 s: 0 characters of thinking, ")
     assert "--reasoning-parser" in (found.fix or "")
 
 
 async def test_undecided_tools_say_what_came() -> None:
     talk = Character(call=None, call_content="words ", repeats=LONG, pause_s=SLOW_S)
-    found = await tools(talk, limit_s=0.5)
-    assert (found.verdict, found.line[:21]) == ("warning", "undecided after 0.5 s")
+    found = await tools(talk, limit_s=1.0)
+    assert (found.verdict, found.line[:19]) == ("warning", "undecided after 1 s")
     half = Character(mishap="stand still")
-    found = await tools(half, limit_s=0.5)
+    found = await tools(half, limit_s=1.0)
     assert found.verdict == "warning"
-    assert "a call of read_thermometer, the last after 0.0 s" in found.line
+    assert "a call of read_thermometer, the last after 0." in found.line
 
 
 async def test_a_call_in_content_is_told_at_the_limit_too() -> None:
-    found = await tools(Character(call=None, call_content="<tool_call>", repeats=LONG, pause_s=SLOW_S), limit_s=0.5)
+    found = await tools(Character(call=None, call_content="<tool_call>", repeats=LONG, pause_s=SLOW_S), limit_s=1.0)
     assert (found.verdict, "stands in content" in found.line) == ("problem", True)
 
 
 async def test_a_result_that_is_not_mentioned_in_time() -> None:
-    found = await tools(Character(result_answer="Warm. ", repeats=LONG, pause_s=SLOW_S), limit_s=0.7)
+    found = await tools(Character(result_answer="Warm. ", repeats=LONG, pause_s=SLOW_S), limit_s=1.5)
     assert found.verdict == "warning"
-    assert "does not mention the result that it was given within 0.7 s" in found.line
+    assert "does not mention the result that it was given within 1.5 s" in found.line
 
 
 # mishaps
@@ -114,7 +116,7 @@ SAID: dict[Mishap, str] = {
     "garbage": "not a JSON object: {not json",
     "cut": "the answer broke off: ",
     "end": "the answer broke off: ",
-    "stand still": "nothing more for 0.4 s after ",
+    "stand still": "nothing more for 1 s after ",
 }
 
 
@@ -125,7 +127,7 @@ def test_every_mishap_is_looked_at() -> None:
 @pytest.mark.parametrize("mishap", SAID)
 @pytest.mark.parametrize("look", [thinking, tools])
 async def test_what_goes_wrong_in_the_middle_is_one_clear_problem(look, mishap) -> None:
-    found = await look(Character(mishap=mishap), timeout_s=0.4)
+    found = await look(Character(mishap=mishap), timeout_s=1.0)
     assert found.verdict == "problem"
     assert SAID[mishap] in found.line
     assert found.line.startswith("/v1/chat/completions: ")
@@ -175,7 +177,8 @@ async def test_silence_is_a_problem_and_ends_in_time() -> None:
     async with raw(silence) as url:
         async with asyncio.timeout(3):
             found = await look_at_thinking(Asker(url, question_timeout_s=0.3), "model", None)
-    assert (found.verdict, found.line) == ("problem", "/v1/chat/completions: no answer within 0.3 s")
+    assert found.verdict == "problem"
+    assert found.line.startswith("/v1/chat/completions: no answer within 0.")
 
 
 async def test_an_endless_line_is_given_up() -> None:
