@@ -6,6 +6,9 @@
 - `silent`: it was run and said nothing, as the rule states; what it then does instead was read in its sources;
 - `differs`: it said something else;
 - `not executed`: `why` says why not.
+
+`on_gpu.json` has, per rule, what a real server on a real GPU came to: boots that died, the log excerpt of each (beside
+the tests of `diagnose`), the legal neighbours that served, and which of the rule's combinations were not run.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from sglang_rule_cases import CASES, Case
 GOLDEN = Path(__file__).parent / "golden" / "sglang_rules"
 EXECUTED = GOLDEN / "executed.json"
 TEXTS = GOLDEN / "texts.json"
+ON_GPU = GOLDEN / "on_gpu.json"
 
 UNSEEN = frozenset({"SL03", "SL04", "BE20"})
 """Errors of kernels: the runtime resolves the settings without a word, and that is all that can be seen here."""
@@ -54,6 +58,13 @@ def why_not_executed(rule: Rule) -> str:
 def executed() -> dict[str, Any]:
     """The committed record."""
     read: dict[str, Any] = json.loads(EXECUTED.read_text(encoding="utf-8"))
+    return read
+
+
+@cache
+def on_gpu() -> dict[str, dict[str, Any]]:
+    """Rule → what it came to on a GPU, written down by hand from the logs."""
+    read: dict[str, dict[str, Any]] = json.loads(ON_GPU.read_text(encoding="utf-8"))
     return read
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from dsabench.runtimes.sglang.hardware import HARDWARE
 from dsabench.runtimes.sglang.rules import FAMILIES, RULES, Rule
-from sglang_rule_golden import executed, texts
+from sglang_rule_golden import UNSEEN, executed, on_gpu, texts
 
 PAGE = Path(__file__).parent.parent / "docs" / "sglang-rules.md"
 
@@ -29,6 +30,7 @@ Combinations of settings that SGLang refuses, replaces without a word, or runs u
 - **executed**: that version's own code was run on the rule's case, on a machine without a GPU, and said these words.
   A check in the middle of code that needs a GPU was taken out as it stands and run with the values that it reads.
 - **executed, silent**: it was run and says nothing, as the rule states; what it does instead stands in its sources.
+- **on a GPU**: a server of that version died of it on a GPU; [below](#died-on-a-gpu) is which, of what, and what was not run.
 - **text**: the words were found in that version's sources; its check was not run.
 - **sources**: read in the sources; nothing is quoted, or the words were not looked up.
 - **documents**: a note of the runtime's guides; the code says nothing.
@@ -50,7 +52,7 @@ def page() -> str:
         parts.append("|---|---|---|---|---|---|---|")
         parts += [_row(rule) for rule in rules]
         parts.append("")
-    parts.append(_never_executed())
+    parts += [_died_on_a_gpu(), _never_executed()]
     return "\n".join(parts)
 
 
@@ -95,17 +97,44 @@ def known_from(rule: Rule) -> str:
     for word, versions in (("executed", agreed), ("executed, silent", silent), ("text", read)):
         if versions:
             known.append(f"{word}: {_versions(versions)}")
-    if known:
-        return "; ".join(known)
-    return "documents" if "documents:" in rule.source else "sources"
+    if not known:
+        known.append("documents" if "documents:" in rule.source else "sources")
+    if rule.id in on_gpu():
+        known.insert(0, f"on a GPU: {on_gpu()[rule.id]['version']}")
+    return "; ".join(known)
 
 
 def _versions(versions: list[str]) -> str:
     return ", ".join(sorted(versions, key=lambda version: [int(part) for part in version.split(".")]))
 
 
+def _died_on_a_gpu() -> str:
+    parts = ["## Died on a GPU\n"]
+    for rule, seen in on_gpu().items():
+        device = HARDWARE[seen["hardware"]].device_name
+        parts.append(
+            f"`{rule}`: sglang {seen['version']} on one {device}, {seen['date']}; {seen['conditions']}. None was ever ready:\n"
+        )
+        parts += ["| KV, prefill + decode | where | the log | fault | |", "|---|---|---|---|---|"]
+        parts += [
+            f"| {_setting(boot['knobs'])} | `{boot['in']}` | {_cell(boot['said'])} | `{boot['fault']}` | {_cell(boot['note'])} |"
+            for boot in seen["died"]
+        ]
+        served = "; ".join(_setting(knobs) for knobs in seen["served"])
+        journal = seen["served_in"]
+        parts.append(f"\nServed, in [{journal}](../{journal}) ({seen['served_conditions']}): {served}.\n\nNot run:\n")
+        parts += [f"- {_cell(what)}" for what in seen["not_run"]]
+    rest = (f"`{rule.id}` ({_cell(rule.condition)})" for rule in RULES if rule.id in UNSEEN - on_gpu().keys())
+    parts.append(f"\nErrors of kernels too, of which nothing was run on a GPU: {'; '.join(rest)}.")
+    return "\n".join(parts) + "\n"
+
+
+def _setting(knobs: dict[str, str]) -> str:
+    return f"{knobs['kv_cache_dtype']}, {knobs['prefill_backend']} + {knobs['decode_backend']}".replace("_", r"\_")
+
+
 def _never_executed() -> str:
-    lines = ["## Never executed\n", "Rules of which no version's own check was run, and why.\n"]
+    lines = ["## Never executed\n", "Rules of which no version's own check was run, nor a server on a GPU, and why.\n"]
     lines += ["| id | why | known from |", "|---|---|---|"]
     for rule in never_executed():
         why = next((row["why"] for row in executed()["rules"][rule.id].values()), "not in the versions executed")
@@ -114,9 +143,10 @@ def _never_executed() -> str:
 
 
 def never_executed() -> list[Rule]:
-    """Rules whose check was run in no version."""
+    """Rules whose check was run in no version, on no machine."""
     rows = executed()["rules"]
-    return [rule for rule in RULES if all(row["outcome"] == "not executed" for row in rows[rule.id].values())]
+    unseen = [rule for rule in RULES if all(row["outcome"] == "not executed" for row in rows[rule.id].values())]
+    return [rule for rule in unseen if rule.id not in on_gpu()]
 
 
 if __name__ == "__main__":

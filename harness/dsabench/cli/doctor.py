@@ -17,6 +17,9 @@ def doctor(
     api_key_env: Annotated[str | None, typer.Option(help="Name of the variable that holds the server's key.")] = None,
     results: Annotated[Path, typer.Option(help="Where records will lie.")] = Path("results"),
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for each answer of the server.")] = 120.0,
+    question_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for each question about thinking and tool calls.")
+    ] = 60.0,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Look for what is wrong with this machine, an installed sglang or a running server, and say what mends it.
@@ -25,7 +28,7 @@ def doctor(
     """
     import asyncio
 
-    from dsabench.cli.show_findings import findings_json, print_findings
+    from dsabench.cli.show_findings import findings_json, print_findings, tell_progress
     from dsabench.config.load import load_launch
     from dsabench.doctor.examine import Complaint, examine
 
@@ -36,8 +39,10 @@ def doctor(
         api_key_env=api_key_env,
         results=results,
         timeout_s=timeout,
+        question_timeout_s=question_timeout,
     )
-    findings = asyncio.run(examine(complaint))
+    with tell_progress(quiet=json_) as tell:
+        findings = asyncio.run(examine(complaint, tell))
     if json_:
         print(findings_json(findings))
     else:

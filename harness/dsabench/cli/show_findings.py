@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from dsabench.doctor.finding import Finding
 
 _STYLE = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+
+
+@contextmanager
+def tell_progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Called with what is looked at next: on a terminal a line says so, and for how long by now. On stderr."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    console, shown = Console(stderr=True), sys.stderr.isatty() and not quiet
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda what: progress.reset(task, description=f"looking at: {what}")
 
 
 def print_findings(findings: Sequence[Finding]) -> None:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 
 import aiohttp
 
 from dsabench.doctor.finding import printable
+from dsabench.doctor.heard import Heard
+from dsabench.load.sse import DONE, SseReader
 
 _ANSWER_BYTES = 8 << 20
+_FAILURES = (aiohttp.ClientError, OSError, ValueError)
+"""TimeoutError is an OSError, and told apart where it matters."""
+
+Decided = Callable[[Heard], bool]
+"""Whether an answer has to be heard no further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +41,12 @@ class Asker:
     base_url: str
     """Without a slash at its end."""
     timeout_s: float = 120.0
+    """For an answer; for the next piece of one that is listened to."""
+    question_timeout_s: float = 60.0
+    """For the whole of an answer that is listened to."""
     api_key: str | None = field(default=None, repr=False)
+    tell: Callable[[str], None] = lambda _: None
+    """Told what is asked next."""
 
     async def get(self, path: str) -> Answer:
         """GET, expecting a JSON object."""
@@ -46,25 +61,50 @@ class Asker:
         answer = await self._ask("GET", "/health", None)
         return None if answer.status == 200 else answer.error
 
+    async def listen(self, path: str, body: dict[str, Any], decided: Decided) -> Heard:
+        """POST whose answer is heard as it comes. Once it is decided the connection is closed, and the request ends."""
+        heard, began_s = Heard(), perf_counter()
+        timeout = aiohttp.ClientTimeout(
+            total=self.question_timeout_s, sock_connect=5.0, sock_read=min(self.timeout_s, self.question_timeout_s)
+        )
+        try:
+            async with self._request("POST", path, {**body, "stream": True}, timeout) as response:
+                if response.status != 200:
+                    return Heard(error=_refusal(path, response.status, await _text(response)), refused=True)
+                async with aclosing(_frames(response)) as frames:
+                    async for data in frames:
+                        heard = heard.after(data, perf_counter() - began_s)
+                        if heard.is_over or decided(heard):
+                            break
+                    else:
+                        heard = replace(heard, error=_broken(heard))
+                response.close()
+        except TimeoutError:
+            return self._late(path, heard, perf_counter() - began_s)
+        except _FAILURES as error:
+            broke_off = heard.last_s is not None or isinstance(error, aiohttp.ClientPayloadError)
+            return replace(heard, error=f"{path}: {_broken(heard)}" if broke_off else _why(path, error))
+        return replace(heard, error=heard.error and f"{path}: {heard.error}")
+
+    def _late(self, path: str, heard: Heard, waited_s: float) -> Heard:
+        """What a time limit makes of an answer: where nothing came there is nothing to judge."""
+        if heard.last_s is None:
+            return replace(heard, error=f"{path}: no answer within {waited_s:.1f} s")
+        if waited_s < self.question_timeout_s:
+            return replace(heard, error=f"{path}: nothing more for {self.timeout_s:g} s after {heard.told}")
+        return replace(heard, limit_s=self.question_timeout_s)
+
     async def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Answer:
-        headers = {} if self.api_key is None else {"Authorization": f"Bearer {self.api_key}"}
         timeout = aiohttp.ClientTimeout(total=self.timeout_s, sock_connect=5.0)
         try:
-            async with (
-                aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
-                session.request(method, self.base_url + path, json=body, allow_redirects=False) as response,
-            ):
-                text = (await _read(response)).decode(errors="replace")
-                status = response.status
+            async with self._request(method, path, body, timeout) as response:
+                text, status = await _text(response), response.status
         except TimeoutError:
             return Answer(None, f"{path}: no answer within {self.timeout_s:g} s")
-        except aiohttp.ClientConnectorError as error:
-            why = os.strerror(error.os_error.errno) if error.os_error.errno else error.os_error.strerror
-            return Answer(None, f"{path}: no connection to {error.host}:{error.port}: {printable(str(why))}")
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Answer(None, f"{path}: {printable(str(error) or type(error).__name__)}")
+        except _FAILURES as error:
+            return Answer(None, _why(path, error))
         if status != 200:
-            return Answer(None, f"{path}: HTTP {status}: {printable(text, 200)}", status)
+            return Answer(None, _refusal(path, status, text), status)
         try:
             found = json.loads(text)
         except ValueError:
@@ -73,37 +113,58 @@ class Asker:
             return Answer(None, f"{path}: not a JSON object: {printable(text, 80)}", status)
         return Answer(found, status=status)
 
+    @asynccontextmanager
+    async def _request(
+        self, method: str, path: str, body: dict[str, Any] | None, timeout: aiohttp.ClientTimeout
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        headers = {} if self.api_key is None else {"Authorization": f"Bearer {self.api_key}"}
+        async with (
+            aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+            session.request(method, self.base_url + path, json=body, allow_redirects=False) as response,
+        ):
+            yield response
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """The body, up to a limit: an endless one must not fill the memory."""
-    parts, size = [], 0
-    async for part in response.content.iter_chunked(1 << 16):
-        parts.append(part)
+
+def _broken(heard: Heard) -> str:
+    return f"the answer broke off: {heard.told}"
+
+
+def _why(path: str, error: Exception) -> str:
+    """Why no answer came."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        why = os.strerror(error.os_error.errno) if error.os_error.errno else error.os_error.strerror
+        return f"{path}: no connection to {error.host}:{error.port}: {printable(str(why))}"
+    return f"{path}: {printable(str(error) or type(error).__name__)}"
+
+
+def _refusal(path: str, status: int, text: str) -> str:
+    return f"{path}: HTTP {status}: {printable(text, 200)}"
+
+
+async def _frames(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+    """The data of each event; the whole body of a server that does not stream, and then its end."""
+    if response.content_type != "text/event-stream":
+        yield (await _text(response)).encode() or b" "
+        yield DONE
+        return
+    reader = SseReader()
+    async for part in _parts(response):
+        for event in reader.feed(0.0, part):
+            yield event.data
+    for event in reader.close():
+        if event.whole or event.data == DONE:
+            yield event.data
+
+
+async def _text(response: aiohttp.ClientResponse) -> str:
+    return b"".join([part async for part in _parts(response)]).decode(errors="replace")
+
+
+async def _parts(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+    """The body as it comes, up to a limit: an endless one must not fill the memory."""
+    size = 0
+    async for part in response.content.iter_any():
         size += len(part)
         if size > _ANSWER_BYTES:
             raise ValueError(f"more than {_ANSWER_BYTES >> 20} MiB of answer")
-    return b"".join(parts)
-
-
-def dig(value: Any, *path: str | int) -> Any:
-    """What stands at a path of keys and positions; None where anything on it is missing or of another kind."""
-    for step in path:
-        if isinstance(step, str) and isinstance(value, dict):
-            value = value.get(step)
-        elif isinstance(step, int) and isinstance(value, list) and -len(value) <= step < len(value):
-            value = value[step]
-        else:
-            return None
-    return value
-
-
-def text_at(value: Any, *path: str | int) -> str:
-    """The text at a path; empty where there is none."""
-    found = dig(value, *path)
-    return found if isinstance(found, str) else ""
-
-
-def number_at(value: Any, *path: str | int) -> float | None:
-    """The number at a path."""
-    found = dig(value, *path)
-    return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) else None
+        yield part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -47,6 +48,7 @@ class Complaint:
     """Variable that holds the server's API key."""
     results: Path = Path("results")
     timeout_s: float = 120.0
+    question_timeout_s: float = 60.0
 
     @property
     def server(self) -> str | None:
@@ -64,23 +66,24 @@ class Complaint:
         return self.server is not None and not self.wants_sglang
 
 
-async def examine(complaint: Complaint) -> list[Finding]:
-    """Every finding.
+async def examine(complaint: Complaint, tell: Callable[[str], None] = lambda _: None) -> list[Finding]:
+    """Every finding; `tell` hears what is looked at next.
 
     Raises:
         InputError: an interpreter, URL or variable that was named is not there.
 
     """
-    asker = _asker(complaint)
+    asker = _asker(complaint, tell)
     if complaint.is_client:
         found = look_at_limits(read_limits())[:1]
     else:
+        tell("this machine")
         hardware = await collect_hardware()
         found = [*await _machine(complaint, hardware), *await _installation(complaint, hardware)]
     return found if asker is None else [*found, *await look_at_server(asker)]
 
 
-def _asker(complaint: Complaint) -> Asker | None:
+def _asker(complaint: Complaint, tell: Callable[[str], None]) -> Asker | None:
     if complaint.server is None:
         return None
     parts = urlsplit(complaint.server)
@@ -93,7 +96,8 @@ def _asker(complaint: Complaint) -> Asker | None:
         key = os.environ.get(complaint.api_key_env)
         if not key:
             raise InputError(f"--api-key-env {complaint.api_key_env}: the variable is not set")
-    return Asker(complaint.server.rstrip("/"), complaint.timeout_s, key)
+    base_url = complaint.server.rstrip("/")
+    return Asker(base_url, complaint.timeout_s, complaint.question_timeout_s, api_key=key, tell=tell)
 
 
 async def _machine(complaint: Complaint, hardware: Hardware) -> list[Finding]:

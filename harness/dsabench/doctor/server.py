@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dsabench.doctor.ask import Answer, Asker, dig, number_at, text_at
+from dsabench.doctor.ask import Answer, Asker
 from dsabench.doctor.chat import look_at_thinking, look_at_tools
 from dsabench.doctor.finding import Finding, ok, problem, warning
+from dsabench.doctor.json_paths import dig, number_at, text_at
 from dsabench.runtimes.sglang.models import DsaModel, find_model
 
 _PROBE = "Name one prime number."
@@ -18,6 +19,7 @@ _MTP = (
 
 async def look_at_server(asker: Asker) -> list[Finding]:
     """Every check of a running server; only the first where it does not answer."""
+    asker.tell("server")
     trouble = await asker.alive()
     if trouble is not None:
         return [problem("server", trouble, f"curl -i {asker.base_url}/health")]
@@ -62,6 +64,7 @@ def _no_info(asker: Asker, answer: Answer) -> Finding:
 
 async def look_at_template(asker: Asker, name: str) -> Finding:
     """A conversation has more tokens than its text: the marks of the roles."""
+    asker.tell("chat template")
     sampling = {"model": name, "max_tokens": 1, "temperature": 0}
     chat = await asker.post("/v1/chat/completions", {**sampling, "messages": [{"role": "user", "content": _PROBE}]})
     plain = await asker.post("/v1/completions", {**sampling, "prompt": _PROBE})
@@ -84,6 +87,7 @@ async def look_at_speculation(asker: Asker, info: dict[str, Any]) -> Finding:
     algorithm = text_at(info, "speculative_algorithm")
     if not algorithm or algorithm.lower() == "none":
         return warning("speculative decoding", "off", f"add to the server's command: {_MTP}")
+    asker.tell("speculative decoding")
     sampling = {"max_new_tokens": 64, "temperature": 0, "ignore_eos": True}
     answer = await asker.post("/generate", {"text": "Count from one to forty: one, two,", "sampling_params": sampling})
     if answer.body is None:

@@ -25,6 +25,7 @@ FaultKind = Literal[
     "nccl_timeout",
     "watchdog",
     "nan",
+    "gpu_error",
     "jit_compile",
     "port_in_use",
     "unreachable",
@@ -41,7 +42,7 @@ FaultKind = Literal[
 SERVER_LOST: frozenset[FaultKind] = frozenset(
     {
         *("exited", "killed", "unreachable", "out_of_memory", "weights_out_of_memory", "kv_pool_out_of_memory"),
-        *("graph_out_of_memory", "nccl_timeout", "watchdog", "nan", "jit_compile"),
+        *("graph_out_of_memory", "nccl_timeout", "watchdog", "nan", "gpu_error", "jit_compile"),
     }
 )
 """Faults after which the server cannot be measured any more."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from unit.doctor.servers import Character
+from unit.doctor.servers import serving as serving_doctor
 from unit.serving.serving import environment, serving
 
 
@@ -89,12 +93,52 @@ def test_random_weights_take_no_disk(tmp_path) -> None:
     assert "model" not in {one["check"] for one in json.loads(done.stdout)["findings"]}
 
 
+async def test_on_a_terminal_it_says_what_it_waits_for_and_elsewhere_nothing(tmp_path) -> None:
+    slow = Character(thought=None, content="words ", repeats=1000, pause_s=0.02)
+    (quiet, quiet_end), (shown, shown_end) = os.openpty(), os.openpty()
+    async with serving_doctor(slow.application()) as url:
+        words = ("--base-url", url, "--question-timeout", "1.5")
+        piped, as_json, on_terminal = await asyncio.gather(
+            _told_on_stderr(*words, cwd=tmp_path),
+            _told_on_stderr(*words, "--json", cwd=tmp_path, stderr=quiet_end),
+            _told_on_stderr(*words, cwd=tmp_path, stderr=shown_end),
+        )
+    os.close(quiet_end)
+    os.close(shown_end)
+    assert piped == (0, b"")
+    assert (as_json[0], _read_all(quiet)) == (0, b"")
+    assert on_terminal[0] == 0
+    told = _read_all(shown).decode()
+    assert "thinking" in told
+    assert "0:00:01" in told
+
+
+async def _told_on_stderr(*words: str, cwd: Path, stderr: int = subprocess.PIPE) -> tuple[int | None, bytes]:
+    """Exit code and, through a pipe, what stands on stderr."""
+    command = (sys.executable, "-m", "dsabench", "doctor", *words)
+    env = environment(COLUMNS="200", TERM="xterm-256color")
+    process = await asyncio.create_subprocess_exec(*command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=stderr)
+    async with asyncio.timeout(60):
+        _, told = await process.communicate()
+    return process.returncode, told or b""
+
+
+def _read_all(terminal: int) -> bytes:
+    """What was written to a terminal whose other side is closed."""
+    told = b""
+    with os.fdopen(terminal, "rb", buffering=0) as file, suppress(OSError):
+        while part := file.read(65536):
+            told += part
+    return told
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--base-url", "localhost"), "write http://HOST:PORT"),
         (("--python", "/no/such/python"), "cannot run /no/such/python"),
         (("no-such-config",), "no-such-config"),
+        (("--question-timeout", "0", "--base-url", "http://127.0.0.1:9"), "--question-timeout"),
         (("--timeout", "never", "--base-url", "http://127.0.0.1:9"), "--timeout"),
     ],
 )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
+
+Mishap = Literal["error", "garbage", "cut", "end", "stand still"]
 
 CALL = {
     "id": "call_1",
@@ -38,7 +41,17 @@ class Character:
     no_chat: str | None = None
     """Error text of the chat endpoint."""
     old_name_of_info: bool = False
+    streams: bool = True
+    """False: answers in one piece also when asked for a stream."""
+    pause_s: float = 0.0
+    """Before each event of a stream."""
+    repeats: int = 1
+    """How often thinking and content are said."""
+    mishap: Mishap | None = None
+    """What happens in a stream after its first three texts."""
     seen: list[dict[str, Any]] = field(default_factory=list)
+    sent: list[int] = field(default_factory=list)
+    """Events sent to each answer that was asked for as a stream."""
 
     async def info(self, request: web.Request) -> web.StreamResponse:
         if self.api_key and request.headers.get("Authorization") != f"Bearer {self.api_key}":
@@ -52,7 +65,44 @@ class Character:
         if self.no_chat is not None:
             return web.Response(status=400, text=self.no_chat)
         words = sum(len(str(message.get("content")).split()) for message in body["messages"])
-        return self._reply(self._message(body), words + self.role_tokens)
+        message = self._message(body)
+        if body.get("stream") and self.streams and message is not None:
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            self.sent.append(0)
+            with suppress(ConnectionResetError):  # the client has heard enough
+                await self._stream(request, response, message)
+            return response
+        return self._reply(message, words + self.role_tokens)
+
+    async def _stream(self, request: web.Request, response: web.StreamResponse, message: dict[str, Any]) -> None:
+        texts = 0
+        for choice in [{"delta": {"role": "assistant", "content": ""}}, *self._deltas(message), {"delta": {}}]:
+            if texts == 3 and self.mishap is not None:
+                await MISHAPS[self.mishap](request, response)
+                return
+            delta = choice["delta"]
+            texts += bool(delta.get("content") or delta.get("reasoning_content") or delta.get("tool_calls"))
+            await asyncio.sleep(self.pause_s)
+            frame = {"choices": [{"index": 0, "finish_reason": None if delta else self.finish, **choice}]}
+            await response.write(b"data: " + json.dumps(frame).encode() + b"\n\n")
+            self.sent[-1] += 1
+        await response.write(b'data: {"choices": [], "usage": {}}\n\ndata: [DONE]\n\n')
+
+    def _deltas(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """As sglang cuts it: a few characters each; of a call the name first, then its arguments without it."""
+        for name in ("reasoning_content", "content"):
+            for piece in re.findall(r"(?s).{1,6}", (message.get(name) or "") * self.repeats):
+                yield {"delta": {name: piece}}
+        for call in message.get("tool_calls") or ():
+            if not isinstance(call, dict):
+                yield {"delta": {"tool_calls": [call]}}
+                continue
+            function = call["function"]
+            yield {"delta": {"tool_calls": [{**call, "index": 0, "function": {**function, "arguments": ""}}]}}
+            for piece in re.findall(r"(?s).{1,5}", function["arguments"]):
+                part = {"index": 0, "id": None, "type": "function", "function": {"name": None, "arguments": piece}}
+                yield {"delta": {"tool_calls": [part]}}
 
     def _message(self, body: dict[str, Any]) -> dict[str, Any] | None:
         if "tools" not in body:
@@ -88,6 +138,36 @@ class Character:
         app.router.add_post("/v1/completions", self.plain)
         app.router.add_post("/generate", self.generate)
         return app
+
+
+async def _tell_an_error(_: web.Request, response: web.StreamResponse) -> None:
+    await response.write(b'data: {"error": {"message": "KV cache pool is full", "code": 500}}\n\ndata: [DONE]\n\n')
+
+
+async def _write_garbage(_: web.Request, response: web.StreamResponse) -> None:
+    await response.write(b"data: {not json\n\n")
+
+
+async def _cut_the_connection(request: web.Request, _: web.StreamResponse) -> None:
+    assert request.transport is not None
+    request.transport.abort()
+
+
+async def _end_too_soon(_: web.Request, response: web.StreamResponse) -> None:
+    await response.write_eof()
+
+
+async def _stand_still(_: web.Request, __: web.StreamResponse) -> None:
+    await asyncio.sleep(20)
+
+
+MISHAPS: dict[Mishap, Callable[[web.Request, web.StreamResponse], Awaitable[None]]] = {
+    "error": _tell_an_error,
+    "garbage": _write_garbage,
+    "cut": _cut_the_connection,
+    "end": _end_too_soon,
+    "stand still": _stand_still,
+}
 
 
 @asynccontextmanager

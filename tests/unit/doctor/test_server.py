@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -139,8 +140,9 @@ async def test_thinking_is_asked_for_in_both_families_words() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 24 else "",
 )
-async def test_what_is_wrong_is_named_with_what_mends_it(character, check, verdict, line, fix) -> None:
-    found = (await look(character))[check]
+@pytest.mark.parametrize("streams", [True, False], ids=["stream", "one piece"])
+async def test_what_is_wrong_is_named_with_what_mends_it(character, check, verdict, line, fix, *, streams) -> None:
+    found = (await look(replace(character, streams=streams)))[check]
     assert found.verdict == verdict
     assert line in found.line
     assert (found.fix is None) if fix is None else (fix in (found.fix or ""))

@@ -54,6 +54,13 @@ _SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
         re.compile(r"NaN in the (?:logits|prob)|Detected errors during sampling|probability tensor contains either"),
     ),
     (
+        "gpu_error",
+        re.compile(
+            r"an illegal (?:memory access|instruction) was encountered|device-side assert triggered|misaligned address$"
+            r"|unspecified launch failure|no kernel image is available for execution|uncorrectable ECC error"
+        ),
+    ),
+    (
         "jit_compile",
         re.compile(
             r"NVCC compilation failed|nvcc fatal|ninja: build stopped|Error building extension|ptxas (?:fatal|error)"
@@ -82,8 +89,12 @@ _HARMLESS = re.compile(
     r"generation_config|Proceeding without|[Ff]alling back|using default|Ignore import error", re.IGNORECASE
 )
 """What every boot may say and go on."""
-_REFUSAL = re.compile(r"^(?:\w+\.)*(?:ValueError|AssertionError|NotImplementedError|KeyError|TypeError)\b:?.*")
-"""An exception with which argument resolution, or the construction of a kernel, refuses a setting."""
+_REFUSAL = re.compile(
+    r"^(?:(?:\w+\.)*(?:ValueError|AssertionError|NotImplementedError|KeyError|TypeError)\b:?.*"
+    r"|RuntimeError: .*\bmust have (?:the same )?dtype\b.*)"
+)
+"""An exception with which argument resolution, the construction of a kernel, or a kernel given another dtype than it
+reads, refuses a setting."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ CAUSES: tuple[tuple[str, FaultKind, str], ...] = (
         "illegal_config",
         "AssertionError: DeepSeek DSA only supports bf16/bfloat16 or fp8_e4m3 kv_cache_dtype",
     ),
+    ("dtype_fa3_h200_0.5.16", "illegal_config", "RuntimeError: query and key must have the same dtype"),
+    ("dtype_flashmla_sparse_h200_0.5.16", "illegal_config", "RuntimeError: kv must have dtype torch::kBFloat16"),
+    ("illegal_access_h200_0.5.16", "gpu_error", "splitkv_mla.cuh:754): an illegal memory access was encountered"),
     ("port", "port_in_use", "error while attempting to bind on address ('127.0.0.1', 30000): address already in use"),
     ("missing", "missing_file", "OSError: /models/none is not a local folder and is not a valid model identifier"),
 )
@@ -74,6 +77,30 @@ def test_a_killed_launcher_is_told_by_its_child() -> None:
     assert (fault.kind, fault.transient, fault.stage) == ("graph_out_of_memory", False, "boot")
     assert "Possible solutions" in fault.log_tail
     assert len(fault.log_tail.splitlines()) < 40
+
+
+@pytest.mark.parametrize("name", ["dtype_fa3_h200_0.5.16", "dtype_flashmla_sparse_h200_0.5.16"])
+def test_a_kernel_that_refuses_the_dtype_is_not_tried_again(name: str) -> None:
+    """The first tokens are the boot's own; what looks like a kill from outside is the launcher's."""
+    killed = TrialFault("killed", "killed from outside by SIGKILL", stage="boot", log_tail="bye", transient=True)
+    fault = refine(killed, log(name), {})
+    assert (fault.kind, fault.transient) == ("illegal_config", False)
+    assert "in forward_decode" in fault.log_tail
+    assert diagnose(log(name), booting=False) is None
+
+
+@pytest.mark.parametrize("booting", [True, False])
+def test_a_broken_kernel_is_named_at_any_time(booting: bool) -> None:
+    """Also where the error is only seen later, at another call, by another rank's log line."""
+    for line in (
+        "[rank1]: RuntimeError: CUDA error: an illegal memory access was encountered",
+        "[2026-11-22 13:13:26 TP1] HIP error: an illegal memory access was encountered",
+        "torch.AcceleratorError: CUDA error: device-side assert triggered",
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+    ):
+        cause = diagnose(log("ready_h200_0.5.16") + "\n" + line, booting=booting)
+        assert cause is not None
+        assert cause.kind == "gpu_error"
 
 
 def test_a_kill_without_a_cause_stays_one() -> None:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 
+from dsabench.model.outcome import Measured
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.runtimes.sglang.diagnose import diagnose
+from dsabench.runtimes.sglang.hardware import HARDWARE
 from dsabench.runtimes.sglang.rules import RULES, check, check_flags
 from dsabench.runtimes.sglang.versions import parse_version
+from dsabench.store.journal import read_journal
 from sglang_rule_cases import BY_ID, CASES, Case
-from sglang_rule_golden import UNSEEN, executed, label_of, same_text, texts
+from sglang_rule_golden import UNSEEN, executed, label_of, on_gpu, same_text, texts
 from write_rules_page import PAGE, known_from, never_executed, page
 
 VERSIONS = ("0.5.9", "0.5.10", "0.5.12", "0.5.16", "0.5.23")
 ROWS = executed()["rules"]
+ROOT = Path(__file__).parents[4]
+LOGS = Path(__file__).parent / "logs"
+KERNELS = ("kv_cache_dtype", "prefill_backend", "decode_backend")
 SPOKEN = ("ValueError", "AssertionError", "RuntimeError", "NotImplementedError", "TypeError", "log")
 
 
@@ -78,6 +89,38 @@ def test_what_was_never_executed_says_why() -> None:
         whys = {row["why"] for row in ROWS[rule.id].values()}
         assert all(whys), rule.id
         assert rule.when is None or rule.id in UNSEEN or known_from(rule).startswith(("documents", "sources")), rule.id
+
+
+def _severities(knobs: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]:
+    """Rule → severity of all that is known against these knobs on that GPU."""
+    spec = RuntimeSpec(kind="sglang", model="v3.2", knobs=knobs)
+    found = check(spec, parse_version(seen["version"]), HARDWARE[seen["hardware"]])
+    return {finding.rule: finding.severity for finding in found}
+
+
+@pytest.mark.parametrize("rule", on_gpu())
+def test_what_died_on_a_gpu_is_what_the_rule_refuses(rule: str) -> None:
+    """Its log is at hand: the kernels that it names, where it died, its words, and the fault that is read from them."""
+    seen = on_gpu()[rule]
+    for boot in seen["died"]:
+        knobs, log = boot["knobs"], (LOGS / f"{boot['log']}.txt").read_text()
+        assert _severities(knobs, seen)[rule] == "error"
+        kernels = f"prefill={knobs['prefill_backend']}, decode={knobs['decode_backend']}."
+        assert f"DSA backends for {knobs['kv_cache_dtype']} KV Cache: {kernels}" in log
+        assert f"in {boot['in']}\n" in log
+        cause = diagnose(log, booting=True)
+        assert cause is not None
+        assert (cause.kind, cause.message) == (boot["fault"], boot["said"])
+
+
+@pytest.mark.parametrize("rule", on_gpu())
+def test_what_served_on_that_gpu_is_legal(rule: str) -> None:
+    seen = on_gpu()[rule]
+    records = read_journal(ROOT / seen["served_in"]).records
+    logs = [record.resolved["dsabench"]["log"] for record in records if isinstance(record.outcome, Measured)]  # type: ignore[index, call-overload]
+    for knobs in seen["served"]:
+        assert rule not in _severities(knobs, seen)
+        assert knobs in [{name: log.get(name) for name in KERNELS} for log in logs]
 
 
 def test_neighbours_are_legal_for_the_runtime_too() -> None:

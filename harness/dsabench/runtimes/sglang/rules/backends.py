@@ -285,8 +285,8 @@ RULES = (
         when=_wrong_dtype,
         words=says(
             "silent",
-            "nothing at launch; flashmla_kv turns a layer's whole bfloat16 cache into fp8 at every call, the others fail or "
-            "read the cache as what it is not",
+            "nothing at launch; the server ends at its first token: fa3 and flashmla_sparse find another dtype than they read, "
+            "flashmla_kv turns a layer's whole bfloat16 cache into fp8 at every call and met an illegal memory access",
         ),
         fix="leave the backends out",
         change=lambda s: {
