@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dsabench.emit.expiry import Installed, examine
@@ -61,6 +63,17 @@ def test_a_broken_table_is_one_line(tmp_path):
     with pytest.raises(InputError) as caught:
         read_table(path)
     assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "device", ["../../../etc/x", "/etc/x", "NVIDIA H200", "a\nb", "a,b", "", "N" * 101, "GPÜ", "a\0b"]
+)
+def test_a_device_that_could_name_another_file_is_refused(tmp_path, device):
+    path = tmp_path / "table.json"
+    path.write_text(table_json(made_table()).replace('"NVIDIA_H200"', json.dumps(device)))
+    with pytest.raises(InputError, match="device: ") as caught:
+        read_table(path)
     assert "\n" not in str(caught.value)
 
 
