@@ -11,7 +11,7 @@ from typing import Literal
 from dsabench.emit.expiry import examine, installed_at
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.importable import broken_by_patch, import_changed
-from dsabench.emit.patch import Patch, apply_patch, plan_patch, revert_patch, state_of
+from dsabench.emit.patch import Patch, apply_patch, changed_since, plan_patch, revert_patch, state_of
 from dsabench.emit.tables import File, read_tables
 from dsabench.emit.tree import Tree, find_tree
 from dsabench.errors import InputError
@@ -86,8 +86,8 @@ def _patch(order: Order) -> int:
         "clean": "not applied",
         "applied": "applied" if changed else "applied already",
         "other tables": "another set of tables is applied; --apply replaces it",
-        "incomplete": "half applied; --apply or --revert completes",
-        "changed since": "patched files were changed since",
+        "incomplete": "half applied, or left over from another version; --apply or --revert completes",
+        "changed since": f"changed since it was patched: {', '.join(changed_since(tree))}; --apply and --revert refuse",
     }
     _say(order, tree, patch, changed=changed, text=words[state_of(tree, patch)], imports=imports)
     return 0

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import difflib
 import os
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,10 +12,11 @@ import pytest
 from dsabench.emit import patch as patching
 from dsabench.emit.manifest import FILE_NAME
 from dsabench.emit.patch import apply_patch, plan_patch, revert_patch, state_of
+from dsabench.emit.tables import read_tables, write_table
 from dsabench.emit.touch import LOADER, TABLES
 from dsabench.emit.tree import find_tree
 from dsabench.errors import InputError, StoreError
-from unit.emit.made import BACKEND, as_file, made_table, made_tree
+from unit.emit.made import ARGUMENTS, BACKEND, VERSION, as_file, made_table, made_tree
 
 THRESHOLD = made_table("mha_threshold", {"form": "threshold", "max_tokens": 1024})
 
@@ -85,6 +89,93 @@ def test_a_file_changed_since_is_left_alone(tmp_path):
         with pytest.raises(InputError, match=r"server_args\.py: changed since it was patched"):
             act()
     assert content(tmp_path) == before
+
+
+def test_what_an_upgrade_left_of_a_patch_is_taken_off_and_the_new_version_is_not_touched(tmp_path):
+    """An installer takes away what it brought and leaves what the patch added."""
+    package = made_tree(tmp_path)
+    table = [as_file(made_table())]
+    apply_patch(plan_patch(find_tree(package), table))
+    for name, text in {"srt/server_args.py": ARGUMENTS, "srt/layers/attention/nsa_backend.py": BACKEND}.items():
+        (package / name).write_text(text + "# of 0.5.12\n")
+    (package / "_version.py").write_text(VERSION.replace("0.5.9", "0.5.12"))
+    tree = find_tree(package)
+    upgraded = content(tmp_path)
+    assert state_of(tree) == "incomplete"
+    apply_patch(plan_patch(tree, table))
+    text = (package / "srt/layers/attention/nsa_backend.py").read_text()
+    assert "dsa_tuned.prefill_impl(" in text
+    assert text.endswith("# of 0.5.12\n")
+    revert_patch(tree)
+    assert set(upgraded) - set(content(tmp_path)) == {
+        f"sglang/{name}" for name in (LOADER, f"{TABLES}/{made_table().file_name}", FILE_NAME)
+    }
+    assert content(tmp_path).items() <= upgraded.items()
+
+
+def test_a_rebuilt_checkout_that_still_asks_for_the_loader_is_left_alone(tmp_path):
+    package = made_tree(tmp_path)
+    apply_patch(plan_patch(find_tree(package), [as_file(made_table())]))
+    file = package / "srt/server_args.py"
+    file.write_text(file.read_text() + "# mine\n")
+    (package / "_version.py").write_text(VERSION.replace("0.5.9", "0.5.9.post1.dev3"))
+    with pytest.raises(InputError, match=r"server_args\.py: changed since it was patched"):
+        revert_patch(find_tree(package))
+
+
+def test_links_of_an_installer_are_links_again(tmp_path):
+    package, cache = made_tree(tmp_path / "site"), tmp_path / "cache"
+    cache.mkdir()
+    for name in ("srt/server_args.py", "srt/layers/attention/nsa_backend.py"):
+        file = package / name
+        file.rename(cache / file.name)
+        file.symlink_to(cache / file.name)
+    before = content(cache)
+    tree = find_tree(package)
+    apply_patch(plan_patch(tree, [as_file(made_table())]))
+    assert content(cache) == before, "what other environments point to stays"
+    assert not (package / "srt/server_args.py").is_symlink()
+    revert_patch(tree)
+    assert (package / "srt/server_args.py").readlink() == cache / "server_args.py"
+    assert sorted(path.name for path in (package / "srt").iterdir()) == ["layers", "server_args.py"]
+
+
+def test_a_package_behind_a_link_and_a_table_of_somebody_else(tmp_path):
+    package = made_tree(tmp_path / "real")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sglang").symlink_to(package)
+    before = content(tmp_path / "real")
+    apply_patch(plan_patch(find_tree(tmp_path / "site"), [as_file(made_table())]))
+    (package / TABLES / "mine.json").write_text("{}")
+    assert revert_patch(find_tree(package))
+    assert content(tmp_path / "real").keys() - before.keys() == {f"sglang/{TABLES}/mine.json"}
+    assert state_of(find_tree(package)) == "clean"
+
+
+def test_two_tables_with_one_key_are_named_and_one_given_twice_is_one(tmp_path):
+    first, second = (write_table(tmp_path / name, made_table()) for name in "ab")
+    package = made_tree(tmp_path)
+    with pytest.raises(InputError, match=f"{first} and {second}: both have the key flashmla_auto,H=16,"):
+        plan_patch(find_tree(package), read_tables([str(first), str(second)]))
+    assert len(read_tables([str(first), str(first.parent)])) == 1
+
+
+def test_no_room_for_a_file_is_one_line_with_its_name_and_nothing_is_left(tmp_path):
+    package = made_tree(tmp_path)
+    table = write_table(tmp_path / "tables", made_table())
+    before = content(package)
+    words = ["emit", str(table), "--as", "patch", "--runtime", str(package), "--apply"]
+    done = subprocess.run(
+        [sys.executable, "-m", "dsabench", *words],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith(f"error: {package}/")
+    assert done.stderr.endswith("File too large: the patch was not applied\n")
+    assert content(package) == before
 
 
 def die_in_the_middle(patch, written):
