@@ -258,5 +258,7 @@ def _alone(tree: Tree) -> Iterator[None]:
         raise InputError(f"{tree.package}: another dsabench is patching it")
     try:
         yield
+    except OSError as error:
+        raise StoreError(f"{error.filename}: {error.strerror}") from error
     finally:
         release(held, file)

@@ -113,7 +113,7 @@ def _choose_kernel(source: Source) -> list[Edit]:
     if f"is_{prefix}_enable_prefill_cp" not in source.text(function):
         raise NotUnderstoodError(f"{function.name} does not ask for context parallelism")
     in_graph = [n for n in ast.walk(function) if isinstance(n, ast.If) and "cuda_graph()" in source.text(n.test)]
-    keep += [source.text(node.test) for node in in_graph]
+    keep += [source.text(each) for node in in_graph for each in _alternatives(node.test)]
     impl = f"self.{prefix}_prefill_impl"
     if impl not in source.text(branch):
         raise NotUnderstoodError(f"{function.name} does not set {impl}")
@@ -123,16 +123,17 @@ def _choose_kernel(source: Source) -> list[Edit]:
         "tuned = dsa_tuned.prefill_impl(",
         "    self,",
         "    forward_batch,",
-        *(
-            f"    {'keep=' if at == 0 else '    or '}{what}" + "," * (at == len(keep) - 1)
-            for at, what in enumerate(keep)
-        ),
+        *(f"    {'keep=' if at == 0 else 'or '}{what}" + "," * (at == len(keep) - 1) for at, what in enumerate(keep)),
         ")",
         "if tuned is not None:",
         f"    {impl} = tuned",
         "    return",
     ]
     return [source.before(branch.body[0], lines)]
+
+
+def _alternatives(test: ast.expr) -> list[ast.expr]:
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else [test]
 
 
 def _default_backend(source: Source) -> list[Edit]:

@@ -229,6 +229,16 @@ def test_what_cannot_be_written_is_taken_back(tmp_path):
     assert content(tmp_path) == before
 
 
+def test_the_call_is_laid_out_as_the_runtime_lays_out_its_own(tmp_path):
+    in_graph = "        if is_in_a_cuda_graph() or is_in_another_cuda_graph():\n            self.use_mha = False\n"
+    package = made_tree(tmp_path, backend=BACKEND.replace("        # Which", in_graph + "        # Which"))
+    apply_patch(plan_patch(find_tree(package), [as_file(made_table())]))
+    file = package / "srt/layers/attention/nsa_backend.py"
+    assert "cp()\n                or is_in_a_cuda_graph()\n                or is_in_another" in file.read_text()
+    ruff = ["ruff", "format", "--isolated", "--line-length", "88", "--check", str(file), str(package / LOADER)]
+    subprocess.run([sys.executable, "-m", *ruff], check=True)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
