@@ -24,7 +24,7 @@ def installed_at(tree: Tree | None, device: str | None, driver: str | None) -> I
     if tree is not None:
         for distribution in distributions(path=[str(tree.package.parent)]):
             found[distribution.name.lower().replace("_", "-")] = distribution.version
-        found["sglang"] = str(tree.version)
+        found.setdefault("sglang", str(tree.version))
     return Installed(found, device)
 
 

@@ -62,12 +62,14 @@ def plan_patch(tree: Tree, files: Sequence[File]) -> Patch:
     touched = touch(tree, {file.table.kind for file in files})
     before: dict[str, bytes | None] = {one.file: one.before for one in touched}
     after = {one.file: one.after for one in touched}
-    after[LOADER] = resources.files("dsabench.emit.payload").joinpath("dsa_tuned.py").read_bytes()
-    after |= {f"{TABLES}/{file.table.file_name}": table_json(file.table).encode() for file in files}
-    for file in after.keys() - before.keys():
-        if tree.read(file) is not None:
-            raise InputError(f"{tree.package / file}: is there already, and not by a patch of dsabench")
-        before[file] = None
+    tables = {f"{TABLES}/{file.table.file_name}": table_json(file.table).encode() for file in files}
+    if (own := tree.read(LOADER)) is None:
+        tables[LOADER] = resources.files("dsabench.emit.payload").joinpath("dsa_tuned.py").read_bytes()
+    elif TABLES.rpartition("/")[2].encode() not in own:
+        raise InputError(f"{tree.package / LOADER}: is there already, and reads no tables")
+    for name, content in tables.items():
+        if (old := tree.read(name)) != content:
+            before[name], after[name] = old, content
     if tree.project is not None:
         listed = tree.read(_PROJECT) or b""
         if (changed := with_tables_listed(listed, f"{TABLES}/*.json")) != listed:
@@ -80,7 +82,7 @@ def state_of(tree: Tree, patch: Patch | None = None) -> State:
     """How the tree stands to a patch, or to whatever patch it has."""
     manifest = read_manifest(tree.package)
     if manifest is None:
-        return "clean"
+        return "clean" if patch is None or patch.after else "applied"
     if changed_since(tree):
         return "changed since"
     if {_standing(tree.package, change) for change in manifest.changes} != {"after"}:

@@ -30,7 +30,7 @@ class Touched:
 
 
 def touch(tree: Tree, kinds: set[str]) -> list[Touched]:
-    """The changed files for these kinds of tables; none is written.
+    """The changed files for these kinds of tables; none is written. What asks for tables already stays as it is.
 
     Raises:
         InputError: the version lacks the kind, or its source is not of a known form; with the file and the reason.
@@ -45,13 +45,14 @@ def touch(tree: Tree, kinds: set[str]) -> list[Touched]:
         data = tree.read(file) or b""
         try:
             source = Source(data)
-            after = source.apply([edit for change in changes for edit in change(source)])
+            after = source.apply([edit for change in changes if not _asks(data, change) for edit in change(source)])
             ast.parse(after)
         except NotUnderstoodError as error:
             raise InputError(
                 f"{tree.package / file}: not changed: sglang {tree.version} has an unknown form here: {error}"
             ) from error
-        touched.append(Touched(file, data, after))
+        if after != data:
+            touched.append(Touched(file, data, after))
     return touched
 
 
@@ -229,6 +230,20 @@ def _hisparse_defaults(source: Source) -> list[Edit]:
 def _wrap(source: Source, value: ast.expr, function: str, arguments: list[str]) -> list[Edit]:
     """Ask the loader with the runtime's own value, which it gives back where no table matches."""
     return [source.before(source.around(value), [_IMPORT, ""]), source.call(value, function, arguments)]
+
+
+_CALLS: Mapping[Callable[[Source], list[Edit]], bytes] = {
+    _choose_kernel: b"dsa_tuned.prefill_impl(",
+    _default_backend: b"dsa_tuned.default_prefill_backend(",
+    _default_threshold: b"dsa_tuned.dense_threshold(",
+    _backend_threshold: b"dsa_tuned.dense_threshold_of_backend(",
+    _hisparse_defaults: b"dsa_tuned.hisparse_config(",
+}
+
+
+def _asks(data: bytes, change: Callable[[Source], list[Edit]]) -> bool:
+    """Whether a checkout has the call already: an earlier pull request was merged."""
+    return _CALLS[change] in data
 
 
 def _prefill_function(source: Source) -> ast.FunctionDef:

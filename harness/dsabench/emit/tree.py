@@ -70,7 +70,7 @@ def _assigned(module: ast.Module) -> str | None:
 
 
 def _tagged(package: Path) -> Version:
-    git = ["git", "-C", str(package), "describe", "--tags", "--match", "v[0-9]*"]
+    git = ["git", "-C", str(package), "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]
     try:
         said = subprocess.run(git, capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
