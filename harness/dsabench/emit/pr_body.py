@@ -59,7 +59,7 @@ def body_of(
         "",
         *(f"- `{name}`" for name in branch.files),
         "\n## Effect\n",
-        "| table | rule | metric | gain over today | regret | today's | best static |\n|---|---|---|---|---|---|---|",
+        "| table | rule | metric | against today | regret | today's | best static |\n|---|---|---|---|---|---|---|",
         *(_row(file.table) for file in files),
         *(f"\n{_HOW[kind]}" for kind in kinds if kind in _HOW),
         *(f"\n![{figure.stem}]({figure.name})" for figure in figures),
