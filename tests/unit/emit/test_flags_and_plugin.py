@@ -48,6 +48,29 @@ def test_a_table_for_another_cache_is_refused(tmp_path, capsys):
     assert "is for kv_cache_dtype fp8_e4m3, the config has bfloat16" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"heads_per_rank": 128}, "is for heads per rank 128, the config has 16"),
+        ({"device": "NVIDIA_B200"}, "is for the GPU NVIDIA_B200, the config has NVIDIA_H200"),
+        ({"index_topk": 1024}, "is for index_topk 1024, the config has 2048"),
+    ],
+)
+def test_a_table_for_another_gpu_or_shape_than_the_configs_is_refused(tmp_path, capsys, changes, reason):
+    words = ["emit", str(write_table(tmp_path, made_table(**changes))), "--as", "flags", "--out", str(tmp_path / "out")]
+    assert run([*words, "--config", "h200-tp8", "--runtime-version", "0.5.16"]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_settings_that_the_runtime_forbids_are_refused_and_nothing_is_written(tmp_path, capsys):
+    rule = {"form": "buffer", "device_buffer_size": 6144, "host_to_device_ratio": 8}
+    table = write_table(tmp_path, made_table("hisparse", rule))
+    words = ["emit", str(table), "--as", "flags", "--out", str(tmp_path / "out")]
+    assert run([*words, "--config", "h200-tp8", "--runtime-version", "0.5.16"]) == 2
+    assert "HS02: HiSparse with the prefix cache" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_wheel_is_the_same_twice_and_holds_the_entry_point(tmp_path):
     files = [as_file(made_table())]
     first, second = (build_plugin(files, tmp_path / name) for name in "ab")
