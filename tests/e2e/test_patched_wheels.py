@@ -17,6 +17,7 @@ import pytest
 
 from dsabench.cli.main import run
 from dsabench.emit.tables import table_json
+from dsabench.emit.touch import LOADER
 from unit.emit.made import made_table
 from wheels.wheels import fetch
 
@@ -151,9 +152,12 @@ def test_apply_twice_and_revert_leaves_every_byte(tree, tmp_path, said, capsys):
     assert digests(folder) == before
     assert ask(folder) == [unpatched]
     if version != "0.5.9":
+        left_over = folder / "sglang" / LOADER
+        left_over.write_text("# of a patch, after sglang was upgraded\n")
         questions = ({}, CHOSEN, NO_MATCH["another GPU"], USERS)
         hooked, chosen, other, user = ask(folder, *({**question, "plugin": plugin} for question in questions))
         users_win(user, expected)
+        left_over.unlink()
         assert {**hooked, "log": None} == {**answer, "log": None}, "the runtime's own hooks come to the same"
         assert any("tables of the plugin: flashmla_auto,H=16" in line for line in hooked["log"])
         assert kernels(chosen) == ["fa3"] * 3
