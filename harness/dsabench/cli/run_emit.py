@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -120,6 +121,7 @@ def _say(
             "changed": changed,
             "tables": list(patch.tables) if patch is not None else [],
             "files": files,
+            "notes": list(patch.notes) if patch is not None else [],
             **({} if imports is None else {"imports": imports}),
         }
         print(json.dumps(facts, indent=1))
@@ -127,6 +129,8 @@ def _say(
     print(f"sglang {tree.version} in {tree.package}: {text}")
     for file in files:
         print(f"  {'adds' if patch is not None and patch.before[file] is None else 'changes'} {file}")
+    for note in patch.notes if patch is not None else ():
+        print(f"  note: {note}")
     for module, why in (imports or {}).items():
         print(f"  {module}: {'imports' if why is None else 'compiles; cannot be imported here: ' + why}")
 
@@ -146,4 +150,8 @@ def check_tables(given: list[str], runtime: Path | None, device: str | None, *, 
     else:
         for file, why in found:
             print(f"{file.path}: {'; '.join(why) if why else 'matches'}")
+        if tree is None:
+            print(
+                "--runtime says where sglang and its packages are; no --runtime, so none was looked at", file=sys.stderr
+            )
     return 1 if any(why for _, why in found) else 0

@@ -35,6 +35,8 @@ class Patch:
     tables: tuple[str, ...]
     before: Mapping[str, bytes | None]
     after: Mapping[str, bytes]
+    notes: tuple[str, ...] = ()
+    """Tables that were measured with another version, a line each."""
 
     def diff(self) -> str:
         """As `diff -u` and git print it."""
@@ -75,7 +77,14 @@ def plan_patch(tree: Tree, files: Sequence[File]) -> Patch:
         if (changed := with_tables_listed(listed, f"{TABLES}/*.json")) != listed:
             before[_PROJECT], after[_PROJECT] = listed, changed
     _compile(after)
-    return Patch(tree, tuple(sorted(names)), before, after)
+    return Patch(tree, tuple(sorted(names)), before, after, tuple(_notes(tree, files)))
+
+
+def _notes(tree: Tree, files: Sequence[File]) -> Iterator[str]:
+    for file in files:
+        measured = file.table.evidence.versions.get("sglang")
+        if measured is not None and measured != str(tree.version):
+            yield f"{file.table.file_name} was measured with sglang {measured}, this is {tree.version}"
 
 
 def state_of(tree: Tree, patch: Patch | None = None) -> State:

@@ -12,7 +12,7 @@ from dsabench.emit.flags import knobs_of
 from dsabench.emit.plugin import build_plugin
 from dsabench.emit.tables import write_table
 from dsabench.errors import InputError
-from unit.emit.made import as_file, made_table
+from unit.emit.made import as_file, made_table, made_tree
 
 
 def test_a_rule_becomes_knobs_where_a_flag_can_say_it():
@@ -88,4 +88,17 @@ def test_the_wheel_is_the_same_twice_and_holds_the_entry_point(tmp_path):
 def test_expired_tables_end_the_check_with_1(tmp_path, capsys):
     table = write_table(tmp_path, made_table())
     assert run(["emit", "check", str(table), "--device", "NVIDIA B200"]) == 1
-    assert "is for NVIDIA_H200, here is NVIDIA_B200" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "is for NVIDIA_H200, here is NVIDIA_B200" in said.out
+    assert "--runtime says where sglang" in said.err
+
+
+def test_a_patch_says_what_its_tables_were_measured_with_where_that_is_another_version(tmp_path, capsys):
+    tables = [
+        made_table(),
+        made_table(device="NVIDIA_B200", evidence={"label": "measured", "versions": {"sglang": "0.5.16"}}),
+    ]
+    words = ["emit", *(str(write_table(tmp_path, table)) for table in tables), "--as", "patch"]
+    assert run([*words, "--runtime", str(made_tree(tmp_path)), "--json"]) == 0
+    note = f"{tables[1].file_name} was measured with sglang 0.5.16, this is 0.5.9"
+    assert json.loads(capsys.readouterr().out)["notes"] == [note]
