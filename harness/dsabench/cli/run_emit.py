@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dsabench.emit.expiry import examine, installed_at
+from dsabench.emit.expiry import examine, installed_at, installed_here
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.importable import broken_by_patch, import_changed
 from dsabench.emit.patch import Patch, apply_patch, changed_since, plan_patch, revert_patch, state_of
@@ -142,15 +142,19 @@ def check_tables(given: list[str], runtime: Path | None, device: str | None, *, 
     tree = None if runtime is None else find_tree(runtime)
     hardware = asyncio.run(collect_hardware())
     here = device or (hardware.gpus[0].name if hardware.gpus else None)
-    installed = installed_at(tree, here, hardware.driver)
-    found = [(file, examine(file.table, installed)) for file in read_tables(given)]
+    installed = {
+        "sglang": installed_at(tree, here, hardware.driver),
+        "reference": installed_here(here, hardware.driver),
+    }
+    files = read_tables(given)
+    found = [(file, examine(file.table, installed[file.table.runtime])) for file in files]
     if as_json:
         listed = [{"table": str(file.path), "matches": not why, "reasons": why} for file, why in found]
         print(json.dumps(listed, indent=1))
     else:
         for file, why in found:
             print(f"{file.path}: {'; '.join(why) if why else 'matches'}")
-        if tree is None:
+        if tree is None and any(file.table.runtime == "sglang" for file in files):
             print(
                 "--runtime says where sglang and its packages are; no --runtime, so none was looked at", file=sys.stderr
             )

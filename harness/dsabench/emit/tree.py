@@ -55,13 +55,18 @@ def _version_of(package: Path) -> Version:
     file = package / "_version.py"
     if not file.is_file():
         return _tagged(package)
-    found = _assigned(ast.parse(file.read_bytes()))
+    found = assigned_version(file)
     if found is None:
         raise InputError(f"{file}: names no version")
     return parse_version(found)
 
 
-def _assigned(module: ast.Module) -> str | None:
+def assigned_version(file: Path) -> str | None:
+    """What a module assigns to `__version__`; None where that is no plain text. It is not run."""
+    try:
+        module = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return None
     for node in module.body:
         names = [target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)]
         if "__version__" in names and isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
