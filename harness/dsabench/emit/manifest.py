@@ -66,6 +66,7 @@ def read_manifest(package: Path) -> Manifest | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
         raise InputError(
-            f"{file}: unreadable, so this patch cannot be reverted: {str(error).splitlines()[0]}"
+            f"{file}: {why}: it says what a patch changed; install sglang anew and remove this file"
         ) from error

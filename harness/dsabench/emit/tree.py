@@ -58,7 +58,10 @@ def _version_of(package: Path) -> Version:
     found = assigned_version(file)
     if found is None:
         raise InputError(f"{file}: names no version")
-    return parse_version(found)
+    try:
+        return parse_version(found)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
 
 
 def assigned_version(file: Path) -> str | None:

@@ -11,6 +11,7 @@ import pytest
 
 from dsabench.emit import patch as patching
 from dsabench.emit.manifest import FILE_NAME
+from dsabench.emit.package_data import with_tables_listed
 from dsabench.emit.patch import apply_patch, plan_patch, revert_patch, state_of
 from dsabench.emit.tables import read_tables, write_table
 from dsabench.emit.touch import LOADER, TABLES
@@ -282,6 +283,20 @@ def test_a_checkout_lists_the_tables_among_its_package_data(tmp_path):
     assert content(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    ("listed", "is_taken"),
+    [
+        ("srt/**/*", True),
+        ("srt/layers/attention/*/*.json", True),
+        ("srt/*.json", False),
+        ("srt/layers/moe/**/*", False),
+    ],
+)
+def test_a_build_that_takes_the_tables_already_stays_as_it_is(listed, is_taken):
+    project = f'[tool.setuptools.package-data]\nsglang = ["{listed}"]\n'.encode()
+    assert (with_tables_listed(project, f"{TABLES}/*.json") == project) is is_taken
+
+
 def test_no_tree_and_no_version(tmp_path):
     with pytest.raises(InputError, match="no sglang here"):
         find_tree(tmp_path)
@@ -289,3 +304,13 @@ def test_no_tree_and_no_version(tmp_path):
     (package / "_version.py").unlink()
     with pytest.raises(InputError, match=r"no _version\.py and no tag of git"):
         find_tree(package)
+    (package / "_version.py").write_text("__version__ = 'of today'\n")
+    with pytest.raises(InputError, match=r"_version\.py: of today: no version"):
+        find_tree(package)
+
+
+def test_a_record_of_a_patch_that_cannot_be_read_is_named_with_the_way_out(tmp_path):
+    package = made_tree(tmp_path)
+    (package / FILE_NAME).write_text("{")
+    with pytest.raises(InputError, match=r"dsabench-patch\.json: Invalid JSON.*install sglang anew"):
+        revert_patch(find_tree(package))
