@@ -90,7 +90,8 @@ def _row(table: TunedTable) -> str:
         behind = (
             f"95 %, {evidence.n or '?'} {counted}" if counted else f"95 % or more, {evidence.n or '?'} boots a side"
         )
-        gain = f"{evidence.ci_low:+.1%} … {evidence.ci_high:+.1%} ({behind})"
+        speed = "speed " if counted else ""  # of kernels: where the metric is a time, less is better
+        gain = f"{speed}{evidence.ci_low:+.1%} … {evidence.ci_high:+.1%} ({behind})"
     regrets = (evidence.regret, evidence.regret_shipped, evidence.regret_static)
     cells = ["–" if regret is None else f"{regret:.2%}" for regret in regrets]
     name = f"{table.kind}, {table.device}, {table.heads_per_rank} heads, {table.kv_cache_dtype}"

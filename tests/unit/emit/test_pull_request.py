@@ -74,7 +74,7 @@ def test_branch_commits_and_text(checkout, tmp_path, capsys):
     body = (tmp_path / "pr/pull-request.md").read_text()
     assert all(f"- `{name}`\n" in body for name in changed), "as the repository names them"
     for wanted in (
-        "+8.0% … +13.0% (95 %, 30 shapes)",
+        "speed +8.0% … +13.0% (95 %, 30 shapes)",
         "kernels bench sparse_prefill",
         "0.40% | 11.00% | 2.00%",
         "dsabench tune flashmla-auto h200",
