@@ -17,6 +17,7 @@ import pytest
 
 from dsabench.cli.main import run
 from dsabench.emit.tables import table_json
+from dsabench.emit.touch import LOADER
 from unit.emit.made import made_table
 from wheels.wheels import fetch
 
@@ -130,10 +131,11 @@ def test_apply_twice_and_revert_leaves_every_byte(tree, tmp_path, said, capsys):
     patched = digests(folder)
     assert first["changed"]
     assert patched != before
+    assert not any("KeyError" in (why or "") for why in first["imports"].values()), "the reason, not what follows of it"
     again = said(*patch, "--apply")
     assert (again["changed"], again["state"]) == (False, "applied")
     assert digests(folder) == patched
-    [answer] = ask(folder)
+    answer, user = ask(folder, {}, USERS)
     assert kernels(answer) == ["flashmla_sparse", "flashmla_kv", "flashmla_kv"]
     assert answer["choices"][3][1] is False, "1,500 tokens are beyond the tuned threshold of 1,024"
     assert unpatched["choices"][3][1] is True, "and within the shipped one, index_topk"
@@ -141,6 +143,7 @@ def test_apply_twice_and_revert_leaves_every_byte(tree, tmp_path, said, capsys):
         assert answer["threshold"] == 1024
         expected = {"top_k": 2048, "device_buffer_size": 6144, "host_to_device_ratio": 8, "swap_in_block_size": 512}
         assert answer["hisparse"] == {name: expected[name] for name in unpatched["hisparse"]}
+        users_win(user, expected)
     if version != "0.5.9":
         plugin = unzipped(said(*patch[:-2], "--as", "plugin", "--out", tmp_path)["wheel"], tmp_path / "plugin")
         [aside] = ask(folder, {"plugin": plugin})
@@ -149,9 +152,12 @@ def test_apply_twice_and_revert_leaves_every_byte(tree, tmp_path, said, capsys):
     assert digests(folder) == before
     assert ask(folder) == [unpatched]
     if version != "0.5.9":
-        hooked, chosen, other = ask(
-            folder, {"plugin": plugin}, {**CHOSEN, "plugin": plugin}, {**NO_MATCH["another GPU"], "plugin": plugin}
-        )
+        left_over = folder / "sglang" / LOADER
+        left_over.write_text("# of a patch, after sglang was upgraded\n")
+        questions = ({}, CHOSEN, NO_MATCH["another GPU"], USERS)
+        hooked, chosen, other, user = ask(folder, *({**question, "plugin": plugin} for question in questions))
+        users_win(user, expected)
+        left_over.unlink()
         assert {**hooked, "log": None} == {**answer, "log": None}, "the runtime's own hooks come to the same"
         assert any("tables of the plugin: flashmla_auto,H=16" in line for line in hooked["log"])
         assert kernels(chosen) == ["fa3"] * 3
@@ -181,6 +187,17 @@ def test_opposite_tables_choose_opposite_kernels_and_no_table_changes_nothing(tr
 
 
 CHOSEN = {"args": {**ARGS, "nsa_prefill_backend": "fa3", "dsa_prefill_backend": "fa3"}}
+USERS = {"threshold": 512, "args": {**CHOSEN["args"], "hisparse_config": '{"device_buffer_size": 4096}'}}
+"""What a user sets by flag and variable; the variable came with 0.5.10."""
+
+
+def users_win(answer: dict, tuned: dict) -> None:
+    assert kernels(answer) == ["fa3"] * 3
+    assert answer["threshold"] == 512
+    expected = {**tuned, "device_buffer_size": 4096}
+    assert answer["hisparse"] == {name: expected[name] for name in answer["hisparse"]}
+
+
 NO_MATCH = {
     "another GPU": {"device": "NVIDIA H100 80GB HBM3"},
     "other heads": {"heads": 128, "args": {**ARGS, "dp_size": 8, "enable_dp_attention": True}},

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dsabench.emit.expiry import examine, installed_at
+from dsabench.emit.expiry import examine, installed_at, installed_here
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.importable import broken_by_patch, import_changed
-from dsabench.emit.patch import Patch, apply_patch, plan_patch, revert_patch, state_of
+from dsabench.emit.patch import Patch, apply_patch, changed_since, plan_patch, revert_patch, state_of
 from dsabench.emit.tables import File, read_tables
 from dsabench.emit.tree import Tree, find_tree
 from dsabench.errors import InputError
@@ -86,8 +87,8 @@ def _patch(order: Order) -> int:
         "clean": "not applied",
         "applied": "applied" if changed else "applied already",
         "other tables": "another set of tables is applied; --apply replaces it",
-        "incomplete": "half applied; --apply or --revert completes",
-        "changed since": "patched files were changed since",
+        "incomplete": "half applied, or left over from another version; --apply or --revert completes",
+        "changed since": f"changed since it was patched: {', '.join(changed_since(tree))}; --apply and --revert refuse",
     }
     _say(order, tree, patch, changed=changed, text=words[state_of(tree, patch)], imports=imports)
     return 0
@@ -120,6 +121,7 @@ def _say(
             "changed": changed,
             "tables": list(patch.tables) if patch is not None else [],
             "files": files,
+            "notes": list(patch.notes) if patch is not None else [],
             **({} if imports is None else {"imports": imports}),
         }
         print(json.dumps(facts, indent=1))
@@ -127,6 +129,8 @@ def _say(
     print(f"sglang {tree.version} in {tree.package}: {text}")
     for file in files:
         print(f"  {'adds' if patch is not None and patch.before[file] is None else 'changes'} {file}")
+    for note in patch.notes if patch is not None else ():
+        print(f"  note: {note}")
     for module, why in (imports or {}).items():
         print(f"  {module}: {'imports' if why is None else 'compiles; cannot be imported here: ' + why}")
 
@@ -138,12 +142,20 @@ def check_tables(given: list[str], runtime: Path | None, device: str | None, *, 
     tree = None if runtime is None else find_tree(runtime)
     hardware = asyncio.run(collect_hardware())
     here = device or (hardware.gpus[0].name if hardware.gpus else None)
-    installed = installed_at(tree, here, hardware.driver)
-    found = [(file, examine(file.table, installed)) for file in read_tables(given)]
+    installed = {
+        "sglang": installed_at(tree, here, hardware.driver),
+        "reference": installed_here(here, hardware.driver),
+    }
+    files = read_tables(given)
+    found = [(file, examine(file.table, installed[file.table.runtime])) for file in files]
     if as_json:
         listed = [{"table": str(file.path), "matches": not why, "reasons": why} for file, why in found]
         print(json.dumps(listed, indent=1))
     else:
         for file, why in found:
             print(f"{file.path}: {'; '.join(why) if why else 'matches'}")
+        if tree is None and any(file.table.runtime == "sglang" for file in files):
+            print(
+                "--runtime says where sglang and its packages are; no --runtime, so none was looked at", file=sys.stderr
+            )
     return 1 if any(why for _, why in found) else 0

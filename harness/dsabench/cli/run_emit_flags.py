@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Mapping
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,8 +24,10 @@ from dsabench.emit.flags import knobs_of
 from dsabench.emit.tables import read_tables
 from dsabench.errors import InputError, StoreError
 from dsabench.model.knobs import KnobValue
+from dsabench.model.tuned_table import TunedTable
+from dsabench.runtimes.sglang.hardware import HARDWARE
 from dsabench.store.journal import FILE_NAME, read_journal
-from dsabench.tuners.target import target_of
+from dsabench.tuners.target import target_of, target_of_runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,12 @@ def write_flags(order: FlagsOrder) -> int:
         )
     else:
         tuned = [_of_tables(order, runtime)]
-    written = []
+    written: list[Path] = []
     for one in tuned:
-        folder = order.out if len(tuned) == 1 else order.out / one.name
-        written += _write(folder, runtime, one, order)
+        files = _files(runtime, one, order)
+        if files is None:  # the reason was said
+            return 2
+        written += _write(order.out if len(tuned) == 1 else order.out / one.name, files)
     if order.as_json:
         print(json.dumps([str(path) for path in written], indent=1))
     else:
@@ -84,12 +88,23 @@ def _of_tables(order: FlagsOrder, runtime: RuntimeConfig) -> Tuned:
     for file in read_tables(order.given):
         table = file.table
         require_emittable(table, kind, allow_simulated=order.allow_simulated)
-        dtype = runtime.base.get("kv_cache_dtype", table.kv_cache_dtype)
-        if dtype != table.kv_cache_dtype:
-            raise InputError(f"{file.path}: is for kv_cache_dtype {table.kv_cache_dtype}, the config has {dtype}")
+        for name, wanted, here in _key(table, runtime):
+            if wanted != here:
+                raise InputError(f"{file.path}: is for {name} {wanted}, the config has {here}")
         knobs |= knobs_of(table)
         why.append(f"from {table.file_name} ({table.evidence.label})")
     return Tuned("best", knobs, tuple(why))
+
+
+def _key(table: TunedTable, runtime: RuntimeConfig) -> Iterator[tuple[str, object, object]]:
+    """What the table is for, beside what the config says of it, as far as it does."""
+    yield "kv_cache_dtype", table.kv_cache_dtype, runtime.base.get("kv_cache_dtype", table.kv_cache_dtype)
+    if (hardware := HARDWARE.get(runtime.hardware or "")) is not None:
+        yield "the GPU", table.device, hardware.device_name.replace(" ", "_")
+    with suppress(InputError):  # a model whose widths are not known here
+        target = target_of_runtime(runtime)
+        yield "heads per rank", table.heads_per_rank, target.heads_per_rank
+        yield "index_topk", table.index_topk, target.index_topk
 
 
 def _of_study(folder: Path, config_name: str, *, allow_simulated: bool) -> list[Tuned]:
@@ -106,22 +121,26 @@ def _index_topk(config: SweepConfig) -> int | None:
         return None
 
 
-def _write(folder: Path, runtime: RuntimeConfig, tuned: Tuned, order: FlagsOrder) -> list[Path]:
+def _files(runtime: RuntimeConfig, tuned: Tuned, order: FlagsOrder) -> dict[str, str] | None:
+    """Name → text; None where a rule of the runtime forbids the settings."""
     best = runtime.model_copy(update={"base": {**runtime.base, **tuned.knobs}})
     said = io.StringIO()
     launch = LaunchOrder(None, order.runtime_version, dry_run=True, as_json=False)
     with redirect_stdout(said):
         code = launch_config(launch, best)
     if code:
-        return []
+        return None
     comment = "".join(f"# {line}\n" for line in tuned.why)
     # Where the runtime lies, and tokens, are this machine's: they stay in the config.
     kept = best.model_dump(mode="json", exclude_defaults=True, exclude={"launch", "ready_timeout_s"})
     document = {"name": tuned.name, "runtime": {**kept, "base": dict(best.base)}}
-    files = {
+    return {
         "best.sh": f"#!/bin/sh\n{comment}{said.getvalue().strip()}\n",
         "best.yaml": comment + yaml.safe_dump(document, sort_keys=False, allow_unicode=True),
     }
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():

@@ -52,7 +52,10 @@ def emit_pr(order: PrOrder) -> None:
     title = f"[DSA] Tuned defaults for {', '.join(sorted({file.table.device for file in files}))}"
     commands = [
         shlex.join(["git", "-C", str(branch.repository), "push", "-u", "origin", branch.name]),
-        shlex.join(["gh", "pr", "create", "--head", branch.name, "--title", title, "--body-file", str(text)]),
+        f"cd {shlex.quote(str(branch.repository))} && "
+        + shlex.join(
+            ["gh", "pr", "create", "--head", branch.name, "--title", title, "--body-file", str(text.resolve())]
+        ),
     ]
     if order.as_json:
         facts = {"branch": branch.name, "base": branch.base, "commits": branch.commits, "body": str(text)}

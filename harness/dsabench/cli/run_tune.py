@@ -37,7 +37,8 @@ class KernelOrder:
     def command(self) -> str:
         """What measures and tunes it again."""
         words = ["dsabench", "tune", "flashmla-auto", self.config, "--kernels", str(self.kernels)]
-        return shlex.join([*words, *(["--study", str(self.study)] if self.study else [])])
+        study = ["--study", str(self.study)] if self.study else []
+        return shlex.join([*words, *study, *(["--seed", str(self.seed)] if self.seed else [])])
 
 
 def tune_kernels(order: KernelOrder) -> None:

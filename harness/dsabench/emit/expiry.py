@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import distributions
+from pathlib import Path
 
-from dsabench.emit.tree import Tree
+import dsabench
+from dsabench.emit.tree import Tree, assigned_version
 from dsabench.model.tuned_table import TunedTable
 
 
@@ -20,12 +23,32 @@ class Installed:
 
 def installed_at(tree: Tree | None, device: str | None, driver: str | None) -> Installed:
     """The packages beside a runtime, by their metadata; nothing is imported."""
-    found = {} if driver is None else {"driver": driver}
+    found: dict[str, str] = {}
     if tree is not None:
-        for distribution in distributions(path=[str(tree.package.parent)]):
-            found[distribution.name.lower().replace("_", "-")] = distribution.version
-        found["sglang"] = str(tree.version)
-    return Installed(found, device)
+        found = _packages([str(tree.package.parent)])
+        found.setdefault("sglang", str(tree.version))
+    return Installed(_with_driver(found, driver), device)
+
+
+def installed_here(device: str | None, driver: str | None) -> Installed:
+    """The packages of this interpreter, which runs the reference runtime."""
+    return Installed(_with_driver({**_packages(sys.path), "reference": dsabench.__version__}, driver), device)
+
+
+def _packages(folders: Sequence[str]) -> dict[str, str]:
+    """Name → version. The first folder that has a package counts, as in an import."""
+    found: dict[str, str] = {}
+    for distribution in distributions(path=list(folders)):
+        found.setdefault(distribution.name.lower().replace("_", "-"), distribution.version)
+    files = (Path(folder, "torch", "version.py") for folder in folders)
+    if (torch := next((file for file in files if file.is_file()), None)) is not None:
+        # the index's wheels leave the CUDA that they are built for out of their metadata; records have it
+        found["torch"] = assigned_version(torch) or found.get("torch", "unknown")
+    return found
+
+
+def _with_driver(found: dict[str, str], driver: str | None) -> dict[str, str]:
+    return found if driver is None else {**found, "driver": driver}
 
 
 def examine(table: TunedTable, installed: Installed) -> list[str]:

@@ -21,6 +21,8 @@ for name in sys.argv[2:]:
         said[name] = None
     except BaseException as error:
         said[name] = f"{type(error).__name__}: {error}"
+        for half in [known for known in sys.modules if known.partition(".")[0] == "sglang"]:
+            del sys.modules[half]
 sys.stdout.write("\\n@" + json.dumps(said))
 """
 _TIMEOUT_S = 300.0

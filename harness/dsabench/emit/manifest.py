@@ -27,12 +27,14 @@ class FileChange(Value):
     file: str
     before: str | None
     after_sha256: str
+    link: str | None = None
+    """What it pointed to, where it was a symbolic link (as some installers lay out a package)."""
 
     @classmethod
-    def of(cls, file: str, before: bytes | None, after: bytes) -> FileChange:
+    def of(cls, file: str, before: bytes | None, after: bytes, link: str | None) -> FileChange:
         """A change from one content to another."""
         packed = None if before is None else base64.b64encode(zlib.compress(before, 9)).decode()
-        return cls(file=file, before=packed, after_sha256=sha256(after))
+        return cls(file=file, before=packed, after_sha256=sha256(after), link=link)
 
     def original(self) -> bytes | None:
         """The content before the patch; None where the file is the patch's own."""
@@ -64,6 +66,7 @@ def read_manifest(package: Path) -> Manifest | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
         raise InputError(
-            f"{file}: unreadable, so this patch cannot be reverted: {str(error).splitlines()[0]}"
+            f"{file}: {why}: it says what a patch changed; install sglang anew and remove this file"
         ) from error

@@ -14,13 +14,15 @@ from typing import Literal
 
 from dsabench.emit.manifest import FILE_NAME, FileChange, Manifest, read_manifest, sha256
 from dsabench.emit.package_data import with_tables_listed
-from dsabench.emit.tables import File, table_json
+from dsabench.emit.tables import File, keys_of, table_json
 from dsabench.emit.touch import LOADER, TABLES, touch
 from dsabench.emit.tree import Tree
 from dsabench.errors import InputError, StoreError
 from dsabench.runtimes.locks import lock_folder, release, try_lock
 
 _PROJECT = "../pyproject.toml"
+_MARK = b"dsa_tuned"
+"""In every file of the runtime that the patch changes."""
 
 State = Literal["clean", "applied", "other tables", "incomplete", "changed since"]
 
@@ -33,6 +35,8 @@ class Patch:
     tables: tuple[str, ...]
     before: Mapping[str, bytes | None]
     after: Mapping[str, bytes]
+    notes: tuple[str, ...] = ()
+    """Tables that were measured with another version, a line each."""
 
     def diff(self) -> str:
         """As `diff -u` and git print it."""
@@ -54,41 +58,67 @@ def plan_patch(tree: Tree, files: Sequence[File]) -> Patch:
     """
     manifest = read_manifest(tree.package)
     if manifest is not None:
-        tree = replace(tree, originals={change.file: change.original() for change in manifest.changes})
-    names = [file.table.file_name for file in files]
-    if len(set(names)) < len(names):
-        raise InputError(f"two tables have the key {next(name for name in names if names.count(name) > 1)}")
+        ours = [change for change in manifest.changes if not _is_replaced(tree, manifest, change)]
+        tree = replace(tree, originals={change.file: change.original() for change in ours})
+    names = keys_of(files)
     touched = touch(tree, {file.table.kind for file in files})
     before: dict[str, bytes | None] = {one.file: one.before for one in touched}
     after = {one.file: one.after for one in touched}
-    after[LOADER] = resources.files("dsabench.emit.payload").joinpath("dsa_tuned.py").read_bytes()
-    after |= {f"{TABLES}/{file.table.file_name}": table_json(file.table).encode() for file in files}
-    for file in after.keys() - before.keys():
-        if tree.read(file) is not None:
-            raise InputError(f"{tree.package / file}: is there already, and not by a patch of dsabench")
-        before[file] = None
+    tables = {f"{TABLES}/{file.table.file_name}": table_json(file.table).encode() for file in files}
+    if (own := tree.read(LOADER)) is None:
+        tables[LOADER] = resources.files("dsabench.emit.payload").joinpath("dsa_tuned.py").read_bytes()
+    elif TABLES.rpartition("/")[2].encode() not in own:
+        raise InputError(f"{tree.package / LOADER}: is there already, and reads no tables")
+    for name, content in tables.items():
+        if (old := tree.read(name)) != content:
+            before[name], after[name] = old, content
     if tree.project is not None:
         listed = tree.read(_PROJECT) or b""
         if (changed := with_tables_listed(listed, f"{TABLES}/*.json")) != listed:
             before[_PROJECT], after[_PROJECT] = listed, changed
     _compile(after)
-    return Patch(tree, tuple(sorted(names)), before, after)
+    return Patch(tree, tuple(sorted(names)), before, after, tuple(_notes(tree, files)))
+
+
+def _notes(tree: Tree, files: Sequence[File]) -> Iterator[str]:
+    for file in files:
+        measured = file.table.evidence.versions.get("sglang")
+        if measured is not None and measured != str(tree.version):
+            yield f"{file.table.file_name} was measured with sglang {measured}, this is {tree.version}"
 
 
 def state_of(tree: Tree, patch: Patch | None = None) -> State:
     """How the tree stands to a patch, or to whatever patch it has."""
     manifest = read_manifest(tree.package)
     if manifest is None:
-        return "clean"
-    standing = {_standing(tree.package, change) for change in manifest.changes}
-    if "other" in standing:
+        return "clean" if patch is None or patch.after else "applied"
+    if changed_since(tree):
         return "changed since"
-    if standing != {"after"}:
+    if {_standing(tree.package, change) for change in manifest.changes} != {"after"}:
         return "incomplete"
     if patch is None:
         return "applied"
     wanted = {file: sha256(content) for file, content in patch.after.items()}
     return "applied" if {one.file: one.after_sha256 for one in manifest.changes} == wanted else "other tables"
+
+
+def changed_since(tree: Tree) -> list[str]:
+    """The patched files that are neither as the patch left them nor as they were."""
+    manifest = read_manifest(tree.package)
+    if manifest is None:
+        return []
+    others = [one for one in manifest.changes if _standing(tree.package, one) == "other"]
+    return [one.file for one in others if not _is_replaced(tree, manifest, one)]
+
+
+def _is_replaced(tree: Tree, manifest: Manifest, change: FileChange) -> bool:
+    """Whether a file of the runtime came with another version since. An installer leaves behind what only the patch added;
+    what it brought is not ours to touch.
+    """
+    if change.before is None or manifest.runtime_version == str(tree.version):
+        return False
+    file = tree.package / change.file
+    return not file.is_file() or _MARK not in file.read_bytes()
 
 
 def apply_patch(patch: Patch) -> bool:
@@ -104,7 +134,10 @@ def apply_patch(patch: Patch) -> bool:
             return False
         _restore(patch.tree)
         folders = _missing_folders(patch)
-        changes = tuple(FileChange.of(file, patch.before[file], after) for file, after in sorted(patch.after.items()))
+        changes = tuple(
+            FileChange.of(file, patch.before[file], after, _link_of(patch.tree.package / file))
+            for file, after in sorted(patch.after.items())
+        )
         manifest = Manifest(
             runtime_version=str(patch.tree.version), tables=patch.tables, folders=folders, changes=changes
         )
@@ -132,32 +165,45 @@ def revert_patch(tree: Tree) -> bool:
 
 
 def _restore(tree: Tree) -> bool:
-    manifest = read_manifest(tree.package)
-    _beside(tree.package / FILE_NAME).unlink(missing_ok=True)
-    if manifest is None:
-        return False
-    changed = [one.file for one in manifest.changes if _standing(tree.package, one) == "other"]
-    if changed:
-        raise InputError(f"{tree.package / changed[0]}: changed since it was patched; put the patch's form back first")
+    manifest, leftover = read_manifest(tree.package), _beside(tree.package / FILE_NAME)
+    if changed := changed_since(tree):
+        version = "" if manifest is None else manifest.runtime_version
+        raise InputError(
+            f"{tree.package / changed[0]}: changed since it was patched: undo that edit, or install sglang {version} anew"
+        )
     try:
+        if leftover.exists():
+            leftover.unlink()
+        if manifest is None:
+            return False
         for change in manifest.changes:
-            original, file = change.original(), tree.package / change.file
-            if original is None:
-                with suppress(NotADirectoryError):  # a file stands where our folder was to be
-                    file.unlink(missing_ok=True)
-                    _beside(file).unlink(missing_ok=True)
-                _forget_compiled(file)
-            else:
-                _beside(file).unlink(missing_ok=True)
-                if _standing(tree.package, change) != "before":
-                    _write(file, original)
+            _put_back(tree.package, change)
         for folder in sorted(manifest.folders, key=len, reverse=True):
-            with suppress(FileNotFoundError):
-                (tree.package / folder).rmdir()
+            place = tree.package / folder
+            if place.is_dir() and not any(place.iterdir()):  # a table that somebody put there stays
+                place.rmdir()
         (tree.package / FILE_NAME).unlink()
     except OSError as error:
         raise StoreError(f"{error.filename}: {error.strerror}: revert again to go on") from error
     return True
+
+
+def _put_back(package: Path, change: FileChange) -> None:
+    original, file = change.original(), package / change.file
+    if original is None:
+        with suppress(NotADirectoryError):  # a file stands where our folder was to be
+            file.unlink(missing_ok=True)
+            _beside(file).unlink(missing_ok=True)
+        _forget_compiled(file)
+        return
+    _beside(file).unlink(missing_ok=True)
+    if _standing(package, change) != "after":
+        return
+    if change.link is None:
+        _write(file, original)
+    else:
+        _beside(file).symlink_to(change.link)
+        _beside(file).replace(file)
 
 
 def _standing(package: Path, change: FileChange) -> Literal["before", "after", "other"]:
@@ -180,9 +226,13 @@ def _write(file: Path, content: bytes) -> None:
         if file.exists():
             shutil.copymode(file, beside)
         beside.replace(file)
-    except OSError:
+    except OSError as error:
         beside.unlink(missing_ok=True)
-        raise
+        raise OSError(error.errno, error.strerror, str(file)) from error  # a full disk names none
+
+
+def _link_of(file: Path) -> str | None:
+    return str(file.readlink()) if file.is_symlink() else None
 
 
 def _beside(file: Path) -> Path:
@@ -219,5 +269,7 @@ def _alone(tree: Tree) -> Iterator[None]:
         raise InputError(f"{tree.package}: another dsabench is patching it")
     try:
         yield
+    except OSError as error:
+        raise StoreError(f"{error.filename}: {error.strerror}") from error
     finally:
         release(held, file)

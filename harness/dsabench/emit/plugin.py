@@ -11,8 +11,8 @@ from importlib import resources
 from pathlib import Path
 
 from dsabench.emit.manifest import sha256
-from dsabench.emit.tables import File, table_json
-from dsabench.errors import InputError, StoreError
+from dsabench.emit.tables import File, keys_of, table_json
+from dsabench.errors import StoreError
 
 NAME = "sglang-dsa-tuned"
 _PACKAGE = "sglang_dsa_tuned"
@@ -44,9 +44,7 @@ def build_plugin(files: Sequence[File], out: Path) -> Path:
         StoreError: the folder cannot be written, or the build failed.
 
     """
-    tables = {file.table.file_name: table_json(file.table) for file in files}
-    if len(tables) < len(files):
-        raise InputError("two of the tables have the same key")
+    tables = dict(zip(keys_of(files), (table_json(file.table) for file in files), strict=True))
     sources = {name: _payload(name) for name in ("dsa_tuned.py", "plugin.py")}
     parts = [text for _, text in sorted({**tables, **sources}.items())]
     kinds = sorted({f"{file.table.kind} for {file.table.device}" for file in files})

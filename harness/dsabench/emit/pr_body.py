@@ -27,24 +27,41 @@ _ABOUT = {
 }
 
 
+_HOW = {
+    "flashmla_auto": "flashmla_auto: times are of sparse attention alone, weighted by the prefill batches that the workloads of "
+    "the config named below bring, a fifth of the weight spread evenly over all shapes; intervals are over shapes. Regret is the mean "
+    "share of time lost against the faster kernel of each shape, that of the table cross-validated; today's and the best static "
+    "kernel's take no fit.",
+}
+_MEASURE = (
+    "# both kernels' times, with the interpreter that has sglang; the fits below read them from the folder of --kernels\n"
+    "dsabench kernels bench sparse_prefill --dtypes fp8 --kernel-python PYTHON --results FOLDER"
+)
+_COUNTED = {"flashmla_auto": "shapes"}
+"""What is behind an interval; of a sweep it is boots."""
+
+
 def body_of(
     branch: Branch, files: Sequence[File], figures: Sequence[Path], dsabench: str, measured: str | None = None
 ) -> str:
     """Markdown. `measured` is what servers with and without the tables came to, as Markdown; None: nobody compared them."""
     kinds = sorted({file.table.kind for file in files})
+    about = (
+        ["Tables alone: the code that reads them is there."] if branch.is_tables_alone else [_ABOUT[k] for k in kinds]
+    )
     parts = [
         "## What changes\n",
-        *(f"- {_ABOUT[kind]}" for kind in kinds),
+        *(f"- {line}" for line in about),
         (
             "- No table, no change: without a matching file every function gives back today's value. Flags and environment "
             "variables of the user win over tables, as with the tuned MoE configs."
         ),
         "",
-        *(f"- `{name.removeprefix('../')}`" for name in sorted(branch.patch.after)),
+        *(f"- `{name}`" for name in branch.files),
         "\n## Effect\n",
-        "| table | rule | metric | gain over today | regret | today's | best static |\n|---|---|---|---|---|---|---|",
+        "| table | rule | metric | against today | regret | today's | best static |\n|---|---|---|---|---|---|---|",
         *(_row(file.table) for file in files),
-        "\nRegret is the mean share of time lost against the faster kernel of each shape, cross-validated.",
+        *(f"\n{_HOW[kind]}" for kind in kinds if kind in _HOW),
         *(f"\n![{figure.stem}]({figure.name})" for figure in figures),
         "\n## At the server\n",
         measured
@@ -53,6 +70,7 @@ def body_of(
         *dict.fromkeys(line for file in files for line in _accuracy(file.table)),
         "\n## Measure it again\n",
         "```console",
+        *([_MEASURE] if "flashmla_auto" in kinds else []),
         *(file.table.evidence.command or "# no command is recorded" for file in files),
         "```",
         "\n## Where the numbers are from\n",
@@ -68,7 +86,12 @@ def _row(table: TunedTable) -> str:
     evidence = table.evidence
     gain = "not measured"
     if evidence.ci_low is not None and evidence.ci_high is not None:
-        gain = f"{evidence.ci_low:+.1%} … {evidence.ci_high:+.1%} (95 %, n = {evidence.n or '?'})"
+        counted = _COUNTED.get(table.kind)
+        behind = (
+            f"95 %, {evidence.n or '?'} {counted}" if counted else f"95 % or more, {evidence.n or '?'} boots a side"
+        )
+        speed = "speed " if counted else ""  # of kernels: where the metric is a time, less is better
+        gain = f"{speed}{evidence.ci_low:+.1%} … {evidence.ci_high:+.1%} ({behind})"
     regrets = (evidence.regret, evidence.regret_shipped, evidence.regret_static)
     cells = ["–" if regret is None else f"{regret:.2%}" for regret in regrets]
     name = f"{table.kind}, {table.device}, {table.heads_per_rank} heads, {table.kv_cache_dtype}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -25,13 +26,21 @@ class Branch:
     base: str
     commits: tuple[str, ...]
     patch: Patch
+    files: tuple[str, ...]
+    """As the repository names them."""
+
+    @property
+    def is_tables_alone(self) -> bool:
+        """Of a runtime that reads tables already."""
+        return all(name.startswith(TABLES) for name in self.patch.after)
 
 
 def commit_patch(checkout: Path, files: Sequence[File], branch: str) -> Branch:
     """Commit code and tables on a new branch from HEAD, in a worktree of its own: the checkout is left as it is.
 
     Raises:
-        InputError: no git checkout, the branch exists, git does not know who commits, or the patch is refused.
+        InputError: no git checkout, no such name for a branch, or it exists, git does not know who commits, the patch is
+            refused, or all of it is there already.
         StoreError: git failed.
 
     """
@@ -39,9 +48,11 @@ def commit_patch(checkout: Path, files: Sequence[File], branch: str) -> Branch:
     repository = Path(_git(tree.package, "rev-parse", "--show-toplevel", what="is not in a git checkout"))
     for name in ("user.name", "user.email"):
         _git(repository, "config", name, what=f"git config {name} is not set: who commits?")
-    if _exists(repository, branch):
+    if not _says_yes(repository, "check-ref-format", "--branch", branch):
+        raise InputError(f"--branch {branch}: git allows no branch of that name")
+    if _says_yes(repository, "rev-parse", "-q", "--verify", f"refs/heads/{branch}"):
         raise InputError(f"{repository}: there is a branch {branch} already; --branch names another")
-    base = _git(repository, "rev-parse", "HEAD")
+    base = _git(repository, "rev-parse", "-q", "--verify", "HEAD", what="has no commit yet")
     with _worktree(repository, branch, base) as folder:
         package = folder / tree.package.relative_to(repository)
         project = package.parent / "pyproject.toml"
@@ -50,11 +61,15 @@ def commit_patch(checkout: Path, files: Sequence[File], branch: str) -> Branch:
         code = {name: content for name, content in patch.after.items() if not name.startswith(TABLES)}
         data = {name: content for name, content in patch.after.items() if name.startswith(TABLES)}
         kinds = ", ".join(sorted({file.table.kind for file in files}))
-        commits = [
-            _commit(inside, code, f"DSA: read tuned tables ({kinds})"),
-            _commit(inside, data, f"DSA: tuned tables for {', '.join(sorted({f.table.device for f in files}))}"),
+        wanted = [
+            (code, f"DSA: read tuned tables ({kinds})"),
+            (data, f"DSA: tuned tables for {', '.join(sorted({f.table.device for f in files}))}"),
         ]
-    return Branch(repository, branch, base, tuple(commits), patch)
+        commits = [_commit(inside, contents, message) for contents, message in wanted if contents]
+        if not commits:
+            raise InputError(f"{repository}: these tables are in its HEAD already")
+        named = [os.path.normpath(tree.package.relative_to(repository) / name) for name in patch.after]
+    return Branch(repository, branch, base, tuple(commits), patch, tuple(sorted(named)))
 
 
 def _commit(tree: Tree, contents: dict[str, bytes], message: str) -> str:
@@ -81,9 +96,8 @@ def _worktree(repository: Path, branch: str, base: str) -> Iterator[Path]:
             failed.pop_all()
 
 
-def _exists(repository: Path, branch: str) -> bool:
-    command = ["git", "-C", str(repository), "rev-parse", "-q", "--verify", f"refs/heads/{branch}"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+def _says_yes(repository: Path, *words: str) -> bool:
+    return subprocess.run(["git", "-C", str(repository), *words], capture_output=True, check=False).returncode == 0
 
 
 def _git(folder: Path, *words: str, what: str | None = None) -> str:

@@ -21,7 +21,7 @@ class File:
 
 
 def read_tables(given: Sequence[str]) -> list[File]:
-    """Tables of the files, and of all table files of the folders, that were named.
+    """Tables of the files, and of all table files of the folders, that were named; each file once.
 
     Raises:
         InputError: nothing there, or not a table; one line with the file and the first mistake.
@@ -34,7 +34,22 @@ def read_tables(given: Sequence[str]) -> list[File]:
         if not found:
             raise InputError(f"{place}: no table in this folder (their names look like kind,…,device_name=….json)")
         paths += found
-    return [File(path, read_table(path)) for path in paths]
+    once = {path.resolve(): path for path in paths}
+    return [File(path, read_table(path)) for path in once.values()]
+
+
+def keys_of(files: Sequence[File]) -> list[str]:
+    """The names under which a runtime looks for the tables.
+
+    Raises:
+        InputError: two of them have one key.
+
+    """
+    found: dict[str, Path] = {}
+    for file in files:
+        if (first := found.setdefault(file.table.file_name, file.path)) is not file.path:
+            raise InputError(f"{first} and {file.path}: both have the key {file.table.file_name}; give one of them")
+    return list(found)
 
 
 def table_json(table: TunedTable) -> str:

@@ -30,7 +30,7 @@ class Touched:
 
 
 def touch(tree: Tree, kinds: set[str]) -> list[Touched]:
-    """The changed files for these kinds of tables; none is written.
+    """The changed files for these kinds of tables; none is written. What asks for tables already stays as it is.
 
     Raises:
         InputError: the version lacks the kind, or its source is not of a known form; with the file and the reason.
@@ -45,13 +45,14 @@ def touch(tree: Tree, kinds: set[str]) -> list[Touched]:
         data = tree.read(file) or b""
         try:
             source = Source(data)
-            after = source.apply([edit for change in changes for edit in change(source)])
+            after = source.apply([edit for change in changes if not _asks(data, change) for edit in change(source)])
             ast.parse(after)
         except NotUnderstoodError as error:
             raise InputError(
                 f"{tree.package / file}: not changed: sglang {tree.version} has an unknown form here: {error}"
             ) from error
-        touched.append(Touched(file, data, after))
+        if after != data:
+            touched.append(Touched(file, data, after))
     return touched
 
 
@@ -113,7 +114,7 @@ def _choose_kernel(source: Source) -> list[Edit]:
     if f"is_{prefix}_enable_prefill_cp" not in source.text(function):
         raise NotUnderstoodError(f"{function.name} does not ask for context parallelism")
     in_graph = [n for n in ast.walk(function) if isinstance(n, ast.If) and "cuda_graph()" in source.text(n.test)]
-    keep += [source.text(node.test) for node in in_graph]
+    keep += [source.text(each) for node in in_graph for each in _alternatives(node.test)]
     impl = f"self.{prefix}_prefill_impl"
     if impl not in source.text(branch):
         raise NotUnderstoodError(f"{function.name} does not set {impl}")
@@ -123,16 +124,17 @@ def _choose_kernel(source: Source) -> list[Edit]:
         "tuned = dsa_tuned.prefill_impl(",
         "    self,",
         "    forward_batch,",
-        *(
-            f"    {'keep=' if at == 0 else '    or '}{what}" + "," * (at == len(keep) - 1)
-            for at, what in enumerate(keep)
-        ),
+        *(f"    {'keep=' if at == 0 else 'or '}{what}" + "," * (at == len(keep) - 1) for at, what in enumerate(keep)),
         ")",
         "if tuned is not None:",
         f"    {impl} = tuned",
         "    return",
     ]
     return [source.before(branch.body[0], lines)]
+
+
+def _alternatives(test: ast.expr) -> list[ast.expr]:
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else [test]
 
 
 def _default_backend(source: Source) -> list[Edit]:
@@ -228,6 +230,20 @@ def _hisparse_defaults(source: Source) -> list[Edit]:
 def _wrap(source: Source, value: ast.expr, function: str, arguments: list[str]) -> list[Edit]:
     """Ask the loader with the runtime's own value, which it gives back where no table matches."""
     return [source.before(source.around(value), [_IMPORT, ""]), source.call(value, function, arguments)]
+
+
+_CALLS: Mapping[Callable[[Source], list[Edit]], bytes] = {
+    _choose_kernel: b"dsa_tuned.prefill_impl(",
+    _default_backend: b"dsa_tuned.default_prefill_backend(",
+    _default_threshold: b"dsa_tuned.dense_threshold(",
+    _backend_threshold: b"dsa_tuned.dense_threshold_of_backend(",
+    _hisparse_defaults: b"dsa_tuned.hisparse_config(",
+}
+
+
+def _asks(data: bytes, change: Callable[[Source], list[Edit]]) -> bool:
+    """Whether a checkout has the call already: an earlier pull request was merged."""
+    return _CALLS[change] in data
 
 
 def _prefill_function(source: Source) -> ast.FunctionDef:

@@ -55,13 +55,21 @@ def _version_of(package: Path) -> Version:
     file = package / "_version.py"
     if not file.is_file():
         return _tagged(package)
-    found = _assigned(ast.parse(file.read_bytes()))
+    found = assigned_version(file)
     if found is None:
         raise InputError(f"{file}: names no version")
-    return parse_version(found)
+    try:
+        return parse_version(found)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
 
 
-def _assigned(module: ast.Module) -> str | None:
+def assigned_version(file: Path) -> str | None:
+    """What a module assigns to `__version__`; None where that is no plain text. It is not run."""
+    try:
+        module = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return None
     for node in module.body:
         names = [target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)]
         if "__version__" in names and isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
@@ -70,7 +78,7 @@ def _assigned(module: ast.Module) -> str | None:
 
 
 def _tagged(package: Path) -> Version:
-    git = ["git", "-C", str(package), "describe", "--tags", "--match", "v[0-9]*"]
+    git = ["git", "-C", str(package), "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]
     try:
         said = subprocess.run(git, capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):

@@ -8,12 +8,21 @@ from __future__ import annotations
 import bisect
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
 from dsabench.model.value import FrozenMap, Value
 from dsabench.model.verdict import VerdictWord
 
 SparseKernel = Literal["flashmla_sparse", "flashmla_kv"]
+_LONGEST_NAME = 100
+"""Characters of a device's name: with the rest of its key it has to be the name of a file."""
+
+
+def _nameable(device: str) -> str:
+    """It becomes part of a file's name, in the runtime's own package."""
+    if not device.isascii() or not device.isprintable() or set(device) & set(" /\\,"):
+        raise ValueError("a GPU's name as the runtime says it, spaces as underscores: NVIDIA_H200")
+    return device
 
 
 class ConstantRule(Value):
@@ -111,7 +120,8 @@ class Evidence(Value):
     """The same of the rule that the runtime ships."""
     ci_low: float | None = None
     ci_high: float | None = None
-    """95 % interval of the gain over the shipped rule, relative."""
+    """Interval of the gain over what is shipped, relative: of 95 %, or, of a sweep's verdict, at the level that Holm's
+    correction over its workloads and metrics left, 95 % or more."""
     regret_static: float | None = None
     """The same of the best kernel that is always the same."""
     metric: str | None = None
@@ -139,7 +149,7 @@ class TunedTable(Value):
     schema_version: Literal[1] = 1
     kind: Literal["flashmla_auto", "mha_threshold", "hisparse"]
     runtime: Literal["sglang", "reference"]
-    device: str
+    device: Annotated[str, Field(min_length=1, max_length=_LONGEST_NAME), AfterValidator(_nameable)]
     """As the runtime names it, spaces turned to underscores: `NVIDIA_H200`; `CPU` without an accelerator."""
     heads_per_rank: int = Field(gt=0)
     index_topk: int = Field(gt=0)

@@ -22,6 +22,8 @@ def read_table(path: Path) -> TunedTable:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path}: {place + ': ' if place else ''}{first['msg']}") from error
+        raise InputError(
+            f"{path}: {place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"
+        ) from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -35,7 +36,10 @@ class Family:
 
 
 def cuts(values: Sequence[float], at_most: int = 400) -> list[float]:
-    """Middles (geometric) between neighbouring values, and one beyond either end; thinned out evenly where many."""
+    """Middles (geometric) between neighbouring values, and one beyond either end; thinned out evenly where many.
+
+    As inclusive lower edges of whole tokens they are rounded up: of 2 and 3 the middle is 2.4, and the edge 3.
+    """
     ordered = sorted(set(values))
     between = [(low * high) ** 0.5 for low, high in pairwise(ordered)]
     every = [ordered[0] / 2, *between, ordered[-1] * 2]
@@ -53,7 +57,7 @@ def _few_and_ratio_choices(points: Sequence[Observed]) -> list[Choice]:
 
 
 def _ratio(values: Values) -> Rule:
-    edge = round(values.get("new", 1))
+    edge = math.ceil(values.get("new", 1))
     return RatioRule(kv_per_new_token=float(f"{values['ratio']:.5g}"), from_new_tokens=edge if edge > 1 else None)
 
 
@@ -76,8 +80,8 @@ def _staircase(steps: int) -> Family:
         return [*edges, *(Choice(f"kv{i}", _kv(points)) for i in range(steps))]
 
     def build(values: Values) -> GridRule:
-        edges = sorted({round(values[f"new{i}"]) for i in range(steps)} - {0, 1})
-        kv = sorted(round(values[f"kv{i}"]) for i in range(steps))[-len(edges) :] if edges else []
+        edges = sorted({math.ceil(values[f"new{i}"]) for i in range(steps)} - {0, 1})
+        kv = sorted(math.ceil(values[f"kv{i}"]) for i in range(steps))[-len(edges) :] if edges else []
         columns = sorted({cut for cut in kv if 1 < cut < _BEYOND})
         rows: list[tuple[str, ...]] = [(KERNELS[1],) * (len(columns) + 1)]
         rows += [tuple(KERNELS[0] if column < cut else KERNELS[1] for column in (1, *columns)) for cut in kv]
@@ -91,7 +95,7 @@ def _threshold_choices(points: Sequence[Observed]) -> list[Choice]:
 
 
 def _threshold(values: Values) -> Rule:
-    edge = round(values["new"])
+    edge = math.ceil(values["new"])
     if edge <= 1:
         return ConstantRule(kernel=KERNELS[0])
     return GridRule(new_tokens=(1, edge), kv_tokens=(1,), kernels=((KERNELS[1],), (KERNELS[0],)))

@@ -68,7 +68,8 @@ def why_unfinished(config: SweepConfig, result: Result) -> str | None:
 def evidence_of(config: SweepConfig, result: Result, conditions: Sequence[str], command: str) -> Evidence:
     """Versions, digest of the records, the weakest workload's interval, and the gate."""
     verdicts = objective_verdicts(config, result)
-    weakest = min(verdicts, key=lambda one: one.effect if one.effect is not None else 0.0)
+    sign = 1 if config.objective.direction == "maximize" else -1
+    weakest = min(verdicts, key=lambda one: sign * (one.effect or 0.0))
     last = result.records[-1].environment
     packages = {name: version for name, version in (last.runtime.packages or {}).items() if name != "torch-cuda"}
     versions = {last.runtime.kind: last.runtime.version, **packages}

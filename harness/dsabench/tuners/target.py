@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import RuntimeConfig, SweepConfig
 from dsabench.errors import InputError
 from dsabench.model.knobs import KnobValue
 from dsabench.model.tuned_table import ConstantRule, RatioRule
@@ -33,7 +33,17 @@ def target_of(config: SweepConfig) -> Target:
         InputError: a runtime that has no tables, or a model whose widths are not known here.
 
     """
-    runtime, knobs = config.runtime, config.runtime.base
+    return target_of_runtime(config.runtime)
+
+
+def target_of_runtime(runtime: RuntimeConfig) -> Target:
+    """The same of a config's runtime alone.
+
+    Raises:
+        InputError: as of the whole config.
+
+    """
+    knobs = runtime.base
     if runtime.kind == "reference":
         size = SIZES[runtime.model]
         return Target("reference", size.heads, size.index_topk, size.layers)

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
-import pytest
+import json
 
-from dsabench.emit.expiry import Installed, examine
+import pytest
+import torch
+
+import dsabench
+from dsabench.emit.expiry import Installed, examine, installed_at, installed_here
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.tables import table_json, write_table
+from dsabench.emit.tree import find_tree
 from dsabench.errors import InputError
 from dsabench.store.tuned_tables import read_table
-from unit.emit.made import made_table
+from unit.emit.made import made_table, made_tree
 
 GATE = {"eval": "gsm8k", "verdict": "no difference", "margin": 0.01, "difference": 0.001, "ci_low": -0.004, "n": 1319}
 HIGH = {"kind": "mha_threshold", "rule": {"form": "threshold", "max_tokens": 8192}}
@@ -64,6 +69,17 @@ def test_a_broken_table_is_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "device", ["../../../etc/x", "/etc/x", "NVIDIA H200", "a\nb", "a,b", "", "N" * 101, "GPÜ", "a\0b"]
+)
+def test_a_device_that_could_name_another_file_is_refused(tmp_path, device):
+    path = tmp_path / "table.json"
+    path.write_text(table_json(made_table()).replace('"NVIDIA_H200"', json.dumps(device)))
+    with pytest.raises(InputError, match="device: ") as caught:
+        read_table(path)
+    assert "\n" not in str(caught.value)
+
+
 def test_expiry_names_every_difference():
     table = made_table(**evidence(versions={"sglang": "0.5.16", "sglang-kernel": "0.4.5", "torch": "2.11.0"}))
     here = {"sglang": "0.5.16", "sglang-kernel": "0.4.5", "torch": "2.11.0"}
@@ -78,3 +94,24 @@ def test_expiry_names_every_difference():
     assert examine(made_table(**evidence()), Installed(here, "NVIDIA H200")) == [
         "does not say what it was measured with"
     ]
+
+
+def test_a_table_of_the_reference_runtime_is_held_against_this_interpreter():
+    versions = {"torch": torch.__version__, "reference": dsabench.__version__}
+    table = made_table(runtime="reference", device="CPU", **evidence(versions=versions))
+    assert examine(table, installed_here(None, None)) == []
+    other = made_table(runtime="reference", device="CPU", **evidence(versions={**versions, "torch": "1.0"}))
+    assert examine(other, installed_here(None, None)) == [f"measured with torch 1.0, here is {torch.__version__}"]
+
+
+def test_torch_is_of_the_version_that_it_calls_itself(tmp_path):
+    """Wheels of the package index say 2.11.0 in their metadata and 2.11.0+cu130 in torch.__version__, as records do."""
+    package = made_tree(tmp_path)
+    for name, version in {"torch": "2.11.0", "sglang_kernel": "0.4.5"}.items():
+        (tmp_path / f"{name}-{version}.dist-info").mkdir()
+        (tmp_path / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/version.py").write_text("debug = False\n__version__ = '2.11.0+cu130'\n")
+    versions = {"sglang": "0.5.9", "sglang-kernel": "0.4.5", "torch": "2.11.0+cu130", "driver": "580"}
+    here = installed_at(find_tree(package), "NVIDIA H200", "580")
+    assert examine(made_table(**evidence(versions=versions)), here) == []

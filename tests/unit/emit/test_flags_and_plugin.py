@@ -12,7 +12,7 @@ from dsabench.emit.flags import knobs_of
 from dsabench.emit.plugin import build_plugin
 from dsabench.emit.tables import write_table
 from dsabench.errors import InputError
-from unit.emit.made import as_file, made_table
+from unit.emit.made import as_file, made_table, made_tree
 
 
 def test_a_rule_becomes_knobs_where_a_flag_can_say_it():
@@ -48,6 +48,29 @@ def test_a_table_for_another_cache_is_refused(tmp_path, capsys):
     assert "is for kv_cache_dtype fp8_e4m3, the config has bfloat16" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"heads_per_rank": 128}, "is for heads per rank 128, the config has 16"),
+        ({"device": "NVIDIA_B200"}, "is for the GPU NVIDIA_B200, the config has NVIDIA_H200"),
+        ({"index_topk": 1024}, "is for index_topk 1024, the config has 2048"),
+    ],
+)
+def test_a_table_for_another_gpu_or_shape_than_the_configs_is_refused(tmp_path, capsys, changes, reason):
+    words = ["emit", str(write_table(tmp_path, made_table(**changes))), "--as", "flags", "--out", str(tmp_path / "out")]
+    assert run([*words, "--config", "h200-tp8", "--runtime-version", "0.5.16"]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_settings_that_the_runtime_forbids_are_refused_and_nothing_is_written(tmp_path, capsys):
+    rule = {"form": "buffer", "device_buffer_size": 6144, "host_to_device_ratio": 8}
+    table = write_table(tmp_path, made_table("hisparse", rule))
+    words = ["emit", str(table), "--as", "flags", "--out", str(tmp_path / "out")]
+    assert run([*words, "--config", "h200-tp8", "--runtime-version", "0.5.16"]) == 2
+    assert "HS02: HiSparse with the prefix cache" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_wheel_is_the_same_twice_and_holds_the_entry_point(tmp_path):
     files = [as_file(made_table())]
     first, second = (build_plugin(files, tmp_path / name) for name in "ab")
@@ -65,4 +88,17 @@ def test_the_wheel_is_the_same_twice_and_holds_the_entry_point(tmp_path):
 def test_expired_tables_end_the_check_with_1(tmp_path, capsys):
     table = write_table(tmp_path, made_table())
     assert run(["emit", "check", str(table), "--device", "NVIDIA B200"]) == 1
-    assert "is for NVIDIA_H200, here is NVIDIA_B200" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "is for NVIDIA_H200, here is NVIDIA_B200" in said.out
+    assert "--runtime says where sglang" in said.err
+
+
+def test_a_patch_says_what_its_tables_were_measured_with_where_that_is_another_version(tmp_path, capsys):
+    tables = [
+        made_table(),
+        made_table(device="NVIDIA_B200", evidence={"label": "measured", "versions": {"sglang": "0.5.16"}}),
+    ]
+    words = ["emit", *(str(write_table(tmp_path, table)) for table in tables), "--as", "patch"]
+    assert run([*words, "--runtime", str(made_tree(tmp_path)), "--json"]) == 0
+    note = f"{tables[1].file_name} was measured with sglang 0.5.16, this is 0.5.9"
+    assert json.loads(capsys.readouterr().out)["notes"] == [note]

@@ -2,17 +2,22 @@ from __future__ import annotations
 
 import difflib
 import os
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from dsabench.emit import patch as patching
 from dsabench.emit.manifest import FILE_NAME
+from dsabench.emit.package_data import with_tables_listed
 from dsabench.emit.patch import apply_patch, plan_patch, revert_patch, state_of
+from dsabench.emit.tables import read_tables, write_table
 from dsabench.emit.touch import LOADER, TABLES
 from dsabench.emit.tree import find_tree
 from dsabench.errors import InputError, StoreError
-from unit.emit.made import BACKEND, as_file, made_table, made_tree
+from unit.emit.made import ARGUMENTS, BACKEND, VERSION, as_file, made_table, made_tree
 
 THRESHOLD = made_table("mha_threshold", {"form": "threshold", "max_tokens": 1024})
 
@@ -87,6 +92,93 @@ def test_a_file_changed_since_is_left_alone(tmp_path):
     assert content(tmp_path) == before
 
 
+def test_what_an_upgrade_left_of_a_patch_is_taken_off_and_the_new_version_is_not_touched(tmp_path):
+    """An installer takes away what it brought and leaves what the patch added."""
+    package = made_tree(tmp_path)
+    table = [as_file(made_table())]
+    apply_patch(plan_patch(find_tree(package), table))
+    for name, text in {"srt/server_args.py": ARGUMENTS, "srt/layers/attention/nsa_backend.py": BACKEND}.items():
+        (package / name).write_text(text + "# of 0.5.12\n")
+    (package / "_version.py").write_text(VERSION.replace("0.5.9", "0.5.12"))
+    tree = find_tree(package)
+    upgraded = content(tmp_path)
+    assert state_of(tree) == "incomplete"
+    apply_patch(plan_patch(tree, table))
+    text = (package / "srt/layers/attention/nsa_backend.py").read_text()
+    assert "dsa_tuned.prefill_impl(" in text
+    assert text.endswith("# of 0.5.12\n")
+    revert_patch(tree)
+    assert set(upgraded) - set(content(tmp_path)) == {
+        f"sglang/{name}" for name in (LOADER, f"{TABLES}/{made_table().file_name}", FILE_NAME)
+    }
+    assert content(tmp_path).items() <= upgraded.items()
+
+
+def test_a_rebuilt_checkout_that_still_asks_for_the_loader_is_left_alone(tmp_path):
+    package = made_tree(tmp_path)
+    apply_patch(plan_patch(find_tree(package), [as_file(made_table())]))
+    file = package / "srt/server_args.py"
+    file.write_text(file.read_text() + "# mine\n")
+    (package / "_version.py").write_text(VERSION.replace("0.5.9", "0.5.9.post1.dev3"))
+    with pytest.raises(InputError, match=r"server_args\.py: changed since it was patched"):
+        revert_patch(find_tree(package))
+
+
+def test_links_of_an_installer_are_links_again(tmp_path):
+    package, cache = made_tree(tmp_path / "site"), tmp_path / "cache"
+    cache.mkdir()
+    for name in ("srt/server_args.py", "srt/layers/attention/nsa_backend.py"):
+        file = package / name
+        file.rename(cache / file.name)
+        file.symlink_to(cache / file.name)
+    before = content(cache)
+    tree = find_tree(package)
+    apply_patch(plan_patch(tree, [as_file(made_table())]))
+    assert content(cache) == before, "what other environments point to stays"
+    assert not (package / "srt/server_args.py").is_symlink()
+    revert_patch(tree)
+    assert (package / "srt/server_args.py").readlink() == cache / "server_args.py"
+    assert sorted(path.name for path in (package / "srt").iterdir()) == ["layers", "server_args.py"]
+
+
+def test_a_package_behind_a_link_and_a_table_of_somebody_else(tmp_path):
+    package = made_tree(tmp_path / "real")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sglang").symlink_to(package)
+    before = content(tmp_path / "real")
+    apply_patch(plan_patch(find_tree(tmp_path / "site"), [as_file(made_table())]))
+    (package / TABLES / "mine.json").write_text("{}")
+    assert revert_patch(find_tree(package))
+    assert content(tmp_path / "real").keys() - before.keys() == {f"sglang/{TABLES}/mine.json"}
+    assert state_of(find_tree(package)) == "clean"
+
+
+def test_two_tables_with_one_key_are_named_and_one_given_twice_is_one(tmp_path):
+    first, second = (write_table(tmp_path / name, made_table()) for name in "ab")
+    package = made_tree(tmp_path)
+    with pytest.raises(InputError, match=f"{first} and {second}: both have the key flashmla_auto,H=16,"):
+        plan_patch(find_tree(package), read_tables([str(first), str(second)]))
+    assert len(read_tables([str(first), str(first.parent)])) == 1
+
+
+def test_no_room_for_a_file_is_one_line_with_its_name_and_nothing_is_left(tmp_path):
+    package = made_tree(tmp_path)
+    table = write_table(tmp_path / "tables", made_table())
+    before = content(package)
+    words = ["emit", str(table), "--as", "patch", "--runtime", str(package), "--apply"]
+    done = subprocess.run(
+        [sys.executable, "-m", "dsabench", *words],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith(f"error: {package}/")
+    assert done.stderr.endswith("File too large: the patch was not applied\n")
+    assert content(package) == before
+
+
 def die_in_the_middle(patch, written):
     """Apply in a process that ends before it writes file number `written`."""
     child = os.fork()
@@ -138,6 +230,16 @@ def test_what_cannot_be_written_is_taken_back(tmp_path):
     assert content(tmp_path) == before
 
 
+def test_the_call_is_laid_out_as_the_runtime_lays_out_its_own(tmp_path):
+    in_graph = "        if is_in_a_cuda_graph() or is_in_another_cuda_graph():\n            self.use_mha = False\n"
+    package = made_tree(tmp_path, backend=BACKEND.replace("        # Which", in_graph + "        # Which"))
+    apply_patch(plan_patch(find_tree(package), [as_file(made_table())]))
+    file = package / "srt/layers/attention/nsa_backend.py"
+    assert "cp()\n                or is_in_a_cuda_graph()\n                or is_in_another" in file.read_text()
+    ruff = ["ruff", "format", "--isolated", "--line-length", "88", "--check", str(file), str(package / LOADER)]
+    subprocess.run([sys.executable, "-m", *ruff], check=True)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -181,6 +283,20 @@ def test_a_checkout_lists_the_tables_among_its_package_data(tmp_path):
     assert content(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    ("listed", "is_taken"),
+    [
+        ("srt/**/*", True),
+        ("srt/layers/attention/*/*.json", True),
+        ("srt/*.json", False),
+        ("srt/layers/moe/**/*", False),
+    ],
+)
+def test_a_build_that_takes_the_tables_already_stays_as_it_is(listed, is_taken):
+    project = f'[tool.setuptools.package-data]\nsglang = ["{listed}"]\n'.encode()
+    assert (with_tables_listed(project, f"{TABLES}/*.json") == project) is is_taken
+
+
 def test_no_tree_and_no_version(tmp_path):
     with pytest.raises(InputError, match="no sglang here"):
         find_tree(tmp_path)
@@ -188,3 +304,13 @@ def test_no_tree_and_no_version(tmp_path):
     (package / "_version.py").unlink()
     with pytest.raises(InputError, match=r"no _version\.py and no tag of git"):
         find_tree(package)
+    (package / "_version.py").write_text("__version__ = 'of today'\n")
+    with pytest.raises(InputError, match=r"_version\.py: of today: no version"):
+        find_tree(package)
+
+
+def test_a_record_of_a_patch_that_cannot_be_read_is_named_with_the_way_out(tmp_path):
+    package = made_tree(tmp_path)
+    (package / FILE_NAME).write_text("{")
+    with pytest.raises(InputError, match=r"dsabench-patch\.json: Invalid JSON.*install sglang anew"):
+        revert_patch(find_tree(package))

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from dsabench.cli.main import run
+from dsabench.emit.patch import apply_patch, plan_patch, revert_patch
 from dsabench.emit.pull_request import commit_patch
 from dsabench.emit.tables import write_table
+from dsabench.emit.touch import TABLES
 from dsabench.emit.tree import find_tree
 from dsabench.errors import InputError
 from dsabench.store.tuned_tables import read_table
@@ -25,6 +28,8 @@ EVIDENCE = {
     "command": "dsabench tune flashmla-auto h200",
     "conditions": ["prefill batches of 64 to 8192 new tokens"],
 }
+
+OTHER = {"form": "ratio", "kv_per_new_token": 8}
 
 
 def git(folder, *words):
@@ -67,7 +72,14 @@ def test_branch_commits_and_text(checkout, tmp_path, capsys):
     assert not any("dsabench" in name for name in changed)
     assert git(checkout, "worktree", "list").count("\n") == 0
     body = (tmp_path / "pr/pull-request.md").read_text()
-    for wanted in ("+8.0% … +13.0%", "0.40% | 11.00% | 2.00%", "dsabench tune flashmla-auto h200", "figure-1.svg"):
+    assert all(f"- `{name}`\n" in body for name in changed), "as the repository names them"
+    for wanted in (
+        "speed +8.0% … +13.0% (95 %, 30 shapes)",
+        "kernels bench sparse_prefill",
+        "0.40% | 11.00% | 2.00%",
+        "dsabench tune flashmla-auto h200",
+        "figure-1.svg",
+    ):
         assert wanted in body
     assert (tmp_path / "pr/figure-1.svg").read_text() == "<svg/>"
 
@@ -85,10 +97,72 @@ def test_servers_with_and_without_the_tables_are_compared_in_the_text(checkout, 
     assert "--metric input_throughput_tok_s --across-environments" in body
 
 
+def test_a_runtime_that_reads_tables_already_takes_those_alone(checkout, tmp_path, capsys):
+    """A second pull request, after the first was merged."""
+    commit_patch(checkout, [as_file(made_table())], "first")
+    git(checkout, "merge", "-q", "first")
+    with pytest.raises(InputError, match="are in its HEAD already"):
+        commit_patch(checkout, [as_file(made_table())], "again")
+    assert git(checkout, "branch", "--list", "again") == ""
+    b200 = write_table(tmp_path, made_table(device="NVIDIA_B200", evidence=EVIDENCE))
+    words = ["emit", "pr", str(b200), "--runtime", str(checkout), "--out", str(tmp_path / "pr"), "--branch", "second"]
+    assert run([*words, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["commits"]) == 1
+    added = f"python/sglang/{TABLES}/{b200.name}"
+    assert git(checkout, "diff", "--name-only", "main", "second") == added
+    assert "the code that reads them is there" in (tmp_path / "pr/pull-request.md").read_text()
+    more = made_table("mha_threshold", {"form": "threshold", "max_tokens": 1024})
+    third = commit_patch(checkout, [as_file(made_table(rule=OTHER)), as_file(more)], "third")
+    assert [name.rpartition("/")[2] for name in third.files] == [
+        made_table().file_name,
+        more.file_name,
+        "nsa_backend.py",
+    ], "another rule in place of the first, and the one place that was not asked before"
+    patched = plan_patch(find_tree(checkout), [as_file(made_table(rule=OTHER))])
+    before = git(checkout, "status", "--porcelain")
+    assert apply_patch(patched)
+    assert revert_patch(find_tree(checkout))
+    assert git(checkout, "status", "--porcelain") == before
+
+
+def test_a_sweeps_interval_says_its_boots_and_that_its_level_may_be_higher(checkout, tmp_path):
+    evidence = {**EVIDENCE, "metric": "input_throughput_tok_s", "n": 6}
+    table = write_table(
+        tmp_path, made_table("mha_threshold", {"form": "threshold", "max_tokens": 1024}, evidence=evidence)
+    )
+    assert run(["emit", "pr", str(table), "--runtime", str(checkout), "--out", str(tmp_path / "pr")]) == 0
+    assert "+8.0% … +13.0% (95 % or more, 6 boots a side)" in (tmp_path / "pr/pull-request.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["two words", "a..b", "-x", ""])
+def test_what_git_takes_for_no_branch_is_refused(checkout, name):
+    with pytest.raises(InputError, match="git allows no branch of that name"):
+        commit_patch(checkout, [as_file(made_table())], name)
+
+
+def test_a_checkout_without_a_build_is_of_the_version_of_its_last_tag(checkout):
+    (checkout / "python/sglang/_version.py").unlink()
+    with pytest.raises(InputError, match="no tag of git"):
+        find_tree(checkout)
+    git(checkout, "tag", "v0.5.16")
+    git(checkout, "tag", "gateway-v0.3.1")
+    git(checkout, "commit", "-qm", "later", "--allow-empty")
+    assert str(find_tree(checkout).version) == "0.5.16"
+
+
 def test_a_branch_that_exists_is_refused(checkout):
     git(checkout, "branch", "taken")
     with pytest.raises(InputError, match="there is a branch taken already"):
         commit_patch(checkout, [as_file(made_table())], "taken")
+
+
+def test_a_repository_without_a_commit_is_refused(tmp_path):
+    made_tree(tmp_path / "python")
+    git(tmp_path, "init", "-q", "-b", "main")
+    for name, value in (("user.name", "A"), ("user.email", "a@example.org")):
+        git(tmp_path, "config", name, value)
+    with pytest.raises(InputError, match="has no commit yet"):
+        commit_patch(tmp_path, [as_file(made_table())], "new")
 
 
 def test_a_refused_patch_leaves_no_branch(checkout):

@@ -16,10 +16,10 @@ PREFIX = (0, 4096, 16384, 65536)
 KV = ConstantRule(kernel="flashmla_kv")
 
 
-def grid(is_sparse, gain=0.2, noise=0.005):
+def grid(is_sparse, gain=0.2, noise=0.005, news=NEW):
     """Every new × prefix; where told, flashmla_sparse takes (1 - gain) of the time of flashmla_kv, else (1 + gain)."""
     points = []
-    for new in NEW:
+    for new in news:
         for prefix in PREFIX:
             step = Step(new, prefix + new)
             sparse = 1.0 - gain if is_sparse(step) else 1.0 + gain
@@ -48,6 +48,13 @@ def test_the_known_rule_is_found(is_sparse, form):
     assert isinstance(tuned.chosen.rule, form)
     assert is_right(tuned.chosen.rule, points)
     assert tuned.chosen.worst == 0
+
+
+def test_an_edge_between_neighbouring_numbers_of_tokens_tells_them_apart():
+    points = grid(lambda step: step.new_tokens >= 3, news=(1, 2, 3, 100))
+    fits = tune(points, {}, KV, seed=0).fits
+    (threshold,) = (fit for fit in fits if fit.family.name == "one threshold of new tokens")
+    assert is_right(threshold.rule, points)
 
 
 def test_gain_and_regrets_are_those_of_the_times():

@@ -85,6 +85,23 @@ def test_a_threshold_beyond_topk_takes_a_passed_gate(tmp_path, tokens, more, sta
         assert [g.verdict for g in proposal.table.evidence.gates] == (["no difference"] if "gate" in more else [])
 
 
+LATENCY = "{metric: ttft_ms.p50, direction: minimize}"
+THROUGHPUT = "{metric: output_throughput_tok_s, direction: maximize}"
+
+
+@pytest.mark.parametrize(("objective", "effects"), [(THROUGHPUT, (0.3, 0.1)), (LATENCY, (-0.3, -0.1))])
+def test_the_evidence_is_the_weakest_workloads(tmp_path, objective, effects):
+    config = load_study(tmp_path, THRESHOLDS.replace(THROUGHPUT, objective))
+    spec = config.spec({"mha_threshold_tokens": 32})
+    verdicts = tuple(
+        verdict("better", effect, metric=config.objective.metric, ci_low=effect - 0.01) for effect in effects
+    )
+    result = Result((make_record(spec=spec),), 0, (), Candidate(spec, "best", Score(1.0, 0.0)), verdicts, None, None)
+    table = propose(config, result, "dsabench tune").table
+    assert table is not None
+    assert table.evidence.ci_low == effects[1] - 0.01
+
+
 def test_a_study_of_more_than_the_threshold_is_refused(tmp_path):
     with pytest.raises(InputError, match="mha_threshold_tokens alone"):
         require_threshold_study(load_study(tmp_path))

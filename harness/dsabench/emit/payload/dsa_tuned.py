@@ -10,6 +10,7 @@ import bisect
 import functools
 import json
 import logging
+import math
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -38,6 +39,8 @@ def prefill_impl(backend: Any, forward_batch: Any, *, keep: bool) -> str | None:
     if found is None:
         return None
     new_tokens, kv_tokens = forward_batch.extend_num_tokens, forward_batch.seq_lens_sum
+    if new_tokens is None or kv_tokens is None:
+        return None
     impl = _kernel(found["rule"], new_tokens, kv_tokens)
     _say_once(
         f"chose {impl}, first for {new_tokens} new tokens and {kv_tokens} in the KV cache",
@@ -85,7 +88,8 @@ def hisparse_config(
         for name in accepts
         if found["rule"].get(name) is not None
     }
-    if tuned.get("device_buffer_size", 0) < given.get("top_k", 0):
+    top_k = given.get("top_k")
+    if isinstance(top_k, int) and tuned.get("device_buffer_size", 0) < top_k:
         return given
     _say_once(f"sets HiSparse {tuned}, under what --hisparse-config gives", found)
     return {**tuned, **given}
@@ -95,7 +99,7 @@ def _kernel(rule: dict[str, Any], new_tokens: int, kv_tokens: int) -> str:
     if rule["form"] == "constant":
         return str(rule["kernel"])
     if rule["form"] == "ratio":
-        few = new_tokens < rule.get("from_new_tokens", 1)
+        few = new_tokens < (rule.get("from_new_tokens") or 1)
         many_cached = kv_tokens >= new_tokens * rule["kv_per_new_token"]
         return _KERNELS[1] if few or many_cached else _KERNELS[0]
     row = max(0, bisect.bisect_right(rule["new_tokens"], new_tokens) - 1)
@@ -191,44 +195,82 @@ def _device_name() -> str | None:
 @functools.cache
 def _load(name: str) -> dict[str, Any] | None:
     given = os.environ.get(FOLDER_VARIABLE)
-    if given and not Path(given).is_dir():
+    if given and not os.path.isdir(given):  # Path's raises
         logger.error("%s=%s: no such folder", FOLDER_VARIABLE, given)
     for folder in ([Path(given)] if given else []) + [SHIPPED]:
-        file = folder / name
-        if file.is_file():
-            return _read(file)
+        try:
+            return _read(folder / name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except _UNUSABLE:
+            logger.exception("DSA tuned table %s is not used", folder / name)
+            return None
     return None
 
 
-def _read(file: Path) -> dict[str, Any] | None:
-    """The table; one that cannot be used is named in the log and left out."""
-    try:
-        table: dict[str, Any] = json.loads(file.read_bytes())
-        _check(table, file.name)
-    except (OSError, ValueError, KeyError, TypeError):
-        logger.exception("DSA tuned table %s is not used", file)
-        return None
-    table["file"] = str(file)
-    return table
+# Whatever somebody wrote into a file, no server ends of it.
+_UNUSABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+)
 
 
-def _check(table: dict[str, Any], name: str) -> None:
-    if table["runtime"] != "sglang" or not name.startswith(table["kind"] + ","):
-        raise ValueError(f"is for {table['runtime']}, {table['kind']}")
-    _CHECKS[table["kind"]](table["rule"])
+def _read(file: Path) -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(file.read_bytes())
+    version, runtime, kind = (
+        table.get("schema_version", 1),
+        table["runtime"],
+        table["kind"],
+    )
+    if version != 1 or runtime != "sglang" or not file.name.startswith(f"{kind},"):
+        raise ValueError(f"is for {runtime}, {kind}, schema {version}")
+    _CHECKS[kind](table["rule"])
+    evidence = table.get("evidence", {})
+    versions = evidence.get("versions", {})
+    measured = ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
+    basis = evidence.get("label", "unlabelled") + (measured and f" with {measured}")
+    return {"rule": table["rule"], "file": str(file), "basis": basis}
 
 
 def _check_choice(rule: dict[str, Any]) -> None:
-    cells = [each for row in rule.get("kernels", []) for each in row]
-    if any(kernel not in _KERNELS for kernel in [_kernel(rule, 1, 1), *cells]):
+    cells: list[list[str]] = []
+    if rule["form"] == "constant":
+        cells = [[rule["kernel"]]]
+    elif rule["form"] == "ratio":
+        _require_counts(rule.get("from_new_tokens") or 1)
+        if not 0 < rule["kv_per_new_token"] < math.inf:
+            raise ValueError("kv_per_new_token is no positive number")
+    else:
+        rows, columns, cells = rule["new_tokens"], rule["kv_tokens"], rule["kernels"]
+        _require_counts(*rows, *columns)
+        if sorted(set(rows)) != rows or sorted(set(columns)) != columns:
+            raise ValueError("edges do not ascend")
+        if (
+            not rows
+            or not columns
+            or [len(row) for row in cells] != [len(columns)] * len(rows)
+        ):
+            raise ValueError("kernels are not a row for each edge")
+    if any(kernel not in _KERNELS for row in cells for kernel in row):
         raise ValueError("names an unknown kernel")
 
 
-_CHECKS: dict[str, Callable[[dict[str, Any]], object]] = {
+def _require_counts(*values: Any) -> None:
+    if not all(type(value) is int and value >= 0 for value in values):
+        raise ValueError(f"{values}: no numbers of tokens")
+
+
+_CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "flashmla_auto": _check_choice,
-    "mha_threshold": lambda rule: range(rule["max_tokens"]),
-    "hisparse": lambda rule: range(
-        rule["device_buffer_size"], rule["host_to_device_ratio"]
+    "mha_threshold": lambda rule: _require_counts(rule["max_tokens"]),
+    "hisparse": lambda rule: _require_counts(
+        rule["device_buffer_size"],
+        rule["host_to_device_ratio"],
+        rule.get("swap_in_block_size") or 0,
     ),
 }
 
@@ -236,10 +278,6 @@ _CHECKS: dict[str, Callable[[dict[str, Any]], object]] = {
 def _say_once(what: str, found: dict[str, Any], key: str = "") -> None:
     if (said := found["file"] + key) not in _said:
         _said.add(said)
-        evidence = found.get("evidence", {})
-        versions = ", ".join(
-            f"{name} {version}"
-            for name, version in sorted(evidence.get("versions", {}).items())
+        logger.warning(
+            "DSA tuned table %s %s (%s).", found["file"], what, found["basis"]
         )
-        basis = f"{evidence.get('label', 'unlabelled')}{' with ' + versions if versions else ''}"
-        logger.warning("DSA tuned table %s %s (%s).", found["file"], what, basis)

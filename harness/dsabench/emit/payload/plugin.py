@@ -26,6 +26,13 @@ _IN_GRAPH = (
     (f"{_GRAPHS}.breakable_cuda_graph.context", "is_in_breakable_cuda_graph"),
     (f"{_GRAPHS}.tc_piecewise_cuda_graph", "is_in_tc_piecewise_cuda_graph"),
 )
+_PATCHED = (
+    "srt/layers/attention/dsa_backend.py",
+    "srt/layers/attention/nsa_backend.py",
+    "srt/arg_groups/model_hook.py",
+    "srt/server_args.py",
+    "srt/mem_cache/sparsity/factory.py",
+)
 _THRESHOLDS = (
     "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD",
     "SGLANG_NSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD",
@@ -34,7 +41,7 @@ _THRESHOLDS = (
 
 def register() -> None:
     """Entry point of the group sglang.srt.plugins: ask for hooks where there are tables."""
-    if find_spec(f"{_ATTENTION}.dsa_tuned") is not None:
+    if _is_patched():
         logger.warning(
             "DSA tuned tables: sglang is patched with tables; the plugin does nothing."
         )
@@ -48,6 +55,13 @@ def register() -> None:
         if kind in kinds:
             registry.HookRegistry.register(target, hook, registry.HookType[when])
     logger.warning("DSA tuned tables of the plugin: %s", "; ".join(names) or "none")
+
+
+def _is_patched() -> bool:
+    """Whether a module of sglang asks for tables; an upgrade leaves a patch's own files behind, which nobody asks."""
+    roots = importlib.import_module("sglang").__path__
+    asked = (Path(root, name) for root in roots for name in _PATCHED)
+    return any(file.is_file() and b"dsa_tuned" in file.read_bytes() for file in asked)
 
 
 def _folders() -> Iterator[Path]:
