@@ -59,8 +59,13 @@ def finish(answer: Answer, *, as_json: bool, tail: str = "") -> int:
     else:
         ran = sum(entry["status"] != "unavailable" for entry in every)
         not_here = f", {len(every) - ran} did not" if ran < len(every) else ""
-        print(f"{ran} candidates ran{not_here}, {wrong} wrong{tail}")
+        print(f"{counted(ran, 'candidate')} ran{not_here}, {wrong} wrong{tail}")
     return 1 if wrong else 0
+
+
+def counted(number: int, what: str) -> str:
+    """`1 point`, `2 points`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _without(entry: dict[str, Any]) -> dict[str, Any]:

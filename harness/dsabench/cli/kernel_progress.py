@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
+from dsabench.cli.kernel_answer import counted
 from dsabench.microbench.request import Request
 from dsabench.microbench.worker_process import Said
 
@@ -48,7 +49,7 @@ class Progress:
                 self._points = int(str(said["points"]))
                 known = f", {self._known} known already" if self._known else ""
                 run = f"{sum(self._candidates)} of {len(self._candidates)} candidates run here"
-                say(f"{run}; {self._points} points to do{known}")
+                say(f"{run}; {counted(self._points, 'point')} to do{known}")
 
     def count(self, said: Said) -> str:
         """`3/12 `, for the line of a point; one that a candidate does not take is not counted."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import dsabench
 from dsabench.cli.interrupts import end_at_any_signal
-from dsabench.cli.kernel_answer import Answer, finish, note
+from dsabench.cli.kernel_answer import Answer, counted, finish, note
 from dsabench.cli.kernel_progress import Progress, follow, say, say_point
 from dsabench.errors import InputError, TrialFault
 from dsabench.microbench.conduct import conduct
@@ -106,7 +106,7 @@ def bench_candidates(request: Request, python: str | None, results: Path, *, aga
             asyncio.run(follow(conduct(request, python, bench.known), bench.progress, bench.hear))
         except KeyboardInterrupt:
             bench.tabulate()
-            say(f"interrupted: {bench.measured} points measured and recorded; the same command goes on")
+            say(f"interrupted: {counted(bench.measured, 'point')} measured and recorded; the same command goes on")
             raise
         bench.tabulate()
     return finish(bench.complete(), as_json=as_json, tail=f"; {bench.summary}")
@@ -177,7 +177,7 @@ class _Bench:
     def summary(self) -> str:
         """What was measured, and what is left."""
         left = f", {self._left} left: the same command goes on with them" if self._left else ""
-        return f"{self.measured} points measured{left}"
+        return f"{counted(self.measured, 'point')} measured{left}"
 
 
 async def environment_of(device: Said) -> Environment:

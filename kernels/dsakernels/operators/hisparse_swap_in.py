@@ -69,6 +69,15 @@ def _swap(shape: Shape, host: torch.Tensor, generator: torch.Generator) -> SwapI
     return SwapInputs(shape, host, buffer, wanted.int(), held, oldest)
 
 
+def spoil(inputs: SwapInputs) -> None:
+    """Rows of the buffer that hold no token become NaN: there the missing ones have to arrive, by this call."""
+    batch, size = inputs.oldest.shape
+    places = inputs.held + torch.arange(batch, device=inputs.held.device).unsqueeze(1) * size
+    is_free = torch.ones(batch * size, dtype=torch.bool, device=inputs.held.device)
+    is_free[places[inputs.held >= 0].long()] = False
+    inputs.buffer[is_free] = torch.nan
+
+
 def expected(inputs: SwapInputs, rows: torch.Tensor) -> torch.Tensor:
     """The rows of the wanted tokens, 0 for none: [rows, K, D] float64."""
     wanted = inputs.wanted[rows].long()
@@ -108,4 +117,5 @@ OPERATOR = Operator(
     pick=pick,
     cost=cost,
     redraw=redraw,
+    spoil=spoil,
 )
