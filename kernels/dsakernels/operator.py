@@ -49,6 +49,8 @@ class Operator:
     """Outputs are [T, H, …], and each head of a query is a row of its own: one wrong head does not hide among 128."""
     redraw: Callable[[Any, torch.Generator], Any] | None = None
     """Fresh queries over the same cache: what changes from step to step. None: `make` is quick enough."""
+    spoil: Callable[[Any], None] | None = None
+    """Overwrite what a call has to write into its inputs, where it does so: an earlier call's work is no answer."""
     norms: Callable[[Any, torch.Tensor], torch.Tensor] | None = None
     """[rows] that errors are held against in place of ‖expected‖, of sums whose terms may cancel: such a row has rounding
     errors of its terms' size, however small the sum is."""

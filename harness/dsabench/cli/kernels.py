@@ -26,15 +26,17 @@ def _selection(
     dtypes: Annotated[str, typer.Option(help="How the cache is kept: bf16, fp8.")] = "",
     kernel_python: Python = None,
     device: Where = "auto",
-    threads: Annotated[int, typer.Option(min=1, help="Of torch, on a CPU.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Of torch, on a CPU.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the random inputs.")] = 0,
     patience: Annotated[str, typer.Option(help="End a kernel that is silent for so long: 90s, 5m.")] = "5m",
 ) -> None:
     """Options of every command that runs kernels: which points, and how."""
 
 
 def _timing(
-    budget: Annotated[str, typer.Option(help="Start no new point after 90s, 5m, 1h.")] = "",
+    budget: Annotated[
+        str, typer.Option(help="Begin no new shape after measuring for 90s, 5m, 1h; the first is always measured.")
+    ] = "",
     spread: Annotated[
         float, typer.Option(min=0.001, max=0.5, help="Largest half of the median's 95 % interval, as a share of it.")
     ] = 0.02,
@@ -73,12 +75,16 @@ def list_(
 
 @app.command("check")
 @_with(_selection)
-def check(asked: dict[str, Any], json_: Json = False) -> None:
+def check(
+    asked: dict[str, Any],
+    seeds: Annotated[int, typer.Option(min=1, max=10_000, help="On so many seeds, from --seed on.")] = 1,
+    json_: Json = False,
+) -> None:
     """Hold every candidate that runs here against the reference in float64; exit 1 where one is wrong."""
     from dsabench.cli.run_kernels import ask, check_candidates
 
     python = asked.pop("kernel_python")
-    raise typer.Exit(check_candidates(ask("check", **asked), python, as_json=json_))
+    raise typer.Exit(check_candidates(ask("check", **asked, seeds=seeds), python, as_json=json_))
 
 
 @app.command("bench")

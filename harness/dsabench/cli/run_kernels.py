@@ -6,25 +6,27 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Callable
-from contextlib import aclosing
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import dsabench
-from dsabench.errors import InputError
-from dsabench.microbench.conduct import Said, conduct
+from dsabench.cli.interrupts import end_at_any_signal
+from dsabench.cli.kernel_answer import Answer, counted, finish, note
+from dsabench.cli.kernel_progress import Progress, follow, say, say_point
+from dsabench.errors import InputError, TrialFault
+from dsabench.microbench.conduct import conduct
 from dsabench.microbench.measured import Measurement, append, latest, read
-from dsabench.microbench.request import Action, Limits, Request
+from dsabench.microbench.request import Action, Limits, Point, Request
 from dsabench.microbench.table import read_points, write_table
+from dsabench.microbench.worker_process import Said
 from dsabench.model.runtime import Environment, RuntimeIdentity
 from dsabench.probes.environment import collect_environment
 from dsabench.runtimes.identify import hash_of
+from dsabench.store.claim import claim
 
-Answer = dict[str, dict[str, dict[str, Any]]]
-"""Operator → candidate → status and what belongs to it: the object that --json prints."""
+_SETTLED = ("ok", "wrong", "unavailable")
+"""What is not measured again; what did not come to rest, raised or crashed is."""
 
 
 def ask(
@@ -56,7 +58,7 @@ def ask(
         shapes=_words(shapes),
         dtypes=wanted,
         budget_s=_seconds("--budget", budget) if budget else None,
-        patience_s=_seconds("--patience", patience),
+        patience_s=_patience_s(patience),
         limits=Limits(half_width=spread),
         **more,
     )
@@ -65,7 +67,7 @@ def ask(
 def list_candidates(request: Request, python: str | None, *, as_json: bool) -> None:
     """One line a candidate."""
     answer: Answer = {}
-    asyncio.run(collect(request, python, lambda said: _note(answer, said)))
+    asyncio.run(follow(conduct(request, python), Progress(request, python), lambda said: note(answer, said)))
     if as_json:
         print(json.dumps(answer, indent=1))
         return
@@ -77,22 +79,37 @@ def list_candidates(request: Request, python: str | None, *, as_json: bool) -> N
 
 def check_candidates(request: Request, python: str | None, *, as_json: bool) -> int:
     """0 when nothing that ran was wrong, else 1."""
+    end_at_any_signal()
     answer: Answer = {}
+    progress = Progress(request, python)
 
     def hear(said: Said) -> None:
-        _note(answer, said)
+        note(answer, said)
         if said["is"] == "check":
-            say_progress(said)
+            say_point(said, progress.count(said))
 
-    asyncio.run(collect(request, python, hear))
-    return _finish(answer, as_json=as_json)
+    asyncio.run(follow(conduct(request, python), progress, hear))
+    return finish(answer, as_json=as_json)
 
 
 def bench_candidates(request: Request, python: str | None, results: Path, *, again: bool, as_json: bool) -> int:
-    """0 when nothing that ran was wrong, else 1."""
-    answer: Answer = {}
-    asyncio.run(_bench(request, python, results, answer, again=again))
-    return _finish(answer, as_json=as_json)
+    """0 when nothing that ran was wrong, else 1.
+
+    Raises:
+        BusyError: another process measures into the folder.
+
+    """
+    end_at_any_signal()
+    with claim(results):
+        bench = _Bench(request, results, Progress(request, python), again=again)
+        try:
+            asyncio.run(follow(conduct(request, python, bench.known), bench.progress, bench.hear))
+        except KeyboardInterrupt:
+            bench.tabulate()
+            say(f"interrupted: {counted(bench.measured, 'point')} measured and recorded; the same command goes on")
+            raise
+        bench.tabulate()
+    return finish(bench.complete(), as_json=as_json, tail=f"; {bench.summary}")
 
 
 def report_kernels(results: Path, output: Path) -> None:
@@ -106,46 +123,65 @@ def report_kernels(results: Path, output: Path) -> None:
         print(share.line)
 
 
-async def _bench(request: Request, python: str | None, results: Path, answer: Answer, *, again: bool) -> None:
-    environment = await environment_of(request, python)
-    known = {} if again else latest(read(results), environment.fingerprint)
-    settled = {point: m for point, m in known.items() if m.status in ("ok", "wrong", "unavailable")}
-    request = replace(request, skip=tuple(settled))
+class _Bench:
+    """A bench that records what it hears."""
 
-    def hear(said: Said) -> None:
-        _note(answer, said)
+    def __init__(self, request: Request, results: Path, progress: Progress, *, again: bool) -> None:
+        self.progress = progress
+        self.measured = self._left = 0
+        self._request, self._results, self._again = request, results, again
+        self._answer: Answer = {}
+        self._environment: Environment | None = None
+        self._settled: dict[Point, Measurement] = {}
+
+    async def known(self, device: Said) -> tuple[Point, ...]:
+        """The points that are recorded already of where the worker runs."""
+        self._environment = await environment_of(device)
+        if not self._again:
+            found = latest(read(self._results), self._environment.fingerprint)
+            self._settled = {point: m for point, m in found.items() if m.status in _SETTLED}
+        return tuple(self._settled)
+
+    def hear(self, said: Said) -> None:
+        """Record points."""
+        note(self._answer, said)
         if said["is"] == "point":
-            say_progress(said)
-            append(results, _measurement(said, request, environment))
-        elif said["is"] == "ceilings":
-            print(f"ceilings: {said['tb_s']:.3f} TB/s, {said['tflop_s']:.1f} TFLOP/s", file=sys.stderr)
-        elif said["is"] == "left" and said["points"]:
-            print(f"{said['points']} points left: the same command goes on with them", file=sys.stderr)
+            say_point(said, self.progress.count(said))
+            append(self._results, self._measurement(said))
+            self.measured += 1
+        elif said["is"] == "left":
+            self._left = int(str(said["points"]))
 
-    await collect(request, python, hear)
-    for measurement in settled.values():
-        if measurement.operator in answer and measurement.candidate in answer[measurement.operator]:
-            _note(answer, {"is": "point", **measurement.model_dump(mode="json", exclude_none=True)})
-    everything = read(results)
-    if everything:
-        print(write_table(results, everything), file=sys.stderr)
+    def _measurement(self, said: Said) -> Measurement:
+        where: dict[str, Any] = {name: value for name, value in said.items() if name != "is"}
+        if self._environment is None:
+            raise TrialFault("exited", "the worker did not say where it runs", stage="load")
+        now, request = datetime.now(UTC), self._request
+        return Measurement(
+            **where, seed=request.seed, threads=request.threads, started_at=now, environment=self._environment
+        )
+
+    def tabulate(self) -> None:
+        """Make the table of all that is recorded, where a point was."""
+        if self.measured or self._settled:
+            print(write_table(self._results, read(self._results)), file=sys.stderr)
+
+    def complete(self) -> Answer:
+        """What was heard, and of the same candidates what was recorded before."""
+        for measurement in self._settled.values():
+            if measurement.candidate in self._answer.get(measurement.operator, {}):
+                note(self._answer, {"is": "point", **measurement.model_dump(mode="json", exclude_none=True)})
+        return self._answer
+
+    @property
+    def summary(self) -> str:
+        """What was measured, and what is left."""
+        left = f", {self._left} left: the same command goes on with them" if self._left else ""
+        return f"{counted(self.measured, 'point')} measured{left}"
 
 
-def _measurement(said: Said, request: Request, environment: Environment) -> Measurement:
-    where: dict[str, Any] = {name: value for name, value in said.items() if name != "is"}
-    now = datetime.now(UTC)
-    return Measurement(**where, seed=request.seed, threads=request.threads, started_at=now, environment=environment)
-
-
-async def environment_of(request: Request, python: str | None) -> Environment:
+async def environment_of(device: Said) -> Environment:
     """Hardware, torch and kernel packages of the worker, and the code of the adapters."""
-    device: Said = {}
-
-    def hear(said: Said) -> None:
-        if said["is"] == "device":
-            device.update(said)
-
-    await collect(replace(request, action="device"), python, hear)
     package = Path(dsabench.__file__).parent
     kernels = package.parent.parent / "kernels" / "dsakernels"
     code = [folder for folder in (kernels, package.parent / "dsakernels", package / "microbench") if folder.is_dir()]
@@ -161,67 +197,25 @@ async def environment_of(request: Request, python: str | None) -> Environment:
     )
 
 
-async def collect(request: Request, python: str | None, hear: Callable[[Said], None]) -> None:
-    """Hear what workers say."""
-    async with aclosing(conduct(request, python)) as lines:
-        async for said in lines:
-            hear(said)
-
-
-def _note(answer: Answer, said: Said) -> None:
-    """Fold one line of a worker into the answer."""
-    if said["is"] not in ("candidate", "check", "point"):
-        return
-    entries = answer.setdefault(str(said["operator"]), {})
-    entry = entries.setdefault(str(said["candidate"]), {})
-    if said["is"] == "candidate":
-        runs = said["reason"] is None
-        entry.update({"status": "ok"} if runs else {"status": "unavailable", "reason": said["reason"]})
-        entry.update(does=said["does"], dtypes=said["dtypes"])
-        return
-    for error in ("rel_err", "rounded_err"):
-        if said.get(error) is not None:
-            entry[error] = max(float(str(said[error])), entry.get(error, 0.0))
-    if said["status"] in ("wrong", "failed", "crashed"):
-        entry.update(status="wrong", reason=f"{said['shape_id']} {said['dtype']}: {said['reason']}")
-    if said["is"] == "point":
-        names = ("shape_id", "dtype", "status", "reason", "median_us", "mad_us", "low_us", "high_us", "n", "floor_us")
-        entry.setdefault("times", []).append({name: said[name] for name in names if said.get(name) is not None})
-
-
-def _finish(answer: Answer, *, as_json: bool) -> int:
-    wrong = [(o, c) for o, entries in answer.items() for c, entry in entries.items() if entry["status"] == "wrong"]
-    if as_json:
-        plain = {o: {c: _without_description(e) for c, e in entries.items()} for o, entries in answer.items()}
-        print(json.dumps(plain, indent=1))
-    else:
-        ran = sum(entry["status"] != "unavailable" for entries in answer.values() for entry in entries.values())
-        print(f"{ran} candidates ran, {len(wrong)} wrong")
-    return 1 if wrong else 0
-
-
-def _without_description(entry: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in entry.items() if name not in ("does", "dtypes")}
-
-
-def say_progress(said: Said) -> None:
-    """One plain line a point, on standard error."""
-    what = f"{said['operator']} {said['candidate']} {said['shape_id']} {said['dtype']}"
-    figure = f"{said['median_us']:.1f} µs ± {said['mad_us']:.1f}, n {said['n']}" if "median_us" in said else ""
-    errors = [f"{name} {said[name]:.2e}" for name in ("rel_err", "rounded_err") if said.get(name) is not None]
-    words = [str(said["status"]), *errors, figure, str(said.get("reason", ""))]
-    print(f"{what}: {' '.join(filter(None, words))}".translate(_PRINTABLE), file=sys.stderr)
-
-
-_PRINTABLE = dict.fromkeys(range(32), "�")
-
-
 def _words(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (word.strip() for word in text.split(","))))
 
 
 def _seconds(option: str, text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text)
+    """Of `90s`, `5m`, `1h`.
+
+    Raises:
+        InputError: it is none of these.
+
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", text, re.ASCII)
     if match is None:
         raise InputError(f"{option} {text}: a number with s, m or h, as in 5m")
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _patience_s(text: str) -> float:
+    seconds = _seconds("--patience", text)
+    if seconds < 1:
+        raise InputError(f"--patience {text}: 1s or more; starting an interpreter and importing torch counts")
+    return seconds

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from statistics import median
 
-from dsabench.cli.run_kernels import collect, environment_of, say_progress
+from dsabench.cli.interrupts import end_at_any_signal
+from dsabench.cli.kernel_progress import Progress, follow, say, say_point, title_of
+from dsabench.cli.run_kernels import environment_of
 from dsabench.errors import InputError
-from dsabench.microbench.conduct import Said
+from dsabench.microbench.conduct import conduct
 from dsabench.microbench.pairs import Pair, append_pair
-from dsabench.microbench.request import Request
+from dsabench.microbench.request import Point, Request
+from dsabench.microbench.worker_process import Said
+from dsabench.model.runtime import Environment
+from dsabench.store.claim import claim
 
 _NO_DIFFERENCE = 0.99
 _MEDIAN = 0.01
@@ -22,10 +26,14 @@ def measure_twice(request: Request, python: str | None, results: Path, *, as_jso
     """0 when pairs come out as no difference and differ by less than 1 % in the median, else 1.
 
     Raises:
-        InputError: no pair has two times.
+        InputError: no pair has two times, or another process measures into the folder.
 
     """
-    pairs = asyncio.run(_measure(request, python, results))
+    end_at_any_signal()
+    with claim(results):
+        twice = _Twice(results, Progress(request, python))
+        asyncio.run(follow(conduct(request, python, twice.known), twice.progress, twice.hear))
+    pairs = twice.pairs
     if not pairs:
         raise InputError("no pair was measured: nothing that was asked for runs here, is right and comes to rest")
     differences = [abs(pair.ratio - 1) for pair in pairs]
@@ -46,23 +54,35 @@ def measure_twice(request: Request, python: str | None, results: Path, *, as_jso
     return 0 if same >= _NO_DIFFERENCE * len(pairs) and median(differences) < _MEDIAN else 1
 
 
-async def _measure(request: Request, python: str | None, results: Path) -> list[Pair]:
-    environment = await environment_of(request, python)
-    pairs: list[Pair] = []
+class _Twice:
+    """Pairs as they are heard, each recorded."""
 
-    def hear(said: Said) -> None:
+    def __init__(self, results: Path, progress: Progress) -> None:
+        self.pairs: list[Pair] = []
+        self.progress = progress
+        self._results = results
+        self._environment: Environment | None = None
+
+    async def known(self, device: Said) -> tuple[Point, ...]:
+        """Nothing: pairs are measured anew each time."""
+        self._environment = await environment_of(device)
+        return ()
+
+    def hear(self, said: Said) -> None:
+        """Record pairs."""
         if said["is"] == "check":
-            say_progress(said)
-        elif said["is"] == "pair":
-            pair = Pair.of(said, environment)
-            what = f"{said['operator']} {said['candidate']} {said['shape_id']} {said['dtype']}"
-            if pair is None:
-                print(f"{what}: not at rest twice", file=sys.stderr)
-                return
-            pairs.append(pair)
-            append_pair(results, pair)
-            verdict = "apart" if pair.is_apart else "no difference"
-            print(f"{what}: {pair.first_us:.1f}, {pair.second_us:.1f} µs: {verdict}", file=sys.stderr)
+            say_point(said, self.progress.count(said))
+        elif said["is"] == "left" and said["points"]:
+            say(f"{said['points']} points left, for which the budget had no time")
+        elif said["is"] == "pair" and self._environment is not None:
+            self._record(said, f"{self.progress.count(said)}{title_of(said)}", self._environment)
 
-    await collect(request, python, hear)
-    return pairs
+    def _record(self, said: Said, what: str, environment: Environment) -> None:
+        pair = Pair.of(said, environment)
+        if pair is None:
+            say(f"{what}: not at rest twice")
+            return
+        self.pairs.append(pair)
+        append_pair(self._results, pair)
+        verdict = "apart" if pair.is_apart else "no difference"
+        say(f"{what}: {pair.first_us:.1f}, {pair.second_us:.1f} µs: {verdict}")

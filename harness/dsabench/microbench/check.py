@@ -187,9 +187,12 @@ def errors_of(case: Case, inputs: Any, call: Call, references: Sequence[Asked]) 
     """Largest relative error of the rows asked for against each reference, NaN where an output is not finite.
 
     The call runs twice. The first output is overwritten with what is never right and given back to the allocator, so
-    that a kernel which leaves rows unwritten returns that, and not the right answer of an earlier call.
+    that a kernel which leaves rows unwritten returns that, and not the right answer of an earlier call. So is what it
+    has to write into its inputs.
     """
     poison(call())
+    if case.operator.spoil is not None:
+        case.operator.spoil(inputs)
     output = call()
     return [_error(case, inputs, output, asked) for asked in references]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 import torch
@@ -45,9 +46,30 @@ def operators(request: Request) -> tuple[Operator, ...]:
     return tuple(OPERATORS[name] for name in names)
 
 
+def refuse_what_fits_nothing(request: Request, chosen: Sequence[Operator]) -> None:
+    """A candidate, a dtype or shapes that none of the chosen operators has would be left out in silence.
+
+    Raises:
+        UnknownNameError: there is one.
+
+    """
+    names = [operator.name for operator in chosen]
+    of = f" of {', '.join(names)}" if request.operators else ""
+    _fitting("candidate", request.candidates, {c.name for c in CANDIDATES if c.operator in names}, of)
+    dtypes = sorted({dtype for operator in chosen for c in candidates(request, operator) for dtype in c.dtypes})
+    for dtype in request.dtypes:
+        if dtype not in dtypes:
+            raise UnknownNameError(f"--dtypes {dtype}: what was asked for{of} is measured in {', '.join(dtypes)}")
+    every = {name: shape for operator in chosen for name, shape in _every(operator).items()}
+    for word in request.shapes:
+        tuple(_named(word, chosen[0], every))  # raises where it is no word at all
+        if _is_pattern(word) and not any(fnmatchcase(name, word) for name in every):
+            near = get_close_matches(word, every, n=3, cutoff=0.0)
+            raise UnknownNameError(f"--shapes {word}: fits no shape{of}; near it: {', '.join(near)}")
+
+
 def candidates(request: Request, operator: Operator) -> tuple[Candidate, ...]:
     """Of one operator."""
-    _fitting("candidate", request.candidates, {candidate.name for candidate in CANDIDATES})
     return tuple(
         candidate
         for candidate in CANDIDATES
@@ -59,16 +81,20 @@ def shapes(request: Request, operator: Operator, device: Device) -> tuple[Shape,
     """Unless told: the small ones on a CPU, the grid on a GPU; to check on a GPU, four of the grid.
 
     Raises:
-        UnknownNameError: a pattern that fits no shape of the operator, and is no id of a shape.
+        UnknownNameError: a word that is no pattern, no set and no id of a shape.
 
     """
     wanted = request.shapes or ("small" if device.kind == "cpu" else "grid",)
-    every = {shape.id: shape for shape in (*operator.small, *operator.grid(), *_study(operator))}
+    every = _every(operator)
     chosen = dict.fromkeys(shape for word in wanted for shape in _named(word, operator, every))
     if request.action == "check" and not request.shapes and device.kind == "cuda":
         short = [shape for shape in chosen if shape.total_kv <= _CHECKED_KV]
         return tuple(short[:: max(1, len(short) // _CHECKED)][:_CHECKED])
     return tuple(chosen)
+
+
+def _every(operator: Operator) -> dict[str, Shape]:
+    return {shape.id: shape for shape in (*operator.small, *operator.grid(), *_study(operator))}
 
 
 def _study(operator: Operator) -> tuple[Shape, ...]:
@@ -82,20 +108,24 @@ def _named(word: str, operator: Operator, every: dict[str, Shape]) -> Iterator[S
         yield from operator.grid()
     elif word == "study":
         yield from _study(operator)
-    elif any(mark in word for mark in "*?["):
+    elif _is_pattern(word):
         yield from (shape for name, shape in every.items() if fnmatchcase(name, word))
     else:
         try:
             yield every.get(word) or parse(word)
         except ValueError as error:
-            raise UnknownNameError(f"--shapes {error}, nor a pattern, small, grid or study") from None
+            raise UnknownNameError(f"--shapes {error} (or a pattern, small, grid, study)") from None
 
 
-def _fitting(what: str, patterns: tuple[str, ...], names: Iterable[str]) -> list[str]:
+def _is_pattern(word: str) -> bool:
+    return any(mark in word for mark in "*?[")
+
+
+def _fitting(what: str, patterns: tuple[str, ...], names: Iterable[str], of: str = "") -> list[str]:
     known = list(names)
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in known):
-            raise UnknownNameError(f"no {what} {pattern!r}: one of {', '.join(sorted(known))}")
+            raise UnknownNameError(f"no {what} {pattern!r}{of}: one of {', '.join(sorted(known))}")
     return [name for name in known if _fits(name, patterns)]
 
 

@@ -3,145 +3,150 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 import torch
 
-from dsabench.microbench import choose
 from dsabench.microbench.ceilings import Ceilings, measure_ceilings
 from dsabench.microbench.check import Case, ContextLostError, Fault, Verdict, attempt, examine, stop_if_lost
 from dsabench.microbench.gpu_state import read_state
-from dsabench.microbench.request import Limits, Point, Request
+from dsabench.microbench.request import Limits, Request
 from dsabench.microbench.summary import instability, summarise
 from dsabench.microbench.timers import CudaTimer, Timer, timer_for
+from dsabench.microbench.work import Work
 from dsakernels.candidates.candidate import Candidate, Device
-from dsakernels.operator import Operator
 
 Say = Callable[..., None]
-Chosen = Sequence[tuple[Operator, Sequence[Candidate]]]
 Told = dict[str, object]
 _ROTATED_BYTES = 1 << 28
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """A case and the candidates asked for it."""
+class _Budget:
+    """Time for measuring. What is measured first is measured whatever it takes, so that a run always gets on."""
 
-    case: Case
-    candidates: tuple[Candidate, ...]
+    def __init__(self, seconds: float | None) -> None:
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+        self._has_begun = False
 
-    def point(self, candidate: Candidate) -> Point:
-        return Point(self.case.operator.name, candidate.name, self.case.shape.id, self.case.dtype)
+    def allows(self, work: Work) -> bool:
+        """Whether this one is begun."""
+        if self._has_begun and self._deadline is not None and time.monotonic() > self._deadline:
+            return False
+        self._has_begun = self._has_begun or bool(work.able)
+        return True
 
 
-def check_all(say: Say, request: Request, chosen: Chosen, device: Device) -> None:
-    """Say a `check` for every point that a candidate takes.
+def check_all(say: Say, request: Request, works: Sequence[Work], _device: Device) -> None:
+    """Say a `check` for every point, on every seed.
 
     Raises:
         ContextLostError: what came before it is said.
 
     """
-    for work in _works(request, chosen, device):
-        able = [candidate for candidate in work.candidates if candidate.limit(work.case.shape) is None]
-        verdicts, _ = _examined(say, "check", work, able, keep=0)
-        for candidate in able:
-            say("check", **work.point(candidate)._asdict(), **_words(verdicts[candidate.name]))
+    say("begin", points=count(works) * request.seeds)
+    for work in works:
+        for candidate, reason in work.unable:
+            say("check", **work.point(candidate)._asdict(), status="unavailable", reason=reason)
+        for seed in range(request.seed, request.seed + request.seeds):
+            about: Told = {"seed": seed} if request.seeds > 1 else {}
+            drawn = replace(work, case=replace(work.case, seed=seed))
+            verdicts, _ = _examined(say, "check", drawn, about, keep=0)
+            for candidate in work.able:
+                say("check", **work.point(candidate)._asdict(), **about, **_words(verdicts[candidate.name]))
 
 
-def bench_all(say: Say, request: Request, chosen: Chosen, device: Device) -> None:
+def bench_all(say: Say, request: Request, works: Sequence[Work], device: Device) -> None:
     """Say a `point` for every point: right first, then timed.
 
     Raises:
         ContextLostError: what came before it is said.
 
     """
-    deadline = None if request.budget_s is None else time.monotonic() + request.budget_s
+    say("doing", what="the ceilings of this machine")
     ceilings = measure_ceilings(device.kind)
     say("ceilings", **asdict(ceilings))
-    left = 0
-    for work in _works(request, chosen, device):
-        if deadline is not None and time.monotonic() > deadline:
-            left += len(work.candidates)
-            continue
-        for candidate in work.candidates:
-            reason = candidate.limit(work.case.shape)
-            if reason is not None:
-                say("point", **work.point(candidate)._asdict(), status="unavailable", reason=reason)
-        able = [candidate for candidate in work.candidates if candidate.limit(work.case.shape) is None]
-        verdicts, kept = _examined(say, "point", work, able, keep=_sets(work.case))
-        told = {candidate: {**_words(verdicts[candidate.name]), **_floor(work.case, ceilings)} for candidate in able}
-        right = [candidate for candidate in able if told[candidate]["status"] == "ok"]
-        times = in_turn(work.case, right, kept, request.limits, start=partial(_say_start, say, work))
-        for candidate, found in zip(right, times, strict=True):
-            told[candidate] |= found
-        for candidate in able:
+    say("begin", points=count(works))
+    budget = _Budget(request.budget_s)
+    for number, work in enumerate(works):
+        if not budget.allows(work):
+            say("left", points=count(works[number:]))
+            return
+        for candidate, reason in work.unable:
+            say("point", **work.point(candidate)._asdict(), status="unavailable", reason=reason)
+        told = _benched(say, request, work, ceilings)
+        for candidate in work.able:
             say("point", **work.point(candidate)._asdict(), **told[candidate])
         if any(about["status"] == "failed" for about in told.values()):
             stop_if_lost(device.kind, {})
-        del kept
         _give_back(device)
-    say("left", points=left)
 
 
-def time_twice(say: Say, request: Request, chosen: Chosen, device: Device) -> None:
+def _benched(say: Say, request: Request, work: Work, ceilings: Ceilings) -> dict[Candidate, Told]:
+    """Of each that takes the case. The inputs are let go of at the end."""
+    verdicts, kept = _examined(say, "point", work, {}, keep=_sets(work.case))
+    told = {c: {**_words(verdicts[c.name]), **_floor(work.case, ceilings)} for c in work.able}
+    right = [candidate for candidate in work.able if told[candidate]["status"] == "ok"]
+    start = partial(_say_timing, say, work, len(right))
+    for candidate, found in zip(right, in_turn(work.case, right, kept, request.limits, start=start), strict=True):
+        told[candidate] |= found
+    return told
+
+
+def time_twice(say: Say, request: Request, works: Sequence[Work], device: Device) -> None:
     """Say a `pair` for every point: its times as those of two candidates that are measured in turn.
 
     Raises:
         ContextLostError: what came before it is said.
 
     """
-    deadline = None if request.budget_s is None else time.monotonic() + request.budget_s
-    for work in _works(request, chosen, device):
-        if deadline is not None and time.monotonic() > deadline:
-            break
-        able = [candidate for candidate in work.candidates if candidate.limit(work.case.shape) is None]
-        verdicts, kept = _examined(say, "check", work, able, keep=_sets(work.case))
-        right = [candidate for candidate in able if _words(verdicts[candidate.name])["status"] == "ok"]
-        for candidate in right:
-            pair = in_turn(work.case, [candidate] * 2, kept, request.limits, start=partial(_say_start, say, work))
+    say("begin", points=count(works))
+    budget = _Budget(request.budget_s)
+    for number, work in enumerate(works):
+        if not budget.allows(work):
+            say("left", points=count(works[number:]))
+            return
+        verdicts, kept = _examined(say, "check", work, {}, keep=_sets(work.case))
+        for candidate in work.able:
+            words = _words(verdicts[candidate.name])
+            if words["status"] != "ok":
+                say("check", **work.point(candidate)._asdict(), **words)
+                continue
+            start = partial(_say_timing, say, work, 2)
+            pair = in_turn(work.case, [candidate] * 2, kept, request.limits, start=start)
             say("pair", **work.point(candidate)._asdict(), first=pair[0], second=pair[1])
         del kept
         _give_back(device)
 
 
-def _works(request: Request, chosen: Chosen, device: Device) -> Iterator[_Work]:
-    """Shape by shape, so that the candidates of one shape are measured close together."""
-    done = set(request.skip)
-    for operator, runnable in chosen:
-        for shape in choose.shapes(request, operator, device):
-            for dtype in operator.dtypes:
-                case = Case(operator, shape, dtype, device.kind, request.seed)
-                wanted = tuple(
-                    candidate
-                    for candidate in runnable
-                    if dtype in candidate.dtypes
-                    and (not request.dtypes or dtype in request.dtypes)
-                    and Point(operator.name, candidate.name, shape.id, dtype) not in done
-                )
-                if wanted:
-                    yield _Work(case, wanted)
+def count(works: Sequence[Work]) -> int:
+    """Points of candidates that take their shape."""
+    return sum(len(work.able) for work in works)
 
 
 def _examined(
-    say: Say, kind: str, work: _Work, able: Sequence[Candidate], *, keep: int
+    say: Say, kind: str, work: Work, about: Told, *, keep: int
 ) -> tuple[Mapping[str, Verdict | Fault], list[Any]]:
-    """Verdicts and kept inputs; where the inputs themselves do not fit into memory, every candidate has that fault."""
-    if not able:
+    """Verdicts and kept inputs; where the inputs themselves do not fit into memory, every candidate has that fault.
+
+    `about` is said with the verdicts that a lost context leaves.
+    """
+    if not work.able:
         return {}, []
+    say("doing", what=f"inputs and float64 reference of {work.title}")
     try:
         found = attempt(
-            lambda: examine(work.case, able, keep=keep, start=partial(_say_start, say, work)), work.case.device
+            lambda: examine(work.case, work.able, keep=keep, start=partial(_say_start, say, work)), work.case.device
         )
     except ContextLostError as lost:
         for name, verdict in lost.args[0].items():
-            candidate = next(c for c in able if c.name == name)
-            say(kind, **work.point(candidate)._asdict(), **_words(verdict))
+            candidate = next(c for c in work.able if c.name == name)
+            say(kind, **work.point(candidate)._asdict(), **about, **_words(verdict))
         raise
     if isinstance(found, Fault):
-        return {candidate.name: found for candidate in able}, []
+        return {candidate.name: found for candidate in work.able}, []
     return found.verdicts, found.kept
 
 
@@ -209,8 +214,14 @@ def _told(timer: Timer, samples: Sequence[float], limits: Limits) -> Told:
     return {**about, "status": "ok", **asdict(summarise(samples))}
 
 
-def _say_start(say: Say, work: _Work, candidate: Candidate) -> None:
+def _say_start(say: Say, work: Work, candidate: Candidate) -> None:
     say("start", **work.point(candidate)._asdict())
+
+
+def _say_timing(say: Say, work: Work, number: int, candidate: Candidate) -> None:
+    """Each is prepared by itself and then timed in turn with the others."""
+    _say_start(say, work, candidate)
+    say("doing", what=f"timing {number} of {work.title} in turn" if number > 1 else f"timing one of {work.title}")
 
 
 def _floor(case: Case, ceilings: Ceilings) -> Told:

@@ -1,4 +1,7 @@
-"""What the conducting process asks of a worker, as one line of JSON on its standard input."""
+"""What the conducting process asks of a worker, as lines of JSON on its standard input: the request, then what to skip.
+
+What is measured already depends on where the worker runs, so it is told only after the worker has said that.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
-Action = Literal["device", "list", "check", "bench", "twice"]
+Action = Literal["list", "check", "bench", "twice"]
 """`twice` measures every candidate as if it were two (A/A)."""
 
 
@@ -43,8 +46,10 @@ class Request:
     threads: int | None = None
     """Of torch on a CPU; None: all cores that the process may run on."""
     seed: int = 0
-    skip: tuple[Point, ...] = ()
+    seeds: int = 1
+    """Of a check: on so many seeds, from `seed` on."""
     budget_s: float | None = None
+    """Of measuring: the start of the worker, its imports and the ceilings are not in it."""
     patience_s: float = 300.0
     """A worker that says nothing for so long is ended, and its point recorded as crashed: kernels may wait for ever."""
     limits: Limits = Limits()
@@ -59,5 +64,9 @@ def read_request(line: str) -> Request:
     data = json.loads(line)
     for name in ("operators", "candidates", "shapes", "dtypes"):
         data[name] = tuple(data[name])
-    data["skip"] = tuple(Point(*point) for point in data["skip"])
     return Request(**{**data, "limits": Limits(**data["limits"])})
+
+
+def read_points(line: str) -> frozenset[Point]:
+    """The points of a line: those that are done already."""
+    return frozenset(Point(*point) for point in json.loads(line))

@@ -1,16 +1,20 @@
-"""The process that runs kernels: `python -m dsabench.microbench.worker`, a request in, lines of JSON out.
+"""The process that runs kernels: `python -m dsabench.microbench.worker`, lines of JSON in and out.
 
-Every line has `is`: `device` (first), `candidate`, `start` (before a candidate runs, so that a crash can be laid to
-it), `check`, `point`, `pair`, `ceilings`, `mistake` (of the request), `lost` (an illegal access ended the CUDA context;
-another process has to go on), `end`. What kernels and compilers print goes to standard error.
+In come the request and, once `device` is said, the points that are done. Every line out has `is`: `device` (first),
+`candidate`, `asked` (points, and how many are known), `begin` (how many are measured), `doing` (what it is at, for who waits), `start` (before a candidate runs, so that a
+crash can be laid to it), `check`, `point`, `pair`, `ceilings`, `left` (points that the budget left), `mistake` (of the
+request), `lost` (an illegal access ended the CUDA context; another process has to go on), `end`. What kernels and
+compilers print goes to standard error.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import json
 import os
 import platform
+import signal
 import sys
 from typing import TextIO
 
@@ -18,15 +22,18 @@ import torch
 
 from dsabench.microbench import choose, points
 from dsabench.microbench.check import ContextLostError
-from dsabench.microbench.request import Request, read_request
+from dsabench.microbench.request import Request, read_points, read_request
+from dsabench.microbench.work import works
 from dsakernels.candidates.candidate import Candidate, Device, obstacle
 from dsakernels.operator import Operator
 
+_PR_SET_PDEATHSIG = 1
 _ACTS = {"check": points.check_all, "bench": points.bench_all, "twice": points.time_twice}
 
 
 def main() -> None:
     """Answer one request."""
+    _die_with_the_conductor()
     say = _speaker(_private_stdout())
     request = read_request(sys.stdin.readline())
     torch.set_num_threads(request.threads or len(os.sched_getaffinity(0)))
@@ -43,12 +50,18 @@ def main() -> None:
 
 def _answer(say: points.Say, request: Request) -> None:
     device = choose.device_of(request)
+    operators = choose.operators(request)
+    choose.refuse_what_fits_nothing(request, operators)
     say("device", **_about(device))
-    if request.action == "device":
+    done = read_points(sys.stdin.readline())
+    chosen = [(operator, _runnable(say, request, operator, device)) for operator in operators]
+    if request.action not in _ACTS:
         return
-    chosen = [(operator, _runnable(say, request, operator, device)) for operator in choose.operators(request)]
-    if request.action in _ACTS:
-        _ACTS[request.action](say, request, chosen, device)
+    every, rest = works(request, chosen, device), works(request, chosen, device, done)
+    if any(runnable for _, runnable in chosen) and not every:
+        raise choose.UnknownNameError("no candidate asked for has a shape asked for in a dtype asked for")
+    say("asked", points=points.count(every), known=points.count(every) - points.count(rest))
+    _ACTS[request.action](say, request, rest, device)
 
 
 def _about(device: Device) -> dict[str, object]:
@@ -74,12 +87,19 @@ def _version(name: str) -> str | None:
 def _runnable(say: points.Say, request: Request, operator: Operator, device: Device) -> list[Candidate]:
     runnable = []
     for candidate in choose.candidates(request, operator):
+        if candidate.package is not None:
+            say("doing", what=f"importing {candidate.package.module}, for {candidate.name}")
         reason = obstacle(candidate, device)
         say("candidate", operator=operator.name, candidate=candidate.name, does=candidate.does,
             dtypes=candidate.dtypes, reason=reason)  # fmt: skip
         if reason is None:
             runnable.append(candidate)
     return runnable
+
+
+def _die_with_the_conductor() -> None:
+    """A kernel that waits for ever would otherwise outlive a conductor that was killed, and hold the GPU."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
 
 
 def _private_stdout() -> TextIO:

@@ -1,4 +1,4 @@
-"""One sweep at a time per results folder."""
+"""One sweep or bench at a time per results folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def claim(folder: Path) -> Iterator[None]:
     except Timeout:
         pid = holder.read_text() if holder.is_file() else "unknown"
         raise BusyError(
-            f"{folder}: another sweep (pid {pid}) writes there: wait for it or name another --results"
+            f"{folder}: another run (pid {pid}) writes there: wait for it or name another --results"
         ) from None
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}") from error

@@ -39,8 +39,17 @@ class SwapInputs:
 
 def make(shape: Shape, _dtype: Dtype, generator: torch.Generator) -> SwapInputs:
     """Fresh inputs; 9 of 10 wanted tokens are held (an assumption: real hit rates depend on the text)."""
-    model, device = shape.dimensions, generator.device
-    size = HELD_PER_TOPK * model.index_topk
+    host = draw.normal((shape.total_kv, shape.dimensions.width), generator)
+    return _swap(shape, host.cpu().pin_memory() if generator.device.type == "cuda" else host, generator)
+
+
+def redraw(inputs: SwapInputs, generator: torch.Generator) -> SwapInputs:
+    """Fresh selections and another buffer over the same host memory: a check of 256 queries draws as often."""
+    return _swap(inputs.shape, inputs.host, generator)
+
+
+def _swap(shape: Shape, host: torch.Tensor, generator: torch.Generator) -> SwapInputs:
+    device, size = generator.device, HELD_PER_TOPK * shape.dimensions.index_topk
     first = torch.arange(shape.batch, device=device).unsqueeze(1) * shape.kv_tokens
     selected = draw.selection(shape, generator)
     wanted = torch.where(selected >= 0, selected - first, -1)
@@ -52,13 +61,21 @@ def make(shape: Shape, _dtype: Dtype, generator: torch.Generator) -> SwapInputs:
         rows = torch.randperm(size, generator=generator, device=device).int()
         held[sequence, kept] = rows[: len(kept)]
         oldest[sequence] = torch.cat((rows[len(kept) :], rows[: len(kept)]))
-    host = draw.normal((shape.total_kv, model.width), generator)
-    buffer = draw.normal((shape.batch * size, model.width), generator)
+    buffer = draw.normal((shape.batch * size, shape.dimensions.width), generator)
     present = held >= 0
     sequences = torch.arange(shape.batch, device=device).unsqueeze(1) * size
-    buffer[(held + sequences)[present].long()] = host.view(*held.shape, -1)[present]
-    host = host.cpu().pin_memory() if device.type == "cuda" else host
+    places = (held + sequences)[present].long()
+    buffer[places] = host[present.flatten().nonzero().squeeze(1).to(host.device)].to(device)
     return SwapInputs(shape, host, buffer, wanted.int(), held, oldest)
+
+
+def spoil(inputs: SwapInputs) -> None:
+    """Rows of the buffer that hold no token become NaN: there the missing ones have to arrive, by this call."""
+    batch, size = inputs.oldest.shape
+    places = inputs.held + torch.arange(batch, device=inputs.held.device).unsqueeze(1) * size
+    is_free = torch.ones(batch * size, dtype=torch.bool, device=inputs.held.device)
+    is_free[places[inputs.held >= 0].long()] = False
+    inputs.buffer[is_free] = torch.nan
 
 
 def expected(inputs: SwapInputs, rows: torch.Tensor) -> torch.Tensor:
@@ -99,4 +116,6 @@ OPERATOR = Operator(
     expected=expected,
     pick=pick,
     cost=cost,
+    redraw=redraw,
+    spoil=spoil,
 )

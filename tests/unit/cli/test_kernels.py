@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
 
 import psutil
 import pyarrow.parquet as pq
+
+from dsabench.store.claim import claim
 
 
 def dsabench(*words):
@@ -59,9 +63,15 @@ def test_bench_records_goes_on_and_reports(tmp_path):
     assert (tmp_path / "page" / "kv_quantise-fp8.svg").read_text().startswith("<?xml")
 
 
-def test_a_wrong_word_is_one_line_and_exit_2(tmp_path):
+def test_a_wrong_word_ends_in_one_line_and_exit_2(tmp_path):
     for words, said in (
         (("check", "nope"), "no operator 'nope'"),
+        (
+            ("bench", "mtp_verify", "--shapes", "v3.2-h128-*-kv8192"),
+            "--shapes v3.2-h128-*-kv8192: fits no shape of mtp_verify",
+        ),
+        (("bench", "--patience", "0s"), "--patience 0s: 1s or more"),
+        (("check", "--seed", "99999999999999999999"), "'--seed'"),
         (("bench", "--budget", "5 minutes"), "--budget 5 minutes: a number with s, m or h"),
         (("check", "--dtypes", "fp4"), "--dtypes fp4: one of bf16, fp8"),
         (("check", "kv_quantise", "--shapes", "huge"), "not a shape such as"),
@@ -69,8 +79,10 @@ def test_a_wrong_word_is_one_line_and_exit_2(tmp_path):
     ):
         done = dsabench(*words)
         assert done.returncode == 2
-        assert said in done.stderr
-        assert done.stderr.count("\n") == 1
+        *before, last = done.stderr.splitlines()
+        assert last.startswith("error: ")
+        assert said in last
+        assert [line for line in before if not line.startswith("waiting for ")] == []
 
 
 def test_a_candidate_is_not_told_apart_from_itself(tmp_path):
@@ -92,14 +104,75 @@ def test_an_interrupt_keeps_what_is_measured_and_leaves_no_worker(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        while not process.stderr.readline().startswith("sparse_prefill"):  # the first point is written
+        while not re.match(r"\d+/\d+ sparse_prefill", process.stderr.readline()):  # the first point is written
             pass
         workers = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
     assert process.returncode == 130
     assert "Traceback" not in rest
-    assert (tmp_path / "kernels.jsonl").read_text().endswith("}\n")
+    recorded = (tmp_path / "kernels.jsonl").read_text()
+    assert recorded.endswith("}\n")
+    assert re.search(
+        rf"interrupted: {len(recorded.splitlines())} points? measured and recorded; the same command", rest
+    )
+    assert pq.read_metadata(tmp_path / "kernels.parquet").num_rows == len(recorded.splitlines())
     assert workers
     psutil.wait_procs(workers, timeout=5)
     assert not any(worker.is_running() for worker in workers)
+
+
+def test_what_is_waited_for_is_said_at_once_and_what_ran_is_counted(tmp_path):
+    words = ("bench", "kv_quantise", "--budget", "0s", "--spread", "0.5", "--device", "cpu", "--results", str(tmp_path))
+    first, second = dsabench(*words), dsabench(*words)
+    assert first.stderr.splitlines()[0] == f"waiting for {sys.executable} to start and import torch"
+    assert "2 of 3 candidates run here; 6 points to do\n" in first.stderr
+    assert "2 of 3 candidates run here; 4 points to do, 2 known already\n" in second.stderr
+    ran = "2 candidates ran, 1 did not, 0 wrong; 2 points measured"
+    assert first.stdout == f"{ran}, 4 left: the same command goes on with them\n"
+    assert second.stdout == f"{ran}, 2 left: the same command goes on with them\n"
+
+
+def test_a_candidate_none_of_whose_points_ran_is_not_ok(tmp_path):
+    words = ("bench", "kv_quantise", "kv_dequantise", "--budget", "0s", "--spread", "0.5", "--device", "cpu")
+    found = json.loads(dsabench(*words, "--results", str(tmp_path), "--json").stdout)
+    assert found["kv_quantise"]["torch_pack"]["status"] == "ok"
+    assert found["kv_dequantise"]["torch_cast"] == {"status": "unavailable", "reason": "none of its points was begun"}
+
+
+def test_a_slow_start_is_said_again_and_again(tmp_path):
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nsleep 60\n")
+    slow.chmod(0o755)
+    done = dsabench("check", "kv_quantise", "--kernel-python", str(slow), "--patience", "6s")
+    assert done.returncode == 3
+    waiting, reminded, error = done.stderr.splitlines()
+    assert waiting == f"waiting for {slow} to start and import torch"
+    assert reminded == f"5 s: {slow} to start and import torch"
+    assert error.endswith("nothing was heard for 6 s (--patience)")
+
+
+def test_two_do_not_measure_into_one_folder(tmp_path):
+    words = ("bench", "kv_quantise", "--spread", "0.5", "--device", "cpu", "--results", str(tmp_path))
+    with claim(tmp_path):
+        done = dsabench(*words)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {tmp_path}: another run (pid {os.getpid()}) writes there")
+    assert dsabench(*words).returncode == 0
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = dsabench("bench", "kv_quantise", "--results", str(tmp_path / "file"))
+    assert done.returncode == 3
+    assert done.stderr == f"error: {tmp_path / 'file'}: File exists\n"
+
+
+def test_a_full_disk_keeps_what_was_written_whole(tmp_path):
+    words = ("bench", "kv_quantise", "--spread", "0.5", "--device", "cpu", "--results", str(tmp_path))
+    limited = ["sh", "-c", 'ulimit -f 3; exec "$@"', "sh", sys.executable, "-m", "dsabench", "kernels", *words]
+    full = subprocess.run(limited, capture_output=True, text=True, check=False)
+    assert full.returncode == 3
+    assert full.stderr.splitlines()[-1].endswith("File too large: the measurement was not written")
+    assert dsabench(*words).stdout.startswith("2 candidates ran, 1 did not, 0 wrong;")
+    assert pq.read_metadata(tmp_path / "kernels.parquet").num_rows == 6

@@ -54,6 +54,18 @@ def test_rows_that_a_second_call_leaves_unwritten_are_found():
     assert found.rel_err is None
 
 
+def test_a_swap_that_copies_nothing_is_found_behind_one_that_copied():
+    right = next(c for c in CANDIDATES if c.name == "torch_copy_missing")
+
+    def lazy(inputs):
+        return right.bind(replace(inputs, buffer=inputs.buffer.clone()))  # the right places; the rows go elsewhere
+
+    case = Case(OPERATORS["hisparse_swap_in"], Shape("small", 8, 8, 1, 256), "bf16", "cpu", seed=0)
+    found = examine(case, [right, replace(right, name="lazy", bind=lazy)]).verdicts
+    assert found["torch_copy_missing"].is_right
+    assert not found["lazy"].is_right
+
+
 def test_one_that_raises_or_finds_no_memory_leaves_the_others_their_verdict():
     def raises(inputs):
         raise RuntimeError("no kernel image\nand more")

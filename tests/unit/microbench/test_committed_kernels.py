@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,3 +78,20 @@ def points_of(words: list[str]) -> Iterator[Point]:
             ]
             for shape in choose.shapes(request, operator, Device("cuda", "sm90")):
                 yield from (Point(operator.name, candidate.name, shape.id, dtype) for dtype in dtypes)
+
+
+def test_the_readme_of_the_rest_counts_its_points():
+    statuses = Counter(m.status for m in read(RESULTS / "kernels-rest"))
+    said = f"{sum(statuses.values())}\npoints ({statuses['ok']} ok, {statuses['wrong']} wrong, {statuses['unstable']} at no rest"
+    assert said in (RESULTS / "kernels-rest/README.md").read_text()
+    assert f"{statuses['ok']} more points" in (RESULTS.parents[1] / "docs/kernels.md").read_text()
+
+
+def test_copies_from_the_host_took_what_the_readme_says():
+    points = [m for m in read(RESULTS / "kernels-rest") if m.operator == "hisparse_swap_in"]
+    assert [(m.candidate, round(m.median_us or 0), m.n, m.graph) for m in points] == [
+        ("torch_copy_missing", 641, 105, False),
+        ("torch_copy_all", 1934, 105, False),
+        ("torch_copy_missing", 776, 255, False),
+        ("torch_copy_all", 2149, 255, False),
+    ]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dsabench.errors import InputError, TrialFault
 from dsabench.microbench.conduct import conduct
-from dsabench.microbench.request import Limits, Request
+from dsabench.microbench.request import Limits, Point, Request
 
 CHECK = Request(
     "check",
@@ -64,11 +66,11 @@ async def test_a_kernel_that_takes_its_process_down_does_not_take_the_others(tmp
 async def test_a_kernel_that_waits_for_ever_is_ended(tmp_path):
     waiting = "import time\nfrom dsakernels.candidates import torch_cache\n"
     waiting += "torch_cache.pack = lambda *a: time.sleep(600)\n"
-    said = await heard(replace(CHECK, patience_s=3.0), interpreter(tmp_path, waiting))
+    said = await heard(replace(CHECK, patience_s=6.0), interpreter(tmp_path, waiting))
     verdicts = {s["candidate"]: s for s in said if s["is"] == "check"}
     silent = verdicts.pop("torch_pack")
     assert silent["status"] == "crashed"
-    assert silent["reason"].startswith("nothing was heard for 3 s")
+    assert silent["reason"].startswith("nothing was heard for 6 s")
     assert {v["status"] for v in verdicts.values()} == {"ok"}
 
 
@@ -91,5 +93,98 @@ async def test_mistakes_are_the_users(tmp_path):
         await heard(Request("list", ("nope",)))
     with pytest.raises(InputError, match="--kernel-python /no/such/python: No such file"):
         await heard(CHECK, "/no/such/python")
-    with pytest.raises(TrialFault, match="No module named 'absent'"):
+    with pytest.raises(InputError, match="--kernel-python is empty"):
+        await heard(CHECK, "")
+    with pytest.raises(TrialFault, match=r"/python: the worker ended with 1: .*No module named 'absent'"):
         await heard(CHECK, interpreter(tmp_path, "import absent"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"shapes": ("small-*-kv97",)}, r"--shapes small-\*-kv97: fits no shape of kv_quantise; near it: small-h8-b1-q96-kv96"),
+        ({"candidates": ("fa3",)}, "no candidate 'fa3' of kv_quantise: one of sglang_triton, torch_pack, torch_pack_in_place"),
+        ({"dtypes": ("bf16",)}, "--dtypes bf16: what was asked for of kv_quantise is measured in fp8"),
+    ],
+)  # fmt: skip
+async def test_what_fits_nothing_is_refused_and_not_left_out(asked, said):
+    with pytest.raises(InputError, match=said):
+        await heard(replace(CHECK, operators=("kv_quantise",), **asked))
+
+
+async def test_a_pattern_has_to_fit_one_of_the_operators_and_names_have_to_meet():
+    meeting = Request(
+        "check", ("kv_quantise", "sparse_decode"), shapes=("small-*-q96-kv96",), dtypes=("fp8",), threads=1
+    )
+    assert {s["operator"] for s in await heard(meeting) if s["is"] == "check"} == {"kv_quantise"}
+    with pytest.raises(InputError, match="no candidate asked for has a shape asked for"):
+        await heard(replace(meeting, candidates=("torch_masked_dense",)))
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["echo hello", "echo 5", "echo '{}'", """printf '{"is": "device"'""", """echo '{"is": "end", "points"'""",
+     "head -c 6000000 /dev/zero | tr '\\0' x", "printf '\\377\\376\\n'", "kill -SEGV $$", "exec >&-; exit 4"],
+)  # fmt: skip
+async def test_an_interpreter_that_says_no_answer_is_named(tmp_path, script):
+    liar = tmp_path / "liar"
+    liar.write_text(f"#!/bin/sh\n{script}\n")
+    liar.chmod(0o755)
+    with pytest.raises(TrialFault, match=r"liar: the worker (ended with|was ended by signal 11)"):
+        await heard(CHECK, str(liar))
+
+
+async def test_an_interpreter_may_say_words_of_its_own_first(tmp_path):
+    chatty = tmp_path / "chatty"
+    chatty.write_text(f'#!/bin/sh\necho activating\necho 5\nexec {sys.executable} "$@"\n')
+    chatty.chmod(0o755)
+    assert [s for s in await heard(CHECK, str(chatty)) if s["is"] == "check"]
+
+
+async def test_a_check_draws_on_every_seed_and_a_crash_ends_only_the_candidate(tmp_path):
+    deadly = "import os\nfrom dsakernels.candidates import torch_cache\nplain, calls = torch_cache.pack, []\n"
+    deadly += "def pack(*a):\n    calls.append(1)\n    return plain(*a) if len(calls) < 8 else os.abort()\n"
+    deadly += "torch_cache.pack = pack\n"
+    request = replace(CHECK, operators=("kv_quantise",), seed=5, seeds=3)
+    said = [s for s in await heard(request, interpreter(tmp_path, deadly)) if s["is"] == "check"]
+    ok = [(s["candidate"], s["seed"]) for s in said if s["status"] == "ok"]
+    assert {seed for name, seed in ok if name == "torch_pack_in_place"} == {5, 6, 7}
+    assert {seed for name, seed in ok if name == "torch_pack"} == {5}
+    [crash] = [s for s in said if s["status"] == "crashed"]
+    assert crash["candidate"] == "torch_pack"
+    assert crash["reason"].startswith("the worker was ended by signal 6 (Aborted)")
+
+
+async def test_a_budget_counts_the_measuring_and_the_first_shape_is_always_measured():
+    bench = Request("bench", ("kv_quantise",), budget_s=0.0, threads=1, limits=CHECK.limits)
+    said = await heard(bench)
+    assert [s["points"] for s in said if s["is"] == "begin"] == [6]
+    assert len([s for s in said if s["is"] == "point"]) == 2
+    assert [s["points"] for s in said if s["is"] == "left"] == [4]
+
+
+async def test_what_is_known_where_it_runs_is_not_done_again():
+    first = [Point(*(s[name] for name in Point._fields)) for s in await heard(CHECK) if s["is"] == "check"]
+
+    async def known(device):
+        assert device["arch"] == "cpu"
+        return tuple(first[1:])
+
+    said = [s async for s in conduct(CHECK, None, known)]
+    assert [(s["points"], s["known"]) for s in said if s["is"] == "asked"] == [(len(first), len(first) - 1)]
+    assert [s["candidate"] for s in said if s["is"] == "check"] == [first[0].candidate]
+
+
+async def test_the_worker_of_a_killed_conductor_dies_though_its_kernel_waits_for_ever(tmp_path):
+    waiting = "import time\nfrom dsakernels.candidates import torch_cache\n"
+    waiting += "torch_cache.pack = lambda *a: time.sleep(600)\n"
+    words = ("kernels", "check", "kv_quantise", "--shapes", "small-h8-b1-q96-kv96", "--device", "cpu")
+    argv = [sys.executable, "-m", "dsabench", *words, "--kernel-python", interpreter(tmp_path, waiting)]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        while "points to do" not in process.stderr.readline():
+            pass
+        workers = psutil.Process(process.pid).children()
+        process.kill()
+    assert workers
+    _, left = psutil.wait_procs(workers, timeout=5)
+    assert all(worker.status() == psutil.STATUS_ZOMBIE for worker in left)  # dead, whether init has looked or not

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 
-from dsabench.microbench.request import Limits, Point, Request, read_request
+from dsabench.microbench.request import Limits, Point, Request, read_points, read_request
 from dsabench.microbench.summary import Times, are_apart, instability, summarise
 
 
@@ -37,8 +38,10 @@ def test_what_does_not_come_to_rest_is_refused():
 
 
 def test_a_request_survives_its_line():
-    request = Request("bench", ("a",), skip=(Point("a", "b", "c", "d"),), budget_s=3.0, limits=Limits(half_width=0.1))
+    request = Request("bench", ("a",), dtypes=("fp8",), budget_s=3.0, limits=Limits(half_width=0.1))
     assert read_request(request.line()) == request
+    points = [Point("a", "b", "c", "d")]
+    assert read_points(json.dumps(points)) == set(points)
 
 
 def test_apart_are_medians_more_than_a_percent_away_whose_intervals_do_not_touch():

@@ -1,0 +1,202 @@
+"""One worker: a process under the interpreter that has the kernels, what it is told and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import dsabench
+from dsabench.errors import InputError, TrialFault
+from dsabench.microbench.request import Point, Request
+
+DONE = ("check", "point", "pair")
+"""Lines that end a point."""
+_LINE = 1 << 22
+_TAIL = 4000
+_LAST = ("end", "mistake", "lost")
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "device": ("name", "arch", "torch", "python", "packages"),
+    "candidate": ("operator", "candidate", "does", "dtypes", "reason"),
+    "asked": ("points", "known"),
+    "begin": ("points",),
+    "ceilings": ("tb_s", "tflop_s"),
+    "doing": ("what",),
+    "start": Point._fields,
+    "check": (*Point._fields, "status"),
+    "point": (*Point._fields, "status"),
+    "pair": (*Point._fields, "first", "second"),
+    "left": ("points",),
+    "mistake": ("message",),
+    "lost": (),
+    "end": (),
+}
+"""What a line has at least, by its `is`."""
+
+Said = dict[str, object]
+"""One line of a worker; `is` says what it is."""
+Known = Callable[[Said], Awaitable[tuple[Point, ...]]]
+"""Which points are done already where a worker runs, by what it says of its device."""
+
+
+async def nothing_known(_device: Said) -> tuple[Point, ...]:
+    """Nothing is done already."""
+    return ()
+
+
+class Done:
+    """The points that no worker is asked for any more."""
+
+    def __init__(self, known: Known) -> None:
+        self._known: Known | None = known
+        self._points: list[Point] = []
+
+    async def on(self, device: Said) -> list[Point]:
+        """All of them; what was known before is asked for once."""
+        if self._known is not None:
+            known, self._known = self._known, None
+            self._points += await known(device)
+        return self._points
+
+    def add(self, point: Point) -> None:
+        """One more."""
+        self._points.append(point)
+
+
+async def ask_worker(request: Request, python: str | None, done: Done) -> AsyncGenerator[Said, None]:
+    """What one says; last comes `end`, `mistake`, `lost`, or `crash` with the point that ran.
+
+    Raises:
+        InputError: there is no such interpreter.
+        TrialFault: it could not start, or died outside a point.
+
+    """
+    interpreter = sys.executable if python is None else python
+    process = await _start(interpreter)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    noise = _Noise()
+    reader = asyncio.create_task(noise.read(process.stderr))
+    running: Point | None = None
+    try:
+        await _tell(process.stdin, request.line())
+        while line := await _line(process.stdout, request.patience_s):
+            said = _said(line)
+            if said is None:
+                noise.add(line)
+                continue
+            running = point_of(said) if said["is"] == "start" else None if said["is"] in DONE else running
+            yield said
+            if said["is"] in _LAST:
+                return
+            if said["is"] == "device":
+                await _tell(process.stdin, json.dumps(await done.on(said)))
+        async with asyncio.timeout(request.patience_s):
+            reason = _end_of(await process.wait())
+    except TimeoutError:
+        reason = f"nothing was heard for {request.patience_s:g} s (--patience)"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # a compiler that a kernel started goes too
+        await process.wait()
+        await reader
+    reason += noise.last
+    if running is None:
+        raise TrialFault("exited", f"{interpreter}: {reason}", stage="load", log_tail=noise.text)
+    yield {"is": "crash", **running._asdict(), "status": "crashed", "reason": reason}
+
+
+def _said(line: bytes) -> Said | None:
+    """None where it is no line of a worker: an interpreter may be a script that says a word of its own."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    kind = said.get("is") if isinstance(said, dict) else None
+    return said if isinstance(kind, str) and kind in _FIELDS and said.keys() >= {*_FIELDS[kind]} else None
+
+
+def _end_of(code: int) -> str:
+    return (
+        f"the worker was ended by signal {-code} ({signal.strsignal(-code)})"
+        if code < 0
+        else f"the worker ended with {code}"
+    )
+
+
+async def _tell(stream: asyncio.StreamWriter, line: str) -> None:
+    """A worker that is gone already says so by its exit code."""
+    stream.write((line + "\n").encode())
+    with suppress(ConnectionError):
+        await stream.drain()
+
+
+async def _line(stream: asyncio.StreamReader, patience_s: float) -> bytes:
+    """The next line, empty at the end. `asyncio.wait_for` would lose a Ctrl-C before Python 3.12."""
+    async with asyncio.timeout(patience_s):
+        try:
+            return await stream.readline()
+        except ValueError:  # longer than any line of a worker; what was read of it is thrown away
+            return b"a line without end\n"
+
+
+async def _start(python: str) -> asyncio.subprocess.Process:
+    """The interpreter runs this source tree's worker; of dsabench's dependencies it needs none but torch."""
+    if not python:  # a variable of a shell that is not set; this process's own interpreter is not what was meant
+        raise InputError("--kernel-python is empty")
+    roots = [str(Path(dsabench.__file__).parent.parent), str(_kernels_root())]
+    path = os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH")])])
+    try:
+        return await asyncio.create_subprocess_exec(
+            *(python, "-P", "-m", "dsabench.microbench.worker"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            limit=_LINE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise InputError(f"--kernel-python {python}: {error.strerror}") from error
+
+
+def _kernels_root() -> Path:
+    """The folder above dsakernels, found without importing it."""
+    beside = Path(dsabench.__file__).parent.parent
+    checkout = beside.parent / "kernels"
+    return checkout if (checkout / "dsakernels").is_dir() else beside
+
+
+class _Noise:
+    """The last of what a worker, its interpreter and its compilers print that is no answer."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+
+    def add(self, data: bytes) -> None:
+        self._tail = (self._tail + data)[-_TAIL:]
+
+    async def read(self, stream: asyncio.StreamReader) -> None:
+        """Read as it comes, so that they never wait."""
+        while chunk := await stream.read(1 << 16):
+            self.add(chunk)
+
+    @property
+    def text(self) -> str:
+        return self._tail.decode(errors="replace")
+
+    @property
+    def last(self) -> str:
+        """Its last line, behind a colon; nothing where nothing was printed."""
+        return f": {self.text.strip().splitlines()[-1]}" if self.text.strip() else ""
+
+
+def point_of(said: Said) -> Point:
+    """The point that a line is about."""
+    return Point(*(str(said[name]) for name in Point._fields))
