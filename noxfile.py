@@ -1,5 +1,6 @@
 """`nox` runs every session in the environment that nox itself is in, so that torch is installed once."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -8,6 +9,14 @@ import nox
 nox.options.sessions = ["lint", "types", "imports", "docs", "tests"]
 nox.options.stop_on_first_error = True
 nox.options.default_venv_backend = "none"
+
+ALONE = (
+    *("tests/e2e", "tests/gpu", "tests/unit/load", "tests/unit/microbench", "tests/unit/probes", "tests/unit/runtimes"),
+    *("tests/unit/search/test_refused.py", "tests/unit/test_trial.py", "tests/unit/cli/test_kernels.py"),
+    *("tests/unit/cli/test_bench.py", "tests/unit/cli/test_bench_after.py", "tests/unit/cli/test_bench_void.py"),
+)
+"""Tests that measure time, or take cores or GPUs for themselves as a sweep does: no other test runs beside them."""
+MOST_AT_ONCE = 4
 
 
 def tool(name: str) -> str:
@@ -42,5 +51,10 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """All tests, against real processes and sockets (pytest); arguments go to pytest."""
-    session.run(tool("pytest"), *session.posargs)
+    """All tests, against real processes and sockets (pytest); arguments go to pytest, and then nothing runs side by side."""
+    if session.posargs:
+        session.run(tool("pytest"), *session.posargs)
+        return
+    at_once = min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))
+    session.run(tool("pytest"), "-n", str(at_once), "--dist", "loadfile", *(f"--ignore={path}" for path in ALONE))
+    session.run(tool("pytest"), *ALONE)

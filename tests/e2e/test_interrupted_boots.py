@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dsabench.cli.main import run
 from studies import STUDY, write_study
 
 DSABENCH = (sys.executable, "-m", "dsabench")
@@ -34,15 +35,27 @@ def dsabench(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The same within this process, for what measures nothing: what it printed to stdout."""
+
+    def command(*words: str | Path) -> str:
+        capsys.readouterr()
+        assert run([*map(str, words)]) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return command
+
+
 def lines_of(results: Path) -> list[dict]:
     return [json.loads(line) for line in (results / "journal.jsonl").read_text().splitlines()]
 
 
-def check_complete(lines: list[dict]) -> None:
-    """Three settings searched under both workloads, both sides confirmed twice under both."""
+def check_complete(lines: list[dict], confirmed: int = 2) -> None:
+    """Three settings searched under both workloads, both sides confirmed so often under both."""
     counts = Counter((line["phase"], line["id"]) for line in lines)
-    assert sorted(counts.values()) == [1] * 6 + [2] * 4
-    assert sorted(line["phase"] for line in lines) == ["confirm"] * 8 + ["search"] * 6
+    assert sorted(counts.values()) == sorted([1] * 6 + [confirmed] * 4)
+    assert sorted(line["phase"] for line in lines) == ["confirm"] * 4 * confirmed + ["search"] * 6
 
 
 @pytest.fixture(scope="module")
@@ -69,23 +82,23 @@ DAMAGES: dict[str, tuple[Callable[[list[str]], list[str]], int]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_missing_is_measured_and_nothing_else(finished, tmp_path: Path, damage: str) -> None:
+def test_what_is_missing_is_measured_and_nothing_else(finished, told, tmp_path: Path, damage: str) -> None:
     config, lines = finished
     change, lacking = DAMAGES[damage]
     journal = tmp_path / "journal.jsonl"
     journal.write_text("".join(change(lines)))
     if damage.startswith("stopped"):
-        concluded = json.loads(dsabench("sweep", config, "--results", tmp_path, "--conclude", "--json").stdout)
+        concluded = json.loads(told("sweep", config, "--results", tmp_path, "--conclude", "--json"))
         assert concluded["go_on"] is not None
-    planned = json.loads(dsabench("sweep", config, "--results", tmp_path, "--dry-run", "--json").stdout)
+    planned = json.loads(told("sweep", config, "--results", tmp_path, "--dry-run", "--json"))
     assert planned["left"]["trials"] == lacking
     resumed = json.loads(dsabench("sweep", config, "--results", tmp_path, "--json").stdout)
     assert (resumed["measured_now"], resumed["trials"], resumed["unconfirmed_boots"]) == (lacking, TRIALS, 0)
     assert len(resumed["candidates"]) == 3
     assert {(one["n_base"], one["n_candidate"]) for one in resumed["verdicts"]} == {(2, 2)}
-    again = dsabench("sweep", config, "--results", tmp_path)
-    assert "Nothing to do" in again.stdout
-    assert "left out" not in again.stdout
+    again = told("sweep", config, "--results", tmp_path)
+    assert "Nothing to do" in again
+    assert "left out" not in again
 
 
 def interrupt_at(config: Path, results: Path, number: int, boot: str, *words: str) -> str:
@@ -109,23 +122,22 @@ def interrupt_at(config: Path, results: Path, number: int, boot: str, *words: st
     return said
 
 
+SHORT = STUDY.replace("confirm_boots: 2", "max_boots: 5, confirm_boots: 1").replace(
+    "num_prompts: 12, max_concurrency: 4", "num_prompts: 100, max_concurrency: 4"
+)
+"""Three boots of the search and two of the confirmation, and not one more; the second workload lasts long enough to be hit."""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_boot_that_a_signal_cut_is_repeated_under_its_own_number(tmp_path: Path, number: int) -> None:
-    config, results = (
-        write_study(tmp_path, EXACT.replace("num_prompts: 12, max_concurrency: 4", SECOND)),
-        tmp_path / "r",
-    )
-    interrupt_at(config, results, number, "3/7")
+    config, results = write_study(tmp_path, SHORT), tmp_path / "r"
+    interrupt_at(config, results, number, "3/5")
     assert len(lines_of(results)) == 5
-    said = interrupt_at(config, results, number, "7/7")
-    assert said.count("boot 3/7 search") == 1
+    said = interrupt_at(config, results, number, "5/5")
+    assert said.count("boot 3/5 search") == 1
     done = dsabench("sweep", config, "--results", results)
-    assert "boot 7/7 confirm" in done.stderr
-    check_complete(lines_of(results))
-
-
-SECOND = "num_prompts: 200, max_concurrency: 4"
-"""The second workload lasts long enough to be hit."""
+    assert "boot 5/5 confirm" in done.stderr
+    check_complete(lines_of(results), confirmed=1)
 
 
 def test_another_round_that_was_interrupted_is_completed(finished, tmp_path: Path) -> None:

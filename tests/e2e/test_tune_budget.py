@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dsabench.cli.main import run
 from dsabench.store.tuned_tables import read_table
 from sglang_server import install_server
 
@@ -38,8 +39,8 @@ SHIPPED = {"device_buffer_size": 4096, "host_to_device_ratio": 2, "swap_in_block
 
 def pause_s(settings):
     if not settings.get("enable_hisparse"):
-        return 0.06
-    return 0.02 if settings["hisparse_config"] == SHIPPED else 0.006
+        return 0.03
+    return 0.01 if settings["hisparse_config"] == SHIPPED else 0.003
 
 def answer(settings, prompt):
     return ""
@@ -55,6 +56,21 @@ def dsabench(folder: Path, *words: object, code: int = 0) -> str:
     return done.stdout
 
 
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The same within this process, for what measures nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def command(*words: object, code: int = 0) -> str:
+        capsys.readouterr()
+        assert run([*map(str, words)]) == code, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return command
+
+
 def write(folder: Path, change: Callable[[str], str] = lambda text: text) -> Path:
     (folder / "study.yaml").write_text(change(THRESHOLD))
     return folder / "study.yaml"
@@ -65,7 +81,9 @@ def lines(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_budget_that_ends_in_the_confirmation_gives_a_verdict_and_what_is_left(tmp_path: Path) -> None:
+def test_a_budget_that_ends_in_the_confirmation_gives_a_verdict_and_what_is_left(
+    tmp_path: Path, told: Callable[..., str]
+) -> None:
     config = write(tmp_path, lambda text: text.replace("confirm_boots: 8", "confirm_boots: 0"))
     tune = ("tune", "mha-threshold", config, "--results", tmp_path / "r", "--out", tmp_path / "t")
     searched = json.loads(dsabench(tmp_path, *tune, "--json"))
@@ -87,21 +105,21 @@ def test_a_budget_that_ends_in_the_confirmation_gives_a_verdict_and_what_is_left
         f"dsabench tune mha-threshold {config} --results {tmp_path}/r --budget 8s --out {tmp_path}/t --json"
     )
 
-    told = dsabench(tmp_path, *tune, "--conclude")
-    assert "concluded from the records alone, which are of" in told
-    assert f"Left: {16 - confirmed} boots, {16 - confirmed} trials, about" in told
+    concluded = told(*tune, "--conclude")
+    assert "concluded from the records alone, which are of" in concluded
+    assert f"Left: {16 - confirmed} boots, {16 - confirmed} trials, about" in concluded
     assert not (tmp_path / "t").exists()
 
     # No boot fits into so little time.
     before = lines(tmp_path)
-    short = json.loads(dsabench(tmp_path, *tune, "--budget", "0.01s", "--json"))
+    short = json.loads(told(*tune, "--budget", "0.01s", "--json"))
     assert (short["measured_now"], short["verdicts"], lines(tmp_path)) == (0, cut["verdicts"], before)
     assert "--budget" in short["go_on"]
     assert "0.01s" not in short["go_on"], "the same again would do nothing again"
 
 
 @pytest.mark.slow
-def test_a_conclusion_from_records_alone_is_that_of_the_run(tmp_path: Path) -> None:
+def test_a_conclusion_from_records_alone_is_that_of_the_run(tmp_path: Path, told: Callable[..., str]) -> None:
     config = write(tmp_path, lambda text: text.replace("confirm_boots: 8", "confirm_boots: 2"))
     tune = ("tune", "mha-threshold", config, "--results", tmp_path / "r")
     ran = json.loads(dsabench(tmp_path, *tune, "--out", tmp_path / "t", "--json"))
@@ -112,8 +130,8 @@ def test_a_conclusion_from_records_alone_is_that_of_the_run(tmp_path: Path) -> N
     # Elsewhere: there is no such interpreter, so whoever asked for the runtime would fail.
     write(tmp_path, lambda text: text.replace("confirm_boots: 8", "confirm_boots: 2").replace(
         "model: tiny", "model: tiny\n  launch: {python: /no/such/python}"))  # fmt: skip
-    dsabench(tmp_path, *tune, code=2)
-    concluded = json.loads(dsabench(tmp_path, *tune, "--out", tmp_path / "u", "--conclude", "--json"))
+    told(*tune, code=2)
+    concluded = json.loads(told(*tune, "--out", tmp_path / "u", "--conclude", "--json"))
     assert lines(tmp_path) == before
     for name in ("standing", "reason", "verdicts", "curve", "environment", "left"):
         assert concluded[name] == ran[name], name
@@ -122,13 +140,13 @@ def test_a_conclusion_from_records_alone_is_that_of_the_run(tmp_path: Path) -> N
         [path.read_bytes() for path in of_one] for of_one in tables[1:]
     ]
     assert bool(tables[0]) is (ran["standing"] == "accuracy unproven")
-    swept = json.loads(dsabench(tmp_path, "sweep", config, "--results", tmp_path / "r", "--conclude", "--json"))
+    swept = json.loads(told("sweep", config, "--results", tmp_path / "r", "--conclude", "--json"))
     assert swept["verdicts"] == ran["verdicts"]
 
     # Without the last boot of each side the same records are an unfinished study.
     (tmp_path / "r" / "journal.jsonl").write_text("\n".join(before[:-1]) + "\n")
     shutil.rmtree(tmp_path / "u", ignore_errors=True)
-    cut = json.loads(dsabench(tmp_path, *tune, "--out", tmp_path / "u", "--conclude", "--json"))
+    cut = json.loads(told(*tune, "--out", tmp_path / "u", "--conclude", "--json"))
     assert (cut["standing"], cut["left"]["boots"], cut["table"]) == ("unfinished", 1, None)
     assert not (tmp_path / "u").exists()
 
@@ -160,14 +178,14 @@ def hisparse_study(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_hisparse_takes_the_same_options_and_concludes_alike(tmp_path: Path) -> None:
+def test_hisparse_takes_the_same_options_and_concludes_alike(tmp_path: Path, told: Callable[..., str]) -> None:
     config = hisparse_study(tmp_path)
     tune = ("tune", "hisparse", config, "--results", tmp_path / "r", "--out", tmp_path / "t", "--host-memory-gib", "64")
-    plan = json.loads(dsabench(tmp_path, *tune, "--max-trials", "3", "--dry-run", "--json"))
+    plan = json.loads(told(*tune, "--max-trials", "3", "--dry-run", "--json"))
     assert (plan["boots"], plan["left"]["boots"], plan["table"]) == (3 + 8, 11, None)
     assert plan["arithmetic"]
     assert plan["estimated_s"] > 0
-    assert "default, what comes first and best in turns" in dsabench(tmp_path, *tune, "--dry-run")
+    assert "default, what comes first and best in turns" in told(*tune, "--dry-run")
 
     ran = json.loads(dsabench(tmp_path, *tune, "--max-trials", "4", "--json"))
     sides = 2 + len(ran["rivals"])  # what was listed may be the best
@@ -178,14 +196,14 @@ def test_hisparse_takes_the_same_options_and_concludes_alike(tmp_path: Path) -> 
 
     # What a rank may use of this machine's memory decides nothing about what was measured elsewhere.
     alone = (*tune[:-2], "--max-trials", "4", "--conclude", "--json")
-    concluded = json.loads(dsabench(tmp_path, *alone))
+    concluded = json.loads(told(*alone))
     assert [concluded[name] for name in ("standing", "verdicts", "rivals")] == [
         ran[name] for name in ("standing", "verdicts", "rivals")
     ]
     assert read_table(Path(concluded["table"])).rule == table.rule
 
     (tmp_path / "r" / "journal.jsonl").write_text("\n".join(lines(tmp_path)[:-3]) + "\n")
-    cut = json.loads(dsabench(tmp_path, *alone))
+    cut = json.loads(told(*alone))
     assert cut["standing"] == "unfinished: 3 boots of the confirmation missing: a table takes 2 of every side"
     assert (cut["table"], cut["left"]["boots"]) == (None, 3)
     assert cut["verdicts"]

@@ -33,6 +33,8 @@ from dsabench.serving.parallel import Parallel
 _log = logging.getLogger(__name__)
 _WITNESSES_S = 0.3
 """After a rank's death, for those to die that it takes along: the one that was killed is the cause."""
+_LAST_BREATH_S = 1.0
+"""More than the kernel takes to end a process that has closed its files already."""
 
 
 @dataclass(slots=True)
@@ -153,6 +155,7 @@ class Worker:
         def bury() -> None:
             self._loop.remove_reader(member.process.sentinel)
             hear()
+            member.process.join(_LAST_BREATH_S)  # its end of the pipe closes a moment before its exit code can be had
             self._loop.call_later(0.0 if member.process.exitcode == 0 else _WITNESSES_S, self._autopsy)
 
         self._loop.add_reader(member.pipe.fileno(), hear)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from scipy import stats
-
 from dsabench.model.verdict import Verdict, VerdictWord
 from dsabench.stats.contrast import BootValue, Contrast, Direction, Estimate, Question, contrast, relative
 from dsabench.stats.power import BOOTS_MAX, boots_needed, detectable
+from dsabench.stats.tails import t_critical
 
 ALPHA = 0.05
 
@@ -71,7 +70,7 @@ def judge(member: Contrast, alpha: float = ALPHA) -> Verdict:
             reason=answer.reason,
             **sides,
         )
-    half_width = float(stats.t.isf(alpha / 2, answer.df)) * answer.standard_error
+    half_width = t_critical(alpha / 2, answer.df) * answer.standard_error
     low, high = (relative(answer.difference + side * half_width) for side in (-1, 1))
     word = _word(question, low, high)
     reason = _reason(member, answer, word, alpha)

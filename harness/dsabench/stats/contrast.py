@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from dsabench.model.verdict import VerdictWord
+from dsabench.stats.tails import t_above
 
 Direction = Literal["maximize", "minimize"]
 Values = npt.NDArray[np.float64]
@@ -68,7 +68,7 @@ class Estimate:
         """Two-sided p value of "no difference"."""
         if self.standard_error == 0.0:
             return 1.0 if self.difference == 0.0 else 0.0
-        return float(2.0 * stats.t.sf(abs(self.difference) / self.standard_error, self.df))
+        return 2.0 * t_above(abs(self.difference) / self.standard_error, self.df)
 
 
 @dataclass(frozen=True, slots=True)

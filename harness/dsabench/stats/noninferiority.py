@@ -13,11 +13,11 @@ from statistics import variance
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from dsabench.stats.accuracy import Scores
 from dsabench.stats.bootstrap import Interval, bootstrap
 from dsabench.stats.power import POWER
+from dsabench.stats.tails import fair_coin_p, normal_critical, t_above, t_critical
 
 Answer = Literal["yes", "no", "inconclusive"]
 ALPHA = 0.05
@@ -56,16 +56,16 @@ def non_inferiority(base: Scores, candidate: Scores, margin: float) -> NonInferi
     sampled = float(np.var(differences, ddof=1)) if count > 1 else 1.0
     error = math.sqrt(max(sampled, _least_variance(margin, repeats)) / count)
     df = max(count - 1, 1)
-    reach = float(stats.t.isf(ALPHA, df)) * error
+    reach = t_critical(ALPHA, df) * error
     interval = Interval(difference - reach, difference + reach)
-    p = float(2 * stats.t.sf(abs(difference) / error, df))
+    p = 2 * t_above(abs(difference) / error, df)
     answer: Answer = "inconclusive"
     if interval.low > -margin:
         answer = "yes"
     elif difference < -margin and p <= ALPHA:
         answer = "no"
     more = _more_repeats(base, candidate, sampled, margin) if answer == "inconclusive" else None
-    factor = float(stats.t.isf(ALPHA, df) + stats.t.isf(1 - POWER, df))
+    factor = t_critical(ALPHA, df) + t_critical(1 - POWER, df)
     return NonInferiority(answer, difference, interval, p, factor * error, more)
 
 
@@ -73,7 +73,7 @@ def mcnemar(base: Sequence[float], candidate: Sequence[float]) -> float:
     """Exact two-sided p value of paired right-or-wrong scores (McNemar 1947): only questions that differ speak."""
     pairs = list(zip(base, candidate, strict=True))
     lost, gained = sum(left > right for left, right in pairs), sum(left < right for left, right in pairs)
-    return 1.0 if lost + gained == 0 else float(stats.binomtest(lost, lost + gained).pvalue)
+    return fair_coin_p(lost, gained)
 
 
 def paired_bootstrap(base: Scores, candidate: Scores, *, seed: int = 0) -> Interval | None:
@@ -105,7 +105,7 @@ def _more_repeats(base: Scores, candidate: Scores, sampled: float, margin: float
     inside = [_inside(side) for side in (base, candidate)]
     noise = sampled * have if None in inside else sum(one for one in inside if one is not None)
     lasting = max(0.0, sampled - noise / have)
-    reach = float(stats.t.isf(ALPHA, max(count - 1, 1)) + stats.norm.isf(1 - POWER))
+    reach = t_critical(ALPHA, max(count - 1, 1)) + normal_critical(1 - POWER)
     for repeats in range(have + 1, REPEATS_MAX + 1):
         expected = max(lasting + noise / repeats, _least_variance(margin, repeats))
         if reach * math.sqrt(expected / count) <= margin:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from scipy import special, stats
+from scipy import special
+
+from dsabench.stats.tails import chi_squared_quantile, t_critical
 
 POWER = 0.80
 BOOTS_MAX = 1000
@@ -24,7 +26,7 @@ def noncentrality(df: float, alpha: float, power: float = POWER) -> float:
     From the noncentral t distribution (Cohen 1988, ch. 2); the sum of two t quantiles is off by a factor at few
     degrees of freedom, which is what benchmarks have.
     """
-    critical = float(stats.t.isf(alpha / 2, df))
+    critical = t_critical(alpha / 2, df)
     # The far tail (|t| large with the wrong sign) is below 1e-4 here and left out.
     return float(special.nctdtrinc(df, 1.0 - power, critical))
 
@@ -83,4 +85,4 @@ def careful_spread(spread: float, df: float) -> float:
 
     Browne 1995, "On the use of a pilot sample for sample size determination", Statistics in Medicine 14.
     """
-    return spread * math.sqrt(df / float(stats.chi2.ppf(0.2, df)))
+    return spread * math.sqrt(df / chi_squared_quantile(0.2, df))

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from dsabench.stats.bootstrap import Interval, Values, bootstrap
+from dsabench.stats.tails import t_critical
 
 BOOTSTRAP_FROM = 12
 """Boots from which the interval is a bootstrap (BCa). A bootstrap draws only what it has seen: with a spread of 5 %
@@ -44,6 +44,6 @@ def _interval(means: Values, seed: int) -> Interval | None:
         return None
     if n >= BOOTSTRAP_FROM:
         return bootstrap(means.tolist(), np.mean, seed=seed, takes_axis=True)
-    half = float(stats.t.isf(0.025, n - 1)) * float(means.std(ddof=1)) / math.sqrt(n)
+    half = t_critical(0.025, n - 1) * float(means.std(ddof=1)) / math.sqrt(n)
     low = float(means.mean()) - half
     return Interval(max(low, 0.0) if means.min() >= 0 else low, float(means.mean()) + half)
