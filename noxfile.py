@@ -55,6 +55,6 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run(tool("pytest"), *session.posargs)
         return
-    at_once = min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))
+    at_once = min(MOST_AT_ONCE, os.cpu_count() or 1)
     session.run(tool("pytest"), "-n", str(at_once), "--dist", "loadfile", *(f"--ignore={path}" for path in ALONE))
     session.run(tool("pytest"), *ALONE)
