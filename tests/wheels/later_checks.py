@@ -66,6 +66,7 @@ def run(root: Path, args: Any, model: Any, capability: tuple[int, int], case: st
     srt = root / "sglang" / "srt"
     hip = torch.version.hip is not None
     kernels = _kernels(args)
+    _expert_ranks(srt, args, model)
     if not (kernels["dsa"] and kernels["prefill"] and kernels["kv"] in DTYPES):
         _stages(srt, args, model)
         return
@@ -113,6 +114,17 @@ def _stages(srt: Path, args: Any, model: Any) -> None:
     indices = source.function("get_pp_indices", {"os": os})
     if indices is not None:
         indices(model.num_hidden_layers, 0, args.pp_size)
+
+
+def _expert_ranks(srt: Path, args: Any, model: Any) -> None:
+    """Asked of weights in blocks alone."""
+    if "weight_block_size" not in (getattr(model, "quantization_config", None) or {}):
+        return
+    source = Source(
+        srt / "model_executor/model_runner_components/moe_ep_setup.py", srt / "model_executor/model_runner.py"
+    )
+    sizes = SimpleNamespace(tp_size=args.tp_size, moe_ep_size=args.ep_size)
+    source.execute(source.ifs("must be divisible by ep_size"), {"self": sizes, **vars(sizes)})
 
 
 def _hisparse(srt: Path, args: Any) -> Any:

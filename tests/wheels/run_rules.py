@@ -122,14 +122,14 @@ def main() -> int:
     parser.add_argument("versions", nargs="*")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--old-python")
-    parser.add_argument("--only", help="a rule id")
+    parser.add_argument("--only", action="append", default=[], help="a rule id; may be given several times")
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args()
     present = sorted(parse_version(path.name) for path in given.folder.iterdir() if (path / "sglang").is_dir())
     versions = [version for version in present if not given.versions or str(version) in given.versions]
     groups: dict[tuple[Version, str], list[Question]] = defaultdict(list)
     for question in questions(versions):
-        if given.only in {None, question.rule}:
+        if not given.only or question.rule in given.only:
             groups[question.version, question.device.name].append(question)
     asked_all = [question for group in groups.values() for question in group]
     record = _blank(versions)

@@ -190,6 +190,7 @@ def test_of_several_processes_the_one_that_ends_is_named(tmp_path: Path) -> None
       kind: sglang
       model: some/model
       launch: {{python: {sys.executable}, env: {{PYTHONPATH: {site}}}}}
+      base: {{tp_size: 2}}
       topology: {{roles: [{{role: server, nodes: 2}}]}}
     """
     (tmp_path / "tmp").mkdir()

@@ -251,8 +251,8 @@ RULES = (
             s.parallel.moe_dp not in {1, s.parallel.attn_cp}
             and s.parallel.pp == 1
             and s.parallel.tp % s.parallel.moe_dp == 0
-            and s.parallel.ep * s.parallel.moe_dp <= s.parallel.tp
-            and (s.parallel.ep == 1 or s.parallel.ep * s.parallel.moe_dp == s.parallel.tp)
+            and s.ep_asked * s.parallel.moe_dp <= s.parallel.tp
+            and (s.ep_asked == 1 or s.ep_asked * s.parallel.moe_dp == s.parallel.tp)
         ),
         words=says("AssertionError", "attn_cp_size != moe_dp_size is only supported when moe_dp_size == 1"),
         fix="moe_dp_size: 1",
@@ -280,8 +280,8 @@ RULES = (
             s.parallel.moe_dp > 1
             and s.parallel.tp % s.parallel.moe_dp == 0
             and s.parallel.pp == 1
-            and s.parallel.ep > 1
-            and s.parallel.ep * s.parallel.moe_dp < s.parallel.tp
+            and s.ep_asked > 1
+            and s.ep_asked * s.parallel.moe_dp < s.parallel.tp
         ),
         words=says("AssertionError", "ep_size * moe_dp_size must be equal to tp_size"),
         fix="moe_dp_size: 1",

@@ -3,6 +3,24 @@
 from __future__ import annotations
 
 from dsabench.runtimes.sglang.rules.rule import V9, V10, V11, V14, V23, Rule, says, to, without
+from dsabench.runtimes.sglang.rules.setting import Setting
+
+
+def _shards(s: Setting) -> bool:
+    """Whether the check of DSA's own conditions is reached."""
+    plain = s.speculation.algorithm is None and not s.hisparse.on
+    return s.uses_dsa and s.on("kv_cache_sharding") and s.role == "prefill" and s.device is not None and plain
+
+
+def _striped(s: Setting) -> bool:
+    return (
+        s.cuda
+        and s.parallel.cp
+        and s.parallel.cp_mode == "interleave"
+        and s.parallel.attn_cp > 1
+        and s.parallel.pp == 1
+    )
+
 
 RULES = (
     Rule(
@@ -88,5 +106,34 @@ RULES = (
         fix="kv_cache_sharding on the prefill role only",
         change=without("kv_cache_sharding"),
         source="0.5.23=srt/arg_groups/kv_shard_hook.py:100",
+    ),
+    Rule(
+        id="KS02",
+        severity="error",
+        since=V23,
+        condition="a KV cache spread over the ranks without interleaved context parallelism, or with pipeline stages",
+        knobs=("kv_cache_sharding", "prefill_cp", "cp_mode", "pp_size"),
+        when=lambda s: _shards(s) and not _striped(s),
+        words=says("ValueError", "DSA KV sharding requires CUDA interleave prefill CP > 1 and PP1."),
+        fix="no kv_cache_sharding",
+        change=without("kv_cache_sharding"),
+        source="0.5.23=srt/arg_groups/kv_shard_hook.py:43",
+    ),
+    Rule(
+        id="KS03",
+        severity="error",
+        since=V23,
+        condition="a KV cache spread over the ranks with another kernel than trtllm or another dtype than fp8_e4m3",
+        knobs=("kv_cache_sharding", "prefill_backend", "decode_backend", "kv_cache_dtype"),
+        when=lambda s: (
+            _shards(s) and _striped(s) and (s.kernels.pair != ("trtllm", "trtllm") or s.kernels.kv != "fp8_e4m3")
+        ),
+        words=says(
+            "ValueError",
+            "DSA KV sharding requires TRTLLM prefill/decode with fp8_e4m3 KV and page size 64.",
+        ),
+        fix="no kv_cache_sharding",
+        change=without("kv_cache_sharding"),
+        source="0.5.23=srt/arg_groups/kv_shard_hook.py:52",
     ),
 )
