@@ -76,7 +76,7 @@ class Post:
             yield from ("--nnodes", str(self.role.nodes), "--node-rank", str(node))
         if self.dist_port is not None:
             yield from ("--dist-init-addr", f"{self.host()}:{self.dist_port}")
-        here = self.alone and set(self.site.hosts) <= {"127.0.0.1", "localhost"}
+        here = self.alone and self.role.role == "server" and set(self.site.hosts) <= {"127.0.0.1", "localhost"}
         bind = self.site.bind or (None if here else "0.0.0.0")  # noqa: S104 (other machines have to reach it)
         if bind is not None:
             yield from ("--host", bind)

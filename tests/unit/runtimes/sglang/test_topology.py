@@ -131,6 +131,12 @@ def test_roles_that_see_other_devices_count_from_the_first() -> None:
     assert [option(process, "--base-gpu-id") for process in made] == [None, None]
 
 
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_half_of_a_deployment_can_be_reached_by_the_other(role: Any) -> None:
+    (process,) = processes(topology=Topology(roles=(Role(role=role),)))
+    assert option(process, "--host") == "0.0.0.0"
+
+
 def test_several_machines_that_are_shared() -> None:
     sites = {"prefill": Site(hosts=("a", "b")), "decode": Site(hosts=("b", "c"))}
     roles = tuple(Role(role=name, nodes=2) for name in ("prefill", "decode"))
