@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
@@ -43,6 +44,8 @@ class Case:
     last: Version | None = None
     legal_model: str | None = None
     legal_hardware: str | None = None
+    peer: dict[str, KnobValue] = field(default_factory=dict)
+    """Settings of the other half of disaggregation."""
 
     def spec(self, knobs: Mapping[str, KnobValue], *, legal: bool = False) -> RuntimeSpec:
         """The spec with these knobs on the case's role."""
@@ -50,7 +53,7 @@ class Case:
             kind="sglang",
             model=self.legal_model if legal and self.legal_model else self.model,
             env={} if legal else self.env,
-            topology=topology(self.role, self.nodes, knobs),
+            topology=topology(self.role, self.nodes, knobs, self.peer),
         )
 
     @property
@@ -80,11 +83,13 @@ class Case:
         ]
 
 
-def topology(role: RoleName, nodes: int, knobs: Mapping[str, KnobValue]) -> Topology:
-    """A deployment in which the role has these knobs; disaggregated roles get their other half, bare."""
+def topology(
+    role: RoleName, nodes: int, knobs: Mapping[str, KnobValue], peer: Mapping[str, KnobValue] = MappingProxyType({})
+) -> Topology:
+    """A deployment in which the role has these knobs; disaggregated roles get their other half, bare but for `peer`."""
     roles = [Role(role=role, nodes=nodes, knobs=knobs)]
     if role != "server":
-        roles.append(Role(role="decode" if role == "prefill" else "prefill", knobs={"tp_size": 8}))
+        roles.append(Role(role="decode" if role == "prefill" else "prefill", knobs={"tp_size": 8, **peer}))
     return Topology(roles=tuple(roles), router=Router() if role != "server" else None)
 
 
@@ -164,6 +169,7 @@ CASES: tuple[Case, ...] = (
     Case("FL04", {**TP8, **BF16, "decode_backend": "triton_sparse_mla"}),
     Case("BE01", {**TP8, **BF16, "prefill_backend": "triton"}),
     Case("BE02", {**TP8, **FP8, "prefill_backend": "tilelang"}),
+    Case("BE25", {**TP8, **FP8, **both("tilelang")}),
     Case("BE03", {**TP8, **FP8, **both("tilelang"), "dcp_size": 2}),
     Case("BE04", {**TP8, **FP8, **both("tilelang")}, hardware="a100"),
     Case("BE17", {**TP8, **SINK, **BF16, "decode_backend": "fa3"}),
@@ -353,6 +359,17 @@ CASES: tuple[Case, ...] = (
     Case("PD03", {**TP8, "prefix_cache": True}, role="decode"),
     Case("PD04", {**TP8, "decode_prefix_cache": True}, role="decode"),
     Case("PD05", {**TP8, "decode_prefix_cache": True, "transfer_backend": "fake"}, role="decode"),
+    Case("PD06", {**TP8, **FP8}, role="decode"),
+    Case("PD07", {**TP8, **FP8, **both("flashmla_kv")}, role="decode", hardware="b200", first=v(11)),
+    Case("PD07", {**TP8, **FP8, **both("trtllm")}, role="decode", peer=FP8, first=v(10), last=v(10)),
+    Case("PD07", {**TP8, **FP8, **both("trtllm")}, role="decode", hardware="b200", last=v(9)),
+    Case("PD08", {**MTP, "decode_prefix_cache": True, "transfer_backend": "nixl"}, role="decode", last=v(20)),
+    Case(
+        "PD08",
+        {**TP8, "speculative_algorithm": "NGRAM", "decode_prefix_cache": True, "transfer_backend": "nixl"},
+        role="decode",
+    ),
+    Case("PD09", {**TP8, "decode_prefix_cache": True, "transfer_backend": "mori"}, role="decode"),
     # flags
     Case("FL03", HISPARSE),
     Case("FL07", {**TP8, "tokens_histogram": True}),

@@ -77,6 +77,8 @@ def run(root: Path, args: Any, model: Any, capability: tuple[int, int], case: st
         backend = Source(srt / "layers/attention/nsa_backend.py")
     _constructor(root, backend, args, model, capability, hip)
     _memory(srt, args, model, hip, case)
+    if case == "PD06":
+        _dtypes_of_roles(srt, args)
     if case == "SL02":
         _row_width(srt, args, model, hip)
     if case == "SL08":
@@ -219,6 +221,14 @@ def _memory(srt: Path, args: Any, model: Any, hip: bool, case: str) -> None:
         source = Source(place)
         for node in source.asserts("index_head_dim == 128"):
             source.execute([node], {"index_head_dim": model.index_head_dim, "self": SimpleNamespace()})
+
+
+def _dtypes_of_roles(srt: Path, args: Any) -> None:
+    """What a decode server checks when it meets a prefill server whose cache is bfloat16."""
+    source = Source(srt / "disaggregation/common/conn.py")
+    this = SimpleNamespace(server_args=args, kv_cache_dtype_str=args.kv_cache_dtype)
+    info = SimpleNamespace(kv_cache_dtype="bfloat16")
+    source.execute(source.ifs("KV cache dtype mismatch"), {"self": this, "info": info})
 
 
 def _row_width(srt: Path, args: Any, model: Any, hip: bool) -> None:

@@ -28,8 +28,8 @@ from typing import Any
 from questions import Question, config_of, questions
 
 from dsabench.runtimes.sglang.versions import Version, parse_version
-from sglang_rule_cases import BY_ID
-from sglang_rule_golden import EXECUTED, UNSEEN, same_text, why_not_executed
+from sglang_rule_cases import BY_ID, CASES
+from sglang_rule_golden import EXECUTED, UNSEEN, label_of, same_text, why_not_executed
 
 HERE = Path(__file__).parent
 
@@ -163,6 +163,11 @@ def _blank(versions: list[Version]) -> dict[str, Any]:
 
 def _without(before: dict[str, Any], blank: dict[str, Any], asked: list[Question]) -> dict[str, Any]:
     """The record of an earlier run, with nothing in the places that are asked about now."""
+    labels = {label_of(case) for case in CASES}  # those of a rule change with its number of cases
+    before["neighbours"] = {label: row for label, row in before["neighbours"].items() if label in labels}
+    for rule, rows in blank["rules"].items():
+        if not rows:  # in force in none of the versions
+            before["rules"].setdefault(rule, rows)
     for question in asked:
         if question.aim == "broken":
             version = str(question.version)

@@ -202,18 +202,22 @@ RULES = (
             "cp_mode": "interleave",
             **({} if s.version >= V23 else {"dp_size": 1, "dp_attention": None}),
         },
-        source="0.5.20=srt/arg_groups/parallel_hook.py:115; 0.5.23=srt/arg_groups/parallel_hook.py:129",
+        source="0.5.20=srt/arg_groups/parallel_hook.py:51; 0.5.23=srt/arg_groups/parallel_hook.py:129",
     ),
     Rule(
         id="CP10",
         severity="error",
-        since=V23,
+        since=V20,
         condition="context parallelism on AMD",
         knobs=("prefill_cp",),
         when=lambda s: s.on("prefill_cp") and s.rocm,
-        words=says(
-            "ValueError",
-            "Prefill CP on HIP is only supported for DeepseekV4ForCausalLM, got '{s.model.architecture}'.",
+        words=(
+            Words(V20, "ValueError", "Prefill CP on HIP/NPU/MUSA is deprecated; CP support will be refactored soon."),
+            Words(
+                V23,
+                "ValueError",
+                "Prefill CP on HIP is only supported for DeepseekV4ForCausalLM, got '{s.model.architecture}'.",
+            ),
         ),
         fix="no prefill_cp",
         change=_OFF,

@@ -154,6 +154,8 @@ class Setting:
     hisparse: HiSparse
     prefix_cache: bool
     mixed_chunk: bool
+    peer: Kernels | None = None
+    """The other half's of disaggregation; None where it is launched elsewhere."""
 
     def asked(self, *names: str) -> bool:
         """Whether one of these knobs is set."""
