@@ -254,6 +254,7 @@ CASES: tuple[Case, ...] = (
     Case("DC01", {**TP8, "dcp_size": 2}, role="decode"),
     Case("DC02", {**MTP, "dcp_size": 2, "speculative_eagle_topk": 2}),
     Case("DC03", {**MTP, "dcp_size": 2}),
+    Case("CP21", {**CP8, "moe_dense_tp_size": 2}),
     # last checks
     Case("ND01", {"tp_size": 9}, nodes=2),
     Case("DP06", {"tp_size": 8, "dp_size": 2}, nodes=2),

@@ -60,7 +60,7 @@ def _staged_speculation(s: Setting) -> bool:
 
 def _odd_dense_width(s: Setting) -> bool:
     legal = {None, 1} if s.version < V13 else {None, 1, s.parallel.tp}
-    replaced = s.parallel.cp and s.parallel.cp_mode == "zigzag"
+    replaced = s.parallel.cp and (s.parallel.cp_mode == "zigzag" or s.version <= V20)  # SL05, CP21
     return s.number("moe_dense_tp_size") not in legal and not replaced
 
 
