@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
@@ -43,6 +44,8 @@ class Case:
     last: Version | None = None
     legal_model: str | None = None
     legal_hardware: str | None = None
+    peer: dict[str, KnobValue] = field(default_factory=dict)
+    """Settings of the other half of disaggregation."""
 
     def spec(self, knobs: Mapping[str, KnobValue], *, legal: bool = False) -> RuntimeSpec:
         """The spec with these knobs on the case's role."""
@@ -50,7 +53,7 @@ class Case:
             kind="sglang",
             model=self.legal_model if legal and self.legal_model else self.model,
             env={} if legal else self.env,
-            topology=topology(self.role, self.nodes, knobs),
+            topology=topology(self.role, self.nodes, knobs, self.peer),
         )
 
     @property
@@ -80,11 +83,13 @@ class Case:
         ]
 
 
-def topology(role: RoleName, nodes: int, knobs: Mapping[str, KnobValue]) -> Topology:
-    """A deployment in which the role has these knobs; disaggregated roles get their other half, bare."""
+def topology(
+    role: RoleName, nodes: int, knobs: Mapping[str, KnobValue], peer: Mapping[str, KnobValue] = MappingProxyType({})
+) -> Topology:
+    """A deployment in which the role has these knobs; disaggregated roles get their other half, bare but for `peer`."""
     roles = [Role(role=role, nodes=nodes, knobs=knobs)]
     if role != "server":
-        roles.append(Role(role="decode" if role == "prefill" else "prefill", knobs={"tp_size": 8}))
+        roles.append(Role(role="decode" if role == "prefill" else "prefill", knobs={"tp_size": 8, **peer}))
     return Topology(roles=tuple(roles), router=Router() if role != "server" else None)
 
 
@@ -143,6 +148,8 @@ CASES: tuple[Case, ...] = (
     Case("SL01", {**TP8, **FP8, "prefill_backend": "flashmla_sparse"}, hardware="b200"),
     # indexer
     Case("IX01", {**TP8, "model_overrides": '{"index_head_dim": 64}'}, legal={"model_overrides": None}),
+    Case("IX03", {**TP8, "index_topk_pattern": "FSX"}),
+    Case("IX03", {**TP8, "index_topk_pattern": "S" * 78}, model="glm-5"),
     Case("TK01", {**TP8, "model_overrides": '{"index_topk": 1024}', "fuse_topk": False}),
     Case("SL09", {**TP8, "model_overrides": '{"index_topk": 1024}'}, last=v(19)),
     Case("SL09", {**TP8, "model_overrides": '{"index_topk": 4096}'}),
@@ -162,6 +169,7 @@ CASES: tuple[Case, ...] = (
     Case("FL04", {**TP8, **BF16, "decode_backend": "triton_sparse_mla"}),
     Case("BE01", {**TP8, **BF16, "prefill_backend": "triton"}),
     Case("BE02", {**TP8, **FP8, "prefill_backend": "tilelang"}),
+    Case("BE25", {**TP8, **FP8, **both("tilelang")}),
     Case("BE03", {**TP8, **FP8, **both("tilelang"), "dcp_size": 2}),
     Case("BE04", {**TP8, **FP8, **both("tilelang")}, hardware="a100"),
     Case("BE17", {**TP8, **SINK, **BF16, "decode_backend": "fa3"}),
@@ -245,6 +253,24 @@ CASES: tuple[Case, ...] = (
     Case("PP04", {**TP8, "pp_size": 2, "overlap_schedule": True}, nodes=2),
     Case("DC01", {**TP8, "dcp_size": 2}, role="decode"),
     Case("DC02", {**MTP, "dcp_size": 2, "speculative_eagle_topk": 2}),
+    Case("DC03", {**MTP, "dcp_size": 2}),
+    Case("CP21", {**CP8, "moe_dense_tp_size": 2}),
+    # last checks
+    Case("ND01", {"tp_size": 9}, nodes=2),
+    Case("DP06", {"tp_size": 8, "dp_size": 2}, nodes=2),
+    Case("PP05", {**MTP, "pp_size": 2}, nodes=2),
+    Case("PP05", {**TP8, "pp_size": 2, "mixed_chunk": True}, nodes=2, last=v(10)),
+    Case("PP06", {**MTP, "speculative_algorithm": "EAGLE3", "pp_size": 2}, nodes=2, role="prefill"),
+    Case("PP07", {**MTP, "pp_size": 2}, nodes=2),
+    Case("PP07", {**MTP, "pp_size": 2}, nodes=2, role="decode"),
+    Case("MP03", {**TP8, "moe_dense_tp_size": 2}),
+    Case("MP03", {**TP8, "moe_dense_tp_size": 8}, last=v(12)),
+    Case("CH01", {**TP8, "chunked_prefill_size": 1000}),
+    Case("CH01", {**DP8, "chunked_prefill_size": 4160}),
+    Case("MP04", {**TP8, "ep_size": 3}),
+    Case("MP04", {**TP8, "ep_size": 16}),
+    Case("CL01", {**TP8, "context_length": 200000}),
+    Case("SN01", {**TP8, "served_model_name": "team:v3.2"}),
     # experts
     Case("MO01", {**TP8, "moe_runner_backend": "flashinfer_cutlass"}, hardware="b200"),
     Case("MO01", {**TP8, "moe_runner_backend": "flashinfer_cutlass", "quantization": "fp8"}),
@@ -268,6 +294,14 @@ CASES: tuple[Case, ...] = (
         model="glm-5",
     ),
     Case("TB02", {**TP8, "two_batch_overlap": True}),
+    Case("TB03", {**TP8, "two_batch_overlap": True}),
+    Case("MO11", {**TP8, "moe_a2a_backend": "mori"}, hardware="mi300x"),
+    Case("MO11", {**TP8, "moe_a2a_backend": "mori", "chunked_prefill_size": 8192}, hardware="mi300x"),
+    Case("MO12", {**TP8, "moe_a2a_backend": "flashinfer", "moe_runner_backend": "flashinfer_cutlass"}),
+    Case("MO13", {**TP8, "moe_a2a_backend": "pplx"}),
+    Case("MO14", {**DP8, "moe_a2a_backend": "pplx"}),
+    Case("MO15", {**DP8, "moe_a2a_backend": "deepep_v2"}),
+    Case("MO15", {**DP8, "moe_a2a_backend": "deepep_v2"}, model="glm-5", last=v(20)),
     Case(
         "MO08",
         {"tp_size": 4, "quantization": "modelopt_fp4", "moe_runner_backend": "deep_gemm"},
@@ -292,6 +326,8 @@ CASES: tuple[Case, ...] = (
     ),
     Case("SP13", MTP),
     Case("SP14", {**MTP, "speculative_draft_model": "v3.2"}),
+    Case("SP15", {**MTP, "speculative_adaptive": True, "speculative_num_steps": 2}),
+    Case("SP15", {**MTP, "speculative_adaptive": True, "speculative_num_steps": 5}, last=v(19)),
     # HiSparse
     Case("HS01", {**HISPARSE, "model_overrides": '{"index_topk": null}'}),
     Case("HS02", {**TP8, "hisparse": True}),
@@ -319,9 +355,22 @@ CASES: tuple[Case, ...] = (
     # disaggregation
     Case("PD01", {**TP8, "transfer_backend": "fake"}, role="prefill"),
     Case("KS01", {**TP8, "kv_cache_sharding": True}),
+    Case("KS02", {**TP8, "kv_cache_sharding": True}, role="prefill"),
+    Case("KS03", {**CP8, "kv_cache_sharding": True}, role="prefill"),
     Case("PD03", {**TP8, "prefix_cache": True}, role="decode"),
     Case("PD04", {**TP8, "decode_prefix_cache": True}, role="decode"),
     Case("PD05", {**TP8, "decode_prefix_cache": True, "transfer_backend": "fake"}, role="decode"),
+    Case("PD06", {**TP8, **FP8}, role="decode"),
+    Case("PD07", {**TP8, **FP8, **both("flashmla_kv")}, role="decode", hardware="b200", first=v(11)),
+    Case("PD07", {**TP8, **FP8, **both("trtllm")}, role="decode", peer=FP8, first=v(10), last=v(10)),
+    Case("PD07", {**TP8, **FP8, **both("trtllm")}, role="decode", hardware="b200", last=v(9)),
+    Case("PD08", {**MTP, "decode_prefix_cache": True, "transfer_backend": "nixl"}, role="decode", last=v(20)),
+    Case(
+        "PD08",
+        {**TP8, "speculative_algorithm": "NGRAM", "decode_prefix_cache": True, "transfer_backend": "nixl"},
+        role="decode",
+    ),
+    Case("PD09", {**TP8, "decode_prefix_cache": True, "transfer_backend": "mori"}, role="decode"),
     # flags
     Case("FL03", HISPARSE),
     Case("FL07", {**TP8, "tokens_histogram": True}),

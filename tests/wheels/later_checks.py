@@ -66,6 +66,7 @@ def run(root: Path, args: Any, model: Any, capability: tuple[int, int], case: st
     srt = root / "sglang" / "srt"
     hip = torch.version.hip is not None
     kernels = _kernels(args)
+    _expert_ranks(srt, args, model)
     if not (kernels["dsa"] and kernels["prefill"] and kernels["kv"] in DTYPES):
         _stages(srt, args, model)
         return
@@ -76,6 +77,8 @@ def run(root: Path, args: Any, model: Any, capability: tuple[int, int], case: st
         backend = Source(srt / "layers/attention/nsa_backend.py")
     _constructor(root, backend, args, model, capability, hip)
     _memory(srt, args, model, hip, case)
+    if case == "PD06":
+        _dtypes_of_roles(srt, args)
     if case == "SL02":
         _row_width(srt, args, model, hip)
     if case == "SL08":
@@ -113,6 +116,17 @@ def _stages(srt: Path, args: Any, model: Any) -> None:
     indices = source.function("get_pp_indices", {"os": os})
     if indices is not None:
         indices(model.num_hidden_layers, 0, args.pp_size)
+
+
+def _expert_ranks(srt: Path, args: Any, model: Any) -> None:
+    """Asked of weights in blocks alone."""
+    if "weight_block_size" not in (getattr(model, "quantization_config", None) or {}):
+        return
+    source = Source(
+        srt / "model_executor/model_runner_components/moe_ep_setup.py", srt / "model_executor/model_runner.py"
+    )
+    sizes = SimpleNamespace(tp_size=args.tp_size, moe_ep_size=args.ep_size)
+    source.execute(source.ifs("must be divisible by ep_size"), {"self": sizes, **vars(sizes)})
 
 
 def _hisparse(srt: Path, args: Any) -> Any:
@@ -207,6 +221,14 @@ def _memory(srt: Path, args: Any, model: Any, hip: bool, case: str) -> None:
         source = Source(place)
         for node in source.asserts("index_head_dim == 128"):
             source.execute([node], {"index_head_dim": model.index_head_dim, "self": SimpleNamespace()})
+
+
+def _dtypes_of_roles(srt: Path, args: Any) -> None:
+    """What a decode server checks when it meets a prefill server whose cache is bfloat16."""
+    source = Source(srt / "disaggregation/common/conn.py")
+    this = SimpleNamespace(server_args=args, kv_cache_dtype_str=args.kv_cache_dtype)
+    info = SimpleNamespace(kv_cache_dtype="bfloat16")
+    source.execute(source.ifs("KV cache dtype mismatch"), {"self": this, "info": info})
 
 
 def _row_width(srt: Path, args: Any, model: Any, hip: bool) -> None:

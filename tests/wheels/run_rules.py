@@ -28,8 +28,8 @@ from typing import Any
 from questions import Question, config_of, questions
 
 from dsabench.runtimes.sglang.versions import Version, parse_version
-from sglang_rule_cases import BY_ID
-from sglang_rule_golden import EXECUTED, UNSEEN, same_text, why_not_executed
+from sglang_rule_cases import BY_ID, CASES
+from sglang_rule_golden import EXECUTED, UNSEEN, label_of, same_text, why_not_executed
 
 HERE = Path(__file__).parent
 
@@ -122,14 +122,14 @@ def main() -> int:
     parser.add_argument("versions", nargs="*")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--old-python")
-    parser.add_argument("--only", help="a rule id")
+    parser.add_argument("--only", action="append", default=[], help="a rule id; may be given several times")
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args()
     present = sorted(parse_version(path.name) for path in given.folder.iterdir() if (path / "sglang").is_dir())
     versions = [version for version in present if not given.versions or str(version) in given.versions]
     groups: dict[tuple[Version, str], list[Question]] = defaultdict(list)
     for question in questions(versions):
-        if given.only in {None, question.rule}:
+        if not given.only or question.rule in given.only:
             groups[question.version, question.device.name].append(question)
     asked_all = [question for group in groups.values() for question in group]
     record = _blank(versions)
@@ -163,6 +163,11 @@ def _blank(versions: list[Version]) -> dict[str, Any]:
 
 def _without(before: dict[str, Any], blank: dict[str, Any], asked: list[Question]) -> dict[str, Any]:
     """The record of an earlier run, with nothing in the places that are asked about now."""
+    labels = {label_of(case) for case in CASES}  # those of a rule change with its number of cases
+    before["neighbours"] = {label: row for label, row in before["neighbours"].items() if label in labels}
+    for rule, rows in blank["rules"].items():
+        if not rows:  # in force in none of the versions
+            before["rules"].setdefault(rule, rows)
     for question in asked:
         if question.aim == "broken":
             version = str(question.version)

@@ -22,6 +22,8 @@ from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import Accepted, from_table, known_versions
 from dsabench.runtimes.sglang.command import in_shell, public_env
 from dsabench.runtimes.sglang.generator import Wish, generate
+from dsabench.runtimes.sglang.hardware import accelerator
+from dsabench.runtimes.sglang.images import known_image
 from dsabench.runtimes.sglang.installed import Installed
 from dsabench.runtimes.sglang.judge import judge
 from dsabench.runtimes.sglang.model_config import local_folder
@@ -95,6 +97,7 @@ def _launch(order: Order, spec: RuntimeSpec, how: LaunchSpec) -> int:
     folder = local_folder(spec.model)
     spec = spec if folder is None else spec.model_copy(update={"model": str(folder)})
     commands = plan(spec, accepted, launch)
+    _say_image(spec, launch)
     if not _pass(commands, spec, accepted):
         return 2
     if order.dry_run:
@@ -106,6 +109,15 @@ def _launch(order: Order, spec: RuntimeSpec, how: LaunchSpec) -> int:
         return drive(spec, partial(plan, spec, accepted), launch, order.logs)
     process = commands.processes[0]
     return _run(process.argv, process.env)
+
+
+def _say_image(spec: RuntimeSpec, launch: Launch) -> None:
+    """What is to be known of an image that the config left to the hardware."""
+    if launch.container is None or launch.container.image is not None:
+        return
+    image = known_image(None if spec.hardware is None else accelerator(spec.hardware))
+    if image is not None and image.note:
+        _note(f"no image is named: {image.name} is taken, which {image.note}")
 
 
 def _accepted(order: Order, spec: RuntimeSpec, launch: Launch) -> Accepted:

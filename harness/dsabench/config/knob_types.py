@@ -23,7 +23,9 @@ Form = Literal["value", "values", "conditions"]
 def _setting(knob: Knob) -> Any:
     if knob.choices:
         return Literal[knob.choices]
-    return knob.type if knob.minimum is None else Annotated[knob.type, Field(ge=knob.minimum)]
+    if knob.minimum is None:
+        return knob.type
+    return Annotated[knob.type, Field(ge=knob.minimum, le=knob.maximum)]
 
 
 def _distinct(values: tuple[KnobValue, ...]) -> tuple[KnobValue, ...]:

@@ -15,13 +15,14 @@ KnobValue = bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One setting: its type, allowed values if they are few or its least one, and one line of meaning."""
+    """One setting: its type, allowed values if they are few or its least and greatest one, and one line of meaning."""
 
     name: str
     type: type
     meaning: str
     choices: tuple[str, ...] = ()
     minimum: int | None = None
+    maximum: int | None = None
 
 
 _PREFILL_KERNELS = (
@@ -115,7 +116,7 @@ _SCHEDULING = (
 )
 
 _MEMORY = (
-    Knob("mem_fraction_static", float, "share of GPU memory for weights and KV pool", minimum=0),
+    Knob("mem_fraction_static", float, "share of GPU memory for weights and KV pool", minimum=0, maximum=1),
     Knob("max_total_tokens", int, "tokens in the KV pool", minimum=1),
     Knob("context_length", int, "longest sequence served", minimum=1),
     Knob("cuda_graph", bool, "capture CUDA graphs"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -66,6 +66,9 @@ SINGLE = Topology()
 """One server on one machine; what a spec without a topology means."""
 
 
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
 class Site(Value):
     """Where the instances of a role stand. Says nothing of behaviour, so it is no part of a trial.
 
@@ -76,11 +79,11 @@ class Site(Value):
     """Addresses of the machines: those of the first instance by node rank, then those of the next."""
     bind: str | None = None
     """Address to listen on; null leaves the runtime's default (loopback) on one machine."""
-    port: PositiveInt | str | None = None
+    port: Port | str | None = None
     """HTTP port of the first instance."""
-    dist_port: PositiveInt | str | None = None
+    dist_port: Port | str | None = None
     """Port on the first node over which the ranks of an instance find each other."""
-    bootstrap_port: PositiveInt | str | None = None
+    bootstrap_port: Port | str | None = None
     """Port on which a prefill server meets decode servers; the runtime's default is 8998."""
     urls: tuple[str, ...] = ()
     """What the router is told, one per instance, where it is not `http://HOST:PORT`."""

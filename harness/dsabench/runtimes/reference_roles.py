@@ -12,7 +12,8 @@ from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.ports import HOST
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.reference import FLAGS, Reference
-from dsabench.runtimes.sglang.topology import PORT_STEP, Plan, Process, role_specs
+from dsabench.runtimes.sglang.posts import PORT_STEP
+from dsabench.runtimes.sglang.topology import Plan, Process, role_specs
 
 _ROUTER_MODULE = "dsabench.serving.router"
 _FIRST_PORT, _ROUTER_PORT, _BOOTSTRAP_PORT = 30000, 8000, 8998

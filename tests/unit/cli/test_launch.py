@@ -55,6 +55,24 @@ def test_json_is_a_list_of_role_rank_argv_and_env(tmp_path: Path, capsys: pytest
     assert err == ""
 
 
+@pytest.mark.parametrize(
+    ("hardware", "container", "said"),
+    [
+        ("mi300x", "{engine: docker}", "v0.5.8-rocm700-mi30x is taken, which holds 0.5.8"),
+        ("h200", "{engine: podman}", "lmsysorg/sglang:latest is taken, which moves with every release"),
+        ("mi300x", "{engine: docker, image: mine}", None),
+    ],
+)
+def test_an_image_that_nobody_named_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], hardware: str, container: str, said: str | None
+) -> None:
+    text = PLAIN.replace("hardware: h200", f"hardware: {hardware}") + f"  launch: {{container: {container}}}\n"
+    assert launch(write(tmp_path, text), "--runtime-version", "0.5.16", "--dry-run", "--json") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)
+    assert err == "" if said is None else said in err
+
+
 def test_an_illegal_config_exits_2_and_names_the_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path, PLAIN.replace("tp_size: 8", "tp_size: 8, kv_cache_dtype: fp8_e5m2"))
     assert launch(file, "--runtime-version", "0.5.16", "--dry-run", "--json") == 2
@@ -190,6 +208,7 @@ def test_of_several_processes_the_one_that_ends_is_named(tmp_path: Path) -> None
       kind: sglang
       model: some/model
       launch: {{python: {sys.executable}, env: {{PYTHONPATH: {site}}}}}
+      base: {{tp_size: 2}}
       topology: {{roles: [{{role: server, nodes: 2}}]}}
     """
     (tmp_path / "tmp").mkdir()

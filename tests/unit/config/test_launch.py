@@ -25,6 +25,18 @@ def test_a_recipe_is_a_name_and_a_runtime(write: Write) -> None:
     assert RuntimeSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (", base: {mem_fraction_static: 7}", "runtime.base.mem_fraction_static: must be at most 1, not 7"),
+        (", launch: {sites: {server: {port: 99999}}}", "runtime.launch.sites.server.port: must be at most 65535"),
+    ],
+)
+def test_a_number_that_no_machine_has(write: Write, more: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_launch(write(SERVER % more))
+
+
 def test_a_whole_config_can_be_launched_whatever_it_measures(write: Write) -> None:
     text = MINIMAL.replace("kind: reference, model: tiny", "kind: sglang, model: m")
     assert load_launch(write(text + "sweeps: [nowhere]\nbudget: {max_boots: 1}\n")).model == "m"

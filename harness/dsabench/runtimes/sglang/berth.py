@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dsabench.errors import TrialFault
 from dsabench.model.topology import ROUTER, Site, Topology
 from dsabench.runtimes.ports import HOST, PortLease, is_free
-from dsabench.runtimes.sglang.topology import PORT_STEP
+from dsabench.runtimes.sglang.posts import PORT_STEP
 
 _DIST, _BOOTSTRAP = 100, 50
 """Offsets from an instance's own port; DP attention takes + 13 and + 233 to + 239, or the dist port's + 1 to + 13."""

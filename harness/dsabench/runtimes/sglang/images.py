@@ -26,13 +26,19 @@ IMAGES = (
         ("mi300x",),
         "holds 0.5.8 without sglang's change 17504; take the newest mi30x tag, or build from source",
     ),
-    Image("lmsysorg/sglang:dsv32-a2", ("npu",), "Atlas A2"),
-    Image("lmsysorg/sglang:dsv32-a3", ("npu",), "Atlas A3"),
+    Image("lmsysorg/sglang:dsv32-a2", ("npu",), "is made for Atlas A2; dsv32-a3 for Atlas A3"),
+    Image("lmsysorg/sglang:dsv32-a3", ("npu",), "is made for Atlas A3"),
 )
 
 
-def image_for(device: Accelerator | None) -> str | None:
+def known_image(device: Accelerator | None) -> Image | None:
     """The first image for the accelerator; without one, the CUDA image. None where none is known."""
     if device is None:
-        return IMAGES[0].name
-    return next((image.name for image in IMAGES if device.name in image.hardware), None)
+        return IMAGES[0]
+    return next((image for image in IMAGES if device.name in image.hardware), None)
+
+
+def image_for(device: Accelerator | None) -> str | None:
+    """Its name."""
+    image = known_image(device)
+    return None if image is None else image.name

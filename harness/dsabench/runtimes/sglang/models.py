@@ -27,6 +27,8 @@ class DsaModel:
     index_heads: int = 64
     index_head_dim: int = 128
     kv_lora_rank: int = 512
+    positions: int = 163840
+    """Longest sequence."""
     nextn_layers: int = 1
     """Draft layers for MTP."""
     weights: str = "fp8"
@@ -59,6 +61,7 @@ _GLM_5 = DsaModel(
     layers=78,
     heads=64,
     index_heads=32,
+    positions=202752,
     tool_call_parser="glm47",
     reasoning_parser="glm45",
     index_topk_pattern="FFSFSSSFSSFFFSSSFFFSFSSSSSSFFSFFSFFSSFFFFFFSFFFFFSFFSSSSSSFSFFFSFSSSFSFFSFFSSS",

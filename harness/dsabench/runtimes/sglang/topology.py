@@ -6,21 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dsabench.errors import InputError
-from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, SINGLE, Role, Router, Site, Topology
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.command import enclose, public_env, public_words, server_head
 from dsabench.runtimes.sglang.hardware import accelerator
+from dsabench.runtimes.sglang.machines import ROUTER_PORT, Tenant, check_ports, first_gpus
+from dsabench.runtimes.sglang.posts import BOOTSTRAP_PORT, Post
 from dsabench.runtimes.sglang.remarks import Remark
 from dsabench.runtimes.sglang.render import Rendered, render
 from dsabench.runtimes.sglang.settle import settled_knobs
 
-PORT_STEP = 300
-"""Between instances: DP attention takes ports at port + 13 and port + 233 to + 239, or dist port + 1 to + 13."""
-_FIRST_PORT, _FIRST_DIST_PORT, _ROUTER_PORT = 30000, 20000, 8000
-_BOOTSTRAP_PORT = 8998
 _ROUTER_MODULE = "sglang_router.launch_router"
 
 
@@ -69,19 +66,30 @@ def plan(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> Plan:
     """
     topology = spec.topology or SINGLE
     _check_sites(topology, launch.sites)
+    tenants = [
+        Tenant(post, own, {**launch.env, **own.env})
+        for role, own in role_specs(spec)
+        for post in _posts(topology, launch.sites)
+        if post.role.role == role.role
+    ]
+    check_ports(tenants, launch.sites.get(ROUTER, Site()) if topology.router is not None else None)
+    rendered = {role.role: render(own.knobs, own.env, accepted) for role, own in role_specs(spec)}
     processes: list[Process] = []
-    remarks: list[Remark] = []
-    index = 0
-    for role, own in role_specs(spec):
-        rendered = render(own.knobs, own.env, accepted)
-        remarks += [remark for remark in rendered.remarks if remark not in remarks]
-        for instance in range(role.instances):
-            post = _Post(topology, role, instance, index, launch.sites.get(role.role, Site()))
-            processes += _nodes(post, own, rendered, launch)
-            index += 1
+    for tenant, first_gpu in zip(tenants, first_gpus(tenants), strict=True):
+        processes += _nodes(tenant, first_gpu, rendered[tenant.post.role.role], launch)
     if topology.router is not None:
         processes.append(_router(topology, topology.router, launch))
+    remarks = dict.fromkeys(remark for said in rendered.values() for remark in said.remarks)
     return Plan(tuple(processes), tuple(remarks))
+
+
+def _posts(topology: Topology, sites: Mapping[str, Site]) -> Iterator[Post]:
+    """Every instance of every role, numbered through."""
+    index = 0
+    for role in topology.roles:
+        for instance in range(role.instances):
+            yield Post(topology, role, instance, index, sites.get(role.role, Site()))
+            index += 1
 
 
 def _check_sites(topology: Topology, sites: Mapping[str, Site]) -> None:
@@ -102,104 +110,22 @@ def _check_sites(topology: Topology, sites: Mapping[str, Site]) -> None:
                 raise InputError(f"runtime.launch.sites.{name}.{key}: {role.instances} instances need a number")
 
 
-@dataclass(frozen=True, slots=True)
-class _Post:
-    """One instance and where it stands."""
-
-    topology: Topology
-    role: Role
-    instance: int
-    index: int
-    """Over all roles, for ports."""
-    site: Site
-
-    @property
-    def alone(self) -> bool:
-        return self.topology.processes == 1
-
-    def host(self, node: int = 0) -> str:
-        if self.site.hosts:
-            return self.site.hosts[self.instance * self.role.nodes + node]
-        number = f"_{self.instance}" if self.role.instances > 1 else ""
-        return f"${self.role.role.upper()}{number}_HOST"
-
-    @property
-    def port(self) -> int | str | None:
-        """None leaves the runtime's default."""
-        if self.site.port is not None:
-            return _spaced(self.site.port, self.instance)
-        return None if len(self.topology.roles) == self.role.instances == 1 else _FIRST_PORT + PORT_STEP * self.index
-
-    @property
-    def dist_port(self) -> int | str | None:
-        if self.site.dist_port is not None:
-            return _spaced(self.site.dist_port, self.instance)
-        return _FIRST_DIST_PORT + PORT_STEP * self.index if self.role.nodes > 1 else None
-
-    @property
-    def bootstrap_port(self) -> int | str | None:
-        if self.role.role != "prefill":
-            return None
-        if self.site.bootstrap_port is not None:
-            return _spaced(self.site.bootstrap_port, self.instance, 1)
-        return _BOOTSTRAP_PORT + self.instance if self.role.instances > 1 else None
-
-    @property
-    def url(self) -> str:
-        if self.site.urls:
-            return self.site.urls[self.instance]
-        return f"http://{self.host()}:{self.port or _FIRST_PORT}"
-
-    def words(self, node: int) -> Iterator[str]:
-        """What the topology adds to the settings."""
-        if self.role.role != "server":
-            yield from ("--disaggregation-mode", self.role.role)
-        if self.bootstrap_port is not None:
-            yield from ("--disaggregation-bootstrap-port", str(self.bootstrap_port))
-        if self.role.nodes > 1:
-            yield from ("--nnodes", str(self.role.nodes), "--node-rank", str(node))
-        if self.dist_port is not None:
-            yield from ("--dist-init-addr", f"{self.host()}:{self.dist_port}")
-        here = self.alone and set(self.site.hosts) <= {"127.0.0.1", "localhost"}
-        bind = self.site.bind or (None if here else "0.0.0.0")  # noqa: S104 (other machines have to reach it)
-        if bind is not None:
-            yield from ("--host", bind)
-        if self.port is not None:
-            yield from ("--port", str(self.port))
-
-
-def _spaced(first: int | str, instance: int, step: int = PORT_STEP) -> int | str:
-    return first if isinstance(first, str) else first + step * instance
-
-
-def _nodes(post: _Post, spec: RuntimeSpec, rendered: Rendered, launch: Launch) -> Iterator[Process]:
+def _nodes(tenant: Tenant, first_gpu: int, rendered: Rendered, launch: Launch) -> Iterator[Process]:
+    post, spec = tenant.post, tenant.spec
     device = None if spec.hardware is None else accelerator(spec.hardware)
+    gpus = ("--base-gpu-id", str(first_gpu)) if first_gpu else ()
     for node in range(post.role.nodes):
-        words = (*server_head(launch), "--model-path", spec.model, *rendered.words, *_gpus(post, spec.knobs))
+        words = (*server_head(launch), "--model-path", spec.model, *rendered.words, *gpus)
         argv, env = enclose((*words, *post.words(node)), rendered.env, launch, device, post.host(node))
         yield Process(post.role.role, post.instance, node, argv, env)
 
 
-def _gpus(post: _Post, knobs: Mapping[str, KnobValue]) -> tuple[str, ...]:
-    """The first GPU of an instance that shares its machine with earlier ones of its role."""
-    hosts = post.site.hosts
-    if post.role.nodes > 1 or not hosts:
-        return ()
-    earlier = hosts[: post.instance].count(hosts[post.instance])
-    ranks = int(knobs.get("tp_size", 1)) * int(knobs.get("pp_size", 1))
-    return ("--base-gpu-id", str(earlier * ranks)) if earlier else ()
-
-
 def _router(topology: Topology, router: Router, launch: Launch) -> Process:
     words = [launch.interpreter, "-m", _ROUTER_MODULE, "--pd-disaggregation"]
-    index = 0
-    for role in topology.roles:
-        for instance in range(role.instances):
-            post = _Post(topology, role, instance, index, launch.sites.get(role.role, Site()))
-            words += [f"--{role.role}", post.url]
-            if role.role == "prefill":
-                words.append(str(post.bootstrap_port or _BOOTSTRAP_PORT))
-            index += 1
+    for post in _posts(topology, launch.sites):
+        words += [f"--{post.role.role}", post.url]
+        if post.role.role == "prefill":
+            words.append(str(post.bootstrap_port or BOOTSTRAP_PORT))
     if router.policy is not None:
         words += ["--policy", router.policy]
     if router.retries is False:
@@ -207,5 +133,5 @@ def _router(topology: Topology, router: Router, launch: Launch) -> Process:
     site = launch.sites.get(ROUTER, Site())
     words += [] if site.bind is None else ["--host", site.bind]
     host = site.hosts[0] if site.hosts else "$ROUTER_HOST"
-    argv, env = enclose([*words, "--port", str(site.port or _ROUTER_PORT)], {}, launch, None, host)
+    argv, env = enclose([*words, "--port", str(site.port or ROUTER_PORT)], {}, launch, None, host)
     return Process(ROUTER, 0, 0, argv, env)

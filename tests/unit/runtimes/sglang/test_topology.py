@@ -14,7 +14,8 @@ from dsabench.model.topology import Role, Router, Site, Topology
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import from_table
 from dsabench.runtimes.sglang.command import in_shell, public_env
-from dsabench.runtimes.sglang.topology import PORT_STEP, Process, plan
+from dsabench.runtimes.sglang.posts import PORT_STEP
+from dsabench.runtimes.sglang.topology import Process, plan
 from dsabench.runtimes.sglang.versions import Version
 
 ACCEPTED = from_table(Version(0, 5, 16))
@@ -106,6 +107,79 @@ def test_instances_on_one_machine_take_the_next_gpus() -> None:
     topology = Topology(roles=(Role(role="prefill", instances=3),))
     made = processes(Launch(sites=sites), topology=topology, knobs={"tp_size": 2, "pp_size": 2})
     assert [option(process, "--base-gpu-id") for process in made] == [None, "4", None]
+
+
+def test_roles_on_one_machine_take_the_next_gpus() -> None:
+    sites = {"prefill": Site(hosts=("a",)), "decode": Site(hosts=("a", "b", "a"))}
+    topology = Topology(roles=(Role(role="prefill"), Role(role="decode", instances=3, knobs={"tp_size": 2})))
+    made = processes(Launch(sites=sites), topology=topology, knobs={"tp_size": 4})
+    assert [option(process, "--base-gpu-id") for process in made] == [None, "4", None, "6"]
+
+
+def test_whole_replicas_take_gpus_of_their_own() -> None:
+    sites = {"prefill": Site(hosts=("a",)), "decode": Site(hosts=("a",))}
+    topology = Topology(roles=(Role(role="prefill", knobs={"dp_size": 2}), Role(role="decode")))
+    made = processes(Launch(sites=sites), topology=topology, knobs={"tp_size": 2})
+    assert [option(process, "--base-gpu-id") for process in made] == [None, "4"]
+
+
+def test_roles_that_see_other_devices_count_from_the_first() -> None:
+    """Whoever says which devices a role sees has shared the machine out already."""
+    sites = {"prefill": Site(hosts=("a",)), "decode": Site(hosts=("a",))}
+    decode = Role(role="decode", env={"CUDA_VISIBLE_DEVICES": "4,5,6,7"})
+    made = processes(Launch(sites=sites), topology=Topology(roles=(Role(role="prefill"), decode)))
+    assert [option(process, "--base-gpu-id") for process in made] == [None, None]
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_half_of_a_deployment_can_be_reached_by_the_other(role: Any) -> None:
+    (process,) = processes(topology=Topology(roles=(Role(role=role),)))
+    assert option(process, "--host") == "0.0.0.0"
+
+
+def test_several_machines_that_are_shared() -> None:
+    sites = {"prefill": Site(hosts=("a", "b")), "decode": Site(hosts=("b", "c"))}
+    roles = tuple(Role(role=name, nodes=2) for name in ("prefill", "decode"))
+    made = processes(Launch(sites=sites), topology=Topology(roles=roles), knobs={"tp_size": 8})
+    assert [option(process, "--base-gpu-id") for process in made] == [None, None, "4", "4"]
+
+
+def test_placeholders_are_other_machines_for_each_role() -> None:
+    """`$HOST` is each machine's own address."""
+    sites = {name: Site(hosts=("$HOST",), port=30000) for name in ("prefill", "decode")}
+    topology = Topology(roles=(Role(role="prefill"), Role(role="decode")))
+    made = processes(Launch(sites=sites), topology=topology)
+    assert [option(process, "--base-gpu-id") for process in made] == [None, None]
+
+
+ON_A = Site(hosts=("a",))
+
+
+@pytest.mark.parametrize(
+    ("sites", "said"),
+    [
+        (
+            {"prefill": Site(hosts=("a",), port=30000), "decode": Site(hosts=("a",), port=30000)},
+            "sites.decode: port 30000 on a is prefill's port already",
+        ),
+        (
+            {"prefill": Site(hosts=("a",), port=30000), "decode": Site(hosts=("a",), port=30234)},
+            "sites.decode: port 30234 on a is prefill's port of DP attention already",
+        ),
+        ({"prefill": ON_A, "decode": Site(hosts=("a",), port=8998)}, "port 8998 on a is prefill's bootstrap_port"),
+        ({"prefill": ON_A, "decode": ON_A, "router": Site(hosts=("a",), port=30300)}, "router: port 30300 on a"),
+    ],
+)
+def test_ports_that_meet_on_one_machine(sites: dict[str, Site], said: str) -> None:
+    topology = Topology(roles=(Role(role="prefill"), Role(role="decode")), router=Router())
+    with pytest.raises(InputError, match=said):
+        processes(Launch(sites=sites), topology=topology, knobs={"tp_size": 4, "dp_size": 4, "dp_attention": True})
+
+
+@pytest.mark.parametrize("port", [0, 65536])
+def test_a_port_that_is_none(port: int) -> None:
+    with pytest.raises(ValidationError):
+        Site(port=port)
 
 
 @pytest.mark.parametrize(

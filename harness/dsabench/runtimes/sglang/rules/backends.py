@@ -134,7 +134,7 @@ RULES = (
         ),
         fix="leave the backends out",
         change=_defaults_for,
-        source="0.5.20=srt/arg_groups/overrides.py:1262; 0.5.23=srt/arg_groups/overrides.py:564",
+        source="0.5.20=srt/arg_groups/overrides.py:634; 0.5.23=srt/arg_groups/overrides.py:564",
     ),
     Rule(
         id="BE02",
@@ -151,6 +151,35 @@ RULES = (
         fix="tilelang for both",
         change=to(prefill_backend="tilelang", decode_backend="tilelang"),
         source="0.5.23=srt/arg_groups/overrides.py:573",
+    ),
+    Rule(
+        id="BE25",
+        severity="error",
+        since=V17,
+        until=V20,
+        condition="fp8_e4m3 KV on NVIDIA with tilelang, which 0.5.17 to 0.5.20 refuse (0.5.23 takes it for both)",
+        knobs=("kv_cache_dtype", "prefill_backend", "decode_backend"),
+        when=_tilelang_fp8,
+        words=(
+            Words(
+                V17,
+                "ValueError",
+                "The tilelang DSA prefill/decode kernels only support an fp8_e4m3 KV cache on ROCm/HIP; on CUDA they "
+                "require a bfloat16 KV cache. Use --kv-cache-dtype bfloat16 with the tilelang backend, or keep "
+                "--kv-cache-dtype fp8_e4m3 and pick an fp8-capable DSA backend (flashmla_kv on Hopper, trtllm on "
+                "Blackwell).",
+            ),
+            Words(
+                V20,
+                "ValueError",
+                "The tilelang DSA prefill/decode kernels only support an fp8_e4m3 KV cache on ROCm/HIP; on CUDA they "
+                "require a bfloat16 KV cache. Use --kv-cache-dtype bfloat16, or keep --kv-cache-dtype fp8_e4m3 and pick "
+                "an fp8-capable DSA backend (flashmla_kv on Hopper, trtllm on Blackwell).",
+            ),
+        ),
+        fix="leave the backends out",
+        change=_defaults_for,
+        source="0.5.17=srt/arg_groups/overrides.py:1569; 0.5.20=srt/arg_groups/overrides.py:643",
     ),
     Rule(
         id="BE03",
@@ -195,7 +224,7 @@ RULES = (
         ),
         fix="flashmla_sparse for both",
         change=to(prefill_backend="flashmla_sparse", decode_backend="flashmla_sparse"),
-        source="0.5.20=srt/arg_groups/overrides.py:1330; 0.5.23=srt/arg_groups/overrides.py:651",
+        source="0.5.20=srt/arg_groups/overrides.py:718; 0.5.23=srt/arg_groups/overrides.py:651",
     ),
     Rule(
         id="BE18",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE, Topology
@@ -26,14 +27,21 @@ def check(
     """
     roles = (topology or spec.topology or SINGLE).roles
     findings = [*_unread(version, roles[0].role)]
-    for role in roles:
-        setting = resolve(spec, role, version, hardware)
+    for setting in _paired([resolve(spec, role, version, hardware) for role in roles]):
         findings += [
             _finding(rule, setting)
             for rule in RULES
             if rule.when is not None and rule.holds_in(version) and rule.when(setting)
         ]
     return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.severity)))
+
+
+def _paired(settings: Sequence[Setting]) -> Iterator[Setting]:
+    """Prefill and decode told of each other's kernels: the cache of one is read by the other."""
+    halves = {setting.role: setting.kernels for setting in settings}
+    other = {"prefill": halves.get("decode"), "decode": halves.get("prefill")}
+    for setting in settings:
+        yield replace(setting, peer=other.get(setting.role))
 
 
 def refusal(

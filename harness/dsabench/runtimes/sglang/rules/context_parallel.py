@@ -202,18 +202,22 @@ RULES = (
             "cp_mode": "interleave",
             **({} if s.version >= V23 else {"dp_size": 1, "dp_attention": None}),
         },
-        source="0.5.20=srt/arg_groups/parallel_hook.py:115; 0.5.23=srt/arg_groups/parallel_hook.py:129",
+        source="0.5.20=srt/arg_groups/parallel_hook.py:51; 0.5.23=srt/arg_groups/parallel_hook.py:129",
     ),
     Rule(
         id="CP10",
         severity="error",
-        since=V23,
+        since=V20,
         condition="context parallelism on AMD",
         knobs=("prefill_cp",),
         when=lambda s: s.on("prefill_cp") and s.rocm,
-        words=says(
-            "ValueError",
-            "Prefill CP on HIP is only supported for DeepseekV4ForCausalLM, got '{s.model.architecture}'.",
+        words=(
+            Words(V20, "ValueError", "Prefill CP on HIP/NPU/MUSA is deprecated; CP support will be refactored soon."),
+            Words(
+                V23,
+                "ValueError",
+                "Prefill CP on HIP is only supported for DeepseekV4ForCausalLM, got '{s.model.architecture}'.",
+            ),
         ),
         fix="no prefill_cp",
         change=_OFF,
@@ -251,8 +255,8 @@ RULES = (
             s.parallel.moe_dp not in {1, s.parallel.attn_cp}
             and s.parallel.pp == 1
             and s.parallel.tp % s.parallel.moe_dp == 0
-            and s.parallel.ep * s.parallel.moe_dp <= s.parallel.tp
-            and (s.parallel.ep == 1 or s.parallel.ep * s.parallel.moe_dp == s.parallel.tp)
+            and s.ep_asked * s.parallel.moe_dp <= s.parallel.tp
+            and (s.ep_asked == 1 or s.ep_asked * s.parallel.moe_dp == s.parallel.tp)
         ),
         words=says("AssertionError", "attn_cp_size != moe_dp_size is only supported when moe_dp_size == 1"),
         fix="moe_dp_size: 1",
@@ -280,8 +284,8 @@ RULES = (
             s.parallel.moe_dp > 1
             and s.parallel.tp % s.parallel.moe_dp == 0
             and s.parallel.pp == 1
-            and s.parallel.ep > 1
-            and s.parallel.ep * s.parallel.moe_dp < s.parallel.tp
+            and s.ep_asked > 1
+            and s.ep_asked * s.parallel.moe_dp < s.parallel.tp
         ),
         words=says("AssertionError", "ep_size * moe_dp_size must be equal to tp_size"),
         fix="moe_dp_size: 1",

@@ -153,4 +153,19 @@ RULES = (
         source="0.5.9=srt/server_args.py:1220; 0.5.10=srt/server_args.py:1543; 0.5.16=srt/arg_groups/overrides.py:357; "
         "0.5.23=srt/arg_groups/model_overrides/deepseek_v2.py:113",
     ),
+    Rule(
+        id="CP21",
+        severity="overwritten",
+        until=V20,
+        condition="with interleaved context parallelism a moe_dense_tp_size other than 1",
+        knobs=("prefill_cp", "cp_mode", "moe_dense_tp_size"),
+        when=lambda s: (
+            s.parallel.cp and s.parallel.cp_mode != "zigzag" and s.number("moe_dense_tp_size") not in {None, 1}
+        ),
+        words=says("silent", "moe_dense_tp_size becomes 1"),
+        fix="leave moe_dense_tp_size out",
+        change=without("moe_dense_tp_size"),
+        source="0.5.9=srt/server_args.py:1232; 0.5.16=srt/arg_groups/overrides.py:353; "
+        "0.5.20=srt/arg_groups/model_overrides/deepseek_v2.py:96",
+    ),
 )

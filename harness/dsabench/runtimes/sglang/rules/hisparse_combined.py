@@ -168,7 +168,7 @@ RULES = (
         ),
         fix="dcp_size: 1",
         change=without("dcp_size"),
-        source="0.5.17=srt/server_args.py:1; 0.5.23=srt/arg_groups/model_overrides/deepseek_v2.py:23",
+        source="0.5.17=srt/server_args.py:7185; 0.5.23=srt/arg_groups/model_overrides/deepseek_v2.py:23",
     ),
     Rule(
         id="HS16",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.runtimes.sglang.rules.rule import V9, V10, V12, V20, Rule, Words, says, without
+from dsabench.runtimes.sglang.rules.rule import V9, V10, V12, V14, V20, Rule, Words, says, without
 from dsabench.runtimes.sglang.rules.setting import Setting
 
 
@@ -25,6 +25,18 @@ def _ragged(s: Setting) -> bool:
         return True
     packed = s.kernels.kv == "fp8_e4m3" and "trtllm" not in s.kernels.pair
     return s.kernels.prefill == "flashmla_sparse_q8" or (packed and s.kernels.prefill in gathers)
+
+
+def _odd_pattern(s: Setting) -> bool:
+    pattern = s.model.index_topk_pattern
+    if pattern is None:
+        return False
+    return not pattern.startswith("F") or bool(set(pattern) - {"F", "S"}) or s.model.layers not in {None, len(pattern)}
+
+
+def _never_dense(s: Setting) -> bool:
+    """GLM-5 on Blackwell up to 0.5.12, whatever the threshold."""
+    return s.version <= V12 and s.model.is_dsa and s.model.is_glm and (s.sm_major or 0) >= 10
 
 
 RULES = (
@@ -82,7 +94,11 @@ RULES = (
         since=V10,
         condition="an MHA threshold above index_topk: longer prompts are attended densely, which changes the numbers",
         knobs=("mha_threshold_tokens",),
-        when=lambda s: s.model.index_topk is not None and (s.number("mha_threshold_tokens") or 0) > s.model.index_topk,
+        when=lambda s: (
+            s.model.index_topk is not None
+            and (s.number("mha_threshold_tokens") or 0) > s.model.index_topk
+            and not _never_dense(s)
+        ),
         words=says(
             "log",
             "Dense attention kv len threshold is manually set to {s.knobs[mha_threshold_tokens]} for DSA. Caution: This "
@@ -99,13 +115,7 @@ RULES = (
         until=V12,
         condition="GLM-5 on Blackwell: MHA for short prefill is switched off, whatever the threshold",
         knobs=("mha_threshold_tokens",),
-        when=lambda s: (
-            s.model.is_dsa
-            and s.model.is_glm
-            and (s.sm_major or 0) >= 10
-            and s.asked("mha_threshold_tokens")
-            and s.number("mha_threshold_tokens") != 0
-        ),
+        when=lambda s: _never_dense(s) and s.asked("mha_threshold_tokens") and s.number("mha_threshold_tokens") != 0,
         words=(
             Words(
                 V9,
@@ -121,5 +131,30 @@ RULES = (
         fix="mha_threshold_tokens: 0, or 0.5.13 or later",
         change=lambda s: {"mha_threshold_tokens": 0 if s.version > V9 else None},
         source="0.5.9=srt/server_args.py:1206; 0.5.10=srt/server_args.py:1510; 0.5.12=srt/server_args.py:1796",
+    ),
+    Rule(
+        id="IX03",
+        severity="error",
+        since=V10,
+        condition="an IndexCache pattern that is not one F or S for each layer, beginning with F",
+        knobs=("index_topk_pattern",),
+        when=_odd_pattern,
+        words=(
+            Words(
+                V10,
+                "silent",
+                "an IndexError for a pattern that is too short; other letters count as F, what is too long is not read, "
+                "and a first S has nothing to reuse",
+            ),
+            Words(
+                V14,
+                "silent",
+                "letters other than S and layers beyond the pattern count as F, what is too long is not read, and a "
+                "first S has nothing to reuse",
+            ),
+        ),
+        fix="the model's own pattern, or none",
+        change=without("index_topk_pattern"),
+        source="0.5.10=srt/models/deepseek_v2.py:1213; 0.5.14=srt/configs/model_config.py:186",
     ),
 )

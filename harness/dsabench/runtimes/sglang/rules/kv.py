@@ -9,8 +9,14 @@ _BF16 = {None, "auto", "bf16", "bfloat16"}
 
 
 def _one_raw(s: Setting) -> bool:
-    """One kernel keeps rows of 576 bytes, the other reads packed ones of 656."""
-    return s.role == "server" and s.uses_dsa and s.kernels.kv == "fp8_e4m3" and s.kernels.pair.count("trtllm") == 1
+    """One kernel keeps rows of 576 bytes, the other reads packed ones of 656.
+
+    A half of disaggregation runs one of the two; up to 0.5.19 the other still decides on the rows.
+    """
+    if not s.uses_dsa or s.kernels.kv != "fp8_e4m3" or s.kernels.pair.count("trtllm") != 1:
+        return False
+    running = {"prefill": s.kernels.prefill, "decode": s.kernels.decode}
+    return s.role == "server" or (s.version < V20 and running[s.role] != "trtllm")
 
 
 def _reads_packed_rows(s: Setting) -> bool:
@@ -86,7 +92,7 @@ RULES = (
         ),
         fix="kv_cache_dtype: bfloat16",
         change=to(kv_cache_dtype="bfloat16"),
-        source="0.5.20=srt/arg_groups/overrides.py:1235; 0.5.23=srt/arg_groups/overrides.py:529",
+        source="0.5.20=srt/arg_groups/overrides.py:600; 0.5.23=srt/arg_groups/overrides.py:529",
     ),
     Rule(
         id="SL02",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dsabench.runtimes.sglang.rules.resolve import SPANNING
-from dsabench.runtimes.sglang.rules.rule import V9, V10, V11, V13, V14, V17, V20, Rule, Words, says, to, without
+from dsabench.runtimes.sglang.rules.rule import V9, V10, V11, V13, V14, V17, V18, V20, Rule, Words, says, to, without
 from dsabench.runtimes.sglang.rules.setting import Setting
 from dsabench.runtimes.sglang.versions import Version
 
@@ -31,6 +31,11 @@ _A2A_RUNNERS: _Table = {
     V9: frozenset({"flashinfer_cutlass"}),
     V13: frozenset({"flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_trtllm", "flashinfer_trtllm_routed"}),
 }
+_OVER_FP8: _Table = {
+    V9: frozenset({None, "fp8", "nvfp4_online"}),
+    V18: frozenset({None, "fp8", "nvfp4_online", "modelopt_fp4"}),
+}
+"""What may be asked of an fp8 checkpoint; from 0.5.18 its experts may be quantised to FP4 while they load."""
 
 
 def _of(table: _Table, version: Version) -> frozenset[str | None]:
@@ -220,7 +225,7 @@ RULES = (
         severity="error",
         condition="a quantization other than the checkpoint's",
         knobs=("quantization",),
-        when=lambda s: s.model.weights == "fp8" and s.text("quantization") not in {None, "fp8", "nvfp4_online"},
+        when=lambda s: s.model.weights == "fp8" and s.text("quantization") not in _of(_OVER_FP8, s.version),
         words=says(
             "ValueError",
             "Quantization method specified in the model config ({s.model.weights}) does not match the quantization "

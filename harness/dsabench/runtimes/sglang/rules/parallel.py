@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.runtimes.sglang.rules.rule import V9, V23, Rule, says, to, without
+from dsabench.runtimes.sglang.rules.rule import V9, V15, V16, V23, Rule, says, to, without
 from dsabench.runtimes.sglang.rules.setting import Setting
 
 
@@ -126,7 +126,7 @@ RULES = (
         when=lambda s: (
             s.parallel.moe_dp > 1
             and s.parallel.tp % s.parallel.moe_dp == 0
-            and s.parallel.ep * s.parallel.moe_dp > s.parallel.tp
+            and s.ep_asked * s.parallel.moe_dp > s.parallel.tp
         ),
         words=says("AssertionError", "ep_size * moe_dp_size must be less than or equal to tp_size"),
         fix="moe_dp_size: 1",
@@ -209,5 +209,23 @@ RULES = (
         fix="speculative_eagle_topk: 1",
         change=to(speculative_eagle_topk=1),
         source="0.5.23=srt/arg_groups/model_overrides/deepseek_v2.py:27",
+    ),
+    Rule(
+        id="DC03",
+        severity="error",
+        since=V15,
+        until=V16,
+        condition="context parallelism of decode with speculation on NVIDIA",
+        knobs=("dcp_size", "speculative_algorithm"),
+        when=lambda s: s.cuda and s.parallel.dcp > 1 and s.speculation.algorithm is not None,
+        words=says(
+            "ValueError",
+            "Decode context parallel (--dcp-size / --decode-context-parallel-size > 1) on CUDA platform does not support "
+            "any speculative algorithm, but got dcp_size={s.parallel.dcp} on a CUDA platform with speculative decoding "
+            "enabled.",
+        ),
+        fix="dcp_size: 1",
+        change=without("dcp_size"),
+        source="0.5.15=srt/server_args.py:2854; 0.5.16=srt/server_args.py:3168",
     ),
 )

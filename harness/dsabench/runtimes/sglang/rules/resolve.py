@@ -113,6 +113,7 @@ def _facts(path: str, knobs: Knobs) -> Facts:
         index_topk_pattern=pattern if isinstance(pattern, str) else None,
         weights=known.weights if known else None,
         weights_gib=WEIGHTS_GIB.get(known.name) if known and not resized else None,
+        positions=whole("max_position_embeddings", known.positions if known else None),
         overrides=overrides,
     )
 

@@ -33,6 +33,8 @@ class Facts:
     """Number format of the checkpoint."""
     weights_gib: float | None
     """At least this much memory over all ranks."""
+    positions: int | None
+    """Longest sequence that the model's config allows."""
     overrides: Mapping[str, JsonValue] | None
     """None where `model_overrides` is no JSON object."""
 
@@ -152,6 +154,8 @@ class Setting:
     hisparse: HiSparse
     prefix_cache: bool
     mixed_chunk: bool
+    peer: Kernels | None = None
+    """The other half's of disaggregation; None where it is launched elsewhere."""
 
     def asked(self, *names: str) -> bool:
         """Whether one of these knobs is set."""
@@ -170,6 +174,12 @@ class Setting:
         """The knob as text; None where it is not set."""
         value = self.knobs.get(name)
         return value if isinstance(value, str) else None
+
+    @property
+    def ep_asked(self) -> int:
+        """Expert ranks when the sizes are checked: an exchange replaces them later, zigzag earlier."""
+        zigzag = self.parallel.cp and self.parallel.cp_mode == "zigzag"
+        return self.parallel.tp if zigzag else self.number("ep_size") or 1
 
     @property
     def cuda(self) -> bool:

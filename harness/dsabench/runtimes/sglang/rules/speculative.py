@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.runtimes.sglang.rules.rule import V9, V10, V11, V13, V14, V19, V23, Rule, Words, says, to, without
+from dsabench.runtimes.sglang.rules.rule import V9, V10, V11, V13, V14, V19, V20, V23, Rule, Words, says, to, without
 from dsabench.runtimes.sglang.rules.setting import Setting
 
 _SPEC_V2 = "SGLANG_ENABLE_SPEC_V2"
@@ -53,6 +53,14 @@ def _adaptive_is_dropped(s: Setting) -> bool:
         or s.parallel.dp_attention
         or s.on("two_batch_overlap")
     )
+
+
+def _off_the_ladder(s: Setting) -> bool:
+    """Steps that the built-in ladder of adaptive speculation does not have (srt/speculative/adaptive_spec_params.py)."""
+    ladder = {0, 1, 3, 7} if s.version < V20 else {0, 1, 3, 5, 7}
+    steps = s.number("speculative_num_steps")
+    own = s.asked("speculative_adaptive_config")
+    return s.speculation.adaptive and not own and not _adaptive_is_dropped(s) and steps not in {None, *ladder}
 
 
 RULES = (
@@ -277,5 +285,22 @@ RULES = (
         change=without("speculative_draft_model"),
         source="0.5.9=srt/server_args.py:2420; 0.5.16=srt/arg_groups/speculative_hook.py:555; "
         "0.5.23=srt/arg_groups/speculative_hook.py:1146",
+    ),
+    Rule(
+        id="SP15",
+        severity="error",
+        since=V13,
+        condition="adaptive speculation that starts with steps which its ladder (0, 1, 3, 7; from 0.5.20 5 too) lacks",
+        knobs=("speculative_adaptive", "speculative_num_steps"),
+        when=_off_the_ladder,
+        words=says(
+            "ValueError",
+            "--speculative-num-steps={s.speculation.steps} is not in the adaptive config candidate_steps ‹a list›. Pass "
+            "one of those values.",
+        ),
+        fix="speculative_num_steps: 3",
+        change=to(speculative_num_steps=3, speculative_num_draft_tokens=4),
+        source="0.5.13=srt/speculative/adaptive_spec_params.py:137; 0.5.14=srt/arg_groups/speculative_hook.py:505; 0.5.16=srt/arg_groups/speculative_hook.py:755; "
+        "0.5.23=srt/arg_groups/speculative_hook.py:1419",
     ),
 )
