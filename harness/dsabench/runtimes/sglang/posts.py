@@ -66,6 +66,12 @@ class Post:
             return self.site.urls[self.instance]
         return f"http://{self.host()}:{self.port or FIRST_PORT}"
 
+    @property
+    def _is_reached_from_here(self) -> bool:
+        """Alone, and on loopback: half of a pair is so only where its site says it."""
+        local = set(self.site.hosts) <= {"127.0.0.1", "localhost"}
+        return self.alone and local and (self.role.role == "server" or bool(self.site.hosts))
+
     def words(self, node: int) -> Iterator[str]:
         """What the topology adds to the settings."""
         if self.role.role != "server":
@@ -76,8 +82,7 @@ class Post:
             yield from ("--nnodes", str(self.role.nodes), "--node-rank", str(node))
         if self.dist_port is not None:
             yield from ("--dist-init-addr", f"{self.host()}:{self.dist_port}")
-        here = self.alone and self.role.role == "server" and set(self.site.hosts) <= {"127.0.0.1", "localhost"}
-        bind = self.site.bind or (None if here else "0.0.0.0")  # noqa: S104 (other machines have to reach it)
+        bind = self.site.bind or (None if self._is_reached_from_here else "0.0.0.0")  # noqa: S104 (the others have to)
         if bind is not None:
             yield from ("--host", bind)
         if self.port is not None:

@@ -135,6 +135,8 @@ def test_roles_that_see_other_devices_count_from_the_first() -> None:
 def test_half_of_a_deployment_can_be_reached_by_the_other(role: Any) -> None:
     (process,) = processes(topology=Topology(roles=(Role(role=role),)))
     assert option(process, "--host") == "0.0.0.0"
+    (here,) = processes(Launch(sites={role: Site(hosts=("127.0.0.1",))}), topology=Topology(roles=(Role(role=role),)))
+    assert option(here, "--host") is None
 
 
 def test_several_machines_that_are_shared() -> None:
