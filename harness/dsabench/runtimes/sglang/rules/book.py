@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dsabench.runtimes.sglang.rules import (
+    attention,
     backends,
     context_parallel,
     context_parallel_notes,
@@ -27,6 +28,7 @@ FAMILIES: dict[str, tuple[Rule, ...]] = {
     "KV cache": kv.RULES,
     "Indexer and dense prefill": indexer.RULES,
     "Attention kernels": backends.RULES,
+    "Attention backends": attention.RULES,
     "Late kernels": new_kernels.RULES,
     "Context parallelism": context_parallel.RULES,
     "Context parallelism, notes": context_parallel_notes.RULES,
