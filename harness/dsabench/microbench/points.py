@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -24,19 +24,20 @@ Told = dict[str, object]
 _ROTATED_BYTES = 1 << 28
 
 
-class _Budget:
-    """Time for measuring. What is measured first is measured whatever it takes, so that a run always gets on."""
+def _affordable(say: Say, request: Request, works: Sequence[Work]) -> Iterator[Work]:
+    """Those that the budget has time for; the points of the others are said to be left.
 
-    def __init__(self, seconds: float | None) -> None:
-        self._deadline = None if seconds is None else time.monotonic() + seconds
-        self._has_begun = False
-
-    def allows(self, work: Work) -> bool:
-        """Whether this one is begun."""
-        if self._has_begun and self._deadline is not None and time.monotonic() > self._deadline:
-            return False
-        self._has_begun = self._has_begun or bool(work.able)
-        return True
+    What is measured first is measured whatever it takes, so that a run always gets on.
+    """
+    say("begin", points=count(works))
+    deadline = None if request.budget_s is None else time.monotonic() + request.budget_s
+    has_begun = False
+    for number, work in enumerate(works):
+        if has_begun and deadline is not None and time.monotonic() > deadline:
+            say("left", points=count(works[number:]))
+            return
+        has_begun = has_begun or bool(work.able)
+        yield work
 
 
 def check_all(say: Say, request: Request, works: Sequence[Work], _device: Device) -> None:
@@ -68,12 +69,7 @@ def bench_all(say: Say, request: Request, works: Sequence[Work], device: Device)
     say("doing", what="the ceilings of this machine")
     ceilings = measure_ceilings(device.kind)
     say("ceilings", **asdict(ceilings))
-    say("begin", points=count(works))
-    budget = _Budget(request.budget_s)
-    for number, work in enumerate(works):
-        if not budget.allows(work):
-            say("left", points=count(works[number:]))
-            return
+    for work in _affordable(say, request, works):
         for candidate, reason in work.unable:
             say("point", **work.point(candidate)._asdict(), status="unavailable", reason=reason)
         told = _benched(say, request, work, ceilings)
@@ -102,12 +98,7 @@ def time_twice(say: Say, request: Request, works: Sequence[Work], device: Device
         ContextLostError: what came before it is said.
 
     """
-    say("begin", points=count(works))
-    budget = _Budget(request.budget_s)
-    for number, work in enumerate(works):
-        if not budget.allows(work):
-            say("left", points=count(works[number:]))
-            return
+    for work in _affordable(say, request, works):
         verdicts, kept = _examined(say, "check", work, {}, keep=_sets(work.case))
         for candidate in work.able:
             words = _words(verdicts[candidate.name])

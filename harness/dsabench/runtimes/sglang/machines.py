@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, Site
-from dsabench.runtimes.sglang.posts import BOOTSTRAP_PORT, FIRST_PORT, Post
+from dsabench.runtimes.sglang.posts import Post
 
 ROUTER_PORT = 8000
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
@@ -56,7 +56,7 @@ class Tenant:
 
     def ports(self) -> Iterator[tuple[int, str]]:
         """What it binds on its first machine, with the word for it. Placeholders are left out."""
-        http, dist = self.post.port or FIRST_PORT, self.post.dist_port
+        http, dist = self.post.http, self.post.dist_port
         if isinstance(http, int):
             yield http, "port"
         if isinstance(dist, int):
@@ -66,7 +66,7 @@ class Tenant:
             shake = base if dist is not None else base - _DERIVED
             yield from ((port, "port of DP attention") for port in range(base + 1, base + _CONSECUTIVE))
             yield shake + _HANDSHAKE, "port of DP attention"
-        bootstrap = self.post.bootstrap_port or BOOTSTRAP_PORT
+        bootstrap = self.post.bootstrap
         if self.post.role.role == "prefill" and isinstance(bootstrap, int):
             yield bootstrap, "bootstrap_port"
 

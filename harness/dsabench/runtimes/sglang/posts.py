@@ -9,8 +9,8 @@ from dsabench.model.topology import Role, Site, Topology
 
 PORT_STEP = 300
 """Between instances: DP attention takes ports at port + 13 and port + 233 to + 239, or dist port + 1 to + 13."""
-FIRST_PORT, _FIRST_DIST_PORT = 30000, 20000
-BOOTSTRAP_PORT = 8998
+_FIRST_PORT, _FIRST_DIST_PORT = 30000, 20000
+_BOOTSTRAP_PORT = 8998
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Post:
         """None leaves the runtime's default."""
         if self.site.port is not None:
             return _spaced(self.site.port, self.instance)
-        return None if len(self.topology.roles) == self.role.instances == 1 else FIRST_PORT + PORT_STEP * self.index
+        return None if len(self.topology.roles) == self.role.instances == 1 else _FIRST_PORT + PORT_STEP * self.index
 
     @property
     def dist_port(self) -> int | str | None:
@@ -57,14 +57,24 @@ class Post:
             return None
         if self.site.bootstrap_port is not None:
             return _spaced(self.site.bootstrap_port, self.instance, 1)
-        return BOOTSTRAP_PORT + self.instance if self.role.instances > 1 else None
+        return _BOOTSTRAP_PORT + self.instance if self.role.instances > 1 else None
+
+    @property
+    def http(self) -> int | str:
+        """The port that it answers on, the runtime's default where none is told."""
+        return self.port or _FIRST_PORT
+
+    @property
+    def bootstrap(self) -> int | str:
+        """Where it meets decode servers, the runtime's default where none is told."""
+        return self.bootstrap_port or _BOOTSTRAP_PORT
 
     @property
     def url(self) -> str:
         """What the router is told."""
         if self.site.urls:
             return self.site.urls[self.instance]
-        return f"http://{self.host()}:{self.port or FIRST_PORT}"
+        return f"http://{self.host()}:{self.http}"
 
     @property
     def _is_reached_from_here(self) -> bool:

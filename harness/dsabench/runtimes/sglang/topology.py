@@ -13,7 +13,7 @@ from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.command import enclose, public_env, public_words, server_head
 from dsabench.runtimes.sglang.hardware import accelerator
 from dsabench.runtimes.sglang.machines import ROUTER_PORT, Tenant, check_ports, first_gpus
-from dsabench.runtimes.sglang.posts import BOOTSTRAP_PORT, Post
+from dsabench.runtimes.sglang.posts import Post
 from dsabench.runtimes.sglang.remarks import Remark
 from dsabench.runtimes.sglang.render import Rendered, render
 from dsabench.runtimes.sglang.settle import settled_knobs
@@ -125,7 +125,7 @@ def _router(topology: Topology, router: Router, launch: Launch) -> Process:
     for post in _posts(topology, launch.sites):
         words += [f"--{post.role.role}", post.url]
         if post.role.role == "prefill":
-            words.append(str(post.bootstrap_port or BOOTSTRAP_PORT))
+            words.append(str(post.bootstrap))
     if router.policy is not None:
         words += ["--policy", router.policy]
     if router.retries is False:
