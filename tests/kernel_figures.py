@@ -4,6 +4,7 @@ python tests/kernel_figures.py results/h200/kernels
 python tests/kernel_figures.py results/h200/kernels-rest
 python tests/kernel_figures.py --pairs results/h200/kernels results/h200/kernels-rest
 python tests/kernel_figures.py --prefix results/h200/kernels results/h200/kernels-rest
+python tests/kernel_figures.py --again results/h200/kernels results/h200/kernels-rest
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from dsabench.microbench.table import read_points
 
 Cases = dict[tuple[str, str, str], dict[str, Measurement]]
 _MOST_DRAFTS = 4
+_MISSING = 0.1
+"""Of the wanted rows, as swap-in's inputs are drawn."""
 _LENGTHS = (2048, 8192, 40_000, 1 << 20)
 """Logits of a row: all are taken, a few times more than are taken, up to the longest."""
 
@@ -36,7 +39,7 @@ def us(m: Measurement) -> float:
 
 
 def by_case(points: Iterable[Measurement]) -> Cases:
-    """(operator, shape, dtype) → candidates."""
+    """(operator, shape, dtype) → candidates; of a point that several machines measured, the last."""
     cases: Cases = defaultdict(dict)
     for m in points:
         cases[m.operator, m.shape_id, m.dtype][m.candidate] = m
@@ -93,6 +96,21 @@ def beside(cases: Cases, name: str) -> None:
             times[operator, dtype, other].append(us(c[name]) / us(c[other]))
     for key, ratios in sorted(times.items()):
         print(f"{name}, {' '.join(key)}: {median(ratios):.2f} times as long ({_ends(ratios)}) in {len(ratios)} shapes")
+
+
+def behind(cases: Cases, name: str) -> None:
+    """How much longer a candidate of bfloat16 takes than the fastest other of its shape, of its own cache and of either."""
+    for operator in sorted({operator for operator, _, dtype in cases if name in cases[operator, _, dtype]}):
+        for dtypes in (("bf16",), ("bf16", "fp8")):
+            ratios = [
+                us(c[name]) / min(us(m) for d in dtypes for n, m in cases.get((o, s, d), {}).items() if n != name)
+                for (o, s, dtype), c in cases.items()
+                if o == operator and dtype == "bf16" and name in c
+            ]
+            print(
+                f"{name}, {operator}, of the fastest other ({' or '.join(dtypes)}): {median(ratios):.2f} times as long "
+                f"({_ends(ratios)}), the fastest in {sum(ratio < 1 for ratio in ratios)} of {len(ratios)}"
+            )
 
 
 def side_by_side(cases: Cases) -> None:
@@ -159,6 +177,37 @@ def cache(cases: Cases) -> None:
         print(
             f"sglang_triton, kv_dequantise: {(long - short) / (many - few) * 1e3:.2f} ns a token from {few:,} to {many:,}"
         )
+
+
+def copies(points: Iterable[Measurement]) -> None:
+    """Swap-in by machine: both copies, their ratio, and what a row that is copied takes and moves."""
+    by_machine: dict[tuple[str, str], dict[str, Measurement]] = defaultdict(dict)
+    for m in points:
+        if m.operator == "hisparse_swap_in":
+            by_machine[m.environment.fingerprint, m.shape_id][m.candidate] = m
+    for (machine, shape_id), c in by_machine.items():
+        shape = shape_of(shape_id)
+        said = []
+        for name, share in (("torch_copy_missing", _MISSING), ("torch_copy_all", 1.0)):
+            rows, m = shape.selected * share, c[name]
+            rate = rows * 2 * shape.dimensions.width / us(m) / 1e3
+            said.append(
+                f"{name} {us(m):,.1f} ± {m.mad_us:,.1f} (n {m.n}), {us(m) / rows:.2f} µs a row, {rate:.2f} GB/s"
+            )
+        ratio = us(c["torch_copy_all"]) / us(c["torch_copy_missing"])
+        print(f"hisparse_swap_in {shape_id} {machine}: {'; '.join(said)}; {ratio:.2f} times as long")
+
+
+def again(whole: Sequence[Measurement], rest: Sequence[Measurement]) -> None:
+    """Time of the second folder over that of the first, of the points that are in both."""
+    before = {m.point: us(m) for m in whole}
+    ratios: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for m in rest:
+        if m.point in before:
+            ratios[m.operator, m.dtype, m.candidate].append(us(m) / before[m.point])
+            ratios[m.operator, "all", "together"].append(us(m) / before[m.point])
+    for key, found in sorted(ratios.items()):
+        print(f"{' '.join(key)}: {median(found):.3f} of the time ({_ends(found)}) in {len(found)} points")
 
 
 def prefix(whole: Cases, rest: Cases) -> None:
@@ -228,12 +277,14 @@ def main(folder: Path) -> None:
     triton(cases)
     for name in ("tilelang", "flashmla_sparse_q8"):
         beside(cases, name)
+    behind(cases, "tilelang")
     side_by_side(cases)
     for key, c in cases.items():
         if key[0].startswith("indexer") and {"triton", "deep_gemm"} <= c.keys():
             print(f"triton, {key[0]} {key[1]}: {us(c['triton']) / us(c['deep_gemm']):.2f} of deep_gemm's time")
     topk(cases)
     cache(cases)
+    copies(points)
     rounding(everything, cases)
     below = [m for m in points if m.floor_us and us(m) < m.floor_us]
     rate = _rate(points)
@@ -257,5 +308,7 @@ if __name__ == "__main__":
         shown_pairs([Path(name) for name in sys.argv[2:]])
     elif sys.argv[1] == "--prefix":
         prefix(*(by_case(m for m in read_points(Path(name)) if m.status == "ok") for name in sys.argv[2:4]))
+    elif sys.argv[1] == "--again":
+        again(*([m for m in read_points(Path(name)) if m.status == "ok"] for name in sys.argv[2:4]))
     else:
         main(Path(sys.argv[1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 import kernel_figures
 from dsabench.cli.run_kernels import ask
 from dsabench.microbench import choose
-from dsabench.microbench.measured import read
+from dsabench.microbench.measured import Measurement, read
 from dsabench.microbench.request import Point
 from dsabench.microbench.table import TABLE_NAME, read_points
 from dsabench.reporting.kernel_shares import shares
@@ -23,11 +24,15 @@ from dsakernels.candidates.candidate import Device
 RESULTS = Path(__file__).parents[3] / "results/h200"
 
 
+def timed(folder: str) -> list[Measurement]:
+    return [m for m in read(RESULTS / folder) if m.status == "ok"]
+
+
 @pytest.mark.parametrize("folder", ["kernels", "kernels-rest"])
 def test_a_committed_table_holds_the_points_of_its_journal_that_have_times(folder, tmp_path):
     (tmp_path / TABLE_NAME).symlink_to(RESULTS / folder / TABLE_NAME)
-    timed = {(m.point, m.environment.fingerprint): m.times for m in read(RESULTS / folder) if m.status == "ok"}
-    assert {(m.point, m.environment.fingerprint): m.times for m in read_points(tmp_path)} == timed
+    found = {(m.point, m.environment.fingerprint): m.times for m in read_points(tmp_path)}
+    assert found == {(m.point, m.environment.fingerprint): m.times for m in timed(folder)}
 
 
 def test_both_sets_of_pairs_together_put_the_share_told_apart_below_one_in_a_hundred(capsys):
@@ -42,6 +47,15 @@ def test_the_shape_that_q8_had_wrong_is_right_of_rounded_inputs_on_the_same_draw
     assert (answer["status"], answer["rel_err"], wrong.seed) == ("ok", wrong.rel_err, 0)
     [line] = [s for s in (RESULTS / "kernels-rest/check-q8.txt").read_text().splitlines() if wrong.shape_id in s]
     assert line.endswith("ok rel_err 3.49e-01 rounded_err 3.02e-02")
+
+
+def test_eight_other_draws_of_that_shape_have_no_head_like_it():
+    lines = (RESULTS / "kernels-rest/check-q8-seeds.txt").read_text().splitlines()
+    found = [re.fullmatch(r"(.+) seed (\d): ok rel_err (\S+) rounded_err (\S+)", line) for line in lines]
+    asked = [(m[1], int(m[2])) for m in found if m]
+    assert asked == [("sparse_prefill flashmla_sparse_q8 v3.2-h128-b1-q4096-kv4096 fp8", seed) for seed in range(1, 9)]
+    assert sorted(float(m[3]) for m in found if m)[:: len(asked) - 1] == [0.187, 0.207]
+    assert sorted(float(m[4]) for m in found if m)[:: len(asked) - 1] == [0.0305, 0.0341]
 
 
 @pytest.mark.parametrize("operator", ["kv_quantise", "kv_dequantise"])
@@ -94,4 +108,28 @@ def test_copies_from_the_host_took_what_the_readme_says():
         ("torch_copy_all", 1934, 105, False),
         ("torch_copy_missing", 776, 255, False),
         ("torch_copy_all", 2149, 255, False),
+        ("torch_copy_missing", 1591, 15, False),
+        ("torch_copy_all", 9524, 15, False),
+        ("torch_copy_missing", 1745, 45, False),
+        ("torch_copy_all", 10312, 45, False),
+        ("torch_copy_missing", 5788, 45, False),
+        ("torch_copy_all", 70029, 45, False),
+        ("torch_copy_missing", 468, 90, False),
+        ("torch_copy_all", 1459, 90, False),
+        ("torch_copy_missing", 515, 225, False),
+        ("torch_copy_all", 1581, 225, False),
     ]
+
+
+def test_tilelang_is_the_fastest_nowhere(capsys):
+    kernel_figures.behind(kernel_figures.by_case(timed("kernels-rest")), "tilelang")
+    said = capsys.readouterr().out
+    assert "tilelang, mtp_verify, of the fastest other (bf16 or fp8): 4.55 times as long (1.98 to 9.22)" in said
+    assert [line.rpartition(", ")[2] for line in said.splitlines()] == [
+        f"the fastest in 0 of {shapes}" for shapes in (24, 24, 10, 10, 6, 6)
+    ]
+
+
+def test_verify_took_the_same_time_on_another_card(capsys):
+    kernel_figures.again(timed("kernels"), timed("kernels-rest"))
+    assert "mtp_verify all together: 0.999 of the time (0.98 to 1.02) in 120 points" in capsys.readouterr().out
