@@ -20,6 +20,8 @@ class Cost:
 
     bytes: int
     flops: int
+    link_bytes: int = 0
+    """Those of `bytes` that come over the host's link, which is slower than any memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,9 @@ class Operator:
     expected: Callable[[Any, torch.Tensor], torch.Tensor]
     pick: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
     cost: Callable[[Shape, Dtype], Cost]
-    by_head: bool = False
-    """Outputs are [T, H, …], and each head of a query is a row of its own: one wrong head does not hide among 128."""
+    parts: Callable[[Shape], int] | None = None
+    """Outputs are [T, P, …], and each of a query's P is a row of its own: one wrong head does not hide among 128. How many
+    rows a query counts for: its heads, the tokens that had to be copied."""
     redraw: Callable[[Any, torch.Generator], Any] | None = None
     """Fresh queries over the same cache: what changes from step to step. None: `make` is quick enough."""
     spoil: Callable[[Any], None] | None = None
@@ -64,10 +67,10 @@ def rows_of(_inputs: object, output: torch.Tensor, rows: torch.Tensor) -> torch.
 
 
 def relative_error(
-    found: torch.Tensor, expected: torch.Tensor, *, by_head: bool = False, norms: torch.Tensor | None = None
+    found: torch.Tensor, expected: torch.Tensor, *, by_part: bool = False, norms: torch.Tensor | None = None
 ) -> float:
     """Largest ‖found - expected‖ / ‖expected‖ (or / norms) over the rows; not finite where an output is not."""
-    rows = 2 if by_head else 1
+    rows = 2 if by_part else 1
     difference = (found - expected).flatten(rows).norm(dim=-1)
     norms = expected.flatten(rows).norm(dim=-1) if norms is None else norms
     return float((difference / norms.clamp(min=1e-30)).max())

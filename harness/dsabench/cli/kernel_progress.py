@@ -44,7 +44,8 @@ class Progress:
             case "start":
                 self._at(title_of(said))
             case "ceilings":
-                say(f"ceilings: {said['tb_s']:.3f} TB/s, {said['tflop_s']:.1f} TFLOP/s")
+                link = f", {said['link_gb_s']:.1f} GB/s from the host" if said.get("link_gb_s") else ""
+                say(f"ceilings: {said['tb_s']:.3f} TB/s, {said['tflop_s']:.1f} TFLOP/s{link}")
             case "begin":
                 self._points = int(str(said["points"]))
                 known = f", {self._known} known already" if self._known else ""

@@ -9,6 +9,7 @@ import torch
 from dsabench.microbench.timers import timer_for
 
 _SAMPLES = 9
+_LINK_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +22,12 @@ class Ceilings:
 
     tb_s: float
     tflop_s: float
+    link_gb_s: float | None = None
+    """Of a copy from pinned host memory to the GPU; None where there is none, or nothing asked for crosses that link."""
 
 
-def measure_ceilings(device: str) -> Ceilings:
-    """Takes about a second."""
+def measure_ceilings(device: str, *, link: bool = False) -> Ceilings:
+    """Takes about a second. `link`: the host's link as well, if the device has one."""
     size, side = (1 << 30, 8192) if device == "cuda" else (1 << 26, 1024)
     source = torch.randn(size // 4, device=device)
     target = torch.empty_like(source)
@@ -34,10 +37,19 @@ def measure_ceilings(device: str) -> Ceilings:
     a, b = (torch.randn(side, side, device=device).to(torch.bfloat16) for _ in range(2))
     multiplied_us = _best(device, lambda: a @ b)
     moved = max(2 * size / copied_us, 2 * size / written_us, size / read_us)
-    return Ceilings(tb_s=moved / 1e6, tflop_s=2 * side**3 / multiplied_us / 1e6)
+    link_gb_s = _link_gb_s() if link and device == "cuda" else None
+    return Ceilings(tb_s=moved / 1e6, tflop_s=2 * side**3 / multiplied_us / 1e6, link_gb_s=link_gb_s)
 
 
-def _best(device: str, call: object) -> float:
+def _link_gb_s() -> float:
+    """By the copy engine, 256 MiB at once: what a kernel reads there row by row comes no faster."""
+    host = torch.empty(_LINK_BYTES, dtype=torch.uint8, pin_memory=True).fill_(1)
+    target = torch.empty_like(host, device="cuda")
+    copied_us = _best("cuda", lambda: target.copy_(host, non_blocking=True), captures=False)
+    return _LINK_BYTES / copied_us / 1e3
+
+
+def _best(device: str, call: object, *, captures: bool = True) -> float:
     assert callable(call)
-    timer = timer_for(device, [call])
+    timer = timer_for(device, [call], captures=captures)
     return min(timer.sample() for _ in range(_SAMPLES))

@@ -21,7 +21,7 @@ from dsakernels.shape import Shape
 
 T = TypeVar("T")
 ROWS = 256
-"""Rows that a verdict rests on, at least: queries, or heads of queries."""
+"""Rows that a verdict rests on, at least: queries, or their parts, such as heads."""
 _BLOCK = 64
 _FAULTS = (RuntimeError, ValueError, TypeError, AttributeError, AssertionError, LookupError, ImportError, OSError)
 """What kernels, compilers and their bindings raise."""
@@ -119,7 +119,7 @@ def examine(
             continue
         rows = _some_rows(case, number, ROWS)
         asked = ask(case.operator, inputs, rows)
-        seen += len(rows) * (case.shape.heads if case.operator.by_head else 1)
+        seen += len(rows) * (1 if case.operator.parts is None else case.operator.parts(case.shape))
         for candidate in candidates:
             if candidate.name in found.verdicts:
                 continue
@@ -198,8 +198,9 @@ def errors_of(case: Case, inputs: Any, call: Call, references: Sequence[Asked]) 
 
 
 def _error(case: Case, inputs: Any, output: torch.Tensor, asked: Asked) -> float:
+    by_part = case.operator.parts is not None
     errors = [
-        relative_error(case.operator.pick(inputs, output, part), answer, by_head=case.operator.by_head, norms=norms)
+        relative_error(case.operator.pick(inputs, output, part), answer, by_part=by_part, norms=norms)
         for part, answer, norms in zip(torch.split(asked.rows, _BLOCK), asked.expected, asked.norms, strict=True)
     ]
     return max(errors) if all(map(math.isfinite, errors)) else math.nan

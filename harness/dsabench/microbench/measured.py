@@ -46,11 +46,15 @@ class Measurement(Value):
     n: int | None = None
     bytes: int | None = None
     flops: int | None = None
+    link_bytes: int | None = None
+    """Those of `bytes` that came over the host's link, where its speed was measured."""
     floor_us: float | None = None
     """Time of the least work at the bandwidth and speed measured in the same run."""
     ceiling_tb_s: float | None = None
     ceiling_tflop_s: float | None = None
     """That bandwidth (see `ceilings`; in older records a copy alone) and speed (products of large bfloat16 matrices)."""
+    ceiling_link_gb_s: float | None = None
+    """That of a copy from pinned host memory, where `link_bytes` come over it."""
     sm_mhz: int | None = None
     memory_mhz: int | None = None
     temperature_c: int | None = None

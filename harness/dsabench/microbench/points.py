@@ -67,7 +67,8 @@ def bench_all(say: Say, request: Request, works: Sequence[Work], device: Device)
 
     """
     say("doing", what="the ceilings of this machine")
-    ceilings = measure_ceilings(device.kind)
+    costs = [work.case.operator.cost(work.case.shape, work.case.dtype) for work in works]
+    ceilings = measure_ceilings(device.kind, link=any(cost.link_bytes for cost in costs))
     say("ceilings", **asdict(ceilings))
     for work in _affordable(say, request, works):
         for candidate, reason in work.unable:
@@ -219,7 +220,10 @@ def _floor(case: Case, ceilings: Ceilings) -> Told:
     """The least work and the time that it takes at the ceilings."""
     cost = case.operator.cost(case.shape, case.dtype)
     floor_us = max(cost.bytes / ceilings.tb_s, cost.flops / ceilings.tflop_s) / 1e6
-    top = {"ceiling_tb_s": ceilings.tb_s, "ceiling_tflop_s": ceilings.tflop_s}
+    top: Told = {"ceiling_tb_s": ceilings.tb_s, "ceiling_tflop_s": ceilings.tflop_s}
+    if cost.link_bytes and ceilings.link_gb_s is not None:
+        floor_us = max(floor_us, cost.link_bytes / ceilings.link_gb_s / 1e3)
+        top |= {"link_bytes": cost.link_bytes, "ceiling_link_gb_s": ceilings.link_gb_s}
     return {"bytes": cost.bytes, "flops": cost.flops, "floor_us": floor_us, **top}
 
 

@@ -17,8 +17,19 @@ TABLE_NAME = "kernels.parquet"
 _ENVIRONMENTS = b"environments"
 _TEXTS = ("operator", "candidate", "shape_id", "dtype")
 _NUMBERS = ("median_us", "mad_us", "low_us", "high_us", "floor_us", "rel_err", "rounded_err",
-            "ceiling_tb_s", "ceiling_tflop_s")  # fmt: skip
-_COUNTS = ("n", "rows_checked", "bytes", "flops", "sm_mhz", "memory_mhz", "temperature_c", "threads", "seed")
+            "ceiling_tb_s", "ceiling_tflop_s", "ceiling_link_gb_s")  # fmt: skip
+_COUNTS = (
+    "n",
+    "rows_checked",
+    "bytes",
+    "flops",
+    "link_bytes",
+    "sm_mhz",
+    "memory_mhz",
+    "temperature_c",
+    "threads",
+    "seed",
+)
 _OF_ENVIRONMENT = ("split", "fingerprint", "gpu", "torch", "packages")
 """Repeated from elsewhere so that the table can be queried without its metadata."""
 

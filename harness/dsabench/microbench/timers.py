@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any, Protocol
 
 import torch
 
-from dsakernels.candidates.candidate import Call
+from dsakernels.candidates.candidate import Call, Renewing
 
 
 class Timer(Protocol):
@@ -43,8 +43,10 @@ class CpuTimer:
 
     @staticmethod
     def _once(call: Call) -> float:
+        renew, run = _parts(call)
+        renew()
         start = time.perf_counter()
-        call()
+        run()
         return time.perf_counter() - start
 
 
@@ -62,7 +64,8 @@ class CudaTimer:
                 call()
         torch.cuda.synchronize()
         pool = torch.cuda.graph_pool_handle()  # they run one after the other and may use the same memory
-        self._calls = [_captured(call, pool) if captures else call for call in calls]
+        self._renewals, runs = zip(*map(_parts, calls), strict=True)
+        self._calls = [_captured(run, pool) if captures else run for run in runs]
         l2_bytes = torch.cuda.get_device_properties().L2_cache_size
         self._flush = torch.empty(2 * l2_bytes, dtype=torch.int8, device="cuda")
         self._next = 0
@@ -75,14 +78,24 @@ class CudaTimer:
     def sample(self) -> float:
         """One call with a cold L2 cache."""
         start, end = _event(), _event()
-        call = self._calls[self._next]
+        call, renew = self._calls[self._next], self._renewals[self._next]
         self._next = (self._next + 1) % len(self._calls)
+        renew()
         self._flush.zero_()
         start.record()
         call()
         end.record()
         end.synchronize()
         return float(start.elapsed_time(end)) * 1e3
+
+
+def _parts(call: Call) -> tuple[Callable[[], None], Call]:
+    """What comes in front of each run, and what is timed."""
+    return (call.renew, call.run) if isinstance(call, Renewing) else (_nothing, call)
+
+
+def _nothing() -> None:
+    """Most calls leave everything as they found it."""
 
 
 def _event() -> torch.cuda.Event:

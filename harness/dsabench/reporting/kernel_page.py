@@ -105,6 +105,7 @@ def _ceilings(measurements: Sequence[Measurement], machine: str) -> str:
     for unit, values, digits in (
         ("TB/s", [m.ceiling_tb_s for m in mine if m.ceiling_tb_s is not None], 2),
         ("TFLOP/s", [m.ceiling_tflop_s for m in mine if m.ceiling_tflop_s is not None], 0),
+        ("GB/s from the host", [m.ceiling_link_gb_s for m in mine if m.ceiling_link_gb_s is not None], 1),
     ):
         if values:
             ends = dict.fromkeys(f"{value:.{digits}f}" for value in (min(values), max(values)))

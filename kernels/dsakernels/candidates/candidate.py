@@ -31,6 +31,22 @@ Call = Callable[[], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
+class Renewing:
+    """A call that changes what it decides by, such as an LRU order, so that a second one would have other work to do.
+
+    `renew` puts that back in front of each `run`; only `run` is timed.
+    """
+
+    run: Call
+    renew: Callable[[], None]
+
+    def __call__(self) -> torch.Tensor:
+        """Both."""
+        self.renew()
+        return self.run()
+
+
+@dataclass(frozen=True, slots=True)
 class Package:
     """A package that holds the kernel. Versions are compared by their leading numbers: since ≤ version < before."""
 

@@ -67,15 +67,14 @@ def _copy_all(inputs: SwapInputs) -> Call:
 
 def _copying(inputs: SwapInputs, pick: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Call:
     """`pick`: (wanted tokens, which of them are missing) → which rows are copied, all [B, K]."""
-    batch, size = inputs.oldest.shape
-    sequences = torch.arange(batch, device=inputs.held.device).unsqueeze(1)
-    wanted = inputs.wanted.long()
+    first_rows, wanted = inputs.first_rows, inputs.wanted.long()
+    first_tokens = torch.arange(inputs.shape.batch, device=wanted.device).unsqueeze(1) * inputs.shape.kv_tokens
 
     def call() -> torch.Tensor:
         places, missing = _places(inputs, wanted)
         copied = pick(wanted, missing)
-        tokens = (wanted + sequences * inputs.shape.kv_tokens)[copied]
-        absolute = places + sequences * size
+        tokens = (wanted + first_tokens)[copied]
+        absolute = places + first_rows
         inputs.buffer[absolute[copied]] = inputs.host[tokens.to(inputs.host.device)].to(inputs.buffer.device)
         return torch.where(wanted >= 0, absolute, -1).int()
 
@@ -96,7 +95,14 @@ CANDIDATES = (
     Candidate("torch_unpack", "kv_dequantise", "bits moved by integer operations", ("fp8",), _unpack),
     Candidate("torch_cast", "kv_dequantise", "torch's conversion from e4m3", ("fp8",), _cast),
     Candidate(
-        "torch_copy_missing", "hisparse_swap_in", "copies what is missing", ("bf16",), _copy_missing, captures=False
+        "torch_copy_missing",
+        "hisparse_swap_in",
+        "copies what is missing",
+        ("bf16", "fp8"),
+        _copy_missing,
+        captures=False,
     ),
-    Candidate("torch_copy_all", "hisparse_swap_in", "copies all that is wanted", ("bf16",), _copy_all, captures=False),
+    Candidate(
+        "torch_copy_all", "hisparse_swap_in", "copies all that is wanted", ("bf16", "fp8"), _copy_all, captures=False
+    ),
 )

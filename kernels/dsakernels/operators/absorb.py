@@ -76,5 +76,5 @@ OPERATOR = Operator(
     expected=expected,
     pick=rows_of,
     cost=cost,
-    by_head=True,
+    parts=lambda shape: shape.heads,
 )

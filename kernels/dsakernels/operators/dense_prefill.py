@@ -97,7 +97,7 @@ OPERATOR = Operator(
     expected=expected,
     pick=rows_of,
     cost=cost,
-    by_head=True,
+    parts=lambda shape: shape.heads,
     redraw=redraw,
     study=_study,
 )

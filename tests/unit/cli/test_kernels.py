@@ -27,6 +27,16 @@ def test_list_says_what_runs_here_and_why_not():
     assert all(("reason" in entry) == (entry["status"] == "unavailable") for entry in entries)
 
 
+def test_list_names_sglangs_own_swap_in_beside_torchs_copies():
+    found = json.loads(dsabench("list", "hisparse_swap_in", "--device", "cpu", "--json").stdout)["hisparse_swap_in"]
+    assert {name: entry["status"] for name, entry in found.items()} == {
+        "sglang_jit": "unavailable",
+        "torch_copy_missing": "ok",
+        "torch_copy_all": "ok",
+    }
+    assert found["sglang_jit"]["reason"] == "needs a GPU"
+
+
 def test_check_prints_the_contract_and_exits_0():
     done = dsabench("check", "kv_quantise", "kv_dequantise", "--device", "cpu", "--json")
     assert done.returncode == 0, done.stderr

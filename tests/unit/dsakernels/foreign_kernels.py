@@ -210,6 +210,68 @@ def topk_transform_512_v2(scores, seq_lens, page_tables, out_page_indices, page_
     out_page_indices.copy_(_selected(scores, seq_lens, slots, out_page_indices.shape[1]))
 
 
+def load_cache_to_device_buffer_mla(
+    top_k_tokens,
+    device_buffer_tokens,
+    host_cache_locs,
+    device_buffer_locs,
+    host_cache,
+    device_buffer,
+    top_k_device_locs,
+    req_pool_indices,
+    seq_lens,
+    lru_slots,
+    item_size_bytes,
+    num_top_k,
+    hot_buffer_size,
+    page_size=1,
+    block_size=256,
+    num_real_reqs=None,
+):
+    """The real one reads every address as its dtype without a look at the tensor's, so that a wrong one gives garbage."""
+    tables = (top_k_tokens, device_buffer_tokens, device_buffer_locs, top_k_device_locs, num_real_reqs)
+    assert {table.dtype for table in tables} == {torch.int32}
+    assert {req_pool_indices.dtype, seq_lens.dtype, host_cache_locs.dtype} == {torch.int64}
+    assert lru_slots.dtype == torch.int16
+    rows = (host_cache_locs, lru_slots, host_cache, device_buffer, req_pool_indices, seq_lens)
+    assert all(tensor.is_contiguous() for tensor in (*tables, *rows))
+    assert top_k_tokens.shape == top_k_device_locs.shape == (len(req_pool_indices), num_top_k)
+    assert device_buffer_tokens.shape == device_buffer_locs.shape
+    assert device_buffer_tokens.shape[1] > hot_buffer_size == lru_slots.shape[1] >= num_top_k
+    assert host_cache[0].nbytes == device_buffer[0].nbytes == item_size_bytes
+    assert item_size_bytes % 16 == 0
+    assert host_cache.is_pinned() or not device_buffer.is_cuda
+    assert (page_size, block_size) == (1, 960)
+    assert int(num_real_reqs) == len(seq_lens)
+    for row, (request, length) in enumerate(zip(req_pool_indices.tolist(), seq_lens.tolist(), strict=True)):
+        wanted, locs = top_k_tokens[row].long(), device_buffer_locs[request]
+        if length <= hot_buffer_size:
+            top_k_device_locs[row] = torch.where(wanted >= 0, locs[wanted.clamp(min=0)], top_k_device_locs[row])
+            continue
+        assert 0 <= int(wanted.min()) <= int(wanted.max()) < length
+        tokens, order = device_buffer_tokens[request], lru_slots[request]
+        missed, victims = _swapped_in(wanted, length - 1, tokens, order, locs, top_k_device_locs[row])
+        sources = host_cache_locs[request, missed].to(host_cache.device)
+        device_buffer[locs[victims].long()] = host_cache[sources].to(device_buffer.device)
+
+
+def _swapped_in(wanted, newest, tokens, order, locs, answer):
+    """Writes one request's answer, and its tables as they are after the step → tokens that missed, and their slots."""
+    older = wanted != newest
+    in_order = tokens[order.long()].long()
+    is_hit = torch.isin(in_order, wanted[older]) & (in_order >= 0)
+    is_missing = older & ~torch.isin(wanted, in_order[is_hit])
+    slots = torch.full((newest + 1,), len(order), dtype=torch.int16, device=order.device)  # the newest token's
+    slots[in_order[is_hit]] = order[is_hit]
+    number = int(is_missing.sum())
+    victims, stale = order[~is_hit][:number], order[~is_hit][number:]
+    slots[wanted[is_missing]] = victims
+    tokens[victims.long()] = wanted[is_missing].int()
+    answer.copy_(locs[slots[wanted].long()])
+    order.copy_(torch.cat((stale, victims, order[is_hit])))
+    return wanted[is_missing], victims.long()
+
+
 def _selected(scores, lengths, slots, k):
     out = torch.full((len(scores), k), -1, dtype=torch.int32)
     for row, length in enumerate(lengths.tolist()):
@@ -273,6 +335,7 @@ MODULES = {
     "sglang.kernels.ops.kvcache.cache_ops": (concat_and_cast_q_fp8_pad,),
     "sglang.jit_kernel.sparse_mla_q8kv8_prefill_sm90": (sparse_mla_q8kv8_prefill_fwd,),
     "sglang.jit_kernel.dsv4.topk": (plan_topk_v2, topk_transform_512_v2),
+    "sglang.jit_kernel.hisparse": (load_cache_to_device_buffer_mla,),
 }
 
 

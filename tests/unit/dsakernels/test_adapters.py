@@ -21,8 +21,15 @@ SHAPES = {
     "prefill": ("v3.2-h16-b1-q4-kv100", "v3.2-h128-b1-q3-kv2115", "v3.2-h8-b2-q5-kv5"),
     "decode": ("v3.2-h16-b3-q1-kv100", "glm5-h64-b1-q1-kv2116", "v3.2-h8-b2-q1-kv1"),
     "verify": ("v3.2-h16-b2-q4-kv100", "v3.2-h8-b1-q2-kv2116"),
+    "swap": ("small-h8-b3-q1-kv256", "v3.2-h16-b2-q1-kv6145", "glm5-h64-b1-q1-kv8200"),
 }
-PHASE = {"dense_prefill": "verify", "sparse_decode": "decode", "indexer_paged": "verify", "mtp_verify": "verify"}
+PHASE = {
+    "hisparse_swap_in": "swap",
+    "dense_prefill": "verify",
+    "sparse_decode": "decode",
+    "indexer_paged": "verify",
+    "mtp_verify": "verify",
+}
 
 
 @pytest.mark.parametrize(("candidate", "dtype"), FOREIGN, ids=[f"{c.operator}-{c.name}-{d}" for c, d in FOREIGN])

@@ -123,17 +123,3 @@ def test_with_many_tokens_the_terms_norm_is_the_logits():
     inputs = operator.make(shape, "bf16", torch.Generator().manual_seed(0))
     ratio = operator.norms(inputs, rows) / operator.expected(inputs, rows).norm(dim=-1)
     assert 0.4 < float(ratio.min()) <= float(ratio.max()) < 2
-
-
-def test_swap_in_draws_again_over_the_same_host_memory():
-    operator = OPERATORS["hisparse_swap_in"]
-    first = operator.make(operator.small[0], "bf16", torch.Generator().manual_seed(0))
-    again = operator.redraw(first, torch.Generator().manual_seed(1))
-    assert again.host is first.host
-    assert not torch.equal(again.wanted, first.wanted)
-    held = again.held[0] >= 0
-    assert torch.equal(again.buffer[again.held[0][held].long()], first.host[: len(held)][held])
-    [copies] = [c for c in CANDIDATES if c.name == "torch_copy_missing"]
-    rows = torch.arange(operator.rows(operator.small[0]))
-    answer = operator.pick(again, copies.bind(again)(), rows)
-    assert torch.equal(answer, operator.expected(again, rows))

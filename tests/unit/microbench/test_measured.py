@@ -95,9 +95,20 @@ def test_the_page_says_errors_what_gave_no_time_and_what_floors_rest_on(tmp_path
     assert "<td>0.23" in text
     assert "Points without a time: 1 unstable, 1 wrong." in text
     assert f"<li>other at {wrong.shape_id}: wrong, relative error above 0.3" in text
-    assert "floors at 2.75 TB/s, 792 TFLOP/s" in text
+    assert "floors at 2.75 TB/s, 792 TFLOP/s<" in text
     [share] = shares([rounded])
     assert share.error == 0.23
+
+
+def test_a_point_over_the_hosts_link_keeps_what_its_floor_rests_on(tmp_path):
+    fast = {"ceiling_tb_s": 4.25, "ceiling_tflop_s": 792.4}
+    swapped = measurement("swaps", **fast, ceiling_link_gb_s=54.83, link_bytes=236_160)
+    write_table(tmp_path, [swapped, measurement("reads", **fast)])
+    again = {m.candidate: m for m in read_points(tmp_path)}
+    assert (again["swaps"].ceiling_link_gb_s, again["swaps"].link_bytes) == (54.83, 236_160)
+    assert (again["reads"].ceiling_link_gb_s, again["reads"].link_bytes) == (None, None)
+    text = kernel_page.write_page([swapped], tmp_path).read_text()
+    assert "floors at 4.25 TB/s, 792 TFLOP/s, 54.8 GB/s from the host<" in text
 
 
 def test_the_page_says_both_errors_of_a_candidate_that_is_held_to_rounded_inputs(tmp_path):
