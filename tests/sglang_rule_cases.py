@@ -117,6 +117,7 @@ MTP: dict[str, KnobValue] = {
 HISPARSE: dict[str, KnobValue] = {**TP8, "hisparse": True, "prefix_cache": False}
 FP8: dict[str, KnobValue] = {"kv_cache_dtype": "fp8_e4m3"}
 BF16: dict[str, KnobValue] = {"kv_cache_dtype": "bfloat16"}
+FIVE_LAYERS: dict[str, KnobValue] = {"model_overrides": '{"num_hidden_layers": 5}'}
 SINK = {"model_overrides": '{"learnable_sink": true}'}
 
 
@@ -185,11 +186,20 @@ CASES: tuple[Case, ...] = (
     Case("SL03", {**TP8, **BF16, "prefill_backend": "aiter"}, first=v(10)),
     Case("SL10", {**TP8, **BF16, "decode_backend": "fa3"}, hardware="b200", first=v(12)),
     Case("SL10", {**TP8, **BF16, "prefill_backend": "fa3"}, hardware="b200", first=v(12)),
-    Case("SL04", {**TP8, **BF16, "decode_backend": "flashmla_kv"}),
-    Case("SL04", {**TP8, **FP8, "decode_backend": "fa3"}),
-    Case("SL04", {**TP8, **FP8, "prefill_backend": "flashmla_sparse", "decode_backend": "flashmla_sparse"}),
     Case("BE21", {**TP8, **BF16, "prefill_backend": "aiter", "decode_backend": "aiter"}, hardware="mi300x"),
     Case("BE22", {**TP8, **FP8, "prefill_backend": "flashmla_auto", "decode_backend": "flashmla_kv"}),
+    # kernels and the cache they read
+    Case("SL04", {**TP8, **FP8, "decode_backend": "fa3"}),
+    Case("SL04", {**TP8, **FP8, "prefill_backend": "flashmla_sparse", "decode_backend": "flashmla_sparse"}),
+    Case("SL04", {**TP8, **FP8, "prefill_backend": "fa3", "decode_backend": "flashmla_kv"}),
+    Case("SL11", {**TP8, **BF16, **FIVE_LAYERS, **both("flashmla_kv")}),
+    Case("SL11", {**TP8, **BF16, **FIVE_LAYERS, "decode_backend": "flashmla_kv", "max_total_tokens": 4_000_000}),
+    Case("SL11", {**TP8, **BF16, "decode_backend": "flashmla_kv", "pp_size": 2}, hardware="b200", nodes=2),
+    Case("BE26", {**TP8, **BF16, "prefill_backend": "flashmla_kv"}),
+    Case("BE26", {**TP8, **FP8, **both("tilelang"), "prefill_backend": "flashmla_kv"}),
+    Case("SL12", {**TP8, **BF16, "decode_backend": "flashmla_kv"}),
+    Case("SL12", {**TP8, **BF16, **FIVE_LAYERS, **both("flashmla_kv"), "max_total_tokens": 200_000}),
+    # attention backends
     Case("DT02", {**TP8, "deterministic": True}),
     Case("DT03", {**TP8, "attention_backend": "triton"}),
     # late kernels

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from dsabench.runtimes.sglang.hardware import HARDWARE
 from dsabench.runtimes.sglang.rules import FAMILIES, RULES, Rule
@@ -120,17 +121,21 @@ def _died_on_a_gpu() -> str:
             f"| {_setting(boot['knobs'])} | `{boot['in']}` | {_cell(boot['said'])} | `{boot['fault']}` | {_cell(boot['note'])} |"
             for boot in seen["died"]
         ]
-        served = "; ".join(_setting(knobs) for knobs in seen["served"])
-        journal = seen["served_in"]
-        parts.append(f"\nServed, in [{journal}](../{journal}) ({seen['served_conditions']}): {served}.\n\nNot run:\n")
-        parts += [f"- {_cell(what)}" for what in seen["not_run"]]
+        served = seen["served"]
+        settings = "; ".join(_setting(knobs) for knobs in served["knobs"])
+        conditions = _cell(served["conditions"])
+        parts.append(
+            f"\nServed, in [{_cell(served['in'])}](../{served['in']}) ({conditions}): {settings}.\n\nNot run:\n"
+        )
+        parts += [*(f"- {_cell(what)}" for what in seen["not_run"]), ""]
     rest = (f"`{rule.id}` ({_cell(rule.condition)})" for rule in RULES if rule.id in UNSEEN - on_gpu().keys())
-    parts.append(f"\nErrors of kernels too, of which nothing was run on a GPU: {'; '.join(rest)}.")
+    parts.append(f"Errors of the first batch too, of which nothing was run on a GPU: {'; '.join(rest)}.")
     return "\n".join(parts) + "\n"
 
 
-def _setting(knobs: dict[str, str]) -> str:
-    return f"{knobs['kv_cache_dtype']}, {knobs['prefill_backend']} + {knobs['decode_backend']}".replace("_", r"\_")
+def _setting(knobs: dict[str, Any]) -> str:
+    pool = f", max_total_tokens {knobs['max_total_tokens']:,}" if "max_total_tokens" in knobs else ""
+    return _cell(f"{knobs['kv_cache_dtype']}, {knobs['prefill_backend']} + {knobs['decode_backend']}{pool}")
 
 
 def _never_executed() -> str:

@@ -54,7 +54,7 @@ def test_a_study_of_a_slice(tmp_path: Path, config: Path) -> None:
     records = read_journal(tmp_path / "out" / "journal.jsonl").records
     faults = {(r.outcome.fault, r.outcome.stage) for r in records if r.outcome.kind == "failed"}
     assert faults == {("illegal_config", "plan"), ("kv_pool_out_of_memory", "boot")}
-    assert {r.outcome.message[:4] for r in records if r.outcome.kind == "failed"} == {"SL04", "Runt"}
+    assert {r.outcome.message[:4] for r in records if r.outcome.kind == "failed"} == {"SL11", "Runt"}
     measured = [r for r in records if r.outcome.kind == "measured"]
     assert {r.labels for r in measured} == {("random weights",), ("random weights", "simulated")}
     assert all(r.outcome.metrics["rehearsal.passes"].value >= 2 for r in measured)

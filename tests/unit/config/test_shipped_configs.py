@@ -59,7 +59,7 @@ def test_all_that_it_may_try_is_legal(name: str) -> None:
     if name == "h200-slice":  # the one that is there to be refused
         ((assignment, reason),) = refused
         assert (assignment["kv_cache_dtype"], assignment["prefill_backend"]) == ("bfloat16", "flashmla_kv")
-        assert reason.startswith("SL04")
+        assert reason.startswith("SL11")
     else:
         assert refused == []
     assert gpus_of(config.default) == GPUS.get(name, 8)

@@ -74,7 +74,7 @@ class TestContract(RuntimeContract):
 
     @pytest.fixture
     def illegal(self) -> RuntimeSpec:
-        return spec_of(kv_cache_dtype="bfloat16", prefill_backend="flashmla_kv")
+        return spec_of(kv_cache_dtype="fp8_e4m3", decode_backend="fa3")
 
     async def kill(self, server: Server) -> None:
         assert isinstance(server, Deployment)
@@ -110,9 +110,7 @@ async def test_what_it_runs_with_is_read_back(site: Path, tmp_path: Path) -> Non
 
 
 async def test_a_rule_refuses_before_anything_starts(site: Path, tmp_path: Path) -> None:
-    fault = await fault_of(
-        sglang(site), spec_of(kv_cache_dtype="bfloat16", prefill_backend="flashmla_kv"), place_of(tmp_path)
-    )
+    fault = await fault_of(sglang(site), spec_of(kv_cache_dtype="fp8_e4m3", decode_backend="fa3"), place_of(tmp_path))
     assert (fault.kind, fault.stage, fault.transient) == ("illegal_config", "boot", False)
     assert fault.message.startswith("SL04: ")
     assert not (tmp_path / "boot").exists()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dsabench.model.knobs import KnobValue
 from dsabench.model.outcome import Measured
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.sglang.diagnose import diagnose
@@ -91,11 +92,17 @@ def test_what_was_never_executed_says_why() -> None:
         assert rule.when is None or rule.id in UNSEEN or known_from(rule).startswith(("documents", "sources")), rule.id
 
 
-def _severities(knobs: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]:
+def _severities(knobs: Mapping[str, KnobValue], seen: Mapping[str, str]) -> dict[str, str]:
     """Rule → severity of all that is known against these knobs on that GPU."""
     spec = RuntimeSpec(kind="sglang", model="v3.2", knobs=knobs)
     found = check(spec, parse_version(seen["version"]), HARDWARE[seen["hardware"]])
     return {finding.rule: finding.severity for finding in found}
+
+
+def _said_to_run(knobs: Mapping[str, KnobValue]) -> str:
+    """The line of the log that names cache and kernels."""
+    kernels = f"prefill={knobs['prefill_backend']}, decode={knobs['decode_backend']}."
+    return f"DSA backends for {knobs['kv_cache_dtype']} KV Cache: {kernels}"
 
 
 @pytest.mark.parametrize("rule", on_gpu())
@@ -105,8 +112,7 @@ def test_what_died_on_a_gpu_is_what_the_rule_refuses(rule: str) -> None:
     for boot in seen["died"]:
         knobs, log = boot["knobs"], (LOGS / f"{boot['log']}.txt").read_text()
         assert _severities(knobs, seen)[rule] == "error"
-        kernels = f"prefill={knobs['prefill_backend']}, decode={knobs['decode_backend']}."
-        assert f"DSA backends for {knobs['kv_cache_dtype']} KV Cache: {kernels}" in log
+        assert _said_to_run(knobs) in log
         assert f"in {boot['in']}\n" in log
         cause = diagnose(log, booting=True)
         assert cause is not None
@@ -116,11 +122,22 @@ def test_what_died_on_a_gpu_is_what_the_rule_refuses(rule: str) -> None:
 @pytest.mark.parametrize("rule", on_gpu())
 def test_what_served_on_that_gpu_is_legal(rule: str) -> None:
     seen = on_gpu()[rule]
-    records = read_journal(ROOT / seen["served_in"]).records
-    logs = [record.resolved["dsabench"]["log"] for record in records if isinstance(record.outcome, Measured)]  # type: ignore[index, call-overload]
-    for knobs in seen["served"]:
+    place = ROOT / seen["served"]["in"]
+    for knobs in seen["served"]["knobs"]:
         assert rule not in _severities(knobs, seen)
-        assert knobs in [{name: log.get(name) for name in KERNELS} for log in logs]
+        assert _served(place, knobs)
+
+
+def _served(place: Path, knobs: Mapping[str, KnobValue]) -> bool:
+    """Whether a journal or a log has a server that answered with these kernels."""
+    if place.suffix == ".jsonl":
+        records = read_journal(place).records
+        logs = [record.resolved["dsabench"]["log"] for record in records if isinstance(record.outcome, Measured)]  # type: ignore[index, call-overload]
+        return knobs in [{name: log.get(name) for name in KERNELS} for log in logs]
+    text = place.read_text(encoding="utf-8")
+    ready = text.partition("The server is fired up and ready to roll!")[2]
+    pool = f"max_total_num_tokens={knobs['max_total_tokens']},"
+    return _said_to_run(knobs) in text and pool in text and '"POST /generate HTTP/1.1" 200 OK' in ready
 
 
 def test_neighbours_are_legal_for_the_runtime_too() -> None:

@@ -65,15 +65,6 @@ def _fa3_elsewhere(s: Setting) -> bool:
     return s.uses_dsa and s.sm_major not in {None, 8, 9} and "fa3" in s.kernels.pair
 
 
-def _wrong_dtype(s: Setting) -> bool:
-    if not s.uses_dsa or not s.cuda:
-        return False
-    chosen, kv = s.kernels.pair, s.kernels.kv
-    return (kv == "bfloat16" and "flashmla_kv" in chosen) or (
-        kv == "fp8_e4m3" and ("fa3" in chosen or s.kernels.decode == "flashmla_sparse")
-    )
-
-
 def _cuda_kernel_on_rocm(s: Setting) -> bool:
     allowed = _ROCM | ({"triton"} if s.version >= V20 else set())
     return s.uses_dsa and s.rocm and not set(s.kernels.pair) <= allowed
@@ -302,27 +293,6 @@ RULES = (
         change=_defaults_for,
         source="0.5.12=jit_kernel/flash_attention_v3.py:136; 0.5.16=jit_kernel/flash_attention_v3.py:137; "
         "0.5.23=kernels/ops/attention/flash_attention_v3.py:137",
-    ),
-    Rule(
-        id="SL04",
-        severity="error",
-        condition="a kernel that does not read this KV dtype: flashmla_kv needs fp8_e4m3; fa3 and, for decode, "
-        "flashmla_sparse need bfloat16",
-        knobs=("kv_cache_dtype", "prefill_backend", "decode_backend"),
-        when=_wrong_dtype,
-        words=says(
-            "silent",
-            "nothing at launch; the server ends at its first token: fa3 and flashmla_sparse find another dtype than they read, "
-            "flashmla_kv turns a layer's whole bfloat16 cache into fp8 at every call and met an illegal memory access",
-        ),
-        fix="leave the backends out",
-        change=lambda s: {
-            "kv_cache_dtype": s.kernels.kv,
-            "prefill_backend": s.text("prefill_backend") if s.text("prefill_backend") == "flashmla_sparse" else None,
-            "decode_backend": None,
-        },
-        source="documents: usage guide, 'Choices of Attention Kernels'; 0.5.9=srt/layers/attention/nsa_backend.py:1730; "
-        "0.5.16=srt/layers/attention/dsa_backend.py:2525; 0.5.23=srt/layers/attention/dsa_backend.py:4083",
     ),
     Rule(
         id="BE21",

@@ -21,9 +21,7 @@ def _does_not_fit(s: Setting) -> bool:
     """Weights alone beyond what the ranks have; a lower bound, so that nothing is refused that fits."""
     if s.model.weights_gib is None or s.device is None:
         return False
-    share = s.knobs.get("mem_fraction_static", 1.0)
-    fraction = float(share) if isinstance(share, (int, float)) and 0 < share <= 1 else 1.0
-    return s.model.weights_gib / (s.parallel.tp * s.parallel.pp) > s.device.memory_gib * fraction
+    return s.model.weights_gib / (s.parallel.tp * s.parallel.pp) > s.device.memory_gib * s.static_fraction
 
 
 def _room_for_weights(s: Setting) -> dict[str, KnobValue | None]:

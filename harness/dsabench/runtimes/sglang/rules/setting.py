@@ -182,6 +182,12 @@ class Setting:
         return self.parallel.tp if zigzag else self.number("ep_size") or 1
 
     @property
+    def static_fraction(self) -> float:
+        """At most this part of the memory goes to weights and KV pool; 1.0 where the runtime is left to choose."""
+        share = self.knobs.get("mem_fraction_static", 1.0)
+        return float(share) if isinstance(share, (int, float)) and 0 < share <= 1 else 1.0
+
+    @property
     def cuda(self) -> bool:
         """Whether it is known to run on NVIDIA."""
         return self.device is not None and self.device.platform == "cuda"
