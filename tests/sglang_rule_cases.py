@@ -199,6 +199,9 @@ CASES: tuple[Case, ...] = (
     Case("BE26", {**TP8, **FP8, **both("tilelang"), "prefill_backend": "flashmla_kv"}),
     Case("SL12", {**TP8, **BF16, "decode_backend": "flashmla_kv"}),
     Case("SL12", {**TP8, **BF16, **FIVE_LAYERS, **both("flashmla_kv"), "max_total_tokens": 200_000}),
+    Case("SL13", {**TP8, **FP8, **FIVE_LAYERS, "prefill_backend": "flashmla_sparse", "decode_backend": "flashmla_kv"}),
+    Case("SL13", {**TP8, **FP8, **both("flashmla_kv"), "pp_size": 2}, nodes=2),
+    Case("SL14", {**TP8, **FP8, **FIVE_LAYERS, **both("flashmla_kv"), "load_format": "dummy"}),
     # attention backends
     Case("DT02", {**TP8, "deterministic": True}),
     Case("DT03", {**TP8, "attention_backend": "triton"}),

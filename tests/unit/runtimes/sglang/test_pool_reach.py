@@ -1,4 +1,4 @@
-"""From which pool on flashmla_kv's quantiser of a bfloat16 cache loses its rows, and where that is known before a boot."""
+"""From which pool on packed rows are lost, on their way into fp8 and back, and where that is known before a boot."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, RoleName, Topology
 from dsabench.runtimes.sglang.hardware import HARDWARE
+from dsabench.runtimes.sglang.models import MODELS
 from dsabench.runtimes.sglang.rules import check
-from dsabench.runtimes.sglang.rules.kernel_reads import REACH
+from dsabench.runtimes.sglang.rules.pool_reach import REACH
 from dsabench.runtimes.sglang.versions import parse_version
 from sglang_rule_cases import BF16, FIVE_LAYERS, FP8, MTP, TP8, both
 
 SLICE: dict[str, KnobValue] = {**BF16, **FIVE_LAYERS, **both("flashmla_kv")}
 NODE: dict[str, KnobValue] = {**TP8, **BF16, **both("flashmla_kv")}
+FP8_SLICE: dict[str, KnobValue] = {
+    **FP8,
+    **FIVE_LAYERS,
+    "prefill_backend": "flashmla_sparse",
+    "decode_backend": "flashmla_kv",
+}
+FP8_NODE: dict[str, KnobValue] = {**TP8, **FP8, **both("flashmla_kv")}
+RANDOM: dict[str, KnobValue] = {"load_format": "dummy"}
 
 
 def found(
@@ -33,7 +42,7 @@ def found(
     return {
         finding.rule
         for finding in check(spec, parse_version(version), HARDWARE[hardware])
-        if finding.role == role and finding.rule in {"SL04", "SL11", "SL12", "BE26"}
+        if finding.role == role and finding.rule in {"SL04", "SL11", "SL12", "SL13", "SL14", "BE26"}
     }
 
 
@@ -88,3 +97,69 @@ def test_half_a_pair_runs_one_of_the_kernels() -> None:
     assert found({**NODE, "decode_backend": "fa3"}, role="decode") == set()
     assert found({**NODE, "decode_backend": "fa3"}, "0.5.9", role="prefill") == {"BE26", "SL12"}
     assert found({**NODE, "decode_backend": "fa3"}, "0.5.11", role="prefill") == {"SL12"}
+
+
+def test_a_prefix_beyond_is_read_from_elsewhere() -> None:
+    assert found(FP8_SLICE) == {"SL13"}
+    assert found({**FP8_SLICE, **RANDOM}) == {"SL14"}
+    assert found({**FP8_SLICE, "max_total_tokens": REACH}) == set()
+    assert found({**FP8_SLICE, **RANDOM, "max_total_tokens": REACH + 63}) == set()
+    assert found({**FP8_SLICE, "max_total_tokens": REACH + 64}) == {"SL13"}
+    assert found({**FP8_SLICE, "mem_fraction_static": 0.05}) == set()
+
+
+@pytest.mark.parametrize(("version", "rules"), [("0.5.9", {"SL13"}), ("0.5.18", {"SL13"}), ("0.5.19", set())])
+def test_dequantisers_were_widened_with_the_quantiser(version: str, rules: set[str]) -> None:
+    assert found({**FP8_SLICE, **both("flashmla_kv")}, version) == rules
+
+
+@pytest.mark.parametrize(("version", "rules"), [("0.5.16", {"SL13"}), ("0.5.17", set())])
+def test_q8_has_a_dequantiser_of_its_own(version: str, rules: set[str]) -> None:
+    q8: dict[str, KnobValue] = {**FP8_SLICE, "prefill_backend": "flashmla_sparse_q8", "mha_threshold_tokens": 0}
+    assert found(q8, version) == rules
+    assert found({**q8, "mha_threshold_tokens": 2048}, version) == {"SL13"}
+
+
+def test_dense_prefill_reads_a_prefix_back_whatever_the_kernel() -> None:
+    packed: dict[str, KnobValue] = {**FP8_SLICE, **both("flashmla_kv")}
+    assert found(packed) == {"SL13"}
+    assert found({**packed, "mha_threshold_tokens": 64}) == set()  # a cached page and one token more
+    assert found({**packed, "mha_threshold_tokens": 65}) == {"SL13"}
+    assert found({**packed, "prefill_cp": True, "cp_mode": "interleave", "tp_size": 8}) == set()
+    assert found({**FP8_SLICE, "mha_threshold_tokens": 0}) == {"SL13"}
+
+
+def test_other_caches_are_not_packed() -> None:
+    assert found({**FP8_SLICE, **both("trtllm")}, hardware="b200") == set()
+    assert found({**FP8_SLICE, **both("tilelang")}, hardware="mi300x") == set()
+    assert found({**BF16, **FIVE_LAYERS, "prefill_backend": "flashmla_sparse", "decode_backend": "fa3"}) == set()
+
+
+@pytest.mark.parametrize("hardware", ["h200", "b200", "h20", "h800"])
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_whole_models_on_one_node_stay_below(hardware: str, model: str) -> None:
+    assert found({**FP8_NODE, "prefill_backend": "flashmla_auto"}, "0.5.9", hardware=hardware, model=model) == set()
+    assert found({**FP8_NODE, **MTP, "dp_size": 8, "dp_attention": True}, hardware=hardware, model=model) == set()
+
+
+def test_whole_models_in_stages_do_not() -> None:
+    assert found({**FP8_NODE, "pp_size": 2}) == {"SL13"}
+    assert found({**FP8_NODE, "pp_size": 2, "mem_fraction_static": 0.7}) == set()
+
+
+def test_decode_halves_read_no_prefix() -> None:
+    assert found(FP8_SLICE, role="prefill") == {"SL13"}
+    assert found({**FP8_SLICE, **both("flashmla_kv")}, role="decode") == set()
+
+
+def test_what_is_not_known_is_no_error() -> None:
+    folder: dict[str, KnobValue] = {**FP8, **both("flashmla_kv")}
+    assert found(folder, model="/models/mine") == {"SL14"}
+    assert found({**folder, "max_total_tokens": REACH}, model="/models/mine") == set()
+    assert found({**folder, "max_total_tokens": REACH + 64}, model="/models/mine") == {"SL13"}
+
+
+def test_layers_that_share_an_index_leave_room_for_more_tokens() -> None:
+    stages: dict[str, KnobValue] = {**FP8_NODE, "pp_size": 2, "mem_fraction_static": 0.75}
+    assert found(stages) == set()
+    assert found({**stages, "index_topk_pattern": "F" + "S" * 60}) == {"SL13"}

@@ -20,6 +20,7 @@ from dsabench.runtimes.sglang.rules import (
     moe,
     new_kernels,
     parallel,
+    pool_reach,
     speculative,
 )
 from dsabench.runtimes.sglang.rules.rule import Rule
@@ -29,7 +30,7 @@ FAMILIES: dict[str, tuple[Rule, ...]] = {
     "KV cache": kv.RULES,
     "Indexer and dense prefill": indexer.RULES,
     "Attention kernels": backends.RULES,
-    "Kernels and the cache they read": kernel_reads.RULES,
+    "Kernels and the cache they read": kernel_reads.RULES + pool_reach.RULES,
     "Attention backends": attention.RULES,
     "Late kernels": new_kernels.RULES,
     "Context parallelism": context_parallel.RULES,
