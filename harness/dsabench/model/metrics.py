@@ -28,12 +28,14 @@ class MetricInfo:
 
     name: str
     unit: str
-    direction: Direction
+    direction: Direction | None
+    """None where neither is better: it tells the conditions of a measurement, and cannot be an objective."""
     meaning: str
 
     @property
     def better(self) -> Literal["higher", "lower"]:
-        """In words: `higher is better`."""
+        """In words: `higher is better`. Only of a metric with a direction."""
+        assert self.direction is not None, "the config refuses such an objective"
         return "higher" if self.direction == "maximize" else "lower"
 
 
@@ -91,4 +93,7 @@ METRICS: dict[str, MetricInfo] = {
         ),
     )
 }
-"""Every name that an objective or a constraint may use."""
+"""Every name that a constraint or a comparison may use."""
+
+OBJECTIVES: tuple[str, ...] = tuple(sorted(name for name, metric in METRICS.items() if metric.direction is not None))
+"""Those that an objective may use."""
