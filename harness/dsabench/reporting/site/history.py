@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from dsabench.model.metrics import METRICS
 from dsabench.model.value import canonical_json
-from dsabench.probes.neighbours import is_disturbed
+from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.site.canvas import QUIET, SERIES, draw, linked
 from dsabench.reporting.site.entry import Entry, machine_of
 from dsabench.reporting.site.figures import show, show_date
