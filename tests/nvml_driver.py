@@ -1,7 +1,8 @@
 """A library that is called as NVML is, compiled from C: two GPUs whose figures are known at any time.
 
-GPU-0 (`GPU-1` by uuid) is busy for BUSY % and takes 400 W; its reasons are REASONS. GPU 1 is idle at 100 W and tells neither its
-temperature nor its reasons, as a part of a GPU does. Energy counts from the machine's start.
+GPU 0 (`GPU-1` by uuid) is busy for 90 % of the time, takes 400 W and is hot; 70,000 MiB of it are in use, or what USED_MIB says.
+GPU 1 is idle at 100 W and tells neither its temperature nor its reasons, as a part of a GPU does. Energy counts from the
+machine's start.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
   return strcmp(uuid, "GPU-1") ? 6 : 0;
 }
 int nvmlDeviceGetUtilizationRates(void *device, unsigned rates[2]) {
-  rates[0] = device == BUSY_ONE ? number("BUSY", 90) : 0;
+  rates[0] = device == BUSY_ONE ? 90 : 0;
   rates[1] = 7;
   return known(device);
 }
@@ -51,7 +52,7 @@ int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *celsius) {
   return device == BUSY_ONE ? sensor : UNSUPPORTED;
 }
 int nvmlDeviceGetCurrentClocksREASONS(void *device, unsigned long long *reasons) {
-  *reasons = number("REASONS", 0x24);
+  *reasons = 0x24;
   return device == BUSY_ONE ? 0 : UNSUPPORTED;
 }
 int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {

@@ -30,6 +30,7 @@ from dsabench.model.secrets import hide_keys, without_secrets
 from dsabench.model.trial import Trial
 from dsabench.probes.disturbance import warn_of_others
 from dsabench.probes.neighbours import CpuUse
+from dsabench.probes.observer import Observer
 from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Place, Runtime, Server
 from dsabench.store.journal import Journal
@@ -267,7 +268,8 @@ async def _load(bench: Bench, server: Server, trial: Trial) -> _Seen:
     mark = (MARK, server.boot)
     before = CpuUse.now(bench.cores, mark)
     try:
-        run = await generate(target, trial.workload, on_progress=bench.watch.on_requests)
+        observer = Observer(bench.cores, server.gpus)
+        run = await generate(target, trial.workload, on_progress=bench.watch.on_requests, observer=observer)
     except TrialFault as fault:
         # Broken connections are the symptom; where another process answers now, that is the cause.
         if (sign := ServerView(info, await server.info()).restarted) is None:

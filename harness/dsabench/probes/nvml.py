@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from dataclasses import dataclass
+from typing import NamedTuple
+
+from dsabench.probes.clock_reasons import SLOWED
 
 LIBRARY = "libnvidia-ml.so.1"
-POWER_CAP = 0x4
-"""Bit of nvmlClocksEventReasons: the clocks are down because the power limit is reached. What a GPU does under load."""
-SLOWED = {0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
-"""Bits that spoil a time."""
 _SM, _MEMORY, _SENSOR = 1, 2, 0
 """NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuState:
+class GpuState(NamedTuple):
     """At one moment."""
 
     sm_mhz: int
@@ -34,8 +31,7 @@ class GpuState:
         return next((word for bit, word in SLOWED.items() if self.reasons & bit), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(NamedTuple):
     """One GPU. Every answer is None where the driver has none for it."""
 
     library: ctypes.CDLL
@@ -96,8 +92,7 @@ class Device:
         return bool(call(self.handle, *arguments) == 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Nvml:
+class Nvml(NamedTuple):
     """The library, ready to be asked."""
 
     library: ctypes.CDLL
