@@ -120,7 +120,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(200 if ready.is_set() else 503)
         elif self.path == "/server_info":
             states = [{"avg_spec_accept_length": 1.0}]
-            self.answer(200, json.dumps({**settings, "max_total_num_tokens": 400000, "version": VERSION, "internal_states": states}).encode())
+            self.answer(200, json.dumps({**settings, "device": "cuda", "max_total_num_tokens": 400000, "version": VERSION, "internal_states": states}).encode())
         elif self.path == "/v1/models":
             card = {"id": settings["model_path"], "object": "model", "max_model_len": 32768}
             self.answer(200, json.dumps({"data": [card]}).encode())

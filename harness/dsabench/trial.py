@@ -28,7 +28,9 @@ from dsabench.model.refusal import Refusal
 from dsabench.model.runtime import Environment
 from dsabench.model.secrets import hide_keys, without_secrets
 from dsabench.model.trial import Trial
-from dsabench.probes.neighbours import CpuUse, warn_of
+from dsabench.probes.disturbance import warn_of_others
+from dsabench.probes.neighbours import CpuUse
+from dsabench.probes.observer import Observer
 from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Place, Runtime, Server
 from dsabench.store.journal import Journal
@@ -227,7 +229,12 @@ async def _record_one(log: _Log, server: Server, errand: Errand) -> None:
 async def _measure(bench: Bench, server: Server, errand: Errand) -> Measured:
     seen = await unless_it_dies(server, _load(bench, server, errand.trial))
     measured = summarise(seen.run, errand.trial.workload, seen.view)
-    said = (*measured.warnings, *_otherwise_than_asked(server), seen.rehearsal.warning, warn_of(seen.others_share))
+    said = (
+        *measured.warnings,
+        *_otherwise_than_asked(server),
+        seen.rehearsal.warning,
+        warn_of_others(seen.others_share),
+    )
     metrics = {**measured.metrics, **_rehearsed(seen.rehearsal)}
     warnings = tuple(warning for warning in said if warning is not None)
     name = samples_name(errand.trial.id, bench.environment.fingerprint, errand.occasion)
@@ -261,7 +268,8 @@ async def _load(bench: Bench, server: Server, trial: Trial) -> _Seen:
     mark = (MARK, server.boot)
     before = CpuUse.now(bench.cores, mark)
     try:
-        run = await generate(target, trial.workload, on_progress=bench.watch.on_requests)
+        observer = Observer(bench.cores, server.gpus)
+        run = await generate(target, trial.workload, on_progress=bench.watch.on_requests, observer=observer)
     except TrialFault as fault:
         # Broken connections are the symptom; where another process answers now, that is the cause.
         if (sign := ServerView(info, await server.info()).restarted) is None:

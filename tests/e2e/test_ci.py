@@ -8,7 +8,7 @@ import pytest
 
 from dsabench.cli.main import run
 from dsabench.model.outcome import Measured
-from dsabench.probes.neighbours import warn_of
+from dsabench.probes.disturbance import warn_of_others
 from dsabench.store.journal import Journal, read_journal
 from studies import STUDY, write_study
 
@@ -45,7 +45,7 @@ def test_a_check_boots_compares_and_leaves_what_ci_reads(
     for name, boots in (("both", {alone, others[0]}), ("one", {alone})):
         for record in (one for one in records if one.boot in boots):
             assert isinstance(record.outcome, Measured)
-            warnings = () if record.boot == alone else (warn_of(0.5) or "",)
+            warnings = () if record.boot == alone else (warn_of_others(0.5) or "",)
             told = record.outcome.model_copy(update={"warnings": warnings})
             Journal(tmp_path / name).append(record.model_copy(update={"outcome": told}))
     words = ["ci", config, "--no-run", "--results", str(tmp_path / "r" / "candidate"), "--json", "--baseline"]

@@ -55,6 +55,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, subp
     return config, folder / "results", dsabench("sweep", config, "--results", folder / "results")
 
 
+def test_the_machine_is_in_every_record(finished) -> None:
+    _, results, _ = finished
+    for line in lines_of(results):
+        metrics, warnings = line["outcome"]["metrics"], line["outcome"]["warnings"]
+        assert 0 < metrics["host.cpu_busy_share"]["value"] <= 1  # the reference runtime computes on these cores
+        assert not [name for name in metrics if name.startswith(("gpu.", "energy_"))]
+        assert not [warning for warning in warnings if "idle" in warning and "GPU" in warning]
+
+
 def test_a_sweep_ends_with_a_verdict_a_picture_and_a_journal(finished) -> None:
     _, results, done = finished
     assert done.returncode == 0, done.stderr

@@ -21,7 +21,7 @@ from scipy import stats
 
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
-from dsabench.probes.neighbours import is_disturbed
+from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.comparison import Side
 from dsabench.reporting.regression import FALSE_ALARMS, Rules, judge
 from dsabench.store.journal import Journal

@@ -88,6 +88,8 @@ async def test_what_the_server_tells_is_measured_and_kept(tmp_path: Path) -> Non
     record = await measure(tmp_path, range(0))
     assert isinstance(record.outcome, Measured)
     assert record.outcome.metrics["accept_length.dp_rank_1"].n == 30
+    assert 0 <= record.outcome.metrics["host.cpu_busy_share"].value <= 1
+    assert not [name for name in record.outcome.metrics if name.startswith(("gpu.", "energy_"))]
     assert record.outcome.samples is not None
     samples = read_samples(next(tmp_path.rglob("*.parquet")))
     assert {(sample.dp_rank, sample.finish_reason) for sample in samples} == {(1, "length")}

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import NamedTuple
 
 from dsabench.load.answers import replies, samples_of
 from dsabench.load.arrivals.protocol import Times
 from dsabench.load.drive import drive, drive_alone
 from dsabench.load.health import ClientHealth
+from dsabench.load.machine import MachineUse, machine_use
 from dsabench.load.plan import ClosedLoop, OpenLoop, Plan, Timeouts
 from dsabench.load.readers.reply import Spoken
 from dsabench.load.target import EndpointName
 from dsabench.model.sample import Prompt, RequestSample
+from dsabench.probes.observer import Observer
 
 Tell = Callable[[int, int], None]
 
@@ -51,6 +54,8 @@ class Seen(NamedTuple):
     duration_s: float
     """From the start to the last byte."""
     health: ClientHealth
+    machine: MachineUse | None = None
+    """What the machine did meanwhile, where it was observed."""
 
     @property
     def saturated(self) -> str | None:
@@ -63,19 +68,22 @@ class Seen(NamedTuple):
         return sum(len(sample.frames) for sample in self.samples)
 
 
-def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None) -> Seen:
-    """Send everything, and read what came back afterwards.
+def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None, observer: Observer | None = None) -> Seen:
+    """Send everything, observed meanwhile, and read what came back afterwards.
 
     Raises:
         TrialFault, InputError: see `drive`.
 
     """
-    driven = drive_alone(load.plan) if tell is None else asyncio.run(drive(load.plan, on_progress=tell))
+    plan = load.plan
+    with observer or nullcontext():
+        driven = drive_alone(plan) if tell is None else asyncio.run(drive(plan, on_progress=tell))
     recording = driven.recording
     try:
         health = driven.health()
         answers = list(replies(recording, load.endpoint, keep_text=load.keep_text))
         samples = samples_of(prompts, answers, recording)
-        return Seen(samples, [reply.spoken for reply in answers], float(recording.done_s.max()), health)
+        machine = None if observer is None else machine_use(observer, recording.start_ns / 1e9, samples)
+        return Seen(samples, [reply.spoken for reply in answers], float(recording.done_s.max()), health, machine)
     finally:
         recording.close()

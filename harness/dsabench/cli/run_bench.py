@@ -29,11 +29,13 @@ from dsabench.load.datasets.exact.dice import Dice
 from dsabench.load.datasets.exact.draw import draw_exact
 from dsabench.load.datasets.selection import Selection
 from dsabench.load.failures import FAILED_SHARE_MAX, too_many
+from dsabench.load.machine import Done, Figure, machine_cautions, machine_figures, machine_line
 from dsabench.load.request_cautions import request_cautions
 from dsabench.load.server_view import ServerView
 from dsabench.load.standstill import standstill_cautions
 from dsabench.load.tokenizers import IdsOnly, Tokenizer
 from dsabench.model.sample import Prompt
+from dsabench.probes.observer import Observer
 
 _WARM_UP_TOKENS_MAX = 32
 
@@ -64,12 +66,13 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
     _warm_up(args, server, wish, load, draw.warm_up)
     if args.profile:
         server.profile("start", _profile_settings(args))
+    observer = Observer(gpus=_gpus(server, info))
     with progress_for(args, len(draw.prompts)) as tell:
-        seen = measure(load, draw.prompts, tell)
+        seen = measure(load, draw.prompts, tell, observer)
     if args.profile and args.profile_steps is None and args.profile_num_steps is None:
         server.profile("stop", {})
     report = _report(args, server, tokenizer, seen, max(seen.duration_s, draw.departures.end_s))
-    code = _publish(args, report, seen, startup_cpu_s, _restart(info, report.server_info))
+    code = _publish(args, report, seen, startup_cpu_s, _doubts(report, seen, observer, info))
     if args.samples:
         from dsabench.store.samples import write_samples
 
@@ -80,6 +83,13 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
 
         draw_bench(args, report.samples)
     return code
+
+
+def _gpus(server: BenchServer, info: object) -> tuple[str, ...]:
+    """Those of this machine that the server computes on, as far as that is known."""
+    from dsabench.probes.devices import of_address
+
+    return of_address(server.base_url, info) if isinstance(info, dict) else ()
 
 
 def _restart(before: object, after: object) -> str | None:
@@ -199,22 +209,51 @@ def _profile_settings(args: Namespace) -> dict[str, object]:
     return settings | {name: str(value) for name, value in later.items() if value is not None}
 
 
-def _publish(args: Namespace, report: Report, seen: Seen, startup_cpu_s: float, restart: str | None) -> int:
+class _Doubts(NamedTuple):
+    """What is said beside the numbers, and why they are void; empty where they are not."""
+
+    cautions: Sequence[str]
+    void: Sequence[str]
+
+
+def _doubts(report: Report, seen: Seen, observer: Observer, info: object) -> _Doubts:
+    unobserved = () if observer.fault is None else (f"the machine was not observed: {observer.fault}",)
+    machine = () if seen.machine is None else machine_cautions(seen.machine)
+    return _Doubts(
+        [
+            *standstill_cautions(report.samples, seen.health.lag_max_ms),
+            *request_cautions(report.samples, report.order.dataset_name),
+            *unobserved,
+            *machine,
+        ],
+        _void(report, seen, _restart(info, report.server_info)),
+    )
+
+
+def _machine(report: Report, seen: Seen) -> dict[str, Figure]:
+    if seen.machine is None:
+        return {}
+    figures = report.figures
+    return machine_figures(seen.machine, Done(figures.completed, figures.total_input, figures.total_output))
+
+
+def _publish(args: Namespace, report: Report, seen: Seen, startup_cpu_s: float, doubts: _Doubts) -> int:
     """Append the line, then print and warn: a terminal that is gone loses no measurement.
 
     Returns 3 where the numbers are void: too many requests failed, the client was saturated, or the server restarted.
     """
-    record = record_of(report, details=args.output_details)
+    machine = _machine(report, seen)
+    record = record_of(report, details=args.output_details, machine=machine)
     lines, path = result_lines(report), output_path(args)
     more = [*schedule_lines(report.from_schedule), *(steady_lines(report.steady) if report.steady is not None else ())]
+    more += [machine_line(machine)] if machine else []
     client = _cost(seen, startup_cpu_s)
     append_record(path, record, client)
-    void = _void(report, seen, restart)
-    for warning in (*_cautions(report, seen), *void):
+    for warning in (*doubts.cautions, *doubts.void):
         print(f"warning: {warning}", file=sys.stderr)
     print(json.dumps({**record, "client": client._asdict()}) if args.json else "\n".join([*lines, *more]), flush=True)
     print(f"appended to {path}", file=sys.stderr)  # the name may be none that the user gave
-    return 3 if void else 0
+    return 3 if doubts.void else 0
 
 
 def _cost(seen: Seen, startup_cpu_s: float) -> ClientCost:
@@ -231,13 +270,6 @@ def _cost(seen: Seen, startup_cpu_s: float) -> ClientCost:
         gc_pauses=health.gc_pauses,
         gc_max_ms=health.gc_max_ms,
     )
-
-
-def _cautions(report: Report, seen: Seen) -> list[str]:
-    return [
-        *standstill_cautions(report.samples, seen.health.lag_max_ms),
-        *request_cautions(report.samples, report.order.dataset_name),
-    ]
 
 
 def _void(report: Report, seen: Seen, restart: str | None) -> list[str]:

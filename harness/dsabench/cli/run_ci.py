@@ -21,7 +21,7 @@ from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.outcome import Measured as MeasuredOutcome
 from dsabench.model.record import Record
-from dsabench.probes.neighbours import is_disturbed
+from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.ci_files import append_summary, github_commands, summary_markdown, write_junit
 from dsabench.reporting.comparison import Side
 from dsabench.reporting.regression import (

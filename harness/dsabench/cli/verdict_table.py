@@ -16,7 +16,13 @@ from dsabench.cli.figures import show_percent
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.headings import Heading, workload_of
 
-_STYLE = {"better": "green", "worse": "red", "no difference": "cyan", "inconclusive": "yellow"}
+_STYLE = {
+    "better": "green",
+    "worse": "red",
+    "differs": "magenta",
+    "no difference": "cyan",
+    "inconclusive": "yellow",
+}
 _HEADS = ("workload, metric", "effect", "interval", "MDE", "verdict")
 _GAP = 2
 _METRIC_MIN = 16

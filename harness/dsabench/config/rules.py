@@ -258,6 +258,9 @@ def objective_mistakes(source: Source, objective: Objective) -> Mistakes:
     path: KeyPath = ("objective", "metric")
     if (metric := METRICS.get(objective.metric)) is None:
         yield source.error(_unknown_metric(objective.metric), path)
+    elif metric.direction is None:
+        message = f"neither more nor less of {metric.name} is better: it may be a constraint, but no objective"
+        yield source.error(message, path)
     elif metric.direction != objective.direction:
         message = f"{metric.better} {metric.name} is better; write {metric.direction}"
         yield source.error(message, ("objective", "direction"))

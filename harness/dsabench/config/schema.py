@@ -12,7 +12,7 @@ from dsabench.config.document import ConfigFile, LaunchFile, SweepFile
 from dsabench.config.plain import KeyPath
 from dsabench.config.specs import DRIVEN, LAUNCHED
 from dsabench.model.evals import EvalSpec
-from dsabench.model.metrics import METRICS
+from dsabench.model.metrics import METRICS, OBJECTIVES
 from dsabench.model.published import PublishedRun
 
 Form = Literal["config", "sweep", "launch", "published", "eval"]
@@ -32,9 +32,9 @@ def json_schema(form: Form = "config") -> Schema:
     """The schema of one kind of file. Shared between calls: not to be changed."""
     schema = FORMS[form].model_json_schema()
     definitions = schema.get("$defs", {})
-    for name in ("Objective", "Bound"):
+    for name, metrics in (("Objective", OBJECTIVES), ("Bound", sorted(METRICS))):
         if name in definitions:
-            definitions[name]["properties"]["metric"]["enum"] = sorted(METRICS)
+            definitions[name]["properties"]["metric"]["enum"] = list(metrics)
     if "RuntimeConfig" in definitions:
         definitions["RuntimeConfig"]["properties"]["kind"]["enum"] = list(LAUNCHED if form == "launch" else DRIVEN)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,12 @@ from dsabench.load.datasets.prompts import draw_prompts
 from dsabench.load.drive import drive
 from dsabench.load.failures import FAILED_SHARE_MAX, refuse_failures
 from dsabench.load.health import ClientHealth
+from dsabench.load.machine import MachineUse, machine_use
 from dsabench.load.plan import ClosedLoop, Pacing, Plan, Timeouts
 from dsabench.load.recording import Recording
 from dsabench.load.target import Target
 from dsabench.model.sample import Prompt, RequestSample
+from dsabench.probes.observer import Observer
 
 if TYPE_CHECKING:  # a load test from the command line has no workload, and pydantic costs 100 ms
     from dsabench.model.workload import Workload
@@ -34,6 +37,10 @@ class Run:
     duration_s: float
     """From the first scheduled request to the last byte."""
     client: ClientHealth
+    machine: MachineUse | None = None
+    """What the machine did meanwhile; None where nobody observed it."""
+    unobserved: str | None = None
+    """Why the observer saw nothing, where one was asked for."""
 
 
 async def warm_up(target: Target, workload: Workload) -> None:
@@ -63,10 +70,13 @@ async def send_all(target: Target, workload: Workload, prompts: Sequence[Prompt]
     return took_s
 
 
-async def generate(target: Target, workload: Workload, *, on_progress: Callable[[int, int], None]) -> Run:
+async def generate(
+    target: Target, workload: Workload, *, on_progress: Callable[[int, int], None], observer: Observer | None = None
+) -> Run:
     """Send the workload and keep what came back. `on_progress` is told (ended, all) a few times a second.
 
-    Cancellation closes every connection.
+    `observer` is begun and ended with the load itself: what is drawn before it and read after it is not in it. Cancellation
+    closes every connection.
 
     Raises:
         TrialFault: more than `FAILED_SHARE_MAX` of the requests failed; carries the commonest error.
@@ -75,13 +85,32 @@ async def generate(target: Target, workload: Workload, *, on_progress: Callable[
     """
     drawn = await asyncio.to_thread(draw_prompts, target, workload)
     prompts = drawn.measured
-    driven = await drive(_plan(target, workload, prompts, pacing_for(workload, drawn)), on_progress=on_progress)
+    plan = _plan(target, workload, prompts, pacing_for(workload, drawn))
+    async with _observed_by(observer):
+        driven = await drive(plan, on_progress=on_progress)
     recording = driven.recording
     health = driven.health()
     samples = await asyncio.to_thread(_samples, target, prompts, recording)
     refuse_failures(samples, stage="load", share_max=FAILED_SHARE_MAX)
     duration_s = float(recording.done_s.max() - recording.scheduled_s[0])
-    return Run(samples, recording.started_at, duration_s, health)
+    run = Run(samples, recording.started_at, duration_s, health)
+    if observer is None:
+        return run
+    return replace(run, machine=machine_use(observer, recording.start_ns / 1e9, samples), unobserved=observer.fault)
+
+
+@asynccontextmanager
+async def _observed_by(observer: Observer | None) -> AsyncIterator[None]:
+    """Around the load; the process that looks is waited for in a thread."""
+    if observer is None:
+        yield
+        return
+    observer.begin()
+    try:
+        await asyncio.to_thread(observer.wait)
+        yield
+    finally:
+        observer.end()
 
 
 def _plan(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dsabench.errors import TrialFault
 from dsabench.load.cautions import cautions
@@ -10,6 +10,7 @@ from dsabench.load.figures import accept_lengths, distribution, steady_figures
 from dsabench.load.generate import Run
 from dsabench.load.goodput import goodput
 from dsabench.load.latencies import latencies_ms
+from dsabench.load.machine import Done, machine_figures
 from dsabench.load.server_view import ServerView
 from dsabench.load.steady import Unsteady, steady_window
 from dsabench.model.outcome import Measured, Metric
@@ -43,6 +44,7 @@ def summarise(run: Run, workload: Workload, server: ServerView | None = None) ->
         metrics |= goodput(run.samples, workload.slo, run.duration_s)
     if not isinstance(window, Unsteady):
         metrics |= steady_figures(run.samples, window)
+    metrics |= _machine(run, metrics)
     return Measured(metrics=metrics, warnings=tuple(cautions(run, workload, latencies, metrics, window)))
 
 
@@ -76,6 +78,14 @@ def _server_side(completed: Sequence[RequestSample], server: ServerView | None) 
         lifetime = server.lifetime_accept_length
         metrics |= {} if lifetime is None else {"accept_length.lifetime": lifetime}
     return metrics
+
+
+def _machine(run: Run, totals: Mapping[str, Metric]) -> dict[str, Metric]:
+    """What it did meanwhile; empty where nobody observed it."""
+    if run.machine is None:
+        return {}
+    done = Done(*(int(totals[name].value) for name in ("completed", "input_tokens", "output_tokens")))
+    return {name: Metric(value=one.value, n=one.n) for name, one in machine_figures(run.machine, done).items()}
 
 
 def _client(run: Run) -> dict[str, Metric]:

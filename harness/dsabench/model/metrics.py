@@ -28,12 +28,14 @@ class MetricInfo:
 
     name: str
     unit: str
-    direction: Direction
+    direction: Direction | None
+    """None where neither is better: it tells the conditions of a measurement, and cannot be an objective."""
     meaning: str
 
     @property
     def better(self) -> Literal["higher", "lower"]:
-        """In words: `higher is better`."""
+        """In words: `higher is better`. Only of a metric with a direction."""
+        assert self.direction is not None, "the config refuses such an objective"
         return "higher" if self.direction == "maximize" else "lower"
 
 
@@ -63,6 +65,33 @@ _PER_REQUEST = (
     MetricInfo("queue_wait_ms", "ms", "minimize", "scheduled time to sending: the wait in the client"),
 )
 
+_MACHINE = (
+    MetricInfo(
+        "energy_per_output_token_j",
+        "J/tok",
+        "minimize",
+        "energy of the GPUs over all generated tokens, idle power included",
+    ),
+    MetricInfo("energy_per_token_j", "J/tok", "minimize", "the same over prompt and generated tokens"),
+    MetricInfo("gpu.energy_j", "J", "minimize", "energy of all GPUs of the server in the measurement"),
+    MetricInfo("gpu.power_w.mean", "W", None, "power of a GPU, mean over time and GPUs"),
+    MetricInfo("gpu.busy_share.mean", "share", None, "time in which a GPU ran a kernel, mean over the GPUs"),
+    MetricInfo("gpu.busy_share.min", "share", None, "the same of the least busy GPU"),
+    MetricInfo("gpu.sm_clock_mhz.mean", "MHz", None, "clock of the multiprocessors, mean over time and GPUs"),
+    MetricInfo("gpu.sm_clock_mhz.min", "MHz", None, "the lowest that was seen"),
+    MetricInfo("gpu.temperature_c.max", "°C", None, "highest temperature of a GPU"),
+    MetricInfo(
+        "gpu.throttled_share.max", "share", None, "time in which heat or power supply slowed the worst GPU down"
+    ),
+    MetricInfo(
+        "gpu.power_capped_share.max", "share", None, "time in which its power limit held the worst GPU's clocks"
+    ),
+    MetricInfo("host.cpu_busy_share", "share", None, "time of the measured cores that anybody used"),
+    MetricInfo("host.steal_share", "share", None, "time of the measured cores that the hypervisor took"),
+    MetricInfo("host.cpu_pressure_share", "share", None, "time in which some task of the machine waited for a core"),
+)
+"""Of the machine during the measurement: what it used, and the conditions under which the other numbers came about."""
+
 _STEADY_PLAIN = ("output_throughput_tok_s", "request_throughput_req_s", "accept_length.mean", "accept_length.weighted")
 _STEADY_LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
 
@@ -84,6 +113,7 @@ METRICS: dict[str, MetricInfo] = {
     metric.name: metric
     for metric in (
         *_WHOLE_RUN,
+        *_MACHINE,
         *(
             _in_steady_state(metric)
             for metric in _WHOLE_RUN
@@ -91,4 +121,7 @@ METRICS: dict[str, MetricInfo] = {
         ),
     )
 }
-"""Every name that an objective or a constraint may use."""
+"""Every name that a constraint or a comparison may use."""
+
+OBJECTIVES: tuple[str, ...] = tuple(sorted(name for name, metric in METRICS.items() if metric.direction is not None))
+"""Those that an objective may use."""

@@ -6,7 +6,8 @@ from typing import Literal
 
 from dsabench.model.value import Value
 
-VerdictWord = Literal["better", "worse", "no difference", "inconclusive"]
+VerdictWord = Literal["better", "worse", "differs", "no difference", "inconclusive"]
+"""`differs`: of a metric of which neither more nor less is better."""
 
 
 class Verdict(Value):

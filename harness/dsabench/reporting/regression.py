@@ -10,7 +10,7 @@ from typing import Literal
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
-from dsabench.probes.neighbours import is_disturbed
+from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.comparison import Asked, Side, contrasts
 from dsabench.stats.compare import correct
 from dsabench.stats.contrast import Contrast, Estimate

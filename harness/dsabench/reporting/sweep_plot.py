@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette: told apart by colour-blind readers and in grey print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_VERDICT_COLOURS = {"better": "#009E73", "worse": "#D55E00", "no difference": "#0072B2", "inconclusive": "#888888"}
+_VERDICT_COLOURS = {
+    "better": "#009E73",
+    "worse": "#D55E00",
+    "differs": "#CC79A7",
+    "no difference": "#0072B2",
+    "inconclusive": "#888888",
+}
 
 _BETWEEN = 0.08
 """Space between the left axes and the labels of the right ones, as a share of the axes' width."""

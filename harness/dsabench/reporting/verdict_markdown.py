@@ -9,7 +9,7 @@ from dsabench.model.verdict import Verdict, VerdictWord
 from dsabench.reporting.headings import Heading, workload_of
 
 _MARKS: dict[VerdictWord, str] = {"worse": "🔴 worse", "better": "🟢 better", "inconclusive": "🟡 inconclusive"}
-_ORDER: tuple[VerdictWord, ...] = ("worse", "inconclusive", "better", "no difference")
+_ORDER: tuple[VerdictWord, ...] = ("worse", "inconclusive", "better", "differs", "no difference")
 _ESCAPED = str.maketrans({mark: f"\\{mark}" for mark in "\\`*{}[]<>#|~"} | {"\n": " ", "\r": " "})
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from dsabench.errors import TrialFault
+from dsabench.probes.devices import named, places_of
 from dsabench.runtimes.endpoint import Endpoint
 from dsabench.runtimes.faults import fault_of_start
 from dsabench.runtimes.ports import HOST, PortLease
@@ -51,6 +52,11 @@ class BootedServer:
     def base_url(self) -> str:
         """`http://127.0.0.1:PORT`."""
         return self.endpoint.base_url
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Of those visible to its process, as many as it says from the first on."""
+        return named(places_of(self.resolved), self.process.command.environment)
 
     async def info(self) -> Mapping[str, JsonValue]:
         """`/server_info` now."""

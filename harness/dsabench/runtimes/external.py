@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
 from dsabench.model.value import digest
+from dsabench.probes.devices import of_address
 from dsabench.runtimes.endpoint import Endpoint
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Place
@@ -69,7 +70,9 @@ class External:
                 raise TrialFault("unreachable", f"{spec.base_url}/health: {answer}", stage="boot")
             await asyncio.sleep(0.5)
         resolved = await endpoint.info("boot", _INFO_PATHS)
-        yield AttachedServer(place.boot, endpoint, time.perf_counter() - started_s, resolved)
+        boot_s = time.perf_counter() - started_s
+        gpus = await asyncio.to_thread(of_address, spec.base_url, resolved)
+        yield AttachedServer(place.boot, endpoint, boot_s, resolved, gpus)
 
     @property
     def _base_url(self) -> str:
@@ -87,6 +90,7 @@ class AttachedServer:
     boot_s: float
     """Seconds until it answered."""
     resolved: Mapping[str, JsonValue]
+    gpus: tuple[str, ...] = ()
 
     @property
     def base_url(self) -> str:

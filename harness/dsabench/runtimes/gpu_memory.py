@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 from dsabench.errors import TrialFault
+from dsabench.probes.nvml import LIBRARY, open_nvml
 from dsabench.runtimes.leaving import CheckedAfter
 
 TOLERANCE_MIB = 1024
@@ -22,36 +21,24 @@ Reading = tuple[int, ...]
 """MiB in use on each GPU."""
 
 
-def read_used(visible: str | None = None) -> Reading | None:
-    """From NVML where its Python binding is installed, else from nvidia-smi; None without a GPU.
+def read_used(visible: str | None = None, library: str = LIBRARY) -> Reading | None:
+    """From NVML, or where it is not found from nvidia-smi, which may know where it is; None without a GPU.
 
     `visible` is what `CUDA_VISIBLE_DEVICES` says to the server: what others do on the machine's other GPUs does not count.
     """
     names = tuple(name.strip() for name in (visible or "").split(",") if name.strip())
-    nvml = _from_nvml(names)
+    nvml = _from_nvml(names, library)
     return _from_smi(names) if nvml is None else nvml
 
 
-def _from_nvml(names: Sequence[str]) -> Reading | None:
-    try:
-        nvml: Any = importlib.import_module("pynvml")
-    except ImportError:
+def _from_nvml(names: Sequence[str], library: str) -> Reading | None:
+    nvml = open_nvml(library)
+    if nvml is None:
         return None
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return None
-    try:
-        wanted = names or [str(index) for index in range(nvml.nvmlDeviceGetCount())]
-        handles = [
-            nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdecimal() else nvml.nvmlDeviceGetHandleByUUID(name)
-            for name in wanted
-        ]
-        return tuple(int(nvml.nvmlDeviceGetMemoryInfo(handle).used) // 2**20 for handle in handles) or None
-    except nvml.NVMLError:
-        return None
-    finally:
-        nvml.nvmlShutdown()
+    devices = [nvml.device(name) for name in names or nvml.names()]
+    used = [device.used_mib() for device in devices if device is not None]
+    told = [mib for mib in used if mib is not None]
+    return tuple(told) if told and len(told) == len(devices) else None
 
 
 def _from_smi(names: Sequence[str]) -> Reading | None:

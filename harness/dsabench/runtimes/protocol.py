@@ -52,6 +52,10 @@ class Server(Protocol):
     def resolved(self) -> Mapping[str, JsonValue]:
         """What the runtime says it runs with, read back when it was ready."""
 
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Numbers or uuids of all GPUs that it computes on; empty where it has none, or not all are known to be here."""
+
     async def info(self) -> Mapping[str, JsonValue]:
         """`/server_info` now (counters included).
 

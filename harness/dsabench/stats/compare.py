@@ -19,7 +19,7 @@ def compare(
     base: Sequence[BootValue],
     candidate: Sequence[BootValue],
     *,
-    direction: Direction,
+    direction: Direction | None,
     paired: bool,
     equivalence: float = 0.01,
 ) -> Verdict:
@@ -57,7 +57,8 @@ def judge(member: Contrast, alpha: float = ALPHA) -> Verdict:
     """The verdict at a level.
 
     "no difference": the interval lies inside ± equivalence, even where it excludes 0; so a minimum effect applies.
-    "better" / "worse": it excludes 0 and reaches beyond the equivalence margin. "inconclusive": anything else.
+    "better" / "worse" ("differs" where neither direction is better): it excludes 0 and reaches beyond the equivalence
+    margin. "inconclusive": anything else.
     """
     question, answer = member.question, member.answer
     sides = {"n_base": member.n_base, "n_candidate": member.n_candidate}
@@ -92,6 +93,8 @@ def _word(question: Question, low: float, high: float) -> VerdictWord:
         return "no difference"
     if low <= 0.0 <= high:
         return "inconclusive"
+    if question.direction is None:
+        return "differs"
     return "better" if (low > 0.0) == (question.direction == "maximize") else "worse"
 
 

@@ -35,7 +35,8 @@ class Question:
 
     metric: str
     workload: str
-    direction: Direction
+    direction: Direction | None
+    """None where neither is better."""
     paired: bool
     """The sides were measured in interleaved pairs; the i-th boots of both belong together."""
     equivalence: float

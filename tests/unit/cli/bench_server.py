@@ -71,7 +71,7 @@ class BenchServerThread:
             case "/generate" | "/v1/completions" | "/v1/chat/completions":
                 self.headers.append(dict(request.headers))
                 return await self._generate(request, body)
-            case "/flush_cache" | "/start_profile" | "/stop_profile":
+            case "/health" | "/flush_cache" | "/start_profile" | "/stop_profile":
                 return web.Response(text="done")
         return web.Response(status=404)
 

@@ -67,7 +67,7 @@ def test_the_block_has_bench_servings_lines(tmp_path: Path, capsys: pytest.Captu
     with BenchServerThread() as server:
         bench(server, f"{SHORT} --num-prompts 6 --goodput ttft:500 e2el:1000 --cache-report", tmp_path / "o")
     out = capsys.readouterr().out
-    block, steady = out.split("= Counted From Schedule =")[0].rsplit("\n", 1)[0] + "\n", out.splitlines()[-3:]
+    block, steady = out.split("= Counted From Schedule =")[0].rsplit("\n", 1)[0] + "\n", out.splitlines()[-4:-1]
     assert re.sub(r"\d+(\.\d+)? *(?=%?\n)", "N", block).splitlines() == KEYS["block"]
     assert steady == ["================== Steady State ==================", f"none: {TOO_FEW}", "=" * 50]
     assert "Backend:                                 sglang    \n" in out

@@ -22,6 +22,8 @@ def write(folder: Path, values: tuple[float, ...], *, first_occasion: int = 0, v
         metrics = {
             "output_throughput_tok_s": Metric(value=value, n=16),
             "ttft_ms.p50": Metric(value=1e4 / value, n=16),
+            "energy_per_output_token_j": Metric(value=1e3 / value, n=16),
+            "gpu.busy_share.mean": Metric(value=value / 200, n=50),
         }
         record = make_record(
             occasion=first_occasion + number, minute=first_occasion + number, outcome=Measured(metrics=metrics)
@@ -51,6 +53,19 @@ def test_json_is_a_list_of_verdicts(tmp_path: Path, capsys: pytest.CaptureFixtur
     }
     assert verdicts[0].keys() >= {"metric", "workload", "effect", "ci_low", "ci_high", "mde", "verdict"}
     assert verdicts[0]["effect"] == pytest.approx(-0.1, abs=0.005)
+
+
+def test_less_energy_is_better_and_a_busier_gpu_is_neither(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "a", VALUES)
+    write(tmp_path / "b", tuple(1.2 * value for value in VALUES))
+    asked = ["--metric", "energy_per_output_token_j", "--metric", "gpu.busy_share.mean"]
+    sides = ["compare", str(tmp_path / "b"), str(tmp_path / "a"), *asked]
+    assert run([*sides, "--json", "--gate"]) == 1
+    assert [v["verdict"] for v in json.loads(capsys.readouterr().out)] == ["worse", "differs"]
+    assert run([*sides, "--markdown"]) == 0
+    assert "1 worse, 1 differs." in capsys.readouterr().out
+    assert run([*sides[:3], *asked[2:], "--gate"]) == 0
+    assert "differs" in capsys.readouterr().out
 
 
 def test_a_commit_is_a_side_and_what_it_has_already_is_not_compared_with_itself(

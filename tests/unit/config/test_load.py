@@ -176,6 +176,7 @@ def test_a_missing_file_names_the_nearest() -> None:
         ("objective: {metric: tpto_ms.p50, direction: minimize}", "objective.metric: unknown metric 'tpto_ms.p50'; did you mean tpot_ms.p50?"),
         ("objective: {metric: throughput, direction: maximize}", "objective.metric: unknown metric 'throughput'"),
         ("objective: {metric: tpot_ms.p50, direction: maximize}", "objective.direction: lower tpot_ms.p50 is better; write minimize"),
+        ("objective: {metric: gpu.busy_share.mean, direction: maximize}", "objective.metric: neither more nor less of gpu.busy_share.mean is better: it may be a constraint, but no objective"),
         ("objective: {metric: duration_s, direction: minimize, constraints: [{metric: itl_ms.max}]}", "objective.constraints[0]: needs max or min"),
         ("objective: {metric: duration_s, direction: minimize, constraints: [{metric: itl_ms.max, min: 2, max: 1}]}", "objective.constraints[0]: min 2 is above max 1"),
         ("objective: {metric: duration_s, direction: minimize, constraints: [{metric: itl_ms.max, max: .inf}]}", "objective.constraints[0].max: must be a finite number"),

@@ -10,7 +10,7 @@ from dsabench import rooms
 from dsabench.config.schema import Form, json_schema
 from dsabench.config.yaml_source import parse_yaml, read_yaml
 from dsabench.model.knobs import KNOBS
-from dsabench.model.metrics import METRICS
+from dsabench.model.metrics import METRICS, OBJECTIVES
 
 from .conftest import MINIMAL
 
@@ -49,7 +49,8 @@ def test_every_key_of_a_config_is_described() -> None:
     schema = json_schema()
     described = [*schema["properties"].items(), *schema["$defs"]["RuntimeConfig"]["properties"].items()]
     assert [name for name, one in described if "description" not in one] == []
-    assert schema["$defs"]["Objective"]["properties"]["metric"]["enum"] == sorted(METRICS)
+    assert schema["$defs"]["Objective"]["properties"]["metric"]["enum"] == list(OBJECTIVES)
+    assert schema["$defs"]["Bound"]["properties"]["metric"]["enum"] == sorted(METRICS)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import time
 
 import psutil
 
-from dsabench.probes.neighbours import CpuUse, warn_of
+from dsabench.probes.disturbance import warn_of_others
+from dsabench.probes.neighbours import CpuUse
 
 SPIN = "import time\nend = time.monotonic() + 0.8\nwhile time.monotonic() < end: pass"
 
@@ -32,9 +33,9 @@ def test_somebody_elses_work_counts() -> None:
     time.sleep(0.9)
     others = CpuUse.now((core,)).others_share(before)
     assert others > 0.2
-    assert "other processes used" in (warn_of(others) or "")
+    assert "other processes used" in (warn_of_others(others) or "")
     assert not [p for p in psutil.Process().children() if p.status() == psutil.STATUS_ZOMBIE]
 
 
 def test_a_quiet_machine_is_not_warned_of() -> None:
-    assert warn_of(0.05) is None
+    assert warn_of_others(0.05) is None

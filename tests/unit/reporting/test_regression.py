@@ -12,7 +12,7 @@ from scipy import stats
 
 from dsabench.model.outcome import Measured, Metric
 from dsabench.model.record import Record
-from dsabench.probes.neighbours import warn_of
+from dsabench.probes.disturbance import warn_of_others
 from dsabench.reporting.ci_files import github_commands, summary_markdown, write_junit
 from dsabench.reporting.comparison import Side
 from dsabench.reporting.regression import (
@@ -94,7 +94,7 @@ def disturb(side: Side, number: int) -> Side:
     records = list(side.records)
     outcome = records[number].outcome
     assert isinstance(outcome, Measured)
-    busy = outcome.model_copy(update={"warnings": (warn_of(0.5) or "",)})
+    busy = outcome.model_copy(update={"warnings": (warn_of_others(0.5) or "",)})
     records[number] = records[number].model_copy(update={"outcome": busy})
     return Side(side.name, tuple(records))
 
@@ -172,7 +172,7 @@ def test_boots_with_neighbours_are_left_out_where_others_remain() -> None:
     side = Side("a", boots(100, 0.01, 4, seed=1))
     (first, *rest) = side.records
     assert isinstance(first.outcome, Measured)
-    warning = warn_of(0.5)
+    warning = warn_of_others(0.5)
     assert warning is not None
     busy = first.model_copy(update={"outcome": first.outcome.model_copy(update={"warnings": (warning,)})})
     assert undisturbed(Side("a", (busy, *rest))).records == tuple(rest)

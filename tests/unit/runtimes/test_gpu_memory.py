@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 from dsabench.errors import TrialFault
 from dsabench.runtimes.gpu_memory import Reading, memory_back, read_used
+from nvml_driver import driver, needs_compiler
 
 
 def readings(*values: Reading | None) -> Callable[[], Reading | None]:
@@ -55,6 +55,12 @@ def test_only_the_gpus_that_the_server_sees_are_read(tmp_path: Path, monkeypatch
     )
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert read_used() == (7, 90_000)
-    assert read_used("0") == (7,)
+    assert read_used(library="libnvidia-ml-absent.so") == (7, 90_000)
+    assert read_used("0", library="libnvidia-ml-absent.so") == (7,)
+
+
+@needs_compiler
+def test_nvml_is_asked_first(tmp_path: Path) -> None:
+    library = str(driver(tmp_path))
+    assert read_used(library=library) == (70_000, 600)
+    assert read_used("GPU-1", library) == (70_000,)

@@ -65,6 +65,14 @@ def test_direction_decides_what_is_better() -> None:
     assert versus(candidate, base, direction="minimize").verdict == "better"
 
 
+def test_where_neither_is_better_the_sides_differ() -> None:
+    busy = side("a", 0.50, 0.51, 0.49), side("b", 0.90, 0.91, 0.89)
+    for base, candidate in (busy, busy[::-1]):
+        assert versus(base, candidate, direction=None).verdict == "differs"
+    alike = versus(side("a", *[0.5] * 3), side("b", *[0.5] * 3), direction=None)
+    assert alike.verdict == "no difference"
+
+
 def test_values_of_one_boot_count_once() -> None:
     base = [BootValue("a", 9.0), BootValue("a", 11.0), BootValue("b", 10.2)]
     verdict = versus(base, side("c", 10.0, 10.1))

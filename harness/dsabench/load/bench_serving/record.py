@@ -11,6 +11,7 @@ from dsabench.errors import StoreError
 from dsabench.load.bench_serving.figures import Spread
 from dsabench.load.bench_serving.report import Report
 from dsabench.load.bench_serving.steady import Steady, told
+from dsabench.load.machine import Figure
 from dsabench.load.steady import Unsteady
 
 Json = Mapping[str, object]
@@ -37,7 +38,7 @@ class ClientCost(NamedTuple):
     gc_max_ms: float | None = None
 
 
-def record_of(report: Report, *, details: bool) -> Json:
+def record_of(report: Report, *, details: bool, machine: Mapping[str, Figure] | None = None) -> Json:
     """bench_serving's keys in its order, then those of ours that it lacks."""
     order, figures = report.order, report.figures
     record: dict[str, object] = {
@@ -77,7 +78,7 @@ def record_of(report: Report, *, details: bool) -> Json:
         record["cache_report"] = report.cache.as_json()
     if details:
         record |= _details(report)
-    return record | _ours(report)
+    return record | _ours(report) | {"machine": {name: figure.value for name, figure in (machine or {}).items()}}
 
 
 def append_record(path: Path, record: Json, client: ClientCost) -> None:

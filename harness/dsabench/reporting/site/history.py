@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from dsabench.model.metrics import METRICS
 from dsabench.model.value import canonical_json
-from dsabench.probes.neighbours import is_disturbed
+from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.site.canvas import QUIET, SERIES, draw, linked
 from dsabench.reporting.site.entry import Entry, machine_of
 from dsabench.reporting.site.figures import show, show_date
@@ -109,11 +109,13 @@ def _dashboard(number: int, entries: Sequence[Entry]) -> Dashboard:
     latest = entries[-1]
     pictures, turns = [], []
     for metric in _METRICS:
+        direction = METRICS[metric].direction
+        assert direction is not None, "these have one"
         having = [entry for entry in entries if entry.value(metric) is not None]
         if len(having) < SERIES_MIN:
             continue
         values = [entry.value(metric) or 0.0 for entry in having]
-        changes = find_changes(values, METRICS[metric].direction)
+        changes = find_changes(values, direction)
         turns += [Turn(metric, change, having[change.index - 1], having[change.index]) for change in changes]
         pictures.append(Markup(_draw(f"history{number}-{metric}", metric, having, values, changes)))  # noqa: S704  (drawn here)
     return Dashboard(

@@ -19,7 +19,7 @@ from dsabench.stats.repeats import Repeats
 
 _TILES = (
     *("total_throughput_tok_s", "output_throughput_tok_s", "ttft_ms.p50", "ttft_ms.p90", "tpot_ms.p50", "itl_ms.p99"),
-    *("accept_length.mean", "slo_attainment", "score", "completed"),
+    *("accept_length.mean", "slo_attainment", "score", "completed", "energy_per_output_token_j", "gpu.busy_share.mean"),
 )
 _RESOLVED_MAX = 400
 

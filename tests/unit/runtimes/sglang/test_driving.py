@@ -106,6 +106,7 @@ async def test_what_it_runs_with_is_read_back(site: Path, tmp_path: Path) -> Non
     assert (log["kv_tokens"], log["decode_backend"], log["kv_cache_dtype"]) == (400000, "flashmla_kv", "fp8_e4m3")
     assert any("page_size" in str(note) for note in told["notes"])  # type: ignore[attr-defined]
     assert server.resolved["tp_size"] == 8
+    assert server.gpus == tuple("01234567")
     assert "graphs after 1.50 s" in words
 
 
@@ -177,6 +178,19 @@ async def test_prefill_decode_and_router_come_and_go_together(site: Path, tmp_pa
         assert set(said(server)["log"]) == {"prefill-0", "decode-0", "decode-1"}  # type: ignore[call-overload]
         assert len(workshop.alive()) >= 4
     workshop.wait_gone()
+
+
+@pytest.mark.usefixtures("workshop")
+async def test_the_gpus_of_all_servers_are_known_where_all_are_here(site: Path, tmp_path: Path) -> None:
+    pair = Topology(roles=(Role(role="prefill", knobs={"tp_size": 1}), Role(role="decode", knobs={"tp_size": 2})))
+    seen = sglang(site, CUDA_VISIBLE_DEVICES="5,4,GPU-a,7")
+    small = spec_of(pair).model_copy(update={"model": "a/model-of-unknown-size"})
+    async with seen.serve(small, place_of(tmp_path)) as server:
+        assert server.gpus == ("5", "4", "GPU-a")
+    async with seen.serve(spec_of(), place_of(tmp_path)) as server:
+        assert server.gpus == (), "it says it takes eight"
+    async with sglang(site, ("env", "--")).serve(spec_of(), place_of(tmp_path)) as server:
+        assert server.gpus == (), "who knows where a prefix leads"
 
 
 async def test_when_one_part_dies_all_go(site: Path, tmp_path: Path, workshop: Workshop) -> None:

@@ -1,0 +1,193 @@
+"""What an observer saw, cut to the measured window: how the cores and GPUs spent it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dsabench.probes.clock_reasons import POWER_CAP, SLOWED
+from dsabench.probes.machine import (
+    ALL_S,
+    AT_S,
+    BUSY_SHARE,
+    CPU_COLUMNS,
+    ENERGY_J,
+    GPU_COLUMNS,
+    POWER_W,
+    PRESSURE_S,
+    REASONS,
+    SM_MHZ,
+    STOLEN_S,
+    TEMPERATURE_C,
+    USED_S,
+)
+from dsabench.probes.observer import Observer
+
+Floats = npt.NDArray[np.float64]
+
+BUSY_LOOKS_BACK_S = 1.0
+"""The longest sampling period of NVML's busy share: a look tells of up to so long before it, so that those of a window's
+first second tell of what was before the window."""
+READINGS_MIN = 10
+"""Fewer looks at the busy share tell nothing: it is itself a share of a sixth of a second to a second. Three seconds give them."""
+AT_WORK = 0.95
+"""Share of the time that a look tells of, in which there was work: then an idle GPU did not wait for work."""
+
+
+class Window(NamedTuple):
+    """Seconds on the clock of `perf_counter`."""
+
+    start_s: float
+    end_s: float
+
+    @property
+    def duration_s(self) -> float:
+        """Its length."""
+        return self.end_s - self.start_s
+
+
+class CoresUse(NamedTuple):
+    """Of all observed cores together."""
+
+    cores: int
+    busy_share: float
+    stolen_share: float
+    """Shares of the cores' time."""
+    stolen_of_wanted: float
+    """Share of the time in which a core was wanted: by how much longer everything took."""
+    stolen_cores: float
+    """As a number of cores."""
+    pressure_share: float | None
+    """Share of the window in which at least one task of the whole machine waited for a core."""
+
+
+class GpuUse(NamedTuple):
+    """Of one GPU. What it did not tell, or not often enough, is None."""
+
+    name: str
+    readings: int
+    busy_share: float | None
+    busy_readings: int
+    busy_at_work: float | None
+    """The same of those looks during which there was work all the time."""
+    sm_mhz: float | None
+    sm_mhz_min: float | None
+    power_w: float | None
+    energy_j: float | None
+    temperature_c: float | None
+    """The highest."""
+    capped_share: float | None
+    """Share of the looks at which the power limit held the clocks down."""
+    throttled_share: float | None
+    """The same of the reasons that spoil times."""
+    slowed_by: tuple[str, ...]
+    """Those reasons that were seen."""
+
+
+class Course(NamedTuple):
+    """All looks of an observer: rows of `Machine.look`."""
+
+    rows: Floats
+    cores: int
+    gpus: tuple[str, ...]
+
+    @classmethod
+    def of(cls, observer: Observer) -> Self:
+        """Of an observer that has ended."""
+        rows = np.array(observer.rows, np.float64).reshape(-1, CPU_COLUMNS + GPU_COLUMNS * len(observer.gpus))
+        return cls(rows, len(observer.cores), observer.gpus)
+
+    def covers(self, window: Window) -> bool:
+        """Whether it began before the window and ended after it."""
+        at_s = self.rows[:, AT_S]
+        return len(at_s) > 1 and bool(at_s[0] <= window.start_s < window.end_s <= at_s[-1])
+
+    def cpu(self, window: Window) -> CoresUse:
+        """How the cores spent a window that is covered."""
+        used_s, stolen_s, all_s, pressure_s = (
+            self._growth(column, window) for column in (USED_S, STOLEN_S, ALL_S, PRESSURE_S)
+        )
+        assert used_s is not None
+        assert stolen_s is not None
+        assert all_s is not None
+        return CoresUse(
+            cores=self.cores,
+            busy_share=_ratio(used_s, all_s),
+            stolen_share=_ratio(stolen_s, all_s),
+            stolen_of_wanted=_ratio(stolen_s, used_s + stolen_s),
+            stolen_cores=_ratio(stolen_s, all_s) * self.cores,
+            pressure_share=None if pressure_s is None else min(1.0, pressure_s / window.duration_s),
+        )
+
+    def gpu(self, place: int, window: Window, work: Sequence[tuple[float, float]]) -> GpuUse:
+        """How one GPU spent it. `work` are spans, on the same clock, in which there was something to do."""
+        at_s = self.rows[:, AT_S]
+        inside = (at_s >= window.start_s) & (at_s <= window.end_s)
+        first = CPU_COLUMNS + GPU_COLUMNS * place
+        clocks = _told(self.rows[inside, first + SM_MHZ])
+        celsius, reasons = (_told(self.rows[inside, first + column]) for column in (TEMPERATURE_C, REASONS))
+        looks_back = inside & (at_s >= window.start_s + BUSY_LOOKS_BACK_S)
+        busy = self.rows[looks_back, first + BUSY_SHARE]
+        at_work = busy[_shares_of(work, at_s[looks_back] - BUSY_LOOKS_BACK_S, at_s[looks_back]) >= AT_WORK]
+        energy_j = self._growth(first + ENERGY_J, window)
+        power_w = _mean(_told(self.rows[inside, first + POWER_W]))
+        return GpuUse(
+            name=self.gpus[place],
+            readings=len(clocks),
+            busy_share=_mean(_told(busy), READINGS_MIN),
+            busy_readings=len(_told(busy)),
+            busy_at_work=_mean(_told(at_work), READINGS_MIN),
+            sm_mhz=_mean(clocks),
+            sm_mhz_min=float(clocks.min()) if len(clocks) else None,
+            power_w=power_w if energy_j is None else energy_j / window.duration_s,
+            energy_j=energy_j,
+            temperature_c=float(celsius.max()) if len(celsius) else None,
+            capped_share=_seen(reasons, POWER_CAP) if len(reasons) else None,
+            throttled_share=_seen(reasons, sum(SLOWED)) if len(reasons) else None,
+            slowed_by=tuple(word for bit, word in SLOWED.items() if len(reasons) and _seen(reasons, bit)),
+        )
+
+    def _growth(self, column: int, window: Window) -> float | None:
+        """By how much a counter grew in the window; between two looks it is taken to grow evenly."""
+        values = self.rows[:, column]
+        if np.isnan(values).any():
+            return None
+        before, after = np.interp(window, self.rows[:, AT_S], values)
+        return float(after - before)
+
+
+def _shares_of(work: Sequence[tuple[float, float]], from_s: Floats, until_s: Floats) -> Floats:
+    """The share of each span from … until in which there was work."""
+    if not len(work) or not len(from_s):
+        return np.zeros(len(from_s))
+    spans = np.array(sorted(work), np.float64)
+    ends = np.maximum.accumulate(spans[:, 1])
+    begins = np.maximum(
+        spans[:, 0], np.concatenate([spans[:1, 0], ends[:-1]])
+    )  # what an earlier span has is not counted twice
+    ends = np.maximum(begins, ends)
+    edges = np.column_stack([begins, ends]).ravel()
+    worked_s = np.cumsum(np.column_stack([np.zeros(len(ends)), ends - begins]).ravel())
+    done_s = np.interp(until_s, edges, worked_s) - np.interp(from_s, edges, worked_s)
+    return np.asarray(done_s / (until_s - from_s), np.float64)
+
+
+def _told(values: Floats) -> Floats:
+    return values[~np.isnan(values)]
+
+
+def _mean(values: Floats, least: int = 1) -> float | None:
+    return float(values.mean()) if len(values) >= least else None
+
+
+def _seen(reasons: Floats, bits: int) -> float:
+    """Share of the looks with any of these bits."""
+    return float(np.mean(reasons.astype(np.uint64) & np.uint64(bits) != 0))
+
+
+def _ratio(part: float, whole: float) -> float:
+    """None of nothing is none."""
+    return max(0.0, part / whole) if whole > 0 else 0.0

@@ -1,0 +1,130 @@
+"""What the driver tells of its GPUs: NVML, called through ctypes.
+
+The interpreter that has the kernels need not have a binding, and starting nvidia-smi takes longer than most of what is
+asked about. Functions, structures and bits are those of nvml.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import NamedTuple
+
+from dsabench.probes.clock_reasons import SLOWED
+
+LIBRARY = "libnvidia-ml.so.1"
+_SM, _MEMORY, _SENSOR = 1, 2, 0
+"""NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU."""
+
+
+class GpuState(NamedTuple):
+    """At one moment."""
+
+    sm_mhz: int
+    memory_mhz: int
+    temperature_c: int
+    reasons: int
+
+    @property
+    def throttled(self) -> str | None:
+        """Why the clocks are down, None where they are not."""
+        return next((word for bit, word in SLOWED.items() if self.reasons & bit), None)
+
+
+class Device(NamedTuple):
+    """One GPU. Every answer is None where the driver has none for it."""
+
+    library: ctypes.CDLL
+    handle: ctypes.c_void_p
+
+    def busy_share(self) -> float | None:
+        """Share of the driver's last sampling period, a sixth of a second to a second long, in which a kernel ran."""
+        rates = (ctypes.c_uint * 2)()  # nvmlUtilization_t: gpu, memory; percent
+        return rates[0] / 100 if self._tells("nvmlDeviceGetUtilizationRates", ctypes.byref(rates)) else None
+
+    def sm_mhz(self) -> int | None:
+        """Clock of the multiprocessors."""
+        return self._number("nvmlDeviceGetClockInfo", ctypes.c_uint(), _SM)
+
+    def memory_mhz(self) -> int | None:
+        """Clock of the memory."""
+        return self._number("nvmlDeviceGetClockInfo", ctypes.c_uint(), _MEMORY)
+
+    def temperature_c(self) -> int | None:
+        """Of the chip."""
+        return self._number("nvmlDeviceGetTemperature", ctypes.c_uint(), _SENSOR)
+
+    def reasons(self) -> int | None:
+        """Bits of nvmlClocksEventReasons. Renamed with driver 535; the old name is to go."""
+        new = self._number("nvmlDeviceGetCurrentClocksEventReasons", ctypes.c_ulonglong())
+        return self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong()) if new is None else new
+
+    def energy_j(self) -> float | None:
+        """Used since the driver was loaded; from Volta on."""
+        millijoules = self._number("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong())
+        return None if millijoules is None else millijoules / 1e3
+
+    def power_w(self) -> float | None:
+        """Now, or over the last second, as the generation has it."""
+        milliwatts = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint())
+        return None if milliwatts is None else milliwatts / 1e3
+
+    def used_mib(self) -> int | None:
+        """Memory in use by anybody, the driver's own part included."""
+        sizes = (ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used; bytes
+        return sizes[2] // 2**20 if self._tells("nvmlDeviceGetMemoryInfo", ctypes.byref(sizes)) else None
+
+    def state(self) -> GpuState | None:
+        """Clocks, temperature and throttling now."""
+        sm, memory, celsius, reasons = self.sm_mhz(), self.memory_mhz(), self.temperature_c(), self.reasons()
+        if sm is None or memory is None or celsius is None or reasons is None:
+            return None
+        return GpuState(sm, memory, celsius, reasons)
+
+    def _number(self, function: str, into: ctypes.c_uint | ctypes.c_ulonglong, *which: int) -> int | None:
+        return into.value if self._tells(function, *which, ctypes.byref(into)) else None
+
+    def _tells(self, function: str, *arguments: object) -> bool:
+        try:
+            call = getattr(self.library, function)
+        except AttributeError:  # a driver older or newer than the function
+            return False
+        return bool(call(self.handle, *arguments) == 0)
+
+
+class Nvml(NamedTuple):
+    """The library, ready to be asked."""
+
+    library: ctypes.CDLL
+
+    def names(self) -> tuple[str, ...]:
+        """The numbers of all GPUs, in PCI order."""
+        count = ctypes.c_uint()
+        self.library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        return tuple(map(str, range(count.value)))
+
+    def device(self, name: str) -> Device | None:
+        """By number or uuid (`GPU-…`, `MIG-…`); None where there is no such GPU."""
+        handle = ctypes.c_void_p()
+        if name.isdecimal():
+            failed = self.library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(int(name)), ctypes.byref(handle))
+        else:
+            failed = self.library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle))
+        return None if failed else Device(self.library, handle)
+
+
+@functools.cache
+def open_nvml(library: str = LIBRARY) -> Nvml | None:
+    """Loaded once and left open; None where there is no driver, or one that does not answer."""
+    try:
+        nvml = ctypes.CDLL(library)
+    except OSError:
+        return None
+    return None if nvml.nvmlInit_v2() else Nvml(nvml)
+
+
+def read_state(uuid: str, library: str = LIBRARY) -> GpuState | None:
+    """Of the GPU with this uuid (`GPU-…`) now; None without NVML, or where it does not answer."""
+    nvml = open_nvml(library)
+    device = None if nvml is None else nvml.device(uuid)
+    return None if device is None else device.state()
