@@ -12,16 +12,22 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from dsabench.cli.main import run
+from dsabench.emit.payload import plugin
 from dsabench.emit.tables import table_json
-from dsabench.emit.touch import LOADER
+from dsabench.emit.touch import LOADER, touch
+from dsabench.emit.tree import Tree
+from dsabench.model.tuned_table import TunedTable
+from dsabench.runtimes.sglang.versions import parse_version
 from unit.emit.made import made_table
 from wheels.wheels import fetch
 
 VERSIONS = ("0.5.9", "0.5.12", "0.5.16", "0.5.23")
+KINDS = get_args(TunedTable.model_fields["kind"].annotation)
 CHILD = Path(__file__).parents[1] / "wheels" / "patched_child.py"
 ARGS = {
     "kv_cache_dtype": "fp8_e4m3",
@@ -206,6 +212,32 @@ NO_MATCH = {
     "Blackwell": {"device": "NVIDIA B200", "major": 10},
     "a mixed batch": {"mode": "DECODE", "device": "NVIDIA H20"},
 }
+
+
+def test_the_plugin_asks_all_the_files_that_a_patch_changes_and_no_others():
+    """It stands alone, so it has a list of its own; where a file is missing in it, plugin and patch may both be at work."""
+    changed = set()
+    for version in (*VERSIONS, "0.5.10"):
+        tree = sources_of(version)
+        for kind in KINDS:
+            if (version, kind) == ("0.5.9", "hisparse"):  # it came with 0.5.10
+                continue
+            touched = touch(tree, {kind})
+            assert touched, (version, kind)
+            assert all(b"dsa_tuned" in one.after and b"dsa_tuned" not in one.before for one in touched), (version, kind)
+            changed |= {one.file for one in touched}
+    assert changed == set(plugin._PATCHED)
+
+
+def sources_of(version: str) -> Tree:
+    """The wheel's, unpacked into memory."""
+    wheel = fetch(version, place())
+    if wheel is None:
+        pytest.skip(f"no wheel of sglang {version}")
+    with zipfile.ZipFile(wheel.file) as archive:
+        names = [name for name in archive.namelist() if name.startswith("sglang/srt/") and name.endswith(".py")]
+        files = {name.removeprefix("sglang/"): archive.read(name) for name in names}
+    return Tree(Path(wheel.file.name), parse_version(version), None, files)
 
 
 def refuses_hisparse(folder, tmp_path, capsys):

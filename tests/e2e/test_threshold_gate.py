@@ -13,20 +13,28 @@ from dsabench.store.journal import read_journal
 from dsabench.store.tuned_tables import read_table
 from unit.serving.serving import TABLES, serving
 
+# Dense takes half the time of flashmla_kv for 300 tokens. Others use the cores for seconds at a time, longer than a run that a test
+# can afford: a boot is hit as a whole and is half as fast. Short runs in many boots stand that; few longer ones do not (beside a busy
+# loop that comes and goes 5 of 28 pairs had ratios of 1.0 to 1.25, the others of up to 3.9).
 STUDY = """
 name: study
 runtime:
   kind: reference
   model: small
-  base: {mha_threshold_tokens: 128, chunked_prefill_size: 4096, prefix_cache: false}
+  base:
+    kv_cache_dtype: fp8_e4m3
+    prefill_backend: flashmla_kv
+    mha_threshold_tokens: 128
+    chunked_prefill_size: 4096
+    prefix_cache: false
   ready_timeout_s: 60
 workloads:
-  - {name: p300, dataset: random-ids, input_len: 300, output_len: 1, num_prompts: 25, max_concurrency: 1}
+  - {name: p300, dataset: random-ids, input_len: 300, output_len: 1, num_prompts: 12, max_concurrency: 1}
 sweeps:
   - axes: {mha_threshold_tokens: [128, 640]}
 proposer: {kind: grid}
 objective: {metric: total_throughput_tok_s, direction: maximize}
-budget: {max_trials: 2, confirm_boots: 4}
+budget: {max_trials: 2, confirm_boots: 9}
 """
 # Of the default's answers to the 24 questions dense attention changes some, far fewer than seven in ten.
 EVAL = """
@@ -53,6 +61,7 @@ def tune(folder, capsys, margin: float) -> tuple[int, dict]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)  # where others keep both cores busy a boot takes thrice as long
 def test_the_gate_refuses_what_one_point_does_not_allow_and_lets_pass_what_seventy_do(tmp_path, capsys) -> None:
     code, said = tune(tmp_path, capsys, 0.01)
     assert (code, said["standing"], said["table"]) == (1, "refused by the gate", None), said
@@ -73,7 +82,7 @@ def test_the_gate_refuses_what_one_point_does_not_allow_and_lets_pass_what_seven
     (evidence,) = table.evidence.gates
     assert (evidence.measure, evidence.margin, evidence.difference) == ("agreement", 0.7, gate["effect"])
 
-    with serving(model="small", **{TABLES: str(tmp_path / "t")}) as server:
+    with serving("--kv-cache-dtype", "fp8_e4m3", model="small", **{TABLES: str(tmp_path / "t")}) as server:
         server.generate([5] * 300, new=1)
         tokens = server.counters()["tokens"]
     assert {name: count for name, count in tokens.items() if name.startswith("prefill.")} == {"prefill.dense_mha": 300}

@@ -90,8 +90,9 @@ def _patch(order: Order) -> int:
         "incomplete": "half applied, or left over from another version; --apply or --revert completes",
         "changed since": f"changed since it was patched: {', '.join(changed_since(tree))}; --apply and --revert refuse",
     }
-    _say(order, tree, patch, changed=changed, text=words[state_of(tree, patch)], imports=imports)
-    return 0
+    state = state_of(tree, patch)
+    _say(order, tree, patch, changed=changed, text=words[state], imports=imports)
+    return 2 if state == "changed since" else 0  # --apply would be refused
 
 
 def _imports(patch: Patch) -> dict[str, str | None]:

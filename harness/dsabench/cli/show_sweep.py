@@ -43,16 +43,23 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
         console.print(f"Stopped because {escape(result.stopped)}.", highlight=False)
     if config.runtime.kind == "reference":
         console.print("These numbers describe dsabench's reference runtime on this machine, not sglang.", style="dim")
-    failed = sum(record.outcome.kind == "failed" for record in result.records)
-    confirmed = sum(record.phase == "confirm" for record in result.records)
-    of_phase = f"{len(result.records) - confirmed} of the search and {confirmed} of the confirmation"
-    console.print(
-        f"{len(result.records)} trials, {of_phase} ({failed} failed), {result.measured_now} of them measured now",
-        highlight=False,
-    )
+    console.print(_counted(result), highlight=False)
     for name, path in (("journal", journal), ("plot", plot)):
         if path is not None:
             console.print(f"{name}: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _counted(result: Result) -> str:
+    """How many trials all this rests on, and of which round where there are several."""
+    failed = sum(record.outcome.kind == "failed" for record in result.records)
+    confirmed = sum(record.phase == "confirm" for record in result.records)
+    of_phase = f"{len(result.records) - confirmed} of the search and {confirmed} of the confirmation"
+    text = f"{len(result.records)} trials, {of_phase} ({failed} failed), {result.measured_now} of them measured now"
+    if not result.round:
+        return text
+    return (
+        f"{text}\nAll of this is of round {result.round} (--again) alone; `dsabench report` takes the rounds together."
+    )
 
 
 def _print_verdicts(console: Console, config: SweepConfig, result: Result) -> None:
@@ -100,6 +107,7 @@ def result_facts(config: SweepConfig, journal: Path, result: Result, plot: Path 
         "study": config.name,
         "journal": str(journal),
         "plot": None if plot is None else str(plot),
+        "round": result.round,
         "trials": len(result.records),
         "failed": sum(record.outcome.kind == "failed" for record in result.records),
         "faults": dict(_faults(config, result.records)),

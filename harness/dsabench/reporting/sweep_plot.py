@@ -80,7 +80,8 @@ def sweep_figure(config: SweepConfig, result: Result, shown: list[Candidate]) ->
         _draw_verdicts(panels[1], result, forest)
     note = " — numbers describe the reference runtime on this machine, not sglang"
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=6, frameon=False)
-    figure.suptitle(config.name + (note if config.runtime.kind == "reference" else ""), fontsize=10)
+    of_round = f", round {result.round} alone" if result.round else ""
+    figure.suptitle(config.name + of_round + (note if config.runtime.kind == "reference" else ""), fontsize=10)
     return figure
 
 

@@ -44,7 +44,7 @@ class Result:
     """What a sweep came to. `best` is the best setting other than the default, whether it won or not."""
 
     records: tuple[Record, ...]
-    """All records of the round, earlier runs' included."""
+    """All records of the round, earlier runs' included. Verdicts and candidates rest on no others."""
     measured_now: int
     candidates: tuple[Candidate, ...]
     best: Candidate | None
@@ -60,6 +60,11 @@ class Result:
     unconfirmed: int = 0
     """Boots that the confirmation lacks, all sides together: of `best`, whose verdicts then rest on fewer than were asked
     for, or of the next best setting where the gate refused it."""
+
+    @property
+    def round(self) -> int:
+        """Counts from 0; `--again` begins another."""
+        return max((record.round for record in self.records), default=0)
 
     @property
     def is_refused(self) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import resource
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dsabench.cli.main import run
 from dsabench.emit import patch as patching
 from dsabench.emit.manifest import FILE_NAME
 from dsabench.emit.package_data import with_tables_listed
@@ -90,6 +92,25 @@ def test_a_file_changed_since_is_left_alone(tmp_path):
         with pytest.raises(InputError, match=r"server_args\.py: changed since it was patched"):
             act()
     assert content(tmp_path) == before
+
+
+def test_a_check_ends_with_2_where_apply_would_be_refused(tmp_path, capsys):
+    package, table = made_tree(tmp_path), write_table(tmp_path / "tables", made_table())
+    other = write_table(tmp_path / "other", made_table(rule={"form": "ratio", "kv_per_new_token": 8}))
+
+    def ends(action, of=table):
+        code = run(["emit", str(of), "--as", "patch", "--runtime", str(package), action, "--json"])
+        printed = capsys.readouterr()
+        return code, json.loads(printed.out)["state"] if printed.out else printed.err
+
+    assert ends("--check") == (0, "clean")
+    assert ends("--apply") == ends("--check") == (0, "applied")
+    assert ends("--check", other) == (0, "other tables")
+    file = package / "srt/server_args.py"
+    file.write_text(file.read_text() + "# mine\n")
+    assert ends("--check") == ends("--check", other) == (2, "changed since")
+    code, why = ends("--apply")
+    assert (code, "changed since it was patched" in why) == (2, True)
 
 
 def test_what_an_upgrade_left_of_a_patch_is_taken_off_and_the_new_version_is_not_touched(tmp_path):

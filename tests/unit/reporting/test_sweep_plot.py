@@ -48,6 +48,26 @@ def test_the_axis_holds_every_interval_and_zero() -> None:
     assert low > -0.1
 
 
+def test_after_again_verdicts_and_picture_are_of_the_same_boots() -> None:
+    config, records = load_sweep("local"), read_journal(REFERENCE / "journal.jsonl").records
+    once_more = [
+        one.model_copy(update={"round": 1, "occasion": one.occasion + 10, "boot": f"again-{one.boot}"})
+        for one in records
+        if one.phase == "search" or one.occasion < 2
+    ]
+    ledger = Ledger(config, records[-1].environment.fingerprint, (*records, *once_more))
+    for round_, boots in ((0, 3), (1, 1)):
+        result = conclude(ledger, Purse(config.budget, ledger, round_), None, 0)
+        assert {(verdict.n_base, verdict.n_candidate) for verdict in result.verdicts} == {(boots, boots)}
+        figure = sweep_figure(config, result, list(result.candidates))
+        search, confirm = (
+            sum(len(marks.get_offsets()) for marks in figure.axes[0].collections if marks.get_sizes()[0] == size)
+            for size in (36, 26)
+        )
+        assert (search, confirm) == (len(config.workloads) * len(result.candidates), len(config.workloads) * 2 * boots)
+        assert ("local, round 1 alone" in figure.get_suptitle()) == (round_ == 1)
+
+
 def test_labels_keep_off_the_other_axes_and_the_edge(tmp_path: Path) -> None:
     shutil.copy(REFERENCE / "journal.jsonl", tmp_path)
     config, records = load_sweep("local"), read_journal(tmp_path / "journal.jsonl").records

@@ -30,6 +30,7 @@ _PATCHED = (
     "srt/layers/attention/dsa_backend.py",
     "srt/layers/attention/nsa_backend.py",
     "srt/arg_groups/model_hook.py",
+    "srt/arg_groups/overrides.py",
     "srt/server_args.py",
     "srt/mem_cache/sparsity/factory.py",
 )
