@@ -189,5 +189,5 @@ def _seen(reasons: Floats, bits: int) -> float:
 
 
 def _ratio(part: float, whole: float) -> float:
-    """None of nothing is none."""
-    return max(0.0, part / whole) if whole > 0 else 0.0
+    """None of nothing is none. Idle time may be counted back by a tick, and a full share then comes out above 1."""
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else 0.0

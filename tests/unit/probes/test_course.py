@@ -58,6 +58,11 @@ def test_two_looks_are_enough_for_cores_and_pressure_may_be_unknown() -> None:
     )
 
 
+def test_idle_time_that_is_counted_back_makes_no_share_above_one() -> None:
+    rows = np.array([[999.9, 10, 0, 40, math.nan], [1010.1, 50.01, 0, 80, math.nan]])
+    assert Course(rows, CORES, ()).cpu(WINDOW).busy_share == 1.0
+
+
 def test_a_window_that_was_not_seen_whole_is_not_covered() -> None:
     assert course().covers(WINDOW)
     assert not course().covers(Window(START_S - 2, END_S))
