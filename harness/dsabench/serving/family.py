@@ -2,13 +2,17 @@
 
 They are forked before the event loop starts and before anything heavy is imported. A pipe whose other end is gone reads
 as closed only if nobody else holds that end too; so every rank closes all pipes but its own.
+
+The signals that end a server are the server's to hear, and it has to be able to act on them: between the fork and its
+event loop they wait (`ENDING`), since an exception there would leave it waiting for ranks that wait for it.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
@@ -17,6 +21,7 @@ from dsabench.reference.seat import Seat
 from dsabench.serving.arguments import ServerArgs
 from dsabench.serving.parallel import Parallel
 
+ENDING = (signal.SIGTERM, signal.SIGINT)
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -64,8 +69,29 @@ class Pipes:
         return port
 
 
-def fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> list[list[Member]]:
-    """Start the ranks of every replica. `close` is called in each of them, for what else it must not hold open."""
+@contextmanager
+def family(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> Iterator[list[list[Member]]]:
+    """The ranks of every replica; none of them outlives the context. Signals to end are held back when it opens.
+
+    `close` is called in each of them, for what else it must not hold open.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    replicas = _fork(args, parallel, close)
+    try:
+        yield replicas
+    finally:
+        end([member for replica in replicas for member in replica])
+
+
+def end(members: Sequence[Member]) -> None:
+    """Kill them, and wait until they are gone."""
+    for member in members:
+        member.process.kill()
+    for member in members:
+        member.process.join()
+
+
+def _fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> list[list[Member]]:
     outer: dict[tuple[int, int], Connection] = {}
     inner: dict[tuple[int, int], Pipes] = {}
     for replica in range(parallel.replicas):
@@ -96,6 +122,9 @@ def fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> lis
 
 def _run(args: ServerArgs, number: int, seat: Seat, pipes: Pipes) -> None:
     """Whatever it raises ends the process with its traceback and exit code 1."""
+    for ending in ENDING:
+        signal.signal(ending, signal.SIG_IGN)  # the server's to hear: it lets requests end first
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     # imported here because it takes a second, in which the server answers already that it is not ready
     from dsabench.serving import rank as ranks  # noqa: PLC0415
 

@@ -20,7 +20,7 @@ from aiohttp import web
 from dsabench.errors import InputError
 from dsabench.serving.allocator import keep_freed_memory
 from dsabench.serving.arguments import ServerArgs, parse
-from dsabench.serving.family import Member, RankDiedError, fork
+from dsabench.serving.family import ENDING, Member, RankDiedError, family
 from dsabench.serving.server import Server
 from dsabench.serving.worker import Worker
 
@@ -32,7 +32,7 @@ _CLOSE_S = 0.5
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the event loop has its own
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until there are ranks
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
         listener = _listen(args)
@@ -44,8 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             datefmt="%Y-%m-%d %H:%M:%S",
         )
         logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
-        with listener:
-            replicas = fork(args, args.parallel, listener.close)
+        with listener, family(args, args.parallel, listener.close) as replicas:
             return asyncio.run(_serve(args, listener, replicas))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 (one line for whoever typed the command)
@@ -72,8 +71,9 @@ def _listen(args: ServerArgs) -> socket.socket:
 async def _serve(args: ServerArgs, listener: socket.socket, replicas: list[list[Member]]) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ENDING:
         loop.add_signal_handler(number, stop.set)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     worker = Worker(replicas, args.parallel)
     server = Server(args, worker)
     runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=_CLOSE_S, access_log=None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,8 +76,6 @@ class Post:
 
 def main(args: ServerArgs, post: Post) -> None:
     """Boot, say so, and serve until told to stop or left alone."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # the server's to hear: it lets requests end first
     if not post.seat.leads:
         logging.getLogger().setLevel(logging.WARNING)
     try:

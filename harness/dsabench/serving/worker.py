@@ -27,7 +27,7 @@ from dsabench.serving.calls import (
     Stop,
     Submit,
 )
-from dsabench.serving.family import Member, RankDiedError
+from dsabench.serving.family import Member, RankDiedError, end
 from dsabench.serving.parallel import Parallel
 
 _log = logging.getLogger(__name__)
@@ -100,10 +100,7 @@ class Worker:
         try:
             await self._ended
         finally:
-            for member in self._members:
-                member.process.kill()
-            for member in self._members:
-                member.process.join()
+            end(self._members)
             for sender in self._senders:
                 sender.shutdown(wait=False)
 
@@ -127,8 +124,11 @@ class Worker:
         return [answer for answer in await self._ask(Ask) if isinstance(answer, Status)]
 
     def stop(self) -> None:
-        """Let `run` return after the step in progress."""
-        self._tell_all(Stop())
+        """Let `run` return after the step in progress; at once while a rank still boots, as that one hears nothing."""
+        if self.ready is None and not self._ended.done():
+            self._ended.set_result(None)
+        else:
+            self._tell_all(Stop())
 
     def _tell_all(self, call: Call) -> None:
         for send in self._replicas:

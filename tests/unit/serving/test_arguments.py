@@ -6,7 +6,9 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -16,6 +18,7 @@ from dsabench.serving.resolve import resolve
 from unit.serving.serving import MHA, TABLES, command, environment, serving
 
 MODEL = ("--model", "tiny")
+PREFILL = ("--port", "0", "--disaggregation-mode", "prefill", "--disaggregation-bootstrap-port")
 
 
 def test_both_names_of_the_model_and_defaults():
@@ -134,6 +137,31 @@ def test_a_signal_before_it_is_ready_ends_it_too():
         assert server.get("/server_info")[0] == 503
         assert server.post("/generate", {"text": "x"})[0] == 503
         assert server.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_a_signal_at_the_moment_its_ranks_are_forked_ends_it_too(number, ranks):
+    flags = ("--model", "tiny", "--port", "0", "--cpu-threads", "1", "--tp", ranks)
+    with subprocess.Popen(command(*flags), env=environment(), stderr=subprocess.DEVNULL) as process:
+        try:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            while len(children.read_text().split()) < int(ranks):
+                assert process.poll() is None
+            born = [psutil.Process(int(pid)) for pid in children.read_text().split()]
+            process.send_signal(number)
+            assert process.wait(10) == 0
+            assert psutil.wait_procs(born, 1.0)[1] == []
+        finally:
+            process.kill()
+
+
+def test_a_bootstrap_port_in_use_ends_the_process_and_its_rank():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, said = refused(*MODEL, *PREFILL, port)
+    assert code == 2
+    assert f"--disaggregation-bootstrap-port {port}: " in said.splitlines()[-1]
 
 
 def test_a_fault_of_the_engine_ends_the_process():
