@@ -5,126 +5,31 @@ Used by the unit tests and by `wheels/run_rules.py`, which puts the same specs b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from sglang_case import (
+    BF16,
+    BY_ID,
+    CP8,
+    DEVICES,
+    DP8,
+    FIVE_LAYERS,
+    FP8,
+    HISPARSE,
+    MTP,
+    SINK,
+    TP8,
+    ZIGZAG,
+    Case,
+    both,
+    changed,
+    topology,
+    v,
+)
+from sglang_expert_cases import EXPERT_CASES
 
-from dsabench.model.knobs import KnobValue
-from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.topology import Role, RoleName, Router, Topology
-from dsabench.runtimes.sglang.hardware import HARDWARE, Accelerator
-from dsabench.runtimes.sglang.rules import RULES, Rule
-from dsabench.runtimes.sglang.rules.rule import READ
-from dsabench.runtimes.sglang.versions import Version
+__all__ = ["BY_ID", "CASES", "DEVICES", "Case", "changed", "topology"]
 
-BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
-
-DEVICES: dict[str, Accelerator] = HARDWARE | {
-    "a100": Accelerator("a100", "NVIDIA A100", "cuda", 80, (8, 0)),
-    "rtx6000": Accelerator("rtx6000", "NVIDIA RTX PRO 6000", "cuda", 96, (12, 0)),
-}
-"""Beside the documents' hardware two that only rules know."""
-
-Knobs = Mapping[str, KnobValue | None]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A spec that breaks `rule`. `legal` are the knobs that mend it; None takes the rule's own change."""
-
-    rule: str
-    knobs: dict[str, KnobValue] = field(default_factory=dict)
-    legal: dict[str, KnobValue | None] | None = None
-    model: str = "v3.2"
-    hardware: str = "h200"
-    role: RoleName = "server"
-    nodes: int = 1
-    env: dict[str, str] = field(default_factory=dict)
-    first: Version | None = None
-    last: Version | None = None
-    legal_model: str | None = None
-    legal_hardware: str | None = None
-    peer: dict[str, KnobValue] = field(default_factory=dict)
-    """Settings of the other half of disaggregation."""
-
-    def spec(self, knobs: Mapping[str, KnobValue], *, legal: bool = False) -> RuntimeSpec:
-        """The spec with these knobs on the case's role."""
-        return RuntimeSpec(
-            kind="sglang",
-            model=self.legal_model if legal and self.legal_model else self.model,
-            env={} if legal else self.env,
-            topology=topology(self.role, self.nodes, knobs, self.peer),
-        )
-
-    @property
-    def broken(self) -> RuntimeSpec:
-        """The spec that breaks the rule."""
-        return self.spec(self.knobs)
-
-    @property
-    def device(self) -> Accelerator:
-        """What it runs on."""
-        return DEVICES[self.hardware]
-
-    @property
-    def legal_device(self) -> Accelerator:
-        """What the neighbour runs on."""
-        return DEVICES[self.legal_hardware or self.hardware]
-
-    def versions(self) -> list[Version]:
-        """The versions that were read and in which the rule and this case hold."""
-        rule = BY_ID[self.rule]
-        return [
-            version
-            for version in READ
-            if rule.holds_in(version)
-            and (self.first is None or version >= self.first)
-            and (self.last is None or version <= self.last)
-        ]
-
-
-def topology(
-    role: RoleName, nodes: int, knobs: Mapping[str, KnobValue], peer: Mapping[str, KnobValue] = MappingProxyType({})
-) -> Topology:
-    """A deployment in which the role has these knobs; disaggregated roles get their other half, bare but for `peer`."""
-    roles = [Role(role=role, nodes=nodes, knobs=knobs)]
-    if role != "server":
-        roles.append(Role(role="decode" if role == "prefill" else "prefill", knobs={"tp_size": 8, **peer}))
-    return Topology(roles=tuple(roles), router=Router() if role != "server" else None)
-
-
-def changed(knobs: Mapping[str, KnobValue], change: Knobs) -> dict[str, KnobValue]:
-    """Knobs after a change; None takes one out."""
-    return {name: value for name, value in {**knobs, **change}.items() if value is not None}
-
-
-def v(patch: int) -> Version:
-    return Version(0, 5, patch)
-
-
-TP8: dict[str, KnobValue] = {"tp_size": 8}
-DP8: dict[str, KnobValue] = {"tp_size": 8, "dp_size": 8, "dp_attention": True}
-CP8: dict[str, KnobValue] = {"tp_size": 8, "prefill_cp": True, "cp_mode": "interleave"}
-ZIGZAG: dict[str, KnobValue] = {**CP8, "cp_mode": "zigzag"}
-MTP: dict[str, KnobValue] = {
-    **TP8,
-    "speculative_algorithm": "EAGLE",
-    "speculative_num_steps": 3,
-    "speculative_eagle_topk": 1,
-    "speculative_num_draft_tokens": 4,
-    "max_running_requests": 32,
-}
-HISPARSE: dict[str, KnobValue] = {**TP8, "hisparse": True, "prefix_cache": False}
-FP8: dict[str, KnobValue] = {"kv_cache_dtype": "fp8_e4m3"}
-BF16: dict[str, KnobValue] = {"kv_cache_dtype": "bfloat16"}
-FIVE_LAYERS: dict[str, KnobValue] = {"model_overrides": '{"num_hidden_layers": 5}'}
-SINK = {"model_overrides": '{"learnable_sink": true}'}
-
-
-def both(kernel: str) -> dict[str, KnobValue]:
-    """The kernel for prefill and decode."""
-    return {"prefill_backend": kernel, "decode_backend": kernel}
-
+ADAPTIVE = {**MTP, "speculative_adaptive": True}
+SHARDED = {**FP8, **both("trtllm"), "kv_cache_sharding": True, "attn_cp_size": 8}
 
 CASES: tuple[Case, ...] = (
     # models and memory
@@ -250,8 +155,10 @@ CASES: tuple[Case, ...] = (
     Case("CP19", {**ZIGZAG, "dp_size": 8, "dp_attention": True}, model="glm-5"),
     Case("CP20", ZIGZAG, role="prefill"),
     Case("SL05", {**ZIGZAG, "moe_a2a_backend": "mooncake"}),
+    Case("CP22", {**TP8, "attn_cp_size": 4}, model="glm-5", hardware="mi300x"),
     Case("LS01", {**TP8, "cache_layer_split": True}, role="prefill"),
     Case("LS02", {**CP8, "cache_layer_split": True}),
+    Case("LS04", {**CP8, "cache_layer_split": True, "transfer_backend": "nixl"}, role="prefill"),
     Case("LS03", {**CP8, "cache_layer_split": True, "pp_size": 2}, role="prefill", nodes=2),
     # parallel sizes
     Case("DP03", {"tp_size": 8, "dp_size": 3, "dp_attention": True}),
@@ -284,44 +191,6 @@ CASES: tuple[Case, ...] = (
     Case("MP04", {**TP8, "ep_size": 16}),
     Case("CL01", {**TP8, "context_length": 200000}),
     Case("SN01", {**TP8, "served_model_name": "team:v3.2"}),
-    # experts
-    Case("MO01", {**TP8, "moe_runner_backend": "flashinfer_cutlass"}, hardware="b200"),
-    Case("MO01", {**TP8, "moe_runner_backend": "flashinfer_cutlass", "quantization": "fp8"}),
-    Case("MO02", {**TP8, "moe_runner_backend": "flashinfer_cutlass", "ep_size": 4}),
-    Case(
-        "MO02",
-        {**TP8, "moe_runner_backend": "flashinfer_cutedsl", "quantization": "modelopt_fp4", "ep_size": 4},
-        model="v3.2-nvfp4",
-        hardware="b200",
-        first=v(11),
-    ),
-    Case("MO03", {**TP8, "moe_a2a_backend": "deepep", "ep_size": 4}),
-    Case("MO04", {**TP8, "moe_runner_backend": "flashinfer_trtllm"}, model="v3.2-mxfp4", hardware="b200"),
-    Case("MO10", {**TP8, "quantization": "w4afp8"}),
-    Case("MO05", {**TP8, "moe_runner_backend": "flashinfer_cutedsl", "quantization": "fp8"}, hardware="b200"),
-    Case("MO06", {**TP8, "moe_runner_backend": "cutlass", "quantization": "fp8", "ep_size": 8}),
-    Case("MO07", {**DP8, "moe_a2a_backend": "flashinfer", "moe_runner_backend": "triton"}),
-    Case(
-        "TB01",
-        {**DP8, "moe_a2a_backend": "deepep", "two_batch_overlap": True, "index_topk_pattern": "FS" * 39},
-        model="glm-5",
-    ),
-    Case("TB02", {**TP8, "two_batch_overlap": True}),
-    Case("TB03", {**TP8, "two_batch_overlap": True}),
-    Case("MO11", {**TP8, "moe_a2a_backend": "mori"}, hardware="mi300x"),
-    Case("MO11", {**TP8, "moe_a2a_backend": "mori", "chunked_prefill_size": 8192}, hardware="mi300x"),
-    Case("MO12", {**TP8, "moe_a2a_backend": "flashinfer", "moe_runner_backend": "flashinfer_cutlass"}),
-    Case("MO13", {**TP8, "moe_a2a_backend": "pplx"}),
-    Case("MO14", {**DP8, "moe_a2a_backend": "pplx"}),
-    Case("MO15", {**DP8, "moe_a2a_backend": "deepep_v2"}),
-    Case("MO15", {**DP8, "moe_a2a_backend": "deepep_v2"}, model="glm-5", last=v(20)),
-    Case(
-        "MO08",
-        {"tp_size": 4, "quantization": "modelopt_fp4", "moe_runner_backend": "deep_gemm"},
-        model="v3.2-nvfp4",
-        hardware="b200",
-    ),
-    Case("MO09", {"tp_size": 4}, model="v3.2-nvfp4", hardware="b200"),
     # speculative decoding
     Case("SP01", {**MTP, "speculative_eagle_topk": 2, "speculative_overlap": True}),
     Case("SP02", {**MTP, "speculative_eagle_topk": 2}),
@@ -332,6 +201,9 @@ CASES: tuple[Case, ...] = (
     Case("SP08", {**TP8, "speculative_algorithm": "NGRAM", "max_running_requests": 32}),
     Case("SP09", changed(MTP, {"speculative_num_steps": None})),
     Case("SP10", changed(MTP, {"speculative_eagle_topk": None})),
+    Case("SP16", {**ADAPTIVE, "speculative_adaptive_config": '{"1": {"candidate_steps": [3]}}'}),
+    Case("SP17", {**ADAPTIVE, "speculative_num_draft_tokens": 8}),
+    Case("SP06", {**DP8, "speculative_algorithm": "NGRAM", **both("tilelang"), **BF16}, hardware="mi300x"),
     Case("SP11", {**MTP, **DP8, "speculative_adaptive": True}),
     Case("SP12", {**MTP, "mixed_chunk": True}, last=v(18)),
     Case(
@@ -370,6 +242,14 @@ CASES: tuple[Case, ...] = (
     Case("KS01", {**TP8, "kv_cache_sharding": True}),
     Case("KS02", {**TP8, "kv_cache_sharding": True}, role="prefill"),
     Case("KS03", {**CP8, "kv_cache_sharding": True}, role="prefill"),
+    Case("KS04", {**CP8, **MTP, "kv_cache_sharding": True}, role="prefill"),
+    Case("KS05", {**CP8, **SHARDED, "two_batch_overlap": True, "moe_a2a_backend": "deepep"}, role="prefill"),
+    Case("KS06", {**CP8, **SHARDED, "transfer_backend": "nixl"}, role="prefill", hardware="b200"),
+    Case("KS07", {**TP8, "kv_cache_sharding": True, "attention_backend": "fa3"}, role="prefill"),
+    Case("KS08", {**CP8, **SHARDED, "chunked_prefill_size": -1}, role="prefill", hardware="b200"),
+    Case("KS09", {**CP8, **SHARDED, "chunked_prefill_size": 1000}, role="prefill", hardware="b200"),
+    Case("PD10", {**TP8, "dcp_size": 2, "transfer_backend": "mori"}, role="decode"),
+    Case("PD11", {**TP8, "dcp_size": 2, "decode_prefix_cache": True}, role="decode"),
     Case("PD03", {**TP8, "prefix_cache": True}, role="decode"),
     Case("PD04", {**TP8, "decode_prefix_cache": True}, role="decode"),
     Case("PD05", {**TP8, "decode_prefix_cache": True, "transfer_backend": "fake"}, role="decode"),
@@ -388,4 +268,5 @@ CASES: tuple[Case, ...] = (
     Case("FL03", HISPARSE),
     Case("FL07", {**TP8, "tokens_histogram": True}),
     Case("FL08", {**TP8, "tokens_histogram": True}),
+    *EXPERT_CASES,
 )

@@ -37,7 +37,8 @@ Combinations of settings that SGLang refuses, replaces without a word, or runs u
 - **documents**: a note of the runtime's guides; the code says nothing.
 
 `tests/wheels/run_rules.py` executes ({versions}), `tests/wheels/rule_texts.py` looks texts up; both write
-`tests/golden/sglang_rules/`, which the test suite holds against the rules.
+`tests/golden/sglang_rules/`, which the test suite holds against the rules. `tests/wheels/random_settings.py` looks for what
+no rule knows yet.
 """
 
 _NOTES = {

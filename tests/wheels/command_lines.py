@@ -20,7 +20,7 @@ TEXTS: dict[str, str] = {
     "pp_layer_partition": "30,31",
     "ib_devices": "mlx5_0,mlx5_1",
     "model_overrides": '{"num_hidden_layers": 5}',
-    "speculative_adaptive_config": '{"1": 3}',
+    "speculative_adaptive_config": "adaptive.json",
     "quantization": "modelopt_fp4",
     "moe_runner_backend": "flashinfer_trtllm",
     "moe_a2a_backend": "deepep",

@@ -14,6 +14,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,12 +24,18 @@ import torch
 DTYPES = {"bfloat16": torch.bfloat16, "fp8_e4m3": torch.float8_e4m3fn}
 
 
+@cache
+def _parsed(file: Path) -> ast.Module:
+    """Parsed once for all cases: it takes longer than all the checks together. Nobody changes the tree."""
+    return ast.parse(file.read_text())
+
+
 class Source:
     """One file of the wheel. Missing files have nothing in them."""
 
     def __init__(self, *candidates: Path) -> None:
         self.file = next((file for file in candidates if file.is_file()), None)
-        self.tree = ast.parse(self.file.read_text()) if self.file else ast.Module([], [])
+        self.tree = _parsed(self.file) if self.file else ast.Module([], [])
 
     def execute(self, nodes: list[ast.stmt], names: dict[str, Any]) -> dict[str, Any]:
         """Run statements as if they stood in their file (tracebacks name it)."""
@@ -67,11 +74,11 @@ def run(root: Path, args: Any, model: Any, capability: tuple[int, int], case: st
     hip = torch.version.hip is not None
     kernels = _kernels(args)
     _expert_ranks(srt, args, model)
-    if not (kernels["dsa"] and kernels["prefill"] and kernels["kv"] in DTYPES):
-        _stages(srt, args, model)
-        return
     _stages(srt, args, model)
     _hisparse(srt, args)
+    _index_width(srt, model)
+    if not (kernels["dsa"] and kernels["prefill"] and kernels["kv"] in DTYPES):
+        return
     backend = Source(srt / "layers/attention/dsa_backend.py", srt / "layers/attention/nsa_backend.py")
     if backend.body("forward_decode") is None:
         backend = Source(srt / "layers/attention/nsa_backend.py")
@@ -84,7 +91,10 @@ def run(root: Path, args: Any, model: Any, capability: tuple[int, int], case: st
     if case == "SL08":
         _buffer_below_topk(srt, args, model)
     _hisparse_speculation(srt, args, model, case)
-    _forward(srt, backend, args, model, capability, hip)
+    if not hip:
+        _forward(srt, backend, args, model, capability)
+    _dispatch(backend, "forward_extend", kernels["prefill"])
+    _dispatch(backend, "forward_decode", kernels["decode"])
     if not hip:
         _topk(root, backend, args, model)
 
@@ -217,6 +227,10 @@ def _memory(srt: Path, args: Any, model: Any, hip: bool, case: str) -> None:
             for node in ast.walk(source.tree):
                 if isinstance(node, ast.If) and "max_total_num_tokens <= 0" in ast.unparse(node.test):
                     source.execute([node], {"self": this})
+
+
+def _index_width(srt: Path, model: Any) -> None:
+    """The indexer's pool, which a DSA model has on every attention backend."""
     for place in (srt / "mem_cache/memory_pool.py", *srt.glob("layers/attention/?sa/index_buf_accessor.py")):
         source = Source(place)
         for node in source.asserts("index_head_dim == 128"):
@@ -379,14 +393,13 @@ def _hisparse_speculation(srt: Path, args: Any, model: Any, case: str) -> None:
             decode.execute([node], {"self": this, "TransferBackend": backend})
 
 
-def _forward(srt: Path, backend: Source, args: Any, model: Any, capability: tuple[int, int], hip: bool) -> None:
-    """The first batch."""
-    if hip:
-        return
+def _forward(srt: Path, backend: Source, args: Any, model: Any, capability: tuple[int, int]) -> None:
+    """The first batch on NVIDIA."""
     kernels, heads = _kernels(args), _heads(args, model)
     if "fa3" in (kernels["prefill"], kernels["decode"]):
         _fa3(srt.parent, capability)
-    auto = kernels["prefill"] == "flashmla_auto" and kernels["kv"] == "bfloat16"
+    # On Blackwell it turns to flashmla_sparse for some batches of fp8 too.
+    auto = kernels["prefill"] == "flashmla_auto" and (kernels["kv"] == "bfloat16" or capability[0] >= 10)
     function = backend.body("_forward_flashmla_sparse")
     if function is not None and ("flashmla_sparse" in (kernels["prefill"], kernels["decode"]) or auto):
         this = SimpleNamespace(device_sm_major=capability[0], device_capability=capability)
@@ -409,8 +422,6 @@ def _forward(srt: Path, backend: Source, args: Any, model: Any, capability: tupl
         for node in nodes:
             if "2048" in ast.unparse(node) and unfused:
                 source.execute([node], {"topk_indices": topk})
-    _dispatch(backend, "forward_extend", kernels["prefill"])
-    _dispatch(backend, "forward_decode", kernels["decode"])
 
 
 def _fa3(package: Path, capability: tuple[int, int]) -> None:

@@ -19,7 +19,7 @@ from dsabench.runtimes.sglang.versions import Version
 from sglang_rule_cases import BY_ID, CASES, DEVICES, changed, topology
 from sglang_rule_golden import label_of
 
-Aim = Literal["broken", "legal", "default"]
+Aim = Literal["broken", "legal", "default", "random"]
 
 RAW: dict[str, list[str]] = {
     "FL03": ["--enable-hisparse"],
@@ -97,27 +97,28 @@ def questions(versions: Iterable[Version]) -> Iterator[Question]:
             if version not in case.versions():
                 continue
             label = label_of(case)
-            yield _question((case.rule, label), "broken", version, case.device, case.broken)
+            yield question_of((case.rule, label), "broken", version, case.device, case.broken)
             change: Mapping[str, KnobValue | None] | None = case.legal
             if change is None:
                 findings = check(case.broken, version, case.device)
                 change = next(found.change for found in findings if found.rule == case.rule)
             legal = case.spec(changed(case.knobs, change), legal=True)
-            yield _question((case.rule, label), "legal", version, case.legal_device, legal)
+            yield question_of((case.rule, label), "legal", version, case.legal_device, legal)
         for rule in BY_HAND:
             if BY_ID[rule].holds_in(version):
                 bare = RuntimeSpec(kind="sglang", model="v3.2", topology=topology("server", 1, {}))
-                yield _question((rule, rule), "broken", version, DEVICES["h200"], bare)
+                yield question_of((rule, rule), "broken", version, DEVICES["h200"], bare)
         for device in DEVICES.values():
             for dtype in ("auto", "bfloat16", "fp8_e4m3"):
                 knobs = {"tp_size": 8, "kv_cache_dtype": dtype}
                 if device.platform != "npu":
                     spec = RuntimeSpec(kind="sglang", model="v3.2", topology=topology("server", 1, knobs))
                     name = f"{device.name} {dtype}"
-                    yield _question((name, name), "default", version, device, spec)
+                    yield question_of((name, name), "default", version, device, spec)
 
 
-def _question(name: tuple[str, str], aim: Aim, version: Version, device: Accelerator, spec: RuntimeSpec) -> Question:
+def question_of(name: tuple[str, str], aim: Aim, version: Version, device: Accelerator, spec: RuntimeSpec) -> Question:
+    """The question that the first role of a spec is; `name` is the rule's and the label."""
     rule, label = name
     assert spec.topology is not None
     role = spec.topology.roles[0]
@@ -139,12 +140,6 @@ def config_of(name: str, version: Version) -> dict[str, Any]:
     model = MODELS[name]
     native = version >= (0, 5, 12) and not model.is_glm
     architecture = model.architecture if native or model.is_glm else "DeepseekV3ForCausalLM"
-    quantization: dict[str, Any] = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic"}
-    quantization["weight_block_size"] = [128, 128]
-    if model.weights == "nvfp4":
-        quantization = {"quant_method": "modelopt_fp4", "quant_algo": "NVFP4", "kv_cache_scheme": None, "ignore": []}
-    if model.weights == "mxfp4":
-        quantization = {"quant_method": "quark"}
     return {
         "architectures": [architecture],
         "model_type": "deepseek_v32" if native else "deepseek_v3",
@@ -157,10 +152,21 @@ def config_of(name: str, version: Version) -> dict[str, Any]:
         "index_n_heads": model.index_heads,
         "kv_lora_rank": model.kv_lora_rank,
         "num_nextn_predict_layers": model.nextn_layers,
-        "quantization_config": quantization,
+        "max_position_embeddings": model.positions,
         **_WIDTHS,
+        **_QUANTIZATIONS[model.weights],
     }
 
+
+_QUANTIZATIONS: dict[str, dict[str, Any]] = {
+    name: {"quantization_config": {"quant_method": method, **more}}
+    for name, method, more in (
+        ("fp8", "fp8", {"fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}),
+        ("nvfp4", "modelopt_fp4", {"quant_algo": "NVFP4", "kv_cache_scheme": None, "ignore": []}),
+        ("mxfp4", "quark", {}),
+    )
+} | {"bf16": {}}
+"""Format of the weights → how a config.json says it."""
 
 _WIDTHS: dict[str, Any] = {
     "hidden_size": 7168,
@@ -177,7 +183,6 @@ _WIDTHS: dict[str, Any] = {
     "v_head_dim": 128,
     "vocab_size": 129280,
     "rope_theta": 10000,
-    "max_position_embeddings": 163840,
     "rms_norm_eps": 1e-6,
     "hidden_act": "silu",
     "torch_dtype": "bfloat16",

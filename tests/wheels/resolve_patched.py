@@ -11,17 +11,18 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from questions import config_of
+from runtime_process import started
 
 from dsabench.emit.patch import apply_patch, plan_patch
 from dsabench.emit.tables import File
 from dsabench.emit.tree import find_tree
 from dsabench.model.tuned_table import TunedTable
+from dsabench.runtimes.sglang.hardware import HARDWARE
 from dsabench.runtimes.sglang.versions import parse_version
 
 TABLE = TunedTable.model_validate(
@@ -50,10 +51,8 @@ def ask(folder: Path, version: str, python: str, models: Path) -> list[str]:
         [f"--{name}-prefill-backend", "flashmla_kv"],
         ["--dp-size", "8", "--enable-dp-attention"],
     ]
-    cases = json.dumps([{"argv": [*words, *extra], "env": {}} for extra in more])
-    child = [python, "-B", str(Path(__file__).with_name("runtime_child.py")), str(folder), "cuda:9.0:141:NVIDIA H200"]
-    done = subprocess.run(child, input=cases, capture_output=True, text=True, check=True)
-    return [json.loads(line)["resolved"][f"{name}_prefill_backend"] for line in done.stdout.splitlines()]
+    with started(folder, python, HARDWARE["h200"]) as runtime:
+        return [runtime.resolve([*words, *extra], {})["resolved"][f"{name}_prefill_backend"] for extra in more]
 
 
 def main() -> int:

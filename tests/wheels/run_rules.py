@@ -17,50 +17,18 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from questions import Question, config_of, questions
+from questions import Question, questions
+from runtime_process import started
 
 from dsabench.runtimes.sglang.versions import Version, parse_version
 from sglang_rule_cases import BY_ID, CASES
 from sglang_rule_golden import EXECUTED, UNSEEN, label_of, same_text, why_not_executed
-
-HERE = Path(__file__).parent
-
-
-def ask(folder: Path, python: str, asked: list[Question], models: Path) -> list[dict[str, Any]]:
-    """The runtime's answers to questions about one version and one device."""
-    version, device = asked[0].version, asked[0].device
-    cases = []
-    for question in asked:
-        place = _model(models, question.spec.model, version)
-        words = [str(_model(models, word, version)) if word == "v3.2" else word for word in question.words]
-        argv = ["--model-path", str(place), *words, "--skip-tokenizer-init"]
-        cases.append(
-            {"argv": argv, "env": dict(question.env), "case": question.rule if question.aim == "broken" else ""}
-        )
-    major, minor = device.capability or (0, 0)
-    place = f"{device.platform}:{major}.{minor}:{device.memory_gib}:{device.device_name}"
-    command = ["nice", python, "-B", str(HERE / "runtime_child.py"), str(folder / str(version)), place]
-    done = subprocess.run(command, input=json.dumps(cases), capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{version} on {device.name}: {done.stderr[-3000:]}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def _model(models: Path, name: str, version: Version) -> Path:
-    """A folder with that model's config.json."""
-    place = models / f"{name}-{version}"
-    if not place.is_dir():
-        place.mkdir()
-        (place / "config.json").write_text(json.dumps(config_of(name, version)))
-    return place
 
 
 def verdict(question: Question, answer: Mapping[str, Any]) -> tuple[str, str]:
@@ -136,13 +104,12 @@ def main() -> int:
     if given.only or given.versions:
         record = _without(json.loads(EXECUTED.read_text(encoding="utf-8")), record, asked_all)
     wrong = 0
-    with TemporaryDirectory(prefix="sglang-models-") as models:
-        for (version, device), asked in groups.items():
-            python = given.old_python if version < (0, 5, 10) and given.old_python else given.python
-            answers = ask(given.folder, python, asked, Path(models))
-            for question, answer in zip(asked, answers, strict=True):
-                wrong += note(record, question, answer, verbose=given.verbose)
-            print(f"{version} on {device}: {len(asked)} specs", file=sys.stderr)
+    for (version, device), asked in groups.items():
+        python = given.old_python if version < (0, 5, 10) and given.old_python else given.python
+        with started(given.folder / str(version), python, asked[0].device) as runtime:
+            for question in asked:
+                wrong += note(record, question, runtime.ask(question), verbose=given.verbose)
+        print(f"{version} on {device}: {len(asked)} specs", file=sys.stderr)
     EXECUTED.parent.mkdir(parents=True, exist_ok=True)
     EXECUTED.write_text(json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     return 1 if wrong else 0
@@ -165,9 +132,10 @@ def _without(before: dict[str, Any], blank: dict[str, Any], asked: list[Question
     """The record of an earlier run, with nothing in the places that are asked about now."""
     labels = {label_of(case) for case in CASES}  # those of a rule change with its number of cases
     before["neighbours"] = {label: row for label, row in before["neighbours"].items() if label in labels}
-    for rule, rows in blank["rules"].items():
-        if not rows:  # in force in none of the versions
-            before["rules"].setdefault(rule, rows)
+    for rule in blank["rules"]:
+        rows = before["rules"].get(rule, {})
+        held = {text: row for text, row in rows.items() if BY_ID[rule].holds_in(parse_version(text))}
+        before["rules"][rule] = held
     for question in asked:
         if question.aim == "broken":
             version = str(question.version)

@@ -1,10 +1,10 @@
 """Puts command lines before one unpacked wheel's own argument resolution, on a machine without a GPU.
 
-    python -B runtime_child.py FOLDER/0.5.16 DEVICE < cases.json > outcomes.json
+    python -B runtime_child.py FOLDER/0.5.16 DEVICE < cases.jsonl > outcomes.jsonl
 
-DEVICE is `PLATFORM:MAJOR.MINOR:MEMORY_GIB:NAME` (`cuda:9.0:141:NVIDIA H200`). Standard input is a list of
-`{"argv": […], "env": {…}}`; standard output has, for each, the error that the runtime raised or the settings that it
-resolved, and the lines that it logged. Each case runs in a fork of its own.
+DEVICE is `PLATFORM:MAJOR.MINOR:MEMORY_GIB:NAME` (`cuda:9.0:141:NVIDIA H200`). Each line of standard input is a case,
+`{"argv": […], "env": {…}}`; each is answered by a line of standard output: the error that the runtime raised or the
+settings that it resolved, and the lines that it logged. Each case runs in a fork of its own.
 
 Needs torch, torchvision, triton and the transformers release that the version asks for, roughly; every other package
 that is missing is stood in for by one whose attributes exist and do nothing. Torch is told that it has the device.
@@ -12,6 +12,7 @@ that is missing is stood in for by one whose attributes exist and do nothing. To
 
 from __future__ import annotations
 
+import gc
 import importlib.abc
 import importlib.machinery
 import json
@@ -226,7 +227,6 @@ def main() -> None:
     platform, capability, memory, name = device.split(":", 3)
     major, minor = map(int, capability.split("."))
     sys.path.insert(0, str(root))
-    cases = json.load(sys.stdin)
     out = os.dup(1)
     os.dup2(2, 1)  # what the runtime prints must not end up among the outcomes
     pretend(platform, (major, minor), int(memory), name)
@@ -234,12 +234,17 @@ def main() -> None:
     import later_checks
     import sglang.srt.server_args  # noqa: F401
 
-    # What is imported late is imported once, before the forks; the first case says where a model is.
-    before = dict(os.environ)
-    run([*cases[0]["argv"][:2], "--tp-size", "8", "--skip-tokenizer-init"], int(memory) * 1024, (major, minor), "")
-    os.environ.clear()
-    os.environ.update(before)
-    for case in cases:
+    before: dict[str, str] | None = None
+    for line in sys.stdin:
+        case = json.loads(line)
+        if before is None:
+            # What is imported late is imported once, before the forks; the first case says where a model is.
+            before = dict(os.environ)
+            plain = [*case["argv"][:2], "--tp-size", "8", "--skip-tokenizer-init"]
+            run(plain, int(memory) * 1024, (major, minor), "")
+            os.environ.clear()
+            os.environ.update(before)
+            gc.freeze()  # a collection in a fork would copy every page
         reader, writer = os.pipe()
         child = os.fork()
         if not child:

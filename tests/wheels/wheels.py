@@ -35,11 +35,11 @@ class Wheel:
         return hashlib.sha256(self.file.read_bytes()).hexdigest()
 
     @contextmanager
-    def unpacked(self) -> Iterator[Path]:
-        """A folder with its Python files, for as long as the context is open."""
+    def unpacked(self, *, whole: bool = False) -> Iterator[Path]:
+        """A folder with its Python files, or with all, for as long as the context is open."""
         with TemporaryDirectory(prefix="sglang-wheel-") as folder:
             with zipfile.ZipFile(self.file) as archive:
-                archive.extractall(folder, [name for name in archive.namelist() if name.endswith(".py")])
+                archive.extractall(folder, [name for name in archive.namelist() if whole or name.endswith(".py")])
             yield Path(folder)
 
     def ask(self, command_lines: Sequence[Sequence[str]] = (), python: str = sys.executable) -> dict[str, Any]:

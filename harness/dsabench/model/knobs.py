@@ -96,7 +96,7 @@ _SPECULATION = (
     Knob("speculative_num_draft_tokens", int, "tokens verified at once; steps + 1 when topk is 1", minimum=1),
     Knob("speculative_overlap", bool, "overlap draft, verification and scheduling"),
     Knob("speculative_adaptive", bool, "choose the steps from the accept length while serving"),
-    Knob("speculative_adaptive_config", str, "JSON: batch size → steps"),
+    Knob("speculative_adaptive_config", str, "path of a JSON file: batch size → candidate steps"),
     Knob("speculative_draft_model", str, "draft model's path; DSA models bring their own"),
     Knob("simulated_accept_length", float, "pretend this accept length; the output is garbage", minimum=1),
 )

@@ -84,7 +84,8 @@ def _cannot_pad(s: Setting) -> bool:
 
 
 def _tilelang_fp8(s: Setting) -> bool:
-    return s.model.is_dsa and s.cuda and s.kernels.kv == "fp8_e4m3" and "tilelang" in s.kernels.pair
+    own_kernels = s.model.is_glm and s.sm_major == 12  # its choice ends before the check (BE12)
+    return s.model.is_dsa and s.cuda and s.kernels.kv == "fp8_e4m3" and "tilelang" in s.kernels.pair and not own_kernels
 
 
 def _defaults_for(_: Setting) -> Change:

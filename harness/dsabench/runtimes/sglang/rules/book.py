@@ -15,12 +15,16 @@ from dsabench.runtimes.sglang.rules import (
     indexer,
     kernel_reads,
     kv,
+    kv_sharding,
     launch_checks,
     models,
     moe,
+    new_exchanges,
+    new_experts,
     new_kernels,
     parallel,
     pool_reach,
+    quantization,
     speculative,
 )
 from dsabench.runtimes.sglang.rules.rule import Rule
@@ -38,11 +42,15 @@ FAMILIES: dict[str, tuple[Rule, ...]] = {
     "Parallel sizes": parallel.RULES,
     "Last checks": launch_checks.RULES,
     "Experts": moe.RULES,
+    "Number formats": quantization.RULES,
+    "Late expert kernels": new_experts.RULES,
     "Exchange between experts": exchange.RULES,
+    "Late exchanges": new_exchanges.RULES,
     "Speculative decoding": speculative.RULES,
     "HiSparse": hisparse.RULES,
     "HiSparse with something else": hisparse_combined.RULES,
     "Disaggregation": disaggregation.RULES,
+    "KV cache over the ranks": kv_sharding.RULES,
     "Flags and tools": flags.RULES,
 }
 

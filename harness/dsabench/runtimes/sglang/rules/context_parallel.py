@@ -8,7 +8,6 @@ from dsabench.runtimes.sglang.rules.rule import (
     V12,
     V13,
     V14,
-    V16,
     V19,
     V20,
     V23,
@@ -54,6 +53,12 @@ def _cp_width_is_derived(s: Setting) -> bool:
     keeps = s.version == V9 or (s.version >= V23 and s.parallel.cp_mode == "interleave")
     asked = s.number("attn_cp_size")
     return _cp(s) and not keeps and asked is not None and asked != s.parallel.attn_cp
+
+
+def _fused_reduce(s: Setting) -> bool:
+    """0.5.23 srt/arg_groups/model_hook.py:443 switches it on for GLM-5, and nothing off."""
+    splits = s.parallel.attn_cp > 1 or s.parallel.moe_dp > 1
+    return s.rocm and s.model.is_glm and s.nodes == 1 and not s.parallel.dp_attention and splits
 
 
 RULES = (
@@ -253,6 +258,7 @@ RULES = (
         knobs=("attn_cp_size", "moe_dp_size"),
         when=lambda s: (
             s.parallel.moe_dp not in {1, s.parallel.attn_cp}
+            and not (s.version >= V23 and _fused_reduce(s))
             and s.parallel.pp == 1
             and s.parallel.tp % s.parallel.moe_dp == 0
             and s.ep_asked * s.parallel.moe_dp <= s.parallel.tp
@@ -294,67 +300,15 @@ RULES = (
         "0.5.23=srt/arg_groups/parallel_hook.py:182",
     ),
     Rule(
-        id="LS01",
+        id="CP22",
         severity="error",
-        since=V16,
-        condition="cache_layer_split on the prefill role without interleaved context parallelism",
-        knobs=("cache_layer_split", "prefill_cp", "cp_mode"),
-        when=lambda s: (
-            s.on("cache_layer_split")
-            and s.role == "prefill"
-            and not (s.on("prefill_cp") and s.parallel.cp_mode == "interleave")
-        ),
-        words=(
-            Words(
-                V16,
-                "ValueError",
-                "--enable-dsa-cache-layer-split requires --enable-prefill-cp and --cp-strategy interleave (or legacy "
-                "--enable-nsa-prefill-context-parallel with --nsa-prefill-cp-mode round-robin-split).",
-            ),
-            Words(
-                V20,
-                "ValueError",
-                "--enable-dsa-cache-layer-split requires --enable-prefill-cp and --cp-strategy interleave.",
-            ),
-        ),
-        fix="prefill_cp with cp_mode: interleave, or no cache_layer_split",
-        change=without("cache_layer_split"),
-        source="0.5.16=srt/server_args.py:4457; 0.5.23=srt/arg_groups/model_hook.py:385",
-    ),
-    Rule(
-        id="LS02",
-        severity="error",
-        since=V16,
-        condition="cache_layer_split elsewhere than on the prefill role",
-        knobs=("cache_layer_split",),
-        when=lambda s: s.model.is_dsa and s.on("cache_layer_split") and s.role != "prefill",
-        words=says(
-            "ValueError",
-            "--enable-dsa-cache-layer-split is ‹only supported on PD prefill workers, or not on decode workers›. ‹why›",
-        ),
-        fix="cache_layer_split on the prefill role only",
-        change=without("cache_layer_split"),
-        source="0.5.16=srt/server_args.py:4442; 0.5.23=srt/arg_groups/model_hook.py:372",
-    ),
-    Rule(
-        id="LS03",
-        severity="error",
-        since=V16,
-        condition="cache_layer_split with pipeline stages",
-        knobs=("cache_layer_split", "pp_size"),
-        when=lambda s: (
-            s.on("cache_layer_split")
-            and s.role == "prefill"
-            and s.on("prefill_cp")
-            and s.parallel.cp_mode == "interleave"
-            and s.parallel.pp > 1
-        ),
-        words=says(
-            "ValueError",
-            "--enable-dsa-cache-layer-split is not supported with pipeline parallelism (pp_size > 1) yet. ‹why›",
-        ),
-        fix="pp_size: 1",
-        change=without("pp_size", "pp_layer_partition"),
-        source="0.5.16=srt/server_args.py:4476; 0.5.23=srt/arg_groups/model_hook.py:404",
+        since=V23,
+        condition="GLM-5 on one AMD node with attn_cp_size or moe_dp_size, which its fused all-reduce excludes",
+        knobs=("attn_cp_size", "moe_dp_size"),
+        when=_fused_reduce,
+        words=says("AssertionError", "Aiter allreduce fusion is not supported with context parallelism"),
+        fix="attn_cp_size: 1, moe_dp_size: 1",
+        change=without("attn_cp_size", "moe_dp_size"),
+        source="0.5.23=srt/arg_groups/parallel_hook.py:167",
     ),
 )

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from dsabench.runtimes.sglang.rules.rule import V9, V10, V11, V12, V13, V14, V20, V23, Rule, Words, says, to, without
+from dsabench.runtimes.sglang.rules.rule import (
+    V9,
+    V10,
+    V11,
+    V12,
+    V13,
+    V14,
+    V17,
+    V19,
+    V20,
+    V23,
+    Rule,
+    Words,
+    says,
+    to,
+    without,
+)
 from dsabench.runtimes.sglang.rules.setting import Kernels, Setting
 
 
@@ -38,23 +54,16 @@ def _transfer_refused(s: Setting) -> bool:
     transfer = s.text("transfer_backend") or "mooncake"
     if s.version >= V14:
         return transfer == "fake"
-    return transfer not in ({"nixl"} if s.version < V12 else {"nixl", "mooncake"})
+    return transfer not in ({"nixl"} if s.version < V12 else {"nixl", "mooncake", "mooncake_tcp"})
 
 
-def _shards(s: Setting) -> bool:
-    """Whether the check of DSA's own conditions is reached."""
-    plain = s.speculation.algorithm is None and not s.hisparse.on
-    return s.uses_dsa and s.on("kv_cache_sharding") and s.role == "prefill" and s.device is not None and plain
+def _splits_decode(s: Setting) -> bool:
+    return s.role == "decode" and s.parallel.dcp > 1
 
 
-def _striped(s: Setting) -> bool:
-    return (
-        s.cuda
-        and s.parallel.cp
-        and s.parallel.cp_mode == "interleave"
-        and s.parallel.attn_cp > 1
-        and s.parallel.pp == 1
-    )
+def _splittable(s: Setting) -> set[str | None]:
+    """Transfers that lay a decode role's rows out anew."""
+    return {None, "mooncake", "mooncake_tcp", "nixl"} | ({"fake"} if s.version >= V19 else set())
 
 
 RULES = (
@@ -125,51 +134,6 @@ RULES = (
         fix="no decode_prefix_cache",
         change=without("decode_prefix_cache"),
         source="0.5.14=srt/arg_groups/pd_disaggregation_hook.py:36; 0.5.23=srt/arg_groups/pd_disaggregation_hook.py:107",
-    ),
-    Rule(
-        id="KS01",
-        severity="error",
-        since=V23,
-        condition="a KV cache spread over the ranks elsewhere than on the prefill role",
-        knobs=("kv_cache_sharding",),
-        when=lambda s: s.on("kv_cache_sharding") and s.role != "prefill",
-        words=says(
-            "ValueError",
-            "--enable-kv-cache-sharding is only supported on PD prefill workers: a rank's pool holds only its stripe of "
-            "every cached page, which is incompatible with local decode.",
-        ),
-        fix="kv_cache_sharding on the prefill role only",
-        change=without("kv_cache_sharding"),
-        source="0.5.23=srt/arg_groups/kv_shard_hook.py:100",
-    ),
-    Rule(
-        id="KS02",
-        severity="error",
-        since=V23,
-        condition="a KV cache spread over the ranks without interleaved context parallelism, or with pipeline stages",
-        knobs=("kv_cache_sharding", "prefill_cp", "cp_mode", "pp_size"),
-        when=lambda s: _shards(s) and not _striped(s),
-        words=says("ValueError", "DSA KV sharding requires CUDA interleave prefill CP > 1 and PP1."),
-        fix="no kv_cache_sharding",
-        change=without("kv_cache_sharding"),
-        source="0.5.23=srt/arg_groups/kv_shard_hook.py:43",
-    ),
-    Rule(
-        id="KS03",
-        severity="error",
-        since=V23,
-        condition="a KV cache spread over the ranks with another kernel than trtllm or another dtype than fp8_e4m3",
-        knobs=("kv_cache_sharding", "prefill_backend", "decode_backend", "kv_cache_dtype"),
-        when=lambda s: (
-            _shards(s) and _striped(s) and (s.kernels.pair != ("trtllm", "trtllm") or s.kernels.kv != "fp8_e4m3")
-        ),
-        words=says(
-            "ValueError",
-            "DSA KV sharding requires TRTLLM prefill/decode with fp8_e4m3 KV and page size 64.",
-        ),
-        fix="no kv_cache_sharding",
-        change=without("kv_cache_sharding"),
-        source="0.5.23=srt/arg_groups/kv_shard_hook.py:52",
     ),
     Rule(
         id="PD06",
@@ -250,5 +214,50 @@ RULES = (
         change=to(transfer_backend="nixl"),
         source="0.5.11=srt/server_args.py:3748; 0.5.12=srt/server_args.py:4053; "
         "0.5.13=srt/arg_groups/pd_disaggregation_hook.py:36",
+    ),
+    Rule(
+        id="PD10",
+        severity="error",
+        since=V17,
+        until=V20,
+        condition="context parallelism of decode on the decode role with another transfer than mooncake or nixl (from 0.5.19 "
+        "on, or fake)",
+        knobs=("dcp_size", "transfer_backend"),
+        when=lambda s: _splits_decode(s) and s.text("transfer_backend") not in _splittable(s),
+        words=(
+            Words(
+                V17,
+                "ValueError",
+                "PD decode DCP requires --disaggregation-transfer-backend mooncake or nixl, got "
+                "'{s.knobs[transfer_backend]}'.",
+            ),
+            Words(
+                V19,
+                "ValueError",
+                "PD decode DCP requires --disaggregation-transfer-backend mooncake, nixl, or fake for synthetic "
+                "benchmarking, got '{s.knobs[transfer_backend]}'.",
+            ),
+        ),
+        fix="transfer_backend: mooncake",
+        change=to(transfer_backend="mooncake"),
+        source="0.5.17=srt/arg_groups/pd_disaggregation_hook.py:40; 0.5.20=srt/arg_groups/pd_disaggregation_hook.py:62",
+    ),
+    Rule(
+        id="PD11",
+        severity="error",
+        since=V17,
+        until=V20,
+        condition="context parallelism of decode on a decode role that keeps prefixes",
+        knobs=("dcp_size", "decode_prefix_cache"),
+        when=lambda s: (
+            _splits_decode(s) and s.text("transfer_backend") in _splittable(s) and s.on("decode_prefix_cache")
+        ),
+        words=says(
+            "ValueError",
+            "PD decode DCP currently requires chunk cache; --disaggregation-decode-enable-radix-cache is not supported.",
+        ),
+        fix="no decode_prefix_cache",
+        change=without("decode_prefix_cache"),
+        source="0.5.17=srt/arg_groups/pd_disaggregation_hook.py:46; 0.5.20=srt/arg_groups/pd_disaggregation_hook.py:68",
     ),
 )

@@ -9,7 +9,8 @@ from dsabench.runtimes.sglang.rules.setting import Setting
 _NONE = without("moe_a2a_backend")
 
 
-def _room(s: Setting, variable: str, default: int) -> int:
+def room(s: Setting, variable: str, default: int) -> int:
+    """Tokens that an exchange has buffers for."""
     text = s.env.get(variable, "")
     return int(text) if text.isdecimal() else default
 
@@ -18,7 +19,9 @@ def _beyond_room(s: Setting, exchange: str, variable: str, default: int) -> bool
     """More new tokens per rank and step than the exchange has buffers for. The decode role is let off from 0.5.10."""
     chunk = chunk_per_rank(s)
     checked = s.role != "decode" or s.version < V10
-    return s.parallel.a2a == exchange and checked and chunk is not None and chunk > _room(s, variable, default)
+    graph = s.number("cuda_graph_max_bs") or 0 if exchange == "pplx" else 0
+    exchanged = checked and s.parallel.a2a == exchange and chunk is not None and chunk > 0
+    return exchanged and max(chunk or 0, graph) > room(s, variable, default)
 
 
 def _splits_by_every_rank(s: Setting) -> bool:
@@ -101,10 +104,12 @@ RULES = (
         id="MO14",
         severity="error",
         since=V17,
-        condition="the pplx exchange with more new tokens per rank and step than its buffers hold (128 unless set)",
-        knobs=("moe_a2a_backend", "chunked_prefill_size", "dp_size", "dp_attention"),
+        condition="the pplx exchange with more new tokens per rank and step, or a larger CUDA graph, than its buffers hold "
+        "(128 unless set)",
+        knobs=("moe_a2a_backend", "chunked_prefill_size", "cuda_graph_max_bs", "dp_size", "dp_attention"),
         when=lambda s: (
             s.parallel.attention_dp > 1
+            and s.text("deepep_mode") != "normal"
             and s.parallel.runner in {"auto", "deep_gemm"}
             and _beyond_room(s, "pplx", "SGLANG_PPLX_NUM_MAX_DISPATCH_TOKENS_PER_RANK", 128)
         ),
@@ -114,7 +119,7 @@ RULES = (
             "(chunked_prefill_size, or the decode cuda-graph batch size)",
         ),
         fix="a chunked_prefill_size of at most 128 per group of the attention, or the variable raised",
-        change=lambda s: {"chunked_prefill_size": 128 * s.parallel.attention_dp},
+        change=lambda s: {"chunked_prefill_size": 128 * s.parallel.attention_dp, "cuda_graph_max_bs": None},
         source="0.5.20=srt/arg_groups/moe_hook.py:526; 0.5.23=srt/arg_groups/moe_hook.py:616",
     ),
     Rule(

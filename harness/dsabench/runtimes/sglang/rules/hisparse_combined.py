@@ -6,13 +6,11 @@ from dsabench.runtimes.sglang.rules.rule import (
     V11,
     V12,
     V14,
-    V17,
     V18,
     V20,
     V23,
     Change,
     Rule,
-    Words,
     says,
     to,
     without,
@@ -97,7 +95,7 @@ RULES = (
         since=V23,
         condition="HiSparse with adaptive speculation",
         knobs=("hisparse", "speculative_adaptive"),
-        when=lambda s: _spec(s) and s.speculation.adaptive,
+        when=lambda s: _spec(s) and s.speculation.adapts,
         words=says(
             "ValueError",
             "HiSparse speculative decoding uses statically sized swap state; --speculative-adaptive is not supported.",
@@ -153,22 +151,14 @@ RULES = (
     Rule(
         id="HS15",
         severity="error",
-        since=V17,
+        since=V23,
         condition="HiSparse with context parallelism of decode",
         knobs=("hisparse", "dcp_size"),
         when=lambda s: _on(s) and s.parallel.dcp > 1,
-        words=(
-            Words(
-                V17,
-                "NotImplementedError",
-                "--enable-hisparse with --dcp-size > 1 is not supported: the HiSparse host pool is constructed without "
-                "DCP translation.",
-            ),
-            Words(V23, "ValueError", "DSA DCP does not support HiSparse or HiCache."),
-        ),
+        words=says("ValueError", "DSA DCP does not support HiSparse or HiCache."),
         fix="dcp_size: 1",
         change=without("dcp_size"),
-        source="0.5.17=srt/server_args.py:7185; 0.5.23=srt/arg_groups/model_overrides/deepseek_v2.py:23",
+        source="0.5.23=srt/arg_groups/model_overrides/deepseek_v2.py:23",
     ),
     Rule(
         id="HS16",

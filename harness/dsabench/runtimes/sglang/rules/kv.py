@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.runtimes.sglang.rules.rule import V9, V10, V12, V20, Rule, Words, says, to, without
+from dsabench.runtimes.sglang.rules.rule import V9, V10, V12, V20, V23, Rule, Words, says, to, without
 from dsabench.runtimes.sglang.rules.setting import Setting
 
 _BF16 = {None, "auto", "bf16", "bfloat16"}
@@ -19,8 +19,12 @@ def _one_raw(s: Setting) -> bool:
     return s.role == "server" or (s.version < V20 and running[s.role] != "trtllm")
 
 
-def _reads_packed_rows(s: Setting) -> bool:
-    return s.kernels.kv == "fp8_e4m3" and any((kernel or "").startswith("flashmla") for kernel in s.kernels.pair)
+def _packs_rows(s: Setting) -> bool:
+    """Whether the pool keeps fp8 rows with their scales; up to 0.5.19 the half that does not run has its say too."""
+    running = {"server": s.kernels.pair, "prefill": s.kernels.pair[:1], "decode": s.kernels.pair[1:]}
+    chosen = s.kernels.pair if s.version < V20 else running[s.role]
+    raw = "trtllm" in chosen or (s.version >= V23 and s.kernels.pair == ("tilelang", "tilelang"))
+    return s.kernels.kv == "fp8_e4m3" and None not in s.kernels.pair and not raw
 
 
 RULES = (
@@ -69,7 +73,7 @@ RULES = (
         severity="error",
         condition="packed fp8 KV with a kv_lora_rank that is no multiple of 128",
         knobs=("kv_cache_dtype", "model_overrides"),
-        when=lambda s: s.uses_dsa and s.cuda and _reads_packed_rows(s) and s.model.kv_lora_rank % 128 != 0,
+        when=lambda s: s.uses_dsa and s.cuda and _packs_rows(s) and s.model.kv_lora_rank % 128 != 0,
         words=says("AssertionError", "kv_lora_rank {s.model.kv_lora_rank} must be multiple of quant_block_size 128"),
         fix="kv_cache_dtype: bfloat16, or leave kv_lora_rank at 512",
         change=lambda _: {"kv_cache_dtype": "bfloat16", "prefill_backend": None, "decode_backend": None},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dsabench.model.knobs import KnobValue
+from dsabench.runtimes.sglang.rules.kv_sharding import rounds_chunks
 from dsabench.runtimes.sglang.rules.rule import V9, V10, V11, V13, V20, V23, Rule, Words, says, to, without
 from dsabench.runtimes.sglang.rules.setting import Setting
 
@@ -31,6 +32,8 @@ def chunk_per_rank(s: Setting) -> int | None:
 
 def _uneven_chunk(s: Setting) -> bool:
     chunk, page = chunk_per_rank(s), s.kernels.page
+    if rounds_chunks(s):
+        return False
     return s.cuda and s.role != "decode" and chunk is not None and chunk > 0 and bool(page) and chunk % (page or 1) != 0
 
 

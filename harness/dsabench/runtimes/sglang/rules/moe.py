@@ -2,52 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from dsabench.runtimes.sglang.rules.quantization import Table, formats
 from dsabench.runtimes.sglang.rules.resolve import SPANNING
-from dsabench.runtimes.sglang.rules.rule import V9, V10, V11, V13, V14, V17, V18, V20, Rule, Words, says, to, without
+from dsabench.runtimes.sglang.rules.rule import (
+    V9,
+    V10,
+    V11,
+    V13,
+    V14,
+    V15,
+    V16,
+    V17,
+    V18,
+    V19,
+    V20,
+    Rule,
+    Words,
+    says,
+    to,
+    without,
+)
 from dsabench.runtimes.sglang.rules.setting import Setting
-from dsabench.runtimes.sglang.versions import Version
 
-_Table = Mapping[Version, frozenset[str | None]]
-
-_CUTLASS: _Table = {
+_CUTLASS: Table = {
     V9: frozenset({"modelopt_fp4", "modelopt_fp8", None}),
     V10: frozenset({"modelopt_fp4", "modelopt_fp8", "modelopt_mixed", None}),
 }
-_TRTLLM: _Table = {
+_TRTLLM: Table = {
     V9: frozenset({"modelopt_fp4", "fp8", "modelopt_fp8", "compressed-tensors", None}),
     V10: frozenset({"modelopt_fp4", "fp8", "mxfp8", "modelopt_fp8", "modelopt_mixed", "compressed-tensors", None}),
     V14: frozenset(
         ("modelopt_fp4", "nvfp4_online", "fp8", "mxfp8", "modelopt_fp8", "modelopt_mixed", "compressed-tensors", None)
     ),
 }
-_CUTEDSL: _Table = {
+_CUTEDSL: Table = {
     V11: frozenset({"modelopt_fp4"}),
-    V13: frozenset({"modelopt_fp4", "modelopt_mixed"}),
-    V20: frozenset({"modelopt_fp4", "modelopt_mixed", "nvfp4_online"}),
+    V16: frozenset({"modelopt_fp4", "modelopt_mixed"}),
+    V18: frozenset({"modelopt_fp4", "modelopt_mixed", "nvfp4_online"}),
 }
-_A2A_RUNNERS: _Table = {
+_A2A_RUNNERS: Table = {
     V9: frozenset({"flashinfer_cutlass"}),
-    V13: frozenset({"flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_trtllm", "flashinfer_trtllm_routed"}),
+    V13: frozenset({"flashinfer_cutlass", "flashinfer_cutedsl"}),
+    V15: frozenset({"flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_trtllm_routed"}),
+    V19: frozenset(
+        ("flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_trtllm_routed", "flashinfer_trtllm", "deep_gemm")
+    ),
 }
-_OVER_FP8: _Table = {
-    V9: frozenset({None, "fp8", "nvfp4_online"}),
-    V18: frozenset({None, "fp8", "nvfp4_online", "modelopt_fp4"}),
-}
-"""What may be asked of an fp8 checkpoint; from 0.5.18 its experts may be quantised to FP4 while they load."""
 
 
-def _of(table: _Table, version: Version) -> frozenset[str | None]:
-    return next((names for since, names in reversed(tuple(table.items())) if since <= version), frozenset())
-
-
-def _refused(s: Setting, runner: str, table: _Table) -> bool:
-    return s.parallel.runner == runner and s.parallel.quantization not in _of(table, s.version)
+def _refused(s: Setting, runner: str, table: Table) -> bool:
+    same = {runner, "experimental_sgl_trtllm"} if runner == "flashinfer_trtllm" else {runner}
+    return s.parallel.runner in same and s.parallel.quantization not in formats(table, s.version)
 
 
 def _partial_experts(s: Setting) -> bool:
-    return s.parallel.ep not in {1, s.parallel.tp}
+    return s.ep_asked not in {1, s.parallel.tp}
 
 
 RULES = (
@@ -184,7 +193,7 @@ RULES = (
         condition="cutlass for fp8 experts with expert parallelism",
         knobs=("moe_runner_backend", "quantization", "ep_size"),
         when=lambda s: (
-            s.parallel.runner == "cutlass" and s.parallel.quantization in {"fp8", "mxfp8"} and s.parallel.ep != 1
+            s.parallel.runner == "cutlass" and s.parallel.quantization in {"fp8", "mxfp8"} and s.ep_asked != 1
         ),
         words=says("AssertionError", "FP8/MXFP8 Cutlass MoE is only supported with ep_size == 1"),
         fix="ep_size: 1",
@@ -197,10 +206,7 @@ RULES = (
         severity="error",
         condition="flashinfer's exchange with expert kernels that it does not feed",
         knobs=("moe_a2a_backend", "moe_runner_backend", "dp_size", "dp_attention"),
-        when=lambda s: (
-            s.parallel.a2a == "flashinfer"
-            and s.parallel.runner not in _of(_A2A_RUNNERS, s.version) | ({"deep_gemm"} if s.version >= V20 else set())
-        ),
+        when=lambda s: s.parallel.a2a == "flashinfer" and s.parallel.runner not in formats(_A2A_RUNNERS, s.version),
         words=(
             Words(
                 V9,
@@ -209,7 +215,7 @@ RULES = (
             ),
             Words(V13, "AssertionError", "Flashinfer MoE A2A is ‹only› supported with ‹a list›"),
             Words(
-                V20,
+                V19,
                 "AssertionError",
                 "FlashInfer MoE A2A is supported with flashinfer_cutlass, flashinfer_cutedsl, flashinfer_trtllm, "
                 "flashinfer_trtllm_routed, or deep_gemm.",
@@ -219,21 +225,6 @@ RULES = (
         change=without("moe_a2a_backend"),
         source="0.5.9=srt/server_args.py:2219; 0.5.12=srt/server_args.py:3278; 0.5.16=srt/server_args.py:5886; "
         "0.5.23=srt/arg_groups/moe_hook.py:531",
-    ),
-    Rule(
-        id="MO10",
-        severity="error",
-        condition="a quantization other than the checkpoint's",
-        knobs=("quantization",),
-        when=lambda s: s.model.weights == "fp8" and s.text("quantization") not in _of(_OVER_FP8, s.version),
-        words=says(
-            "ValueError",
-            "Quantization method specified in the model config ({s.model.weights}) does not match the quantization "
-            "method specified in the `quantization` argument ({s.parallel.quantization}).",
-        ),
-        fix="leave quantization out",
-        change=without("quantization"),
-        source="0.5.9=srt/configs/model_config.py:944; 0.5.16=srt/configs/model_config.py:1445",
     ),
     Rule(
         id="TB01",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.runtimes.sglang.rules.rule import V9, V15, V16, V23, Rule, says, to, without
+from dsabench.runtimes.sglang.rules.rule import V9, V15, V16, V19, V23, Rule, says, to, without
 from dsabench.runtimes.sglang.rules.setting import Setting
 
 
@@ -13,7 +13,7 @@ def _stages(s: Setting) -> tuple[int, ...] | None:
 
 
 def _partition(s: Setting) -> bool:
-    return s.asked("pp_layer_partition") and not (s.parallel.pp == 1 and s.version >= V23)
+    return s.asked("pp_layer_partition") and not (s.parallel.pp == 1 and s.version >= V19)
 
 
 def _other_count(s: Setting) -> bool:

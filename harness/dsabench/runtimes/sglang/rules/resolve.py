@@ -48,9 +48,9 @@ def resolve(spec: RuntimeSpec, role: Role, version: Version, device: Accelerator
     knobs: Knobs = {**spec.knobs, **role.knobs}
     env = {**spec.env, **role.env}
     model = _facts(spec.model, knobs)
-    speculation = _speculation(knobs, env, version)
     hisparse = _hisparse(knobs)
     parallel = _parallel(knobs, model, version, device)
+    speculation = _speculation(knobs, env, version, split=parallel.dp_attention)
     kernels = _kernels(knobs, model, parallel, version, device)
     keeps_prefixes = knobs.get("prefix_cache") is not False
     if role.role == "decode":
@@ -133,7 +133,7 @@ def _parallel(knobs: Knobs, model: Facts, version: Version, device: Accelerator 
     cp = knobs.get("prefill_cp") is True and model.is_dsa
     mode = _word(knobs, "cp_mode") or ("interleave" if version < (0, 5, 14) else None)
     zigzag = cp and mode == "zigzag"
-    a2a = "deepep" if zigzag else _word(knobs, "moe_a2a_backend") or "none"
+    a2a = "deepep" if zigzag else _exchange(knobs, version)
     # Context parallelism switches the splitting of the attention on; one group switches it off again.
     split = dp > 1 and (knobs.get("dp_attention") is True or cp)
     attn_cp = _size(knobs, "attn_cp_size")
@@ -141,7 +141,9 @@ def _parallel(knobs: Knobs, model: Facts, version: Version, device: Accelerator 
     if cp and not keeps_width:
         attn_cp = max(tp // dp, 1)
     quantization = _word(knobs, "quantization")
-    if quantization is None and device is not None and device.sm_major == 10 and model.weights is not None:
+    if quantization == "unquant":
+        quantization = None  # an unquantised checkpoint is; another runs as it says
+    elif quantization is None and device is not None and device.sm_major == 10 and model.weights is not None:
         quantization = _QUANTIZATION.get(model.weights)
     return Parallel(
         tp=tp,
@@ -155,9 +157,21 @@ def _parallel(knobs: Knobs, model: Facts, version: Version, device: Accelerator 
         moe_dp=_size(knobs, "moe_dp_size"),
         dcp=_size(knobs, "dcp_size"),
         a2a=a2a,
-        runner=_word(knobs, "moe_runner_backend") or "auto",
+        runner="auto" if is_megamoe(knobs, version) else _word(knobs, "moe_runner_backend") or "auto",
         quantization=quantization,
     )
+
+
+def is_megamoe(knobs: Knobs, version: Version) -> bool:
+    """Whether the expert kernels asked for are another name of an exchange (0.5.18 srt/server_args.py:3790)."""
+    return version >= (0, 5, 18) and knobs.get("moe_runner_backend") == "megamoe"
+
+
+def _exchange(knobs: Knobs, version: Version) -> str:
+    if is_megamoe(knobs, version):
+        return "megamoe"
+    asked = _word(knobs, "moe_a2a_backend") or "none"
+    return "none" if asked == "ascend_tp" else asked
 
 
 def _kernels(knobs: Knobs, model: Facts, parallel: Parallel, version: Version, device: Accelerator | None) -> Kernels:
@@ -165,7 +179,8 @@ def _kernels(knobs: Knobs, model: Facts, parallel: Parallel, version: Version, d
     if version < (0, 5, 10) and parallel.cp and parallel.cp_mode == "zigzag":
         kv = "bfloat16"
     if kv == "auto":
-        kv = "bfloat16" if model.learnable_sink else (device.kv_auto if device else None)
+        sink = model.learnable_sink and version >= (0, 5, 20)
+        kv = "bfloat16" if sink else (device.kv_auto if device else None)
     prefill, decode = _word(knobs, "prefill_backend"), _word(knobs, "decode_backend")
     forced = False
     if device is not None and kv is not None:
@@ -217,13 +232,18 @@ def _page(model: Facts, version: Version, device: Accelerator | None) -> int | N
     return None
 
 
-def _speculation(knobs: Knobs, env: Mapping[str, str], version: Version) -> Speculation:
+def _speculation(knobs: Knobs, env: Mapping[str, str], version: Version, *, split: bool) -> Speculation:
     algorithm = _word(knobs, "speculative_algorithm")
     algorithm = "EAGLE" if algorithm == "NEXTN" else algorithm
     names = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
     steps, topk, draft = (_size(knobs, name) if name in knobs else None for name in names)
+    adaptive = knobs.get("speculative_adaptive") is True
+    adapts = adaptive and algorithm in {"EAGLE", "EAGLE3"} and topk in {None, 1} and not split
+    adapts = adapts and knobs.get("two_batch_overlap") is not True
     if algorithm is not None and steps is topk is draft is None:
         steps, topk, draft = 3, 1, 4
+    if adapts and version >= (0, 5, 14):
+        steps, topk = steps or 3, 1
     if topk == 1 and steps is not None and algorithm not in {None, "NGRAM"}:
         draft = steps + 1
     overlap = knobs.get("speculative_overlap")
@@ -234,7 +254,8 @@ def _speculation(knobs: Knobs, env: Mapping[str, str], version: Version) -> Spec
         topk=topk,
         draft_tokens=draft,
         overlap=overlap is True or (overlap is None and (variable in {"1", "true"} or version >= (0, 5, 11))),
-        adaptive=knobs.get("speculative_adaptive") is True,
+        adaptive=adaptive,
+        adapts=adapts,
     )
 
 

@@ -26,6 +26,7 @@ Kind = Literal[
     "RuntimeError",
     "NotImplementedError",
     "TypeError",
+    "FileNotFoundError",
     "argparse",
     "log",
     "silent",

@@ -116,6 +116,9 @@ class Speculation:
     overlap: bool
     """Whether draft, verification and scheduling overlap."""
     adaptive: bool
+    """Whether the steps are asked to follow the accept length."""
+    adapts: bool
+    """Whether they do: not where the runtime switches it off."""
 
     @property
     def is_eagle_like(self) -> bool:

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from dsabench.runtimes.sglang.rules.rule import V9, V10, V11, V13, V14, V19, V20, V23, Rule, Words, says, to, without
+from dsabench.runtimes.sglang.rules.rule import (
+    V9,
+    V10,
+    V11,
+    V12,
+    V13,
+    V14,
+    V19,
+    V20,
+    V23,
+    Rule,
+    Words,
+    says,
+    to,
+    without,
+)
 from dsabench.runtimes.sglang.rules.setting import Setting
 
 _SPEC_V2 = "SGLANG_ENABLE_SPEC_V2"
@@ -11,6 +26,11 @@ _PARAMETERS = ("speculative_num_steps", "speculative_eagle_topk", "speculative_n
 
 def _asks_overlap(s: Setting) -> bool:
     return s.on("speculative_overlap") or s.env.get(_SPEC_V2, "").lower() in {"1", "true"}
+
+
+def _paged(s: Setting) -> bool:
+    """Whether pages hold more than one token, on whichever attention backend."""
+    return s.model.is_dsa and (s.kernels.page or 1) > 1
 
 
 def _draft_is_corrected(s: Setting) -> bool:
@@ -24,34 +44,26 @@ def _draft_is_corrected(s: Setting) -> bool:
     )
 
 
+def _sets_its_own(s: Setting) -> bool:
+    """Adaptive speculation fills in what is not given."""
+    return s.speculation.adapts and s.version >= V14
+
+
 def _parameters_without_steps(s: Setting) -> bool:
-    adaptive = s.speculation.adaptive and s.version >= V13
     return (
         s.speculation.is_eagle_like
-        and not adaptive
+        and not _sets_its_own(s)
         and not s.asked("speculative_num_steps")
         and s.asked("speculative_eagle_topk", "speculative_num_draft_tokens")
     )
 
 
 def _steps_without_topk(s: Setting) -> bool:
-    adaptive = s.speculation.adaptive and s.version >= V13
     return (
         s.speculation.is_eagle_like
-        and not adaptive
+        and not _sets_its_own(s)
         and s.asked("speculative_num_steps")
         and not s.asked("speculative_eagle_topk")
-    )
-
-
-def _adaptive_is_dropped(s: Setting) -> bool:
-    if not s.speculation.adaptive:
-        return False
-    return (
-        s.speculation.algorithm not in {"EAGLE", "EAGLE3"}
-        or s.speculation.topk not in {None, 1}
-        or s.parallel.dp_attention
-        or s.on("two_batch_overlap")
     )
 
 
@@ -60,7 +72,7 @@ def _off_the_ladder(s: Setting) -> bool:
     ladder = {0, 1, 3, 7} if s.version < V20 else {0, 1, 3, 5, 7}
     steps = s.number("speculative_num_steps")
     own = s.asked("speculative_adaptive_config")
-    return s.speculation.adaptive and not own and not _adaptive_is_dropped(s) and steps not in {None, *ladder}
+    return s.speculation.adapts and not own and steps not in {None, *ladder}
 
 
 RULES = (
@@ -83,7 +95,7 @@ RULES = (
         knobs=("speculative_eagle_topk",),
         when=lambda s: (
             s.speculation.is_eagle_like
-            and s.uses_dsa
+            and (s.uses_dsa or (s.version <= V12 and s.model.is_dsa and s.kernels.attention == "triton"))
             and (s.speculation.topk or 1) > 1
             and (s.kernels.page or 1) > 1
             and not (s.version <= V10 and _asks_overlap(s))
@@ -117,7 +129,7 @@ RULES = (
         severity="overwritten",
         condition="one draft per step and speculative_num_draft_tokens other than steps + 1",
         knobs=_PARAMETERS,
-        when=_draft_is_corrected,
+        when=lambda s: _draft_is_corrected(s) and not _sets_its_own(s),
         words=says(
             "log",
             "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when speculative_eagle_topk == 1",
@@ -159,10 +171,13 @@ RULES = (
     Rule(
         id="SP06",
         severity="error",
-        condition="n-gram speculation with attention groups",
-        unreachable="SP08 speaks first on the DSA backend: n-gram drafts come in several branches by default",
+        until=V11,
+        condition="n-gram speculation with attention groups, where pages of one token (AMD up to 0.5.11) let it come so far",
+        knobs=("speculative_algorithm", "dp_attention", "dp_size"),
+        when=lambda s: s.speculation.algorithm == "NGRAM" and s.parallel.dp_attention and not _paged(s),
         words=says("ValueError", "Currently ngram speculative decoding does not support dp attention."),
         fix="speculative_algorithm: EAGLE",
+        change=to(speculative_algorithm="EAGLE"),
         source="0.5.9=srt/server_args.py:2499; 0.5.12=srt/server_args.py:3905; "
         "0.5.16=srt/arg_groups/speculative_hook.py:719; 0.5.23=srt/arg_groups/speculative_hook.py:1370",
     ),
@@ -188,9 +203,9 @@ RULES = (
     Rule(
         id="SP08",
         severity="error",
-        condition="n-gram speculation on the DSA backend, whose pages hold 64 tokens",
+        condition="n-gram speculation with a DSA model, whose pages hold 64 tokens",
         knobs=("speculative_algorithm",),
-        when=lambda s: s.speculation.algorithm == "NGRAM" and s.uses_dsa and (s.kernels.page or 1) > 1,
+        when=lambda s: s.speculation.algorithm == "NGRAM" and _paged(s),
         words=says(
             "ValueError",
             "speculative_eagle_topk(‹branches›) > 1 with page_size({s.kernels.page}) > 1 is unstable and produces "
@@ -232,7 +247,7 @@ RULES = (
         since=V11,
         condition="adaptive speculation where it is switched off: attention groups, two-batch overlap, several drafts",
         knobs=("speculative_adaptive", "dp_attention", "dp_size", "two_batch_overlap", "speculative_eagle_topk"),
-        when=_adaptive_is_dropped,
+        when=lambda s: s.speculation.adaptive and not s.speculation.adapts,
         words=says("log", "speculative_adaptive disabled: ‹why›. Falling back to static speculative params."),
         fix="speculative_adaptive: false",
         change=without("speculative_adaptive", "speculative_adaptive_config"),
@@ -302,5 +317,33 @@ RULES = (
         change=to(speculative_num_steps=3, speculative_num_draft_tokens=4),
         source="0.5.13=srt/speculative/adaptive_spec_params.py:137; 0.5.14=srt/arg_groups/speculative_hook.py:505; 0.5.16=srt/arg_groups/speculative_hook.py:755; "
         "0.5.23=srt/arg_groups/speculative_hook.py:1419",
+    ),
+    Rule(
+        id="SP16",
+        severity="error",
+        since=V11,
+        condition="a speculative_adaptive_config that is the configuration itself and no file with it",
+        knobs=("speculative_adaptive_config",),
+        when=lambda s: s.speculation.adapts and (s.text("speculative_adaptive_config") or "").lstrip().startswith("{"),
+        words=(
+            Words(V11, "silent", "nothing at launch; the workers end, for no file has that name"),
+            Words(V13, "FileNotFoundError", "[Errno 2] No such file or directory: ‹the configuration›"),
+        ),
+        fix="the path of a JSON file",
+        change=without("speculative_adaptive_config"),
+        source="0.5.12=srt/speculative/adaptive_spec_params.py:66; 0.5.16=srt/speculative/adaptive_spec_params.py:98; "
+        "0.5.23=srt/speculative/adaptive_spec_params.py:52",
+    ),
+    Rule(
+        id="SP17",
+        severity="overwritten",
+        since=V14,
+        condition="adaptive speculation and speculative_num_draft_tokens other than steps + 1",
+        knobs=("speculative_adaptive", *_PARAMETERS),
+        when=lambda s: _draft_is_corrected(s) and _sets_its_own(s),
+        words=says("silent", "speculative_num_draft_tokens becomes {s.speculation.draft_tokens}"),
+        fix="leave speculative_num_draft_tokens out",
+        change=without("speculative_num_draft_tokens"),
+        source="0.5.14=srt/arg_groups/speculative_hook.py:509; 0.5.16=srt/arg_groups/speculative_hook.py:759",
     ),
 )
