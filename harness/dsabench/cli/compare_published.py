@@ -66,7 +66,7 @@ def _run(name: str, records: Records) -> ServingRun:
 def _print(console: Console, beside: SideBySide) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False, title=_shown(_title(beside)), title_justify="left")
     table.add_column("figure")
-    for column in (_head(beside.base), _head(beside.candidate), "difference"):
+    for column in (*_heads(beside), "difference"):
         table.add_column(_shown(column), justify="right", overflow="fold")
     for pair in beside.figures:
         values = ("–" if value is None else show_figure(value) for value in (pair.base, pair.candidate))
@@ -83,7 +83,7 @@ def _print_settings(console: Console, title: str, beside: SideBySide, found: tup
     if not found:
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in (title, _head(beside.base), _head(beside.candidate)):
+    for column in (title, *_heads(beside)):
         table.add_column(_shown(column), overflow="fold")
     for one in found:
         cells = ("not told" if value is None else str(value) for value in (one.base, one.candidate))
@@ -96,7 +96,11 @@ def _title(beside: SideBySide) -> str:
     return f"{beside.candidate.name} beside {beside.base.name}"
 
 
-def _head(run: ServingRun) -> str:
+def _heads(beside: SideBySide) -> tuple[str, str]:
+    return f"base ({_kind(beside.base)})", f"candidate ({_kind(beside.candidate)})"
+
+
+def _kind(run: ServingRun) -> str:
     kind = "printed" if run.published else "measured"
     return kind if run.boots == 1 else f"{kind}, mean of {run.boots} boots"
 

@@ -1,4 +1,4 @@
-"""What a plan can say of each setting beforehand: what it would be refused for, and how many GPUs it takes."""
+"""What a plan can say of each setting beforehand: what is refused or runs otherwise, and how many GPUs it takes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
-from dsabench.model.refusal import Refuse, refuse_nothing
+from dsabench.model.refusal import Overrule, Refuse, overrule_nothing, refuse_nothing
 from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
 from dsabench.runtimes.protocol import Runtime
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Both answers; a runtime without rules refuses nothing beforehand and takes no GPU that we know of."""
+    """The answers; a runtime without rules refuses nothing beforehand and takes no GPU that we know of."""
 
     refuse: Refuse = refuse_nothing
     gpus: Callable[[RuntimeSpec], int] = lambda _: 0
+    overrule: Overrule = overrule_nothing
 
     def largest(self, specs: Iterable[RuntimeSpec]) -> int:
         """GPUs of the largest setting that is not refused; 0 where no GPU is known of."""
@@ -46,7 +47,8 @@ async def outlook_of(config: SweepConfig, identity: RuntimeIdentity) -> Outlook:
     """For sglang what its rules say, for the version that is installed or asked for."""
     if config.runtime.kind != "sglang":
         return Outlook()
-    from dsabench.runtimes.choose import make_refuse
+    from dsabench.runtimes.choose import make_overrule, make_refuse
     from dsabench.runtimes.sglang.gpus import gpus_of
 
-    return Outlook(await make_refuse(config.runtime, identity), gpus_of)
+    asked = config.runtime, identity
+    return Outlook(await make_refuse(*asked), gpus_of, await make_overrule(*asked))

@@ -58,7 +58,7 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
     if args.ready_check_timeout_sec > 0:
         server.wait_until_ready(args.ready_check_timeout_sec)
     model = args.model or server.first_model()
-    info = server.find("/server_info")
+    info = server.info(args.ready_check_timeout_sec)
     tokenizer = tokenizer_for(args, server, model, info)
     wish = wish._replace(model=model)
     draw = _draw(args, selection, tokenizer)

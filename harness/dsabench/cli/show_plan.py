@@ -16,7 +16,7 @@ from dsabench.search.budget import Purse
 from dsabench.search.forecast import Forecast
 from dsabench.search.ledger import Ledger
 from dsabench.search.plan import Foreseen, foresee
-from dsabench.search.refused import Survey, sample
+from dsabench.search.refused import Overruled, Survey, sample, survey_overruled
 from dsabench.search.rest import Rest, rest_of
 
 
@@ -45,6 +45,10 @@ class SweepPlan:
     purse: Purse
     forecast: Forecast
     outlook: Outlook = field(default_factory=Outlook)
+
+    def overruled(self) -> Overruled:
+        """The points that would run otherwise than they ask."""
+        return survey_overruled(self.ledger.config, self.outlook.refuse, self.outlook.overrule)
 
     def ahead(self) -> list[Foreseen]:
         """The settings of the search that are certain."""
@@ -84,15 +88,19 @@ def print_plan(console: Console, plan: SweepPlan) -> None:
     forecast, config, cost = plan.forecast, plan.ledger.config, plan.forecast.costs()
     rest, done = plan.rest(), forecast.boots_done()
     console.print(_plan_table(plan, rest) if rest.boots else f"{config.name}: nothing is left to measure")
-    for line in _refused_lines(forecast.refused):
+    for line in (*_refused_lines(forecast.refused), *_overruled_lines(plan.overruled())):
         console.print(line, highlight=False, markup=False, style="yellow")
-    basis = "from this study's records" if cost.measured else "assumed: nothing is measured yet"
+    basis = (
+        "from this study's records"
+        if cost.measured
+        else "assumed: nothing is measured yet, and a load of many or long prompts takes longer"
+    )
     per = f"{cost.boot_s:.1f} s a boot, {cost.trial_s:.1f} s a trial, {basis}"
     if rest.boots:
         words = f"{show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}{' left' if done else ''}"
         console.print(f"{words}, about {show_duration(plan.left_s())} ({per})", highlight=False)
     if (gate := config.gate) is not None:
-        text = f"gate: {gate.eval}, repeat {gate.repeat}, in the last boot of each side; finalists: {gate.finalists} at most"
+        text = f"gate: {gate.eval}, repeat {gate.repeat}, in the last boot of each side; finalists: {gate.finalists} at most; its answers take time beyond the estimate"
         console.print(text, highlight=False, markup=False)
     spent = plan.gpu_hours()
     if spent is not None and rest.boots:
@@ -108,7 +116,7 @@ def print_plan(console: Console, plan: SweepPlan) -> None:
 
 def plan_facts(plan: SweepPlan) -> dict[str, object]:
     """The same for machines."""
-    forecast, survey, rest = plan.forecast, plan.forecast.refused, plan.rest()
+    forecast, survey, rest, overruled = plan.forecast, plan.forecast.refused, plan.rest(), plan.overruled()
     return {
         "study": plan.ledger.config.name,
         "boots": forecast.boots_planned(),
@@ -124,6 +132,13 @@ def plan_facts(plan: SweepPlan) -> dict[str, object]:
             "asked": survey.asked,
             "all_asked": survey.is_whole,
             "by_rule": dict(survey.by_rule),
+            "lines": dict(survey.lines),
+        },
+        "overruled": {
+            "points": overruled.points,
+            "asked": overruled.asked,
+            "by_rule": dict(overruled.by_rule),
+            "lines": dict(overruled.lines),
         },
         "settings": [
             {
@@ -171,4 +186,14 @@ def _refused_lines(survey: Survey) -> list[str]:
         return []
     rules = ", ".join(f"{rule} {count}" for rule, count in survey.by_rule.items())
     of = f"{survey.asked} points" if survey.is_whole else f"{survey.asked} points drawn from a larger space"
-    return [f"{survey.refused} of {of} are refused by the rules, without a boot: {rules} (docs/sglang-rules.md)"]
+    head = f"{survey.refused} of {of} are refused by the rules, without a boot: {rules} (docs/sglang-rules.md)"
+    return [head, *(f"  {survey.lines[rule]}" for rule in survey.by_rule)]
+
+
+def _overruled_lines(found: Overruled) -> list[str]:
+    """How many of the others would boot and run something else than they ask for, and why."""
+    if not found.points:
+        return []
+    rules = ", ".join(f"{rule} {count}" for rule, count in found.by_rule.items())
+    head = f"{found.points} of the {found.asked} others would run otherwise than asked, at the price of a boot: {rules}"
+    return [head, *(f"  {found.lines[rule]}" for rule in found.by_rule)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -14,6 +15,8 @@ from rich.table import Table
 from dsabench.cli.figures import show_figure
 from dsabench.cli.verdict_table import VerdictTable
 from dsabench.config.specs import SweepConfig
+from dsabench.evals.numerics import changed_numerics
+from dsabench.model.labels import labels_of
 from dsabench.model.outcome import Failed, Measured
 from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
@@ -35,6 +38,7 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
     elif result.best is None:
         console.print(_no_challenger(config, result))
     print_gate(console, result)
+    _print_unguarded(console, config, result)
     for fault, count in _faults(config, result.records).most_common():
         console.print(f"failed ({count} trials): {fault}", markup=False, highlight=False, style="red")
     for warning, count in _warnings(result.records).most_common():
@@ -101,6 +105,22 @@ def print_gate(console: Console, result: Result) -> None:
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def _print_unguarded(console: Console, config: SweepConfig, result: Result) -> None:
+    for line in _unguarded(config, result):
+        console.print(line, style="yellow", markup=False, highlight=False)
+
+
+def _unguarded(config: SweepConfig, result: Result) -> Iterator[str]:
+    """What the speed of the best setting does not say, where nothing else here says it either."""
+    if result.best is None:
+        return
+    if labels := labels_of(result.best.spec):
+        yield f"measured with {', '.join(labels)}: speeds are those of the shapes, outputs mean nothing"
+    if result.gate is None and (knobs := changed_numerics(config.default, result.best.spec)):
+        why = "the config has no gate" if config.gate is None else "the gate was not reached"
+        yield f"may answer otherwise than the default ({', '.join(knobs)}): accuracy unproven, {why}"
+
+
 def result_facts(config: SweepConfig, journal: Path, result: Result, plot: Path | None) -> dict[str, object]:
     """The result for machines."""
     return {
@@ -124,6 +144,7 @@ def result_facts(config: SweepConfig, journal: Path, result: Result, plot: Path 
             for rival in result.rivals
         ],
         "gate": None if result.gate is None else result.gate.model_dump(),
+        "unguarded": list(_unguarded(config, result)),
         "passed_over": [
             {**_candidate_json(one.candidate), "gate": None if one.accuracy is None else one.accuracy.model_dump()}
             for one in result.passed_over

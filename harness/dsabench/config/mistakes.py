@@ -87,8 +87,10 @@ def unknown_word(what: str, word: str, allowed: Iterable[str]) -> str:
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant."""
+    """The name that was probably meant: one that begins with the word (`tp`, `tp_size`), else one spelt like it."""
     by_lower = {name.lower(): name for name in names}
+    if longer := [name for name in by_lower if name.startswith(f"{word.lower()}_")]:
+        return by_lower[min(longer, key=len)]
     close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.55)
     return by_lower[close[0]] if close else None
 

@@ -230,7 +230,7 @@ def _dataset_mistakes(source: Source, workload: Workload, path: KeyPath) -> Mist
             yield source.error(f"missing key {key!r}: dataset {workload.dataset} {reason}", path)
     place = workload.dataset_path
     if place is not None and not place.startswith(("http://", "https://")) and not _is_file(place):
-        yield source.error("no such file", (*path, "dataset_path"))
+        yield source.error(f"{place}: no such file", (*path, "dataset_path"))
     if workload.dataset == "random-ids" and workload.endpoint == "chat":
         yield source.error("dataset random-ids draws token ids, and chat takes text", (*path, "endpoint"))
     if workload.dataset == "openai" and workload.endpoint != "chat":
@@ -330,7 +330,7 @@ def gate_mistakes(source: Source, gate: Gate) -> Mistakes:
         case {"confirm_boots": 0}:
             yield source.error("a gate needs confirm_boots of 1 or more: it scores what is confirmed", ("gate",))
     if gate.data is not None and not _exists(gate.data):
-        yield source.error("no such file", ("gate", "data"))
+        yield source.error(f"{gate.data}: no such file", ("gate", "data"))
     try:
         rooms.find("evals", gate.eval)
     except (InputError, OSError) as error:

@@ -164,4 +164,5 @@ _SHOWN = {
     "energy_per_output_token_j": "{:.3g} J per output token",
     "host.cpu_busy_share": "CPU {:.0%} busy",
     "host.steal_share": "{:.1%} stolen",
+    "host.cpu_pressure_share": "a task waited for a core {:.0%} of the time",
 }

@@ -72,7 +72,7 @@ def standstill_cautions(samples: Sequence[RequestSample], client_lag_max_ms: flo
     yield (
         f"{who} {_SAID}{often}no token from any stream for {longest.duration_s:.1f} s, from "
         f"{longest.start_s:.1f} to {longest.end_s:.1f} s of the run, with {longest.in_flight} in flight; rates and means "
-        "count it (often a kernel that no rehearsal had met was compiled: measure again)"
+        "count it (often a kernel that no rehearsal had met was compiled, or others held the cores: measure again)"
     )
 
 

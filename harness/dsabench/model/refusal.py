@@ -18,10 +18,29 @@ class Refusal:
     """One line that begins with the id: the settings, the runtime's own words, the nearest setting that works."""
 
 
+@dataclass(frozen=True, slots=True)
+class Overruling:
+    """A rule that says the runtime would run something else than a setting asks for."""
+
+    rule: str
+    """Its id, as in docs/sglang-rules.md."""
+    line: str
+    """One line that begins with the id."""
+
+
 Refuse = Callable[[RuntimeSpec], Refusal | None]
 """Asked of every setting before it is booted; None where nothing forbids it."""
+
+
+Overrule = Callable[[RuntimeSpec], tuple[Overruling, ...]]
+"""What a boot would run otherwise; empty where all runs as asked."""
 
 
 def refuse_nothing(_spec: RuntimeSpec) -> Refusal | None:
     """For runtimes without rules."""
     return None
+
+
+def overrule_nothing(_spec: RuntimeSpec) -> tuple[Overruling, ...]:
+    """For runtimes without rules."""
+    return ()

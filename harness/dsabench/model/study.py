@@ -66,7 +66,7 @@ class Gate(Value):
     measure: Literal["score", "agreement"] = "score"
     """`agreement`: not which answers are right, but which are the default's own, word for word. For models that can answer
     none of the questions, and where a change of answers is itself what matters."""
-    margin: PositiveFloat = 0.01
+    margin: float = Field(0.01, gt=0.0, lt=1.0)
     """Largest loss that is accepted, as a share of 1."""
     repeat: PositiveInt = 4
     """Passes over the questions for each of the two settings."""

@@ -13,7 +13,7 @@ from typing import Any
 from dsabench.errors import InputError
 from dsabench.reporting.serving_run import FIGURES, ServingRun, Setting
 
-NO_VERDICT = "no verdict: a printed run is a single run without spread, so a difference may be noise"
+NO_VERDICT = "no verdict: a single run has no spread, so a difference may be noise"
 
 
 @dataclass(frozen=True, slots=True)

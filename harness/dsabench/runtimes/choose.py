@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dsabench.config.specs import LaunchSpec, RuntimeConfig
-from dsabench.model.refusal import Refuse, refuse_nothing
+from dsabench.model.refusal import Overrule, Refuse, overrule_nothing, refuse_nothing
 from dsabench.model.runtime import RuntimeIdentity, RuntimeKind
 from dsabench.runtimes.external import External
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Runtime
 from dsabench.runtimes.reference import Reference
-from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.refuse import refuse_by
+from dsabench.runtimes.sglang.accepts import Accepted, from_table
+from dsabench.runtimes.sglang.refuse import overrule_by, refuse_by
 from dsabench.runtimes.sglang.runtime import TABLE, Sglang
 from dsabench.runtimes.sglang.versions import parse_version
 
@@ -41,9 +41,21 @@ async def make_refuse(config: RuntimeConfig, identity: RuntimeIdentity) -> Refus
     if config.kind != "sglang":
         return refuse_nothing
     launch = launch_of(config)
+    return refuse_by(await _accepted(launch, identity), launch)
+
+
+async def make_overrule(config: RuntimeConfig, identity: RuntimeIdentity) -> Overrule:
+    """What the runtime would run otherwise than a spec asks; raises as above."""
+    if config.kind != "sglang":
+        return overrule_nothing
+    launch = launch_of(config)
+    return overrule_by(await _accepted(launch, identity), launch)
+
+
+async def _accepted(launch: Launch, identity: RuntimeIdentity) -> Accepted:
     if identity.wheel_hash == TABLE:
-        return refuse_by(from_table(parse_version(identity.version)), launch)
-    return refuse_by(await Sglang(launch).accepted(), launch)
+        return from_table(parse_version(identity.version))
+    return await Sglang(launch).accepted()
 
 
 def launch_of(config: RuntimeConfig) -> Launch:

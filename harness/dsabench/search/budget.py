@@ -8,8 +8,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from dsabench.config.specs import SweepConfig
 from dsabench.model.outcome import Failed
 from dsabench.model.study import Budget
+from dsabench.model.workload import Workload
 from dsabench.search.ledger import Ledger
 from dsabench.search.plan import begun, listed
 
@@ -41,9 +43,21 @@ def costs(ledger: Ledger) -> Costs:
     durations = [record.duration_s for record in records if not isinstance(record.outcome, Failed)]
     return Costs(
         boot_s=(statistics.median(boots.values()) if boots else None) or _ASSUMED_BOOT_S[kind],
-        trial_s=_mean(durations) or _ASSUMED_TRIAL_S[kind],
+        trial_s=_mean(durations) or _assumed_trial_s(ledger.config),
         measured=bool(durations),
     )
+
+
+def _assumed_trial_s(config: SweepConfig) -> float:
+    """A flat guess, and at least the time until a workload's last request is due, where one rate says that."""
+    flat = _ASSUMED_TRIAL_S[config.runtime.kind]
+    return math.fsum(max(flat, _due_s(one)) for one in config.workloads) / len(config.workloads)
+
+
+def _due_s(workload: Workload) -> float:
+    if workload.request_rate is None or workload.ramp_to is not None or workload.sessions is not None:
+        return 0.0
+    return workload.num_prompts / workload.request_rate
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

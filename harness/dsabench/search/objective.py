@@ -62,12 +62,14 @@ def refuse_unprovable(objective: Objective, workloads: Sequence[Workload]) -> No
     Gaps between tokens (ITL) are many per request, so their percentiles are not judged beforehand.
 
     Raises:
-        InputError: names the metric, the workload, and how many requests it takes.
+        InputError: names the key, the metric, the workload, and how many requests it takes.
 
     """
-    for name in (objective.metric, *(bound.metric for bound in objective.constraints)):
+    keys = [("objective", objective.metric)]
+    keys += [(f"objective.constraints[{index}]", bound.metric) for index, bound in enumerate(objective.constraints)]
+    for key, name in keys:
         if name in _OF_SLO and (lacking := [workload.name for workload in workloads if workload.slo is None]):
-            raise InputError(f"{name} needs an slo in every workload; {lacking[0]} has none")
+            raise InputError(f"{key}.metric: {name} needs an slo in every workload; {lacking[0]} has none")
         family, _, statistic = name.rpartition(".")
         if family.endswith("itl_ms") or not re.fullmatch(r"p\d\d", statistic):
             continue
@@ -75,7 +77,7 @@ def refuse_unprovable(objective: Objective, workloads: Sequence[Workload]) -> No
         for workload in workloads:
             if workload.num_prompts < least:
                 raise InputError(
-                    f"{name} takes at least {least} requests; workload {workload.name} has num_prompts: "
+                    f"{key}.metric: {name} takes at least {least} requests; workload {workload.name} has num_prompts: "
                     f"{workload.num_prompts}"
                 )
 

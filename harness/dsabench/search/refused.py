@@ -1,4 +1,4 @@
-"""Points of the space that the runtime's rules forbid: how many there are, and a default that is one of them."""
+"""Points of the space that the runtime's rules forbid or overrule: how many, and why; and a default that is forbidden."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
-from dsabench.model.refusal import Refuse, refuse_nothing
+from dsabench.model.refusal import Overrule, Refuse, overrule_nothing, refuse_nothing
 from dsabench.model.space import Assignment
 from dsabench.search.proposers.uniform import ENUMERABLE, draw, generator
 from dsabench.search.space import legal
@@ -27,6 +27,8 @@ class Survey:
     refused: int = 0
     by_rule: Mapping[str, int] = field(default_factory=dict)
     """Rule id → points that it refuses first, the commonest rule first."""
+    lines: Mapping[str, str] = field(default_factory=dict)
+    """Rule id → what it says of the first such point."""
     is_whole: bool = True
     """Whether `asked` are all points; else they are drawn, so that only their share says something."""
 
@@ -37,8 +39,39 @@ def survey(config: SweepConfig, refuse: Refuse) -> Survey:
         return Survey()
     points, is_whole = sample(config)
     verdicts = [refuse(config.spec(point)) for point in points]
-    rules = Counter(verdict.rule for verdict in verdicts if verdict is not None)
-    return Survey(len(points), rules.total(), dict(rules.most_common()), is_whole)
+    refusals = [verdict for verdict in verdicts if verdict is not None]
+    rules = Counter(refusal.rule for refusal in refusals)
+    lines = {refusal.rule: refusal.line for refusal in reversed(refusals)}
+    return Survey(len(points), rules.total(), dict(rules.most_common()), lines, is_whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Overruled:
+    """Points that would boot and run something else than they ask for: often the same as another point."""
+
+    asked: int = 0
+    """Points that no rule refuses."""
+    points: int = 0
+    by_rule: Mapping[str, int] = field(default_factory=dict)
+    """Rule id → points that it overrules, the commonest rule first."""
+    lines: Mapping[str, str] = field(default_factory=dict)
+    """Rule id → what it says of the first such point."""
+
+
+def survey_overruled(config: SweepConfig, refuse: Refuse, overrule: Overrule) -> Overruled:
+    """Ask about the points that are not refused. Runtimes without rules are not asked.
+
+    Rules that overrule the default too are left out: they say nothing of what the search adds.
+    """
+    if overrule is overrule_nothing:
+        return Overruled()
+    common = {said.rule for said in overrule(config.default)}
+    specs = [spec for spec in map(config.spec, sample(config)[0]) if refuse(spec) is None]
+    told = ([said for said in overrule(spec) if said.rule not in common] for spec in specs)
+    found = [one for one in told if one]
+    rules = Counter(rule for one in found for rule in {said.rule for said in one})
+    lines = {said.rule: said.line for one in reversed(found) for said in one}
+    return Overruled(len(specs), len(found), dict(rules.most_common()), lines)
 
 
 def sample(config: SweepConfig) -> tuple[list[Assignment], bool]:

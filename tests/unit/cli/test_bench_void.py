@@ -63,6 +63,13 @@ def test_the_example_of_the_page_runs_as_it_stands(server: Server, tmp_path: Pat
     assert json.loads((tmp_path / "runs.jsonl").read_text())["completed"] == 500
 
 
+def test_a_server_that_listens_and_is_not_up_yet_is_waited_for(tmp_path: Path) -> None:
+    """It names its model at once, and its vocabulary, of which the prompts are drawn, only when its ranks are up."""
+    with serving(wait=False) as listening:
+        done = bench(listening, f"{LOAD} --num-prompts 4", tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 def test_more_ids_than_the_server_has_are_refused(server: Server, tmp_path: Path) -> None:
     done = bench(server, f"{LOAD} --vocab-size 1000 --num-prompts 4", tmp_path)
     assert done.returncode == 2

@@ -21,7 +21,7 @@ LINE = '{"backend": "sglang", "dataset_name": "random-ids", "request_rate": Infi
 def test_a_record_beside_a_published_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "h800-latency", DOCUMENT]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "no verdict: a printed run is a single run without spread" in out
+    assert "no verdict: a single run has no spread" in out
     for words in ("mean_ttft_ms 199.9", "accelerator H800 none", "dataset random random-ids", "seed 1 2"):
         assert words in out
     assert "better" not in out
@@ -47,6 +47,8 @@ def test_lines_of_bench_serving(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert f"2 runs; name one as {log}#1 to {log}#2" in capsys.readouterr().err
     assert run(["compare", f"{log}#1", f"{log}#2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["figures"]["mean_ttft_ms"]["change"] == 1.0
+    assert run(["compare", f"{log}#1", f"{log}#2"]) == 0
+    assert "base (measured) candidate (measured) difference" in " ".join(capsys.readouterr().out.split())
     assert run(["compare", "h800-latency", f"{log}#3"]) == 2
     assert "has the runs 1 to 2" in capsys.readouterr().err
 

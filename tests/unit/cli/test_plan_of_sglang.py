@@ -40,6 +40,7 @@ def test_the_plan_counts_what_the_rules_refuse_and_the_gpu_hours_of_the_rest(tmp
     done = plan(STUDY.replace("AUTO", "flashmla_auto"), tmp_path, "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
+    assert said["refused"].pop("lines")["BE19"].startswith("BE19: ")
     assert said["refused"] == {"points": 2, "asked": 4, "all_asked": True, "by_rule": {"BE19": 2}}
     assert said["boots"] == 3 + 4
     assert said["gpu_hours"] == pytest.approx(7 * 8 * 310 / 3600, abs=0.01)
@@ -55,7 +56,23 @@ def test_without_a_version_the_newest_one_is_planned_for(tmp_path) -> None:
 def test_for_people_too(tmp_path) -> None:
     done = plan(STUDY.replace("AUTO", "flashmla_auto"), tmp_path)
     assert "2 of 4 points are refused by the rules, without a boot: BE19 2" in done.stdout
+    assert "  BE19: " in done.stdout
     assert "GPU-hours" in done.stdout
+
+
+def test_boots_that_would_run_another_setting_than_they_ask_are_told(tmp_path) -> None:
+    done = plan(STUDY.replace("{decode_backend: [flashmla_kv, AUTO], ", "{page_size: [64, 128], "), tmp_path)
+    assert "2 of the 4 others would run otherwise than asked, at the price of a boot: PG01 2" in done.stdout
+    assert "leave page_size out" in " ".join(done.stdout.split())
+
+
+def test_a_load_with_a_schedule_takes_at_least_that_long(tmp_path) -> None:
+    """120 requests at 2 a second are sent for a minute, whatever the machine."""
+    text = STUDY.replace("AUTO", "flashmla_sparse").replace(
+        "num_prompts: 12, max_concurrency: 2", "num_prompts: 120, request_rate: 2"
+    )
+    said = json.loads(plan(text, tmp_path, "--json").stdout)
+    assert said["estimated_s"] == pytest.approx(said["boots"] * 360)
 
 
 def test_an_illegal_default_ends_in_one_line_that_names_the_rule(tmp_path) -> None:

@@ -117,9 +117,11 @@ def test_warnings_reach_the_record() -> None:
 def test_one_line_of_it() -> None:
     line = machine_line(machine_figures(MachineUse(QUIET, (BUSY,)), Done(40, 400, 2000)))
     assert line == (
-        "Machine: GPU 97% busy, GPU clock 1900 MHz, 600 W per GPU, 61 °C, 3 J per output token, CPU 20% busy, 0.1% stolen"
+        "Machine: GPU 97% busy, GPU clock 1900 MHz, 600 W per GPU, 61 °C, 3 J per output token, CPU 20% busy, 0.1% stolen, "
+        "a task waited for a core 30% of the time"
     )
-    assert machine_line(machine_figures(MachineUse(QUIET, ()), Done(1, 1, 1))) == "Machine: CPU 20% busy, 0.1% stolen"
+    untold = QUIET._replace(pressure_share=None)
+    assert machine_line(machine_figures(MachineUse(untold, ()), Done(1, 1, 1))) == "Machine: CPU 20% busy, 0.1% stolen"
 
 
 def test_a_load_that_was_not_observed_whole_tells_nothing() -> None:

@@ -59,7 +59,7 @@ def test_lengths_of_a_dataset_that_brings_its_own_are_no_setting() -> None:
 def test_there_is_no_verdict_and_it_says_why() -> None:
     said = hold_beside(printed(), printed("h800-throughput")).as_json()
     assert said["verdict"] is None
-    assert "single run without spread" in said["reason"]
+    assert "a single run has no spread" in said["reason"]
     assert said["differing"]["max_concurrency"] == {"base": 1, "candidate": 1024}
 
 

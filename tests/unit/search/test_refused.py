@@ -14,12 +14,12 @@ from dsabench.cli.show_plan import SweepPlan, plan_facts, print_plan
 from dsabench.config.specs import RuntimeConfig, SweepConfig
 from dsabench.errors import InputError
 from dsabench.model.outcome import Failed
-from dsabench.model.refusal import Refuse
+from dsabench.model.refusal import Refuse, overrule_nothing
 from dsabench.model.space import Axis, SearchSpace
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.refuse import refuse_by
+from dsabench.runtimes.sglang.refuse import overrule_by, refuse_by
 from dsabench.runtimes.sglang.versions import parse_version
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import make_forecast
@@ -27,7 +27,7 @@ from dsabench.search.ledger import Ledger
 from dsabench.search.loop import Sweep
 from dsabench.search.plan import candidates, foresee, history
 from dsabench.search.proposers import Observation, make_proposer
-from dsabench.search.refused import require_legal_default, survey
+from dsabench.search.refused import require_legal_default, survey, survey_overruled
 from dsabench.store.journal import Journal
 from dsabench.trial import Bench
 from factories import ENVIRONMENT, make_record
@@ -74,6 +74,21 @@ def bench(folder: Path) -> Bench:
 def test_the_survey_counts_by_rule(config, refuse) -> None:
     found = survey(config, refuse)
     assert (found.asked, found.refused, dict(found.by_rule), found.is_whole) == (4, 2, {"BE19": 2}, True)
+    assert found.lines["BE19"].startswith("BE19: ")
+
+
+def test_points_that_would_boot_as_something_else_are_counted(tmp_path, refuse) -> None:
+    """A page size that DSA sets back to 64 makes every boot of it a second one of the same setting."""
+    overrule = overrule_by(from_table(parse_version("0.5.16")), Launch())
+    kernels = Axis(name="decode_backend", values=("flashmla_kv", "flashmla_auto"))
+    axes = (kernels, Axis(name="page_size", values=(64, 128)))
+    found = survey_overruled(sglang_study(tmp_path, axes), refuse, overrule)
+    assert (found.asked, found.points, dict(found.by_rule)) == (2, 1, {"PG01": 1})
+    assert found.lines["PG01"].startswith("PG01: a page_size other than 64")
+
+    everywhere = sglang_study(tmp_path, (kernels,), page_size=128)
+    assert survey_overruled(everywhere, refuse, overrule).points == 0
+    assert survey_overruled(everywhere, refuse, overrule_nothing).asked == 0
 
 
 def test_a_default_that_the_rules_forbid_is_the_users_mistake(tmp_path, refuse) -> None:
@@ -152,7 +167,9 @@ def test_the_plan_for_machines_says_it_too(config, refuse) -> None:
     ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
     purse = Purse(config.budget, ledger, 0)
     plan = json.loads(json.dumps(plan_facts(SweepPlan(ledger, purse, make_forecast(purse, refuse), Outlook(refuse)))))
+    lines = plan["refused"].pop("lines")
     assert plan["refused"] == {"points": 2, "asked": 4, "all_asked": True, "by_rule": {"BE19": 2}}
+    assert lines["BE19"].startswith("BE19: ")
     said = [setting["refused"] for setting in plan["settings"] if setting["refused"]]
     assert said
     assert all(line.startswith("BE19: ") for line in said)

@@ -15,6 +15,7 @@ import orjson
 from dsabench.errors import InputError, TrialFault
 
 _THERE = (200, 404, 405)
+_NOT_YET = 503
 
 
 class Answer(NamedTuple):
@@ -84,6 +85,28 @@ class BenchServer(NamedTuple):
                 return
             if time.perf_counter() + 1.0 > end_s:
                 message = f"{self.base_url}/v1/models: {problem} (waited {timeout_s:g} s)"
+                raise TrialFault("unreachable", message, stage="boot")
+            time.sleep(1.0)
+
+    def info(self, timeout_s: float) -> Any:
+        """`/server_info`, None where there is none. 503 is a server that is not up yet: it is asked again, once a second.
+
+        The reference runtime names its model as soon as it listens, and its vocabulary only when its ranks are up.
+
+        Raises:
+            TrialFault: 503 to the end.
+
+        """
+        end_s = time.perf_counter() + timeout_s
+        while True:
+            try:
+                answer = self.ask("GET", "/server_info")
+            except (OSError, http.client.HTTPException):
+                return None
+            if answer.status != _NOT_YET or timeout_s == 0:
+                return answer.data if answer.status == 200 else None
+            if time.perf_counter() + 1.0 > end_s:
+                message = f"{self.base_url}/server_info: status {_NOT_YET} (waited {timeout_s:g} s)"
                 raise TrialFault("unreachable", message, stage="boot")
             time.sleep(1.0)
 

@@ -71,6 +71,10 @@ def command_of(spec: RuntimeSpec, version: str) -> Command:
     return _of_text(spec.model_dump_json(exclude_none=True), version)
 
 
+_SPOKEN = "0.5.23"
+"""The sglang whose names the reference runtime's /server_info has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """A knob as asked and as the server says it runs; None where it does not say."""
@@ -89,13 +93,22 @@ def told(spec: RuntimeSpec, resolved: Mapping[str, JsonValue], version: str) -> 
     facts = log if isinstance(log, Mapping) else {}
     said = own.get("differs", own.get("differences"))
     differing = {str(line).partition(":")[0] for line in said} if isinstance(said, list | tuple) else set()
-    accepted = _accepted(version) if spec.kind == "sglang" else None
+    accepted = _accepted(_SPOKEN if spec.kind == "reference" else version) if spec.kind != "external" else None
     rows = []
     for name, asked in spec.knobs.items():
         runs = resolved.get(name) if accepted is None else runs_as(name, resolved, facts, accepted)
+        runs = _said_apart(name, resolved) if runs is None else runs
         differs = name in differing or (spec.kind == "reference" and runs is not None and _text(runs) != _text(asked))
         rows.append(Told(name, _text(asked), None if runs is None else _text(runs), differs))
     return rows
+
+
+def _said_apart(name: str, resolved: Mapping[str, JsonValue]) -> JsonValue | None:
+    """What stands under no flag of its own: speculation that is off, and what the reference runtime has no flag for."""
+    if name == "speculative_algorithm" and "speculative_algorithm" in resolved:
+        return "off"
+    of_reference = resolved.get("reference")
+    return of_reference.get(name) if isinstance(of_reference, Mapping) else None
 
 
 @lru_cache(maxsize=64)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dsabench.model.refusal import Refusal, Refuse
+from dsabench.model.refusal import Overrule, Overruling, Refusal, Refuse
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import Accepted
-from dsabench.runtimes.sglang.runtime import refusal_of
+from dsabench.runtimes.sglang.runtime import objections_to, refusal_of
 
 
 def refuse_by(accepted: Accepted, launch: Launch) -> Refuse:
@@ -20,3 +20,13 @@ def refuse_by(accepted: Accepted, launch: Launch) -> Refuse:
         return None if line is None else Refusal(line.partition(":")[0], line)
 
     return refuse
+
+
+def overrule_by(accepted: Accepted, launch: Launch) -> Overrule:
+    """What a boot of a spec would run otherwise than asked. Asking raises as above."""
+
+    def overrule(spec: RuntimeSpec) -> tuple[Overruling, ...]:
+        objections = objections_to(spec, accepted, launch)
+        return tuple(Overruling(one.rule, str(one)) for one in objections if one.severity == "overwritten")
+
+    return overrule

@@ -100,11 +100,16 @@ def identity_of_table(version: str) -> RuntimeIdentity:
     return RuntimeIdentity(kind="sglang", version=str(accepted.version), wheel_hash=TABLE)
 
 
+def objections_to(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> tuple[Objection, ...]:
+    """All that is known against a spec that is not launched yet, errors first."""
+    asked = settle(spec)
+    return judge(plan(asked, accepted, launch), asked, accepted)
+
+
 def refusal_of(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> str | None:
     """Why a spec would not be booted, in one line; None where it would."""
-    asked = settle(spec)
     try:
-        _refuse(asked, judge(plan(asked, accepted, launch), asked, accepted))
+        _refuse(settle(spec), objections_to(spec, accepted, launch))
     except TrialFault as fault:
         return fault.message
     return None
