@@ -55,7 +55,7 @@ def test_rows_that_a_second_call_leaves_unwritten_are_found():
     assert found.rel_err is None
 
 
-PREFILL, STEP, SWAP = Shape("small", 8, 1, 320, 320), Shape("small", 8, 320, 1, 70), Shape("small", 8, 300, 1, 256)
+PREFILL, STEP, SWAP = Shape("small", 8, 1, 320, 320), Shape("small", 8, 66, 4, 64), Shape("small", 8, 264, 1, 256)
 STEPS = {"indexer_paged": STEP, "sparse_decode": STEP, "mtp_verify": STEP, "hisparse_swap_in": SWAP}
 """Of more rows than are drawn."""
 
