@@ -18,10 +18,11 @@ Group = tuple[str, str]
 
 _WORDS = (
     "Median time of one call; × floor is that time as a multiple of the least work at the bandwidth and speed of the same "
-    "run, by candidate the median over shapes (below 1: faster than they are, as where a kernel computes in fp8), and TB/s "
-    "and TFLOP/s are that least work in the time. Candidates whose intervals touch, or whose medians are within 1 %, are not "
-    "told apart; they are compared where they were measured in one environment alone. The error is that of the worst row against a reference in float64; a kernel that is faster because it "
-    "rounds more has the larger one."
+    "run, by candidate the median over shapes, and TB/s and TFLOP/s are that least work in the time. Below 1 is faster than "
+    "they are: where a kernel computes in fp8, or in older runs, whose bandwidth is a copy's alone (on an H200 2.76 TB/s of "
+    "4.25). Candidates whose intervals touch, or whose medians are within 1 %, are not told apart; they are compared where "
+    "they were measured in one environment alone. The error is that of the worst row against a reference in float64; a "
+    "kernel that is faster because it rounds more has the larger one."
 )
 _STYLE = """:root{color-scheme:light dark;--text:#1c2024;--quiet:#5b636d;--line:#e2e5e9;--ground:#fff}
 @media (prefers-color-scheme:dark){:root{--text:#e4e7eb;--quiet:#9ba4af;--line:#2f363e;--ground:#14171a}}
@@ -46,6 +47,7 @@ _DOES = {
     "hisparse_swap_in": "Selected rows that only the host's memory has, into the GPU's hot buffer.",
 }
 """What an operator is, for a reader who has only the page. (The operators' own words need torch to be imported.)"""
+_OVER_THE_LINK = "hisparse_swap_in"
 _SHARES = (
     "rank",
     "candidate",
@@ -142,15 +144,20 @@ def _section(group: Group, members: Sequence[Measurement], folder: Path) -> str:
     ordered = sorted(members, key=lambda m: (natural(m.shape_id), m.median_us or float("inf")))
     points = _table(_POINTS, [_row(m) for m in ordered])
     return (
-        f"<h2 id='{escape(_anchor(group))}'>{escape(title)}</h2>{_does(group)}{image}"
+        f"<h2 id='{escape(_anchor(group))}'>{escape(title)}</h2>{_does(group, members)}{image}"
         f"{_table(_SHARES, [_share_row(share) for share in shares(members)])}{_without_time(members)}"
         f"<details><summary>{len(members):,} points</summary>{points}</details>"
     )
 
 
-def _does(group: Group) -> str:
-    does = _DOES.get(group[0])
-    return "" if does is None else f"<p>{escape(does)}</p>"
+def _does(group: Group, members: Sequence[Measurement]) -> str:
+    says = [_DOES[group[0]]] if group[0] in _DOES else []
+    if any(m.operator == _OVER_THE_LINK and m.environment.hardware.gpus and m.link_bytes is None for m in members):
+        says.append(
+            "Of points whose host link was not measured the floor is at the bandwidth of the GPU's own memory: × floor "
+            "means nothing there."
+        )
+    return f"<p>{escape(' '.join(says))}</p>" if says else ""
 
 
 def _without_time(members: Sequence[Measurement]) -> str:

@@ -7,7 +7,7 @@ import pytest
 from dsabench.errors import InputError, StoreError
 from dsabench.microbench.measured import FILE_NAME, Measurement, append, latest, read, unreadable
 from dsabench.microbench.table import TABLE_NAME, read_points, write_table
-from dsabench.model.runtime import Environment, Hardware, RuntimeIdentity
+from dsabench.model.runtime import Environment, Gpu, Hardware, RuntimeIdentity
 from dsabench.reporting import kernel_page
 from dsabench.reporting.kernel_shares import shares
 from dsakernels.operators import OPERATORS
@@ -94,6 +94,15 @@ def test_candidates_of_two_environments_are_not_compared(tmp_path):
 
 def test_the_page_says_what_each_operator_is():
     assert set(kernel_page._DOES) == set(OPERATORS)
+
+
+def test_the_page_says_where_a_floor_means_nothing(tmp_path):
+    hardware = MACHINE.hardware.model_copy(update={"gpus": (Gpu(name="a gpu", memory_mib=1024),)})
+    on_gpu = {"operator": "hisparse_swap_in", "environment": MACHINE.model_copy(update={"hardware": hardware})}
+    said = "means nothing there"
+    assert said in kernel_page.write_page([measurement(**on_gpu)], tmp_path).read_text()
+    measured = measurement(**on_gpu, link_bytes=236_160, ceiling_link_gb_s=54.8)
+    assert said not in kernel_page.write_page([measured], tmp_path).read_text()
 
 
 def test_the_page_escapes_what_a_file_says(tmp_path):
