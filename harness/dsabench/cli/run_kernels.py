@@ -16,7 +16,7 @@ from dsabench.cli.kernel_answer import Answer, counted, finish, note
 from dsabench.cli.kernel_progress import Progress, follow, say, say_point
 from dsabench.errors import InputError, TrialFault
 from dsabench.microbench.conduct import conduct
-from dsabench.microbench.measured import Measurement, append, latest, read
+from dsabench.microbench.measured import FILE_NAME, Measurement, append, latest, read, unreadable
 from dsabench.microbench.request import Action, Limits, Point, Request
 from dsabench.microbench.table import read_points, write_table
 from dsabench.microbench.worker_process import Said
@@ -117,10 +117,19 @@ def report_kernels(results: Path, output: Path) -> None:
     from dsabench.reporting.kernel_page import write_page
     from dsabench.reporting.kernel_shares import shares
 
+    _say_unreadable(results)
     measurements = list(latest(read_points(results)).values())
     print(write_page(measurements, output))
     for share in shares(measurements):
         print(share.line)
+
+
+def _say_unreadable(results: Path) -> None:
+    """Of a journal that was damaged: what is not in it any more is no silent loss."""
+    if lost := unreadable(results):
+        say(
+            f"{results / FILE_NAME}: {counted(lost, 'line')} left out, not to be read as points; bench measures them anew"
+        )
 
 
 class _Bench:
@@ -137,6 +146,7 @@ class _Bench:
     async def known(self, device: Said) -> tuple[Point, ...]:
         """The points that are recorded already of where the worker runs."""
         self._environment = await environment_of(device)
+        _say_unreadable(self._results)
         if not self._again:
             found = latest(read(self._results), self._environment.fingerprint)
             self._settled = {point: m for point, m in found.items() if m.status in _SETTLED}

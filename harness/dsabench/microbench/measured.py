@@ -117,26 +117,39 @@ def _mend(file: Path) -> bytes:
 
 
 def read(folder: Path) -> tuple[Measurement, ...]:
-    """All measurements in the order written; a torn line is left out.
+    """All measurements in the order written; a line that is none, such as a torn one, is left out.
 
     Raises:
         InputError: the file cannot be read.
 
     """
-    file = folder / FILE_NAME
+    return tuple(m for m in map(_parsed, _lines(folder / FILE_NAME)) if m is not None)
+
+
+def unreadable(folder: Path) -> int:
+    """How many lines `read` leaves out.
+
+    Raises:
+        InputError: the file cannot be read.
+
+    """
+    return sum(_parsed(line) is None for line in _lines(folder / FILE_NAME))
+
+
+def _lines(file: Path) -> list[bytes]:
     try:
-        lines = file.read_bytes().splitlines()
+        return list(filter(None, file.read_bytes().splitlines()))
     except FileNotFoundError:
-        return ()
+        return []
     except OSError as error:
         raise InputError(f"{file}: {error.strerror}") from error
-    found = []
-    for line in lines:
-        try:
-            found.append(Measurement.model_validate_json(line))
-        except ValidationError:
-            continue
-    return tuple(found)
+
+
+def _parsed(line: bytes) -> Measurement | None:
+    try:
+        return Measurement.model_validate_json(line)
+    except ValidationError:
+        return None
 
 
 def latest(measurements: Sequence[Measurement], fingerprint: str | None = None) -> dict[Point, Measurement]:

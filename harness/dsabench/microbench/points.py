@@ -234,7 +234,11 @@ def _words(verdict: Verdict | Fault) -> Told:
     if verdict.rounded_err is not None:
         words["rounded_err"] = verdict.rounded_err
     if verdict.rel_err is None:
-        return {**words, "status": "wrong", "reason": "an output is not finite"}
+        return {
+            **words,
+            "status": "wrong",
+            "reason": "an output is not finite, or not written, or points to what is not its own",
+        }
     if not verdict.is_right:
         over = "" if verdict.rounded_err is None else " of the reference over inputs rounded as it does"
         return {**words, "status": "wrong", "reason": f"relative error{over} above {verdict.tolerance:g}"}

@@ -87,14 +87,23 @@ def _version(name: str) -> str | None:
 def _runnable(say: points.Say, request: Request, operator: Operator, device: Device) -> list[Candidate]:
     runnable = []
     for candidate in choose.candidates(request, operator):
-        if candidate.package is not None:
-            say("doing", what=f"importing {candidate.package.module}, for {candidate.name}")
-        reason = obstacle(candidate, device)
+        reason = _unasked(request, candidate)
+        if reason is None:
+            if candidate.package is not None:
+                say("doing", what=f"importing {candidate.package.module}, for {candidate.name}")
+            reason = obstacle(candidate, device)
         say("candidate", operator=operator.name, candidate=candidate.name, does=candidate.does,
             dtypes=candidate.dtypes, reason=reason)  # fmt: skip
         if reason is None:
             runnable.append(candidate)
     return runnable
+
+
+def _unasked(request: Request, candidate: Candidate) -> str | None:
+    """Why there is nothing to run it on, whatever the machine."""
+    if not request.dtypes or set(request.dtypes) & set(candidate.dtypes):
+        return None
+    return f"takes {', '.join(candidate.dtypes)}, asked for was {', '.join(request.dtypes)}"
 
 
 def _die_with_the_conductor() -> None:

@@ -18,10 +18,11 @@ Group = tuple[str, str]
 
 _WORDS = (
     "Median time of one call; × floor is that time as a multiple of the least work at the bandwidth and speed of the same "
-    "run, by candidate the median over shapes (below 1: faster than they are, as where a kernel computes in fp8), and TB/s "
-    "and TFLOP/s are that least work in the time. Candidates whose intervals touch, or whose medians are within 1 %, are not "
-    "told apart. The error is that of the worst row against a reference in float64; a kernel that is faster because it "
-    "rounds more has the larger one."
+    "run, by candidate the median over shapes, and TB/s and TFLOP/s are that least work in the time. Below 1 is faster than "
+    "they are: where a kernel computes in fp8, or in older runs, whose bandwidth is a copy's alone (on an H200 2.76 TB/s of "
+    "4.25). Candidates whose intervals touch, or whose medians are within 1 %, are not told apart; they are compared where "
+    "they were measured in one environment alone. The error is that of the worst row against a reference in float64; a "
+    "kernel that is faster because it rounds more has the larger one."
 )
 _STYLE = """:root{color-scheme:light dark;--text:#1c2024;--quiet:#5b636d;--line:#e2e5e9;--ground:#fff}
 @media (prefers-color-scheme:dark){:root{--text:#e4e7eb;--quiet:#9ba4af;--line:#2f363e;--ground:#14171a}}
@@ -31,6 +32,22 @@ p{max-width:48rem;overflow-wrap:anywhere}.facts{color:var(--quiet);font-size:.9r
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}summary{cursor:pointer;color:var(--quiet)}
 td,th{padding:.2em .7em;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 td:first-child,td:nth-child(2),th:first-child,th:nth-child(2){text-align:left}nav a{margin-right:1rem;color:inherit}"""
+_DOES = {
+    "indexer_ragged": "Lightning-indexer logits of a prefill chunk: how much each cached token matters to each new one.",
+    "indexer_paged": "Lightning-indexer logits of a decode or verify step, keys in pages.",
+    "topk_select": "Selection of the largest logits of each new token (2,048 in the real models), as rows of the cache.",
+    "sparse_prefill": "Attention of a prefill chunk over the selected tokens; with an fp8 cache what dequantises it is in the time.",
+    "sparse_decode": "Attention of a decode step over the selected tokens, one new token a sequence.",
+    "mtp_verify": "Attention of an MTP verify step over the selected tokens, 2 or 4 new tokens a sequence.",
+    "dense_prefill": "Dense attention (MHA) of a prefill chunk over all tokens: what sparse attention is held against.",
+    "absorb": "The two products around sparse attention: queries into latent space, outputs out of it.",
+    "kv_expand": "Latent rows to keys and values of every head, which dense attention needs first.",
+    "kv_quantise": "The new tokens' rows from bfloat16 to packed fp8 (in the real models 656 bytes a token).",
+    "kv_dequantise": "Packed fp8 rows of a whole prefix to bfloat16.",
+    "hisparse_swap_in": "Selected rows that only the host's memory has, into the GPU's hot buffer.",
+}
+"""What an operator is, for a reader who has only the page. (The operators' own words need torch to be imported.)"""
+_OVER_THE_LINK = "hisparse_swap_in"
 _SHARES = (
     "rank",
     "candidate",
@@ -127,10 +144,20 @@ def _section(group: Group, members: Sequence[Measurement], folder: Path) -> str:
     ordered = sorted(members, key=lambda m: (natural(m.shape_id), m.median_us or float("inf")))
     points = _table(_POINTS, [_row(m) for m in ordered])
     return (
-        f"<h2 id='{escape(_anchor(group))}'>{escape(title)}</h2>{image}"
+        f"<h2 id='{escape(_anchor(group))}'>{escape(title)}</h2>{_does(group, members)}{image}"
         f"{_table(_SHARES, [_share_row(share) for share in shares(members)])}{_without_time(members)}"
         f"<details><summary>{len(members):,} points</summary>{points}</details>"
     )
+
+
+def _does(group: Group, members: Sequence[Measurement]) -> str:
+    says = [_DOES[group[0]]] if group[0] in _DOES else []
+    if any(m.operator == _OVER_THE_LINK and m.environment.hardware.gpus and m.link_bytes is None for m in members):
+        says.append(
+            "Of points whose host link was not measured the floor is at the bandwidth of the GPU's own memory: × floor "
+            "means nothing there."
+        )
+    return f"<p>{escape(' '.join(says))}</p>" if says else ""
 
 
 def _without_time(members: Sequence[Measurement]) -> str:
@@ -181,11 +208,14 @@ def _error(error: float | None) -> str:
 
 
 def _by_shape(members: Sequence[Measurement]) -> list[list[Measurement]]:
-    shapes: dict[str, list[Measurement]] = defaultdict(list)
+    """Those that are compared: of one environment, where there are several the one with most candidates, then the newest."""
+    places: dict[str, dict[str, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
     for member in members:
         if member.status == "ok" and member.median_us is not None:
-            shapes[member.shape_id].append(member)
-    return list(shapes.values())
+            places[member.shape_id][member.environment.fingerprint].append(member)
+    return [
+        max(found.values(), key=lambda mine: (len(mine), max(m.started_at for m in mine))) for found in places.values()
+    ]
 
 
 def _cell(members: Sequence[Measurement]) -> Cell | None:

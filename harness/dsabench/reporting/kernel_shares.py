@@ -16,7 +16,9 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One candidate. Speeds are shares of the fastest candidate's of the same shape, its own among them."""
+    """One candidate. Speeds are shares of the fastest candidate's of the same shape in the same environment, its own among
+    them: two machines, or two versions of a package, are no race.
+    """
 
     operator: str
     dtype: str
@@ -52,13 +54,13 @@ class Share:
 
 def shares(measurements: Iterable[Measurement]) -> tuple[Share, ...]:
     """Of every candidate that was timed."""
-    cases: dict[tuple[str, str, str], list[Measurement]] = defaultdict(list)
+    cases: dict[tuple[str, str, str, str], list[Measurement]] = defaultdict(list)
     for m in measurements:
         if m.status == "ok" and m.times is not None and m.floor_us is not None:
-            cases[m.operator, m.dtype, m.shape_id].append(m)
+            cases[m.operator, m.dtype, m.shape_id, m.environment.fingerprint].append(m)
     seen: dict[Key, list[tuple[str, float, float]]] = defaultdict(list)
     errors: dict[Key, float] = {}
-    for (operator, dtype, shape_id), members in cases.items():
+    for (operator, dtype, shape_id, _), members in cases.items():
         for name, about in _of_case(members):
             seen[operator, dtype, rank_of(shape_id), name].append(about)
         for m in members:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from dsakernels import indexer, topk
-from dsakernels.candidates.candidate import Call, Candidate
+from dsakernels.candidates.candidate import Call, Candidate, Package
 from dsakernels.operators.indexer_ragged import IndexerInputs
 from dsakernels.operators.topk_select import TopkInputs
 
@@ -102,7 +102,13 @@ CANDIDATES = (
     *_logits("indexer_ragged"),
     *_logits("indexer_paged"),
     Candidate(
-        "torch_select", "topk_select", "sortable integers, partition (CPU) or topk", ("bf16",), _select, captures=False
+        "torch_select",
+        "topk_select",
+        "sortable integers, partition (CPU) or topk",
+        ("bf16",),
+        _select,
+        package=Package("numpy", ("numpy",), "1.17"),
+        captures=False,
     ),
     Candidate("torch_topk", "topk_select", "torch.topk", ("bf16",), _torch_topk),
 )

@@ -140,11 +140,16 @@ def expected(inputs: SwapInputs, rows: torch.Tensor) -> torch.Tensor:
 
 
 def pick(inputs: SwapInputs, output: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """What lies in the buffer where the answer says that it does."""
+    """What lies in the buffer where the answer says that it does; NaN where that is not in the sequence's own rows, or is
+    said of no token.
+    """
     places = output[rows].long()
     values = inputs.buffer[places.clamp(0, len(inputs.buffer) - 1)].double()
-    absent = (inputs.wanted[rows] < 0).unsqueeze(2)
-    return values.masked_fill((places < 0).unsqueeze(2) & ~absent, torch.nan).masked_fill(absent, 0.0)
+    absent = inputs.wanted[rows] < 0
+    first = inputs.first_rows[rows]
+    own = (places >= first) & (places < first + len(inputs.buffer) // inputs.shape.batch)
+    bad = torch.where(absent, places != -1, ~own)
+    return values.masked_fill(absent.unsqueeze(2), 0.0).masked_fill(bad.unsqueeze(2), torch.nan)
 
 
 def cost(shape: Shape, dtype: Dtype) -> Cost:

@@ -94,4 +94,5 @@ OPERATOR = Operator(
     expected=expected,
     pick=pick,
     cost=cost,
+    parts=lambda shape: shape.heads,
 )

@@ -1,8 +1,9 @@
-"""Quantise the new tokens' rows: bfloat16 to packed fp8, scattered into the pool's rows.
+"""Quantise the new tokens' rows: bfloat16 to packed fp8.
 
-rows [T, D] bfloat16, slots [T] int32 → packed [T, row_bytes] uint8 in the order of `rows` (`kv_layout`: e4m3 latent, a
-float32 scale for each of 4 groups, rope as it is). Right is what dequantises to within e4m3's rounding (2^-4 of a
-value, so about 2.5 % of a row). Scales are kept by some kernels in float32 and by ours on bfloat16's grid; both pass.
+rows [T, D] bfloat16 → packed [T, row_bytes] uint8 in the order of `rows` (`kv_layout`: e4m3 latent, a float32 scale for
+each of 4 groups, rope as it is). Scattering them into the pool's rows is not part of it. Right is what
+dequantises to within e4m3's rounding (2^-4 of a value, so about 2.5 % of a row). Scales are kept by some kernels in float32
+and by ours on bfloat16's grid; both pass.
 Source: sglang's `quantize_k_cache`.
 """
 

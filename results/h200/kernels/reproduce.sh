@@ -1,5 +1,6 @@
 #!/bin/sh
-# All measurements of this folder, in order; run again it goes on where it stopped. About 5 minutes on an H200.
+# All measurements of this folder, in order; run again it goes on where it stopped, but for the pairs of `twice`, which are
+# measured anew and written behind those that are there. About 5 minutes on an H200.
 #   sh results/h200/kernels/reproduce.sh PYTHON [FOLDER]     PYTHON has sglang and its kernels; FOLDER: results/h200-again/kernels
 set -eu
 python=${1:?the interpreter that has the kernels}

@@ -8,9 +8,11 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pyarrow.parquet as pq
+import torch
 
 from dsabench.store.claim import claim
 
@@ -148,6 +150,43 @@ def test_a_candidate_none_of_whose_points_ran_is_not_ok(tmp_path):
     found = json.loads(dsabench(*words, "--results", str(tmp_path), "--json").stdout)
     assert found["kv_quantise"]["torch_pack"]["status"] == "ok"
     assert found["kv_dequantise"]["torch_cast"] == {"status": "unavailable", "reason": "none of its points was begun"}
+
+
+def test_one_that_takes_no_dtype_asked_for_says_so():
+    words = (
+        "check",
+        "sparse_decode",
+        "--dtypes",
+        "bf16",
+        "--shapes",
+        "small-h8-b1-q1-kv40",
+        "--device",
+        "cpu",
+        "--json",
+    )
+    found = json.loads(dsabench(*words).stdout)["sparse_decode"]
+    assert found["torch_flashmla_kv"] == {"status": "unavailable", "reason": "takes fp8, asked for was bf16"}
+    assert found["torch_masked_dense"]["status"] == "ok"
+
+
+def test_a_shape_that_memory_does_not_hold_is_unavailable_and_not_wrong():
+    done = dsabench("check", "sparse_decode", "--shapes", "small-h8-b1-q1-kv9999999999999", "--device", "cpu", "--json")
+    assert done.returncode == 0, done.stderr
+    assert {entry["status"] for entry in json.loads(done.stdout)["sparse_decode"].values()} == {"unavailable"}
+
+
+def test_an_interpreter_without_numpy_has_one_candidate_less_and_none_wrong(tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    [there] = (tmp_path / "bare/lib").glob("python*/site-packages")
+    for found in Path(torch.__file__).parents[1].iterdir():
+        if found.suffix != ".pth" and not found.name.startswith(("numpy", "__pycache__")):
+            (there / found.name).symlink_to(found)
+    words = ("check", "topk_select", "--shapes", "small-h8-b8-q1-kv256", "--device", "cpu", "--json")
+    done = dsabench(*words, "--kernel-python", str(tmp_path / "bare/bin/python"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["topk_select"]
+    assert found["torch_select"] == {"status": "unavailable", "reason": "numpy is not installed"}
+    assert found["torch_topk"] == {"status": "ok", "rel_err": 0.0}
 
 
 def test_a_slow_start_is_said_again_and_again(tmp_path):

@@ -86,7 +86,22 @@ def test_topk_that_takes_a_token_twice_or_of_another_sequence_is_wrong():
     for spoil in (right[0, 1], right[1, 0], torch.tensor(1 << 20), torch.tensor(-7)):
         wrong = right.clone()
         wrong[0, 0] = spoil
-        assert not relative_error(operator.pick(inputs, wrong, rows), wanted) <= 1e-6
+        assert not relative_error(operator.pick(inputs, wrong, rows), wanted) <= operator.tolerance["bf16"]
+
+
+def test_a_logit_smaller_by_one_bit_is_wrong_in_place_of_the_larger():
+    operator = OPERATORS["topk_select"]
+    shape = Shape("v3.2", 128, 1, 1, 16384)
+    inputs = operator.make(shape, "bf16", torch.Generator().manual_seed(0))
+    order = inputs.logits[0].argsort(descending=True)
+    inputs.logits[0, order[inputs.k]] = inputs.logits[0, order[inputs.k - 1]].nextafter(torch.tensor(-torch.inf))
+    rows, right = torch.arange(1), inputs.slots[order[: inputs.k]].unsqueeze(0)
+    wrong = right.clone()
+    wrong[0, -1] = inputs.slots[order[inputs.k]]
+    errors = [
+        relative_error(operator.pick(inputs, out, rows), operator.expected(inputs, rows)) for out in (right, wrong)
+    ]
+    assert errors[0] <= operator.tolerance["bf16"] < errors[1]
 
 
 def here(**where):

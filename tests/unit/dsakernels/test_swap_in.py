@@ -141,6 +141,21 @@ def test_one_wrong_row_among_thousands_is_found():
     assert not found.is_right
 
 
+def test_a_place_in_another_sequences_rows_or_for_no_token_is_wrong():
+    shape = Shape("small", 8, 2, 1, 40)  # fewer tokens than are selected
+    inputs = OPERATOR.make(shape, "bf16", torch.Generator().manual_seed(0))
+    right, rows = COPIES.bind(inputs)(), torch.arange(2)
+    assert bool(OPERATOR.pick(inputs, right, rows).isfinite().all())
+    for sequence, number, place in (
+        (0, 0, right[0, 0] + len(inputs.buffer) // 2),
+        (1, 0, right[1, 0] - len(inputs.buffer) // 2),
+        (0, -1, 3),
+    ):
+        wrong = right.clone()
+        wrong[sequence, number] = place
+        assert not bool(OPERATOR.pick(inputs, wrong, rows).isfinite().all())
+
+
 def test_timed_calls_are_renewed_each(monkeypatch):
     foreign_kernels.install(monkeypatch)
     copied = []

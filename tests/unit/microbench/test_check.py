@@ -8,9 +8,10 @@ import torch
 
 import q8_rounding
 from dsabench.microbench import points
-from dsabench.microbench.check import Case, Fault, examine, poison
+from dsabench.microbench.check import ROWS, Case, Fault, _some_rows, attempt, examine, poison
 from dsakernels.candidates import CANDIDATES
 from dsakernels.operators import OPERATORS
+from dsakernels.operators.kv_expand import split
 from dsakernels.shape import Shape
 from unit.dsakernels import foreign_kernels
 
@@ -52,6 +53,67 @@ def test_rows_that_a_second_call_leaves_unwritten_are_found():
     found = verdict(stale)
     assert not found.is_right
     assert found.rel_err is None
+
+
+PREFILL, STEP, SWAP = Shape("small", 8, 1, 320, 320), Shape("small", 8, 66, 4, 64), Shape("small", 8, 264, 1, 256)
+STEPS = {"indexer_paged": STEP, "sparse_decode": STEP, "mtp_verify": STEP, "hisparse_swap_in": SWAP}
+"""Of more rows than are drawn."""
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_one_row_left_unwritten_that_was_not_drawn_is_found(name):
+    operator = OPERATORS[name]
+    right = next(c for c in CANDIDATES if c.operator == name and c.name.startswith("torch"))
+    case = Case(operator, STEPS.get(name, PREFILL), operator.dtypes[0], "cpu", seed=0)
+    rows = _some_rows(case, 0, ROWS).tolist()
+    missed = next(row for row in range(operator.rows(case.shape)) if row not in rows)
+
+    def bind(inputs):
+        call = right.bind(inputs)
+
+        def leave_one():
+            out = call().clone()
+            poison((out if out.dim() > 1 else split(inputs, out)[0])[missed])
+            return out
+
+        return leave_one
+
+    found = examine(case, [replace(right, bind=bind), replace(right, name="right")]).verdicts
+    assert found["right"].is_right
+    assert found[right.name].rel_err is None
+
+
+def test_the_first_and_the_last_row_are_looked_at_whatever_is_drawn():
+    for seed in range(5):
+        rows = _some_rows(Case(OPERATORS["sparse_prefill"], PREFILL, "bf16", "cpu", seed), 0, ROWS).tolist()
+        assert {0, PREFILL.total_q - 1} <= set(rows)
+        assert ROWS <= len(set(rows)) == len(rows)
+
+
+def test_one_wrong_value_of_one_head_does_not_hide_among_128():
+    right = next(c for c in CANDIDATES if c.operator == "kv_expand" and c.name == "torch_mm")
+
+    def bind(inputs):
+        call = right.bind(inputs)
+
+        def nearly():
+            out = call()
+            split(inputs, out)[0][1, 77, -1] *= 2
+            return out
+
+        return nearly
+
+    case = Case(OPERATORS["kv_expand"], Shape("v3.2", 128, 1, 1, 4), "bf16", "cpu", seed=0)
+    found = examine(case, [replace(right, bind=bind), replace(right, name="right")]).verdicts
+    assert found["right"].is_right
+    assert not found[right.name].is_right
+
+
+def test_a_cpu_without_the_memory_is_no_fault_of_a_kernel():
+    vast = Case(DECODE, Shape("small", 8, 1, 1, 10**13), "bf16", "cpu", seed=0)
+    found = attempt(lambda: examine(vast, [RIGHT]), "cpu")
+    assert isinstance(found, Fault)
+    assert found.is_memory
 
 
 def test_a_swap_that_copies_nothing_is_found_behind_one_that_copied():

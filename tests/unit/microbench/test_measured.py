@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 import pytest
 
 from dsabench.errors import InputError, StoreError
-from dsabench.microbench.measured import FILE_NAME, Measurement, append, latest, read
+from dsabench.microbench.measured import FILE_NAME, Measurement, append, latest, read, unreadable
 from dsabench.microbench.table import TABLE_NAME, read_points, write_table
-from dsabench.model.runtime import Environment, Hardware, RuntimeIdentity
+from dsabench.model.runtime import Environment, Gpu, Hardware, RuntimeIdentity
 from dsabench.reporting import kernel_page
 from dsabench.reporting.kernel_shares import shares
+from dsakernels.operators import OPERATORS
 
 MACHINE = Environment(
     fingerprint="f" * 16,
@@ -35,6 +36,8 @@ def test_a_torn_line_costs_only_itself(tmp_path):
         file.write('{"operator": "spar')
     append(tmp_path, second)
     assert read(tmp_path) == (first, second)
+    assert unreadable(tmp_path) == 1
+    assert unreadable(tmp_path / "nowhere") == 0
 
 
 def test_the_last_measurement_of_an_environment_counts():
@@ -73,6 +76,33 @@ def test_a_winner_is_named_only_where_intervals_do_not_touch():
     clear = kernel_page._cell([measurement("slow", 11.0), measurement("fast", 10.0)])
     assert (clear.word, clear.times_floor) == ("fast", 5.0)
     assert kernel_page._cell([measurement("a", 10.0), measurement("b", 10.3)]).word == "no difference"
+
+
+ELSEWHERE = MACHINE.model_copy(update={"fingerprint": "0" * 16})
+
+
+def test_candidates_of_two_environments_are_not_compared(tmp_path):
+    here = [measurement("a", 10.0), measurement("b", 12.0)]
+    there = measurement("c", 5.0, environment=ELSEWHERE)
+    assert {m.candidate for m in kernel_page._by_shape([*here, there])[0]} == {"a", "b"}
+    assert [m.candidate for m in kernel_page._by_shape([there, measurement("a")])[0]] == ["a"]
+    found = {share.candidate: share for share in shares([*here, there])}
+    assert (found["a"].fastest, found["c"].fastest, found["c"].compared) == (1, 0, 0)
+    kernel_page.write_page([*here, there], tmp_path)
+    assert "+20%" in (tmp_path / "sparse_decode-bf16.svg").read_text()
+
+
+def test_the_page_says_what_each_operator_is():
+    assert set(kernel_page._DOES) == set(OPERATORS)
+
+
+def test_the_page_says_where_a_floor_means_nothing(tmp_path):
+    hardware = MACHINE.hardware.model_copy(update={"gpus": (Gpu(name="a gpu", memory_mib=1024),)})
+    on_gpu = {"operator": "hisparse_swap_in", "environment": MACHINE.model_copy(update={"hardware": hardware})}
+    said = "means nothing there"
+    assert said in kernel_page.write_page([measurement(**on_gpu)], tmp_path).read_text()
+    measured = measurement(**on_gpu, link_bytes=236_160, ceiling_link_gb_s=54.8)
+    assert said not in kernel_page.write_page([measured], tmp_path).read_text()
 
 
 def test_the_page_escapes_what_a_file_says(tmp_path):
