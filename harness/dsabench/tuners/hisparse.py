@@ -124,7 +124,13 @@ def table_of(config: SweepConfig, result: Result, command: str) -> tuple[TunedTa
             said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in against)
             return None, f"not faster than the baseline {rival.label}: {said}"
     pool = config.runtime.base.get("max_total_tokens")
-    table = table_of_sweep(_rule(knobs), config, result, (f"device pool of {pool} tokens on every side, smaller than HiSparse off would have",), command)
+    table = table_of_sweep(
+        _rule(knobs),
+        config,
+        result,
+        (f"device pool of {pool} tokens on every side, smaller than HiSparse off would have",),
+        command,
+    )
     return table, f"faster; {table.evidence.label}" + (
         ": hit rates are not the model's, so emit takes it only with --allow-simulated"
         if table.evidence.label == "simulated"
