@@ -42,7 +42,9 @@ _THRESHOLDS = (
 
 def register() -> None:
     """Entry point of the group sglang.srt.plugins: ask for hooks where there are tables."""
-    if find_spec("sglang") is None:
+    try:
+        importlib.import_module("sglang")
+    except ModuleNotFoundError:
         logger.warning("DSA tuned tables: no sglang here; the plugin does nothing.")
         return
     if _is_patched():
