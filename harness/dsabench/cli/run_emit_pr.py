@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dsabench
-from dsabench.cli.run_compare import compared
+from dsabench.cli.run_compare import compared, side_of
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.pr_body import body_of
 from dsabench.emit.pull_request import commit_patch
+from dsabench.emit.served import served_lines
 from dsabench.emit.tables import read_tables
 from dsabench.errors import InputError, StoreError
 
@@ -77,4 +78,5 @@ def _measured(order: PrOrder) -> str | None:
     metrics = [word for metric in order.metrics for word in ("--metric", metric)]
     command = shlex.join(["dsabench", "compare", order.before, order.after, *metrics, "--across-environments"])
     found = compared((order.before, order.after), list(order.metrics), across=True)
-    return f"{found}\n\n```console\n{command}\n```"
+    servers = served_lines(record for name in (order.before, order.after) for record in side_of(name).records)
+    return "\n".join([*servers, "", found, "", "```console", command, "```"])

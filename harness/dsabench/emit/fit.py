@@ -32,6 +32,8 @@ def require_emittable(table: TunedTable, runtime: Literal["sglang", "reference"]
         raise InputError(f"{name}: {_SIMULATED}")
     if table.kind == "flashmla_auto" and table.kv_cache_dtype == "bfloat16":
         raise InputError(f"{name}: flashmla_kv reads fp8 only, so with bfloat16 there is nothing to choose")
+    if table.kind == "flashmla_auto" and evidence.ci_low is not None and evidence.ci_low < 0:
+        raise InputError(f"{name}: its gain over what is shipped may be {evidence.ci_low:+.1%}: not shown to be faster")
     if table.changes_numerics and (why := _dense_unproven(evidence.gates, table.index_topk)) is not None:
         raise InputError(f"{name}: {why}")
 

@@ -6,19 +6,19 @@ import difflib
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 from dsabench.emit.manifest import FILE_NAME, FileChange, Manifest, read_manifest, sha256
+from dsabench.emit.one_at_a_time import alone
 from dsabench.emit.package_data import with_tables_listed
 from dsabench.emit.tables import File, keys_of, table_json
 from dsabench.emit.touch import LOADER, TABLES, touch
 from dsabench.emit.tree import Tree
 from dsabench.errors import InputError, StoreError
-from dsabench.runtimes.locks import lock_folder, release, try_lock
 
 _PROJECT = "../pyproject.toml"
 _MARK = b"dsa_tuned"
@@ -53,9 +53,15 @@ def plan_patch(tree: Tree, files: Sequence[File]) -> Patch:
     """The changes that these tables make to an unpatched tree, or to what a patched one was before.
 
     Raises:
-        InputError: a kind that the version lacks, a source of unknown form, two tables with one key.
+        InputError: a kind that the version lacks, a source of unknown form, two tables with one key, or another process
+            is at it.
 
     """
+    with alone(tree.package):  # half of another's patch read as the runtime's own would be planned around
+        return _plan(tree, files)
+
+
+def _plan(tree: Tree, files: Sequence[File]) -> Patch:
     manifest = read_manifest(tree.package)
     if manifest is not None:
         ours = [change for change in manifest.changes if not _is_replaced(tree, manifest, change)]
@@ -129,10 +135,11 @@ def apply_patch(patch: Patch) -> bool:
         StoreError: a file cannot be written; what was written is taken back.
 
     """
-    with _alone(patch.tree):
+    with alone(patch.tree.package):
         if state_of(patch.tree, patch) == "applied":
             return False
         _restore(patch.tree)
+        _require_as_planned(patch)
         folders = _missing_folders(patch)
         changes = tuple(
             FileChange.of(file, patch.before[file], after, _link_of(patch.tree.package / file))
@@ -143,8 +150,11 @@ def apply_patch(patch: Patch) -> bool:
         )
         try:
             _write(patch.tree.package / FILE_NAME, (manifest.model_dump_json(indent=1) + "\n").encode())
-            for file, content in patch.after.items():
-                _write(patch.tree.package / file, content)
+            for file, content in patch.after.items():  # all that needs room, before anything changes
+                _stage(patch.tree.package / file, content)
+            # a server that starts meanwhile, or after a crash, never asks a loader that is not there
+            for file in sorted(patch.after, key=lambda name: patch.before[name] is not None):
+                _swap(patch.tree.package / file)
         except OSError as error:
             with suppress(InputError, StoreError):
                 _restore(patch.tree)
@@ -160,8 +170,15 @@ def revert_patch(tree: Tree) -> bool:
         StoreError: a file cannot be written; run it again to go on.
 
     """
-    with _alone(tree):
+    with alone(tree.package):
         return _restore(tree)
+
+
+def _require_as_planned(patch: Patch) -> None:
+    for name, before in patch.before.items():
+        file = patch.tree.package / name
+        if (file.read_bytes() if file.is_file() else None) != before:
+            raise InputError(f"{file}: changed since the patch was planned: run it again")
 
 
 def _restore(tree: Tree) -> bool:
@@ -176,8 +193,7 @@ def _restore(tree: Tree) -> bool:
             leftover.unlink()
         if manifest is None:
             return False
-        for change in manifest.changes:
-            _put_back(tree.package, change)
+        _put_back(tree.package, manifest.changes)
         for folder in sorted(manifest.folders, key=len, reverse=True):
             place = tree.package / folder
             if place.is_dir() and not any(place.iterdir()):  # a table that somebody put there stays
@@ -188,22 +204,31 @@ def _restore(tree: Tree) -> bool:
     return True
 
 
-def _put_back(package: Path, change: FileChange) -> None:
-    original, file = change.original(), package / change.file
-    if original is None:
-        with suppress(NotADirectoryError):  # a file stands where our folder was to be
-            file.unlink(missing_ok=True)
-            _beside(file).unlink(missing_ok=True)
-        _forget_compiled(file)
-        return
-    _beside(file).unlink(missing_ok=True)
-    if _standing(package, change) != "after":
-        return
-    if change.link is None:
-        _write(file, original)
-    else:
-        _beside(file).symlink_to(change.link)
-        _beside(file).replace(file)
+def _put_back(package: Path, changes: Sequence[FileChange]) -> None:
+    """First the runtime's own files, which ask the patch's, and before the first of them all that needs room."""
+    back = [(change, original) for change in changes if (original := change.original()) is not None]
+    for change, _ in back:
+        _beside(package / change.file).unlink(missing_ok=True)
+    back = [(change, original) for change, original in back if _standing(package, change) == "after"]
+    try:
+        for change, original in back:
+            _stage(package / change.file, original, change.link)
+    except OSError:
+        for change, _ in back:
+            _beside(package / change.file).unlink(missing_ok=True)
+        raise
+    for change, _ in back:
+        _swap(package / change.file)
+    for change in changes:
+        if change.before is None:
+            _take_away(package / change.file)
+
+
+def _take_away(file: Path) -> None:
+    with suppress(NotADirectoryError):  # a file stands where our folder was to be
+        file.unlink(missing_ok=True)
+        _beside(file).unlink(missing_ok=True)
+    _forget_compiled(file)
 
 
 def _standing(package: Path, change: FileChange) -> Literal["before", "after", "other"]:
@@ -215,20 +240,33 @@ def _standing(package: Path, change: FileChange) -> Literal["before", "after", "
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Beside, synced, then renamed: a reader sees the old or the new file, and a hard link elsewhere keeps the old."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    """A reader sees the old or the new file, and a hard link elsewhere keeps the old."""
+    _stage(file, content)
+    _swap(file)
+
+
+def _stage(file: Path, content: bytes, link: str | None = None) -> None:
+    """Written beside and synced, ready to be renamed; a link where `link` says what to."""
     beside = _beside(file)
     try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if link is not None:
+            beside.symlink_to(link)
+            return
         with beside.open("wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         if file.exists():
             shutil.copymode(file, beside)
-        beside.replace(file)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(file)) from error  # a full disk names none
+
+
+def _swap(file: Path) -> None:
+    _beside(file).replace(file)
 
 
 def _link_of(file: Path) -> str | None:
@@ -236,7 +274,8 @@ def _link_of(file: Path) -> str | None:
 
 
 def _beside(file: Path) -> Path:
-    return file.with_name(f".{file.name[:60]}.dsabench-new")
+    """In the same folder, under a name no longer than any; tables' names may differ in their last letters only."""
+    return file.with_name(f".{file.name[:40]}-{sha256(file.name.encode())[:8]}.dsabench-new")
 
 
 def _forget_compiled(file: Path) -> None:
@@ -259,17 +298,3 @@ def _compile(after: Mapping[str, bytes]) -> None:
     for file, content in after.items():
         if file.endswith(".py"):
             compile(content, file, "exec", dont_inherit=True)
-
-
-@contextmanager
-def _alone(tree: Tree) -> Iterator[None]:
-    file = lock_folder() / f"patch-{sha256(str(tree.package).encode())[:16]}.lock"
-    held = try_lock(file)
-    if held is None:
-        raise InputError(f"{tree.package}: another dsabench is patching it")
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"{error.filename}: {error.strerror}") from error
-    finally:
-        release(held, file)

@@ -61,6 +61,7 @@ def plan_hisparse(config: SweepConfig, rank: Rank, host_bytes: float) -> Plan:
     )
     if longest is not None:
         lines.append(f"HiSparse off: {pool:,} // {longest:,} = {pool // longest} requests of {longest:,} tokens")
+        lines += [_own_pools(rank, dtype, ratios, longest) for dtype in dtypes]
     for dtype, buffer, ratio in itertools.product(dtypes, buffers, ratios):
         demand = Demand(buffer, ratio, KV_BYTES[dtype], pool, target.layers, longest)
         why = demand.why_not(target.index_topk, host_bytes, requests)
@@ -76,6 +77,16 @@ def plan_hisparse(config: SweepConfig, rank: Rank, host_bytes: float) -> Plan:
     # A buffer that beats one baseline and loses to another is no default: all of them are confirmed.
     budget = config.budget.model_copy(update={"confirm_first": True})
     return Plan(config.model_copy(update={"runtime": runtime, "space": space, "budget": budget}), tuple(lines))
+
+
+def _own_pools(rank: Rank, dtype: str, ratios: list[int], longest: int) -> str:
+    """What each setting would hold without the common pool, which is smaller than that of most and so favours HiSparse."""
+    off = rank.pool_tokens(KV_BYTES[dtype], 1)
+    held = [f"off {off:,} tokens, {off // longest} requests"]
+    for ratio in ratios:
+        tokens = rank.pool_tokens(KV_BYTES[dtype], ratio)
+        held.append(f"ratio {ratio} {tokens:,}, {tokens * ratio // longest}")
+    return f"{dtype}, were each setting's pool its own: {'; '.join(held)}"
 
 
 def rank_of(config: SweepConfig, *, gpus: int) -> Rank:
@@ -113,7 +124,13 @@ def table_of(config: SweepConfig, result: Result, command: str) -> tuple[TunedTa
             said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in against)
             return None, f"not faster than the baseline {rival.label}: {said}"
     pool = config.runtime.base.get("max_total_tokens")
-    table = table_of_sweep(_rule(knobs), config, result, (f"device pool of {pool} tokens",), command)
+    table = table_of_sweep(
+        _rule(knobs),
+        config,
+        result,
+        (f"device pool of {pool} tokens on every side, smaller than HiSparse off would have",),
+        command,
+    )
     return table, f"faster; {table.evidence.label}" + (
         ": hit rates are not the model's, so emit takes it only with --allow-simulated"
         if table.evidence.label == "simulated"

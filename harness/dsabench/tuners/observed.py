@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ _CANDIDATES: dict[str, dict[SparseKernel, str]] = {
     "sglang": {"flashmla_sparse": "flashmla_sparse_dequantise", "flashmla_kv": "flashmla_kv"},
     "reference": {"flashmla_sparse": "torch_flashmla_sparse", "flashmla_kv": "torch_flashmla_kv"},
 }
+_SHAPES_MIN = 5
+"""As many as cross-validation has folds; of fewer any rule is right, and their interval has no width."""
 _PACKAGES = ("sglang", "sglang-kernel", "sgl-kernel", "flashinfer-python", "torch")
 
 
@@ -59,7 +62,7 @@ def of_kernels(file: Path, target: Target) -> Observations:
     """The shapes of the target's heads that both kernels were timed at, in the last environment of the table.
 
     Raises:
-        InputError: no such file, or no shape with both kernels.
+        InputError: no such file, too few shapes with both kernels, or one whose times are no times.
 
     """
     import pyarrow.parquet as pq  # noqa: PLC0415  (a fifth of a second)
@@ -74,11 +77,18 @@ def of_kernels(file: Path, target: Target) -> Observations:
     ]
     last = rows[-1]["fingerprint"] if rows else None
     rows = [row for row in rows if row["fingerprint"] == last and _fits(row["shape_id"], target)]
-    points = [point for pair in _by_shape(rows) if (point := _point(pair, names)) is not None]
-    if not points:
+    if (broken := next((row for row in rows if not _is_timed(row)), None)) is not None:
         raise InputError(
-            f"{file}: no shape with {target.heads_per_rank} heads and index_topk {target.index_topk} where both "
-            f"{' and '.join(names.values())} were timed with fp8"
+            f"{file}: {broken['candidate']} at {broken['shape_id']} has the time {broken['median_us']} µs "
+            f"({broken['low_us']} to {broken['high_us']}): measure that shape again"
+        )
+    points = [point for pair in _by_shape(rows) if (point := _point(pair, names)) is not None]
+    seen = sum(not point.held_out for point in points) or len(points)
+    if seen < _SHAPES_MIN:
+        what = f"{target.heads_per_rank} heads and index_topk {target.index_topk}"
+        raise InputError(
+            f"{file}: {seen or 'no'} shape{'s' * (seen != 1)} with {what} where both {' and '.join(names.values())} were "
+            f"timed with fp8 in the last environment there; a rule takes {_SHAPES_MIN}, held-out ones not counted"
         )
     device = (rows[0]["gpu"] or "CPU").replace(" ", "_")
     packages = dict(part.split("=", 1) for part in (rows[0]["packages"] or "").split(",") if "=" in part)
@@ -122,6 +132,11 @@ def of_servers(records: Sequence[Record], target: Target) -> list[Observed]:
 def _spread(values: Sequence[float]) -> float:
     """Half of the range, relative; a single boot tells nothing of it and counts as 2 %."""
     return (max(values) - min(values)) / 2 / median(values) if len(values) > 1 else 0.02
+
+
+def _is_timed(row: Mapping[str, Any]) -> bool:
+    times = [row[name] for name in ("median_us", "low_us", "high_us")]
+    return all(time is not None and math.isfinite(time) for time in times) and row["median_us"] > 0
 
 
 def _fits(shape_id: str, target: Target) -> bool:

@@ -29,6 +29,7 @@ def evidence(**more):
         (evidence(label="shipped"), "nobody tuned it"),
         (evidence(label="simulated"), "--allow-simulated"),
         ({"kv_cache_dtype": "bfloat16"}, "nothing to choose"),
+        (evidence(ci_low=-0.001, ci_high=0.069), "may be -0.1%: not shown to be faster"),
         (HIGH, "accuracy unproven"),
         ({**HIGH, **evidence(gates=[GATE, {**GATE, "eval": "needle", "verdict": "inconclusive"}])}, "needle came out"),
     ],

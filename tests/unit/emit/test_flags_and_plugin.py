@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -83,6 +85,18 @@ def test_the_wheel_is_the_same_twice_and_holds_the_entry_point(tmp_path):
     assert f"sglang_dsa_tuned/dsa_tuned_configs/{made_table().file_name}" in names
     other = build_plugin([as_file(made_table(rule={"form": "ratio", "kv_per_new_token": 2}))], tmp_path / "c")
     assert other.name != first.name
+
+
+def test_the_plugin_without_sglang_says_so_and_does_nothing(tmp_path):
+    with zipfile.ZipFile(build_plugin([as_file(made_table())], tmp_path)) as wheel:
+        wheel.extractall(tmp_path / "site")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from importlib.metadata import entry_points; "
+        "[one] = entry_points(group='sglang.srt.plugins'); one.load()()"
+    )
+    words = [sys.executable, "-I", "-c", program, str(tmp_path / "site")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr == "DSA tuned tables: no sglang here; the plugin does nothing.\n"
 
 
 def test_expired_tables_end_the_check_with_1(tmp_path, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -121,6 +122,26 @@ def test_no_folder_and_no_file_leave_the_runtimes_own_rule(folder, monkeypatch, 
         dsa_tuned._load.cache_clear()
         assert chosen(10, 10) is None
     assert sum("no such folder" in line.message for line in caplog.records) == 3
+
+
+def test_a_machine_without_cuda_keeps_what_the_runtime_does(monkeypatch):
+    """The runtime sets the threshold on NPUs and XPUs too, where asking torch for a CUDA device raises."""
+
+    def asked():
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    cuda = SimpleNamespace(is_available=lambda: False, get_device_capability=asked, get_device_name=asked)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    dsa_tuned._device_name.cache_clear()
+    args, config = (
+        SimpleNamespace(kv_cache_dtype="auto", tp_size=8, dp_size=1),
+        SimpleNamespace(num_attention_heads=128),
+    )
+    config.index_topk = 2048
+    assert dsa_tuned.dense_threshold(args, config, 2048) == 2048
+    assert dsa_tuned.hisparse_config({"top_k": 2048}, args, config, accepts=()) == {"top_k": 2048}
+    assert dsa_tuned.default_prefill_backend(args, config, "flashmla_kv") == "flashmla_kv"
+    dsa_tuned._device_name.cache_clear()
 
 
 def test_a_batch_whose_lengths_the_host_does_not_know_keeps_the_runtimes_rule(folder):

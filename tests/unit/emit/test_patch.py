@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import fcntl
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +18,7 @@ from dsabench.emit import patch as patching
 from dsabench.emit.manifest import FILE_NAME
 from dsabench.emit.package_data import with_tables_listed
 from dsabench.emit.patch import apply_patch, plan_patch, revert_patch, state_of
-from dsabench.emit.tables import read_tables, write_table
+from dsabench.emit.tables import read_tables, table_json, write_table
 from dsabench.emit.touch import LOADER, TABLES
 from dsabench.emit.tree import find_tree
 from dsabench.errors import InputError, StoreError
@@ -63,6 +66,14 @@ def test_only_the_bytes_of_the_touch_points_change(tmp_path):
     assert "\n" not in text.replace("\r\n", "")
     lost = [line for line in difflib.ndiff(BACKEND.splitlines(), text.splitlines()) if line.startswith("- ")]
     assert lost == []
+
+
+def test_tables_whose_names_differ_at_their_ends(tmp_path):
+    package = made_tree(tmp_path)
+    tables = [THRESHOLD, THRESHOLD.model_copy(update={"kv_cache_dtype": "bfloat16"})]
+    apply_patch(plan_patch(find_tree(package), [as_file(table) for table in tables]))
+    written = {path.name: path.read_text() for path in (package / TABLES).iterdir()}
+    assert written == {table.file_name: table_json(table) for table in tables}
 
 
 def test_other_tables_take_the_place_of_the_first(tmp_path):
@@ -200,41 +211,120 @@ def test_no_room_for_a_file_is_one_line_with_its_name_and_nothing_is_left(tmp_pa
     assert content(package) == before
 
 
-def die_in_the_middle(patch, written):
-    """Apply in a process that ends before it writes file number `written`."""
+def die_in_the_middle(act, steps):
+    """Do it in a process that is killed before its step number `steps`; a step writes a file or puts one in its place."""
     child = os.fork()
     if not child:
-        left, write = [None] * written, patching._write
+        left = [None] * steps
 
-        def write_or_die(file, content):
-            if not left:
-                patching._beside(file).parent.mkdir(exist_ok=True)
-                patching._beside(file).write_bytes(content[: len(content) // 2])
-                os._exit(9)
-            left.pop()
-            write(file, content)
+        def counted(step):
+            def do(file, *words):
+                if not left:
+                    if words:
+                        file.parent.mkdir(exist_ok=True)
+                        patching._beside(file).write_bytes(words[0][: len(words[0]) // 2])
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left.pop()
+                step(file, *words)
 
-        patching._write = write_or_die
-        apply_patch(patch)
+            return do
+
+        patching._stage, patching._swap = counted(patching._stage), counted(patching._swap)
+        act()
         os._exit(0)
-    os.waitpid(child, 0)
+    return os.waitpid(child, 0)[1] == 0
 
 
-@pytest.mark.parametrize("written", range(6))
-def test_stopped_in_the_middle(tmp_path, written):
-    """Whatever was written when the process died, revert restores it and apply completes it."""
+def asks_only_what_is_there(package: Path) -> bool:
+    sources = [file for file in package.rglob("*.py") if file.name != "dsa_tuned.py"]
+    return (package / LOADER).exists() or not any(b"dsa_tuned" in file.read_bytes() for file in sources)
+
+
+APPLY_STEPS, REVERT_STEPS = 10, 4
+"""Manifest and four files, written and put in place; two files of the runtime."""
+
+
+@pytest.mark.parametrize("steps", range(APPLY_STEPS + 1))
+def test_killed_while_it_applies(tmp_path, steps):
+    """Whatever was written, revert restores it, apply completes it, and a server that starts before asks no loader in vain."""
     package = made_tree(tmp_path)
     before = content(tmp_path)
     tree = find_tree(package)
     patch = plan_patch(tree, [as_file(made_table())])
-    die_in_the_middle(patch, written)
+    assert die_in_the_middle(lambda: apply_patch(patch), steps) is (steps == APPLY_STEPS)
+    assert asks_only_what_is_there(package)
     revert_patch(tree)
     assert content(tmp_path) == before
-    die_in_the_middle(patch, written)
-    assert state_of(tree, patch) == {0: "clean", 5: "applied"}.get(written, "incomplete")
+    die_in_the_middle(lambda: apply_patch(patch), steps)
+    state = {0: "clean", 1: "clean", APPLY_STEPS: "applied"}.get(steps, "incomplete")
+    assert state_of(tree, patch) == state
     apply_patch(patch)
     assert state_of(tree, patch) == "applied"
     revert_patch(tree)
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("steps", range(REVERT_STEPS + 1))
+def test_killed_while_it_reverts(tmp_path, steps):
+    package = made_tree(tmp_path)
+    before = content(tmp_path)
+    tree = find_tree(package)
+    patch = plan_patch(tree, [as_file(made_table())])
+    apply_patch(patch)
+    assert die_in_the_middle(lambda: revert_patch(tree), steps) is (steps == REVERT_STEPS)
+    assert asks_only_what_is_there(package)
+    revert_patch(tree)
+    assert content(tmp_path) == before
+
+
+def test_no_room_to_revert_leaves_the_patch_whole(tmp_path, monkeypatch):
+    package = made_tree(tmp_path)
+    before = content(tmp_path)
+    tree = find_tree(package)
+    apply_patch(plan_patch(tree, [as_file(made_table())]))
+    after, stage, left = content(tmp_path), patching._stage, [None]
+
+    def full_after_one(file, *words):
+        if not left:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+        left.pop()
+        stage(file, *words)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(patching, "_stage", full_after_one)
+        with pytest.raises(StoreError, match="No space left on device: revert again to go on"):
+            revert_patch(tree)
+    assert content(tmp_path) == after
+    revert_patch(tree)
+    assert content(tmp_path) == before
+
+
+def test_another_process_at_the_tree_is_waited_for_by_nobody(tmp_path):
+    """Whatever its TMPDIR; a plan made of half of its patch would take that for the runtime's own."""
+    package = made_tree(tmp_path)
+    tree = find_tree(package)
+    patch = plan_patch(tree, [as_file(made_table())])
+    held = os.open(package, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    for act in (
+        lambda: plan_patch(tree, [as_file(made_table())]),
+        lambda: apply_patch(patch),
+        lambda: revert_patch(tree),
+    ):
+        with pytest.raises(InputError, match="another dsabench is patching it"):
+            act()
+    os.close(held)
+    assert apply_patch(patch)
+
+
+def test_an_edit_after_the_plan_is_not_written_over(tmp_path):
+    package = made_tree(tmp_path)
+    patch = plan_patch(find_tree(package), [as_file(made_table())])
+    file = package / "srt/server_args.py"
+    file.write_text(file.read_text() + "# mine\n")
+    before = content(tmp_path)
+    with pytest.raises(InputError, match=r"server_args\.py: changed since the patch was planned"):
+        apply_patch(patch)
     assert content(tmp_path) == before
 
 

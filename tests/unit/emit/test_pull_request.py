@@ -95,6 +95,20 @@ def test_servers_with_and_without_the_tables_are_compared_in_the_text(checkout, 
     body = (tmp_path / "pr/pull-request.md").read_text()
     assert "| p7000 | input_throughput_tok_s | +1" in body
     assert "--metric input_throughput_tok_s --across-environments" in body
+    for limit in (
+        "- sglang 0.5.16 on NVIDIA H200, model slices/v3.2-dp8-ep8-20l.",
+        "- That model is what one of 8 GPUs computes (dp 8, ep 8), in fewer than the 61 layers of the whole",
+        "- Random weights: these are speeds",
+        "- At the server this was not shown for every table above",
+    ):
+        assert body.count(limit) == 1
+
+
+def test_a_text_for_another_version_than_the_measured_one_says_so(checkout, tmp_path):
+    table = write_table(tmp_path, made_table(evidence={**EVIDENCE, "versions": {"sglang": "0.5.16"}}))
+    assert run(["emit", "pr", str(table), "--runtime", str(checkout), "--out", str(tmp_path / "pr")]) == 0
+    body = (tmp_path / "pr/pull-request.md").read_text()
+    assert f"- {table.name} was measured with sglang 0.5.16, this is 0.5.9.\n" in body.partition("## Limits")[2]
 
 
 def test_a_runtime_that_reads_tables_already_takes_those_alone(checkout, tmp_path, capsys):

@@ -49,6 +49,11 @@ def test_the_arithmetic_gives_the_requests_that_servers_ran_at_once():
     config = load_sweep("h200-hisparse")
     lines = plan_hisparse(config, rank_of(config, gpus=8), 60 * GIB).arithmetic
     assert "HiSparse off: 202,368 // 33,280 = 6 requests of 33,280 tokens" in lines
+    assert (
+        "bfloat16, were each setting's pool its own: off 348,032 tokens, 10 requests; "
+        "ratio 2 315,584, 18; ratio 4 265,984, 31; ratio 8 202,368, 48" in lines
+    ), "the baselines of that study had less room than they have of their own"
+    assert any(line.startswith("fp8_e4m3, were each") and "off 567,104 tokens, 17 requests" in line for line in lines)
     held = {ratio: {line.rsplit(", ", 1)[1] for line in lines if f"ratio {ratio}:" in line} for ratio in (2, 4)}
     assert held == {2: {"12 requests of 33,280 tokens"}, 4: {"24 requests of 33,280 tokens"}}
 

@@ -138,6 +138,8 @@ def _kv_dtype(args: Any) -> str:
     if given == "auto":
         import torch
 
+        if not torch.cuda.is_available():  # an NPU or XPU, for which no table is
+            return "bfloat16"
         return "fp8_e4m3" if torch.cuda.get_device_capability()[0] >= 10 else "bfloat16"
     return "bfloat16" if given == "bf16" else str(given)
 

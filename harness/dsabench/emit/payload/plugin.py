@@ -42,6 +42,11 @@ _THRESHOLDS = (
 
 def register() -> None:
     """Entry point of the group sglang.srt.plugins: ask for hooks where there are tables."""
+    try:
+        importlib.import_module("sglang")
+    except ModuleNotFoundError:
+        logger.warning("DSA tuned tables: no sglang here; the plugin does nothing.")
+        return
     if _is_patched():
         logger.warning(
             "DSA tuned tables: sglang is patched with tables; the plugin does nothing."
