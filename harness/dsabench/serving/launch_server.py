@@ -32,7 +32,6 @@ _CLOSE_S = 0.5
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until there are ranks
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
         listener = _listen(args)
@@ -84,6 +83,8 @@ async def _serve(args: ServerArgs, listener: socket.socket, replicas: list[list[
         if args.disaggregation_mode == "prefill":
             await stack.enter_async_context(server.counter.open(args.host, args.disaggregation_bootstrap_port))
         engine = await _until_stopped(server, worker, stop)
+        # what is left takes no time, and the loop's end would give a second Ctrl-C its traceback back
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     await runner.cleanup()
     return _exit_code(engine.exception())
 
