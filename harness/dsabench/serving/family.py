@@ -105,12 +105,12 @@ def _fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> li
             inner[replica, rank] = leading if rank == 0 else Pipes(server, (), chains[rank - 1][1])
     ends = {*outer.values(), *(end for pipes in inner.values() for end in pipes.kept)}
     family: list[list[Member]] = [[] for _ in range(parallel.replicas)]
-    server = os.getpid()
+    own = os.getpid()
     for (replica, rank), pipes in inner.items():
         name = f"rank {rank}" + (f" of replica {replica}" if parallel.replicas > 1 else "")
 
         def main(replica: int = replica, rank: int = rank, pipes: Pipes = pipes) -> None:
-            _die_with(server)
+            _die_with(own)
             close()
             for end in ends - pipes.kept:
                 end.close()
