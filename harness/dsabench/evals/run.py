@@ -6,15 +6,14 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from urllib.parse import urlsplit
 
 from dsabench.errors import StoreError, TrialFault
 from dsabench.evals.client import Failure, Reply, Target
 from dsabench.evals.connections import Connections, open_connections
+from dsabench.evals.grader import grader
 from dsabench.evals.plan import Plan
 from dsabench.evals.question import Question
 from dsabench.evals.request import body_of, path_of
@@ -86,10 +85,10 @@ Grading = Callable[[str, str], "asyncio.Future[Grade]"]
 
 @contextmanager
 def _grading(plan: Plan) -> Iterator[Grading]:
-    """The plan's scorer; a slow one in a process of its own, where its signals work and nothing waits for it."""
+    """The plan's scorer; a slow one in a process of its own."""
     scorer, loop = SCORERS[plan.spec.scorer], asyncio.get_running_loop()
     if plan.spec.scorer in SLOW:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        with grader() as pool:
             yield lambda completion, expected: loop.run_in_executor(pool, scorer, completion, expected)
         return
 
