@@ -47,7 +47,7 @@ async def cancel_at_first_signal(work: Coroutine[object, object, int], farewell:
 
 
 def hold_interrupts() -> None:
-    """Let them wait. At a fork an exception may be lost, or leave a child that nobody knows of."""
+    """Let them wait, as far as no other thread is told: at a fork an exception may be lost."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
 
 
@@ -57,25 +57,26 @@ def let_interrupts_come() -> None:
 
 
 @contextmanager
-def each_interrupt(act: Callable[[], None]) -> Iterator[None]:
-    """After `end_at_any_signal`: while it is open each calls `act`, and none raises an exception.
+def each_interrupt(act: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """After `end_at_any_signal`: while it is open each calls `act`, and none raises. It gives whether there was one.
 
     Raises:
         KeyboardInterrupt: at its end, where there was one.
 
     """
-    interrupts = itertools.count()
+    interrupted = False
 
     def interrupt(*_: object) -> None:
-        next(interrupts)
+        nonlocal interrupted
+        interrupted = True
         act()
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield
+        yield lambda: interrupted
     finally:
         signal.signal(signal.SIGINT, before)
-    if next(interrupts):
+    if interrupted:
         raise KeyboardInterrupt
 
 

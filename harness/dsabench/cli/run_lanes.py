@@ -141,8 +141,10 @@ def _run_lanes(lanes: _Lanes, shares: tuple[Share, ...]) -> None:
         for number, share in enumerate(shares, start=1)
     ]
     try:
-        with each_interrupt(lambda: _tell(running)):
+        with each_interrupt(lambda: _tell(running)) as interrupted:
             _start(running)
+            if interrupted():  # one of them was not known yet
+                _tell(running)
             for process in running:
                 process.join()
     finally:

@@ -83,10 +83,17 @@ async def _serve(args: ServerArgs, listener: socket.socket, replicas: list[list[
         if args.disaggregation_mode == "prefill":
             await stack.enter_async_context(server.counter.open(args.host, args.disaggregation_bootstrap_port))
         engine = await _until_stopped(server, worker, stop)
-        # what is left takes no time, and the loop's end would give a second Ctrl-C its traceback back
-        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        _hear_no_more(loop)
     await runner.cleanup()
     return _exit_code(engine.exception())
+
+
+def _hear_no_more(loop: asyncio.AbstractEventLoop) -> None:
+    """What is left takes no time, and the loop's end would give a second Ctrl-C its traceback back."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # of no use where another thread is told
+    for number in ENDING:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 async def _until_stopped(server: Server, worker: Worker, stop: asyncio.Event) -> asyncio.Task[None]:

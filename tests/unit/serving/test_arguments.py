@@ -15,6 +15,7 @@ import torch
 from dsabench.errors import InputError
 from dsabench.serving.arguments import parse
 from dsabench.serving.resolve import resolve
+from slowness import slowness
 from unit.serving.serving import MHA, TABLES, command, environment, serving
 
 MODEL = ("--model", "tiny")
@@ -125,8 +126,9 @@ def test_a_signal_during_generation_ends_it_soon_and_cleanly(number):
                 time.sleep(0.01)
             started = time.monotonic()
             server.process.send_signal(number)
-            assert server.process.wait(10) == 0
-            assert time.monotonic() - started < 3.5  # 1 s of grace, and the interpreter's own end
+            assert server.process.wait(30) == 0
+            took_s = time.monotonic() - started
+            assert took_s < 3.5 * slowness()  # 1 s of grace, and the interpreter's own end
             answer = b"".join(iter(lambda: client.recv(65536), b""))
     assert b'"type":"abort"' in answer or b'"type":"length"' in answer
     assert "Traceback" not in "".join(server.lines)
@@ -162,11 +164,11 @@ runpy.run_module("dsabench.reference.launch_server", run_name="__main__")
 def test_signals_while_it_is_taken_apart_show_no_traceback():
     program = """
 import asyncio, os, signal, sys
-close = asyncio.BaseEventLoop.close
+close = asyncio.SelectorEventLoop.close
 def closing(loop):
     close(loop)  # which takes the loop's own handlers away
     os.kill(os.getpid(), signal.SIGINT)
-asyncio.BaseEventLoop.close = closing
+asyncio.SelectorEventLoop.close = closing
 from dsabench.reference import launch_server
 sys.exit(launch_server.main(["--model", "tiny", "--port", "0", "--cpu-threads", "1"]))
 """
@@ -186,7 +188,7 @@ def test_a_signal_at_the_moment_its_ranks_are_forked_ends_it_too(number, ranks):
                 assert process.poll() is None
             born = [psutil.Process(int(pid)) for pid in children.read_text().split()]
             process.send_signal(number)
-            assert process.wait(10) == 0
+            assert process.wait(30) == 0
             assert psutil.wait_procs(born, 1.0)[1] == []
         finally:
             process.kill()
@@ -231,8 +233,9 @@ sys.exit(launch_server.main(["--model", "tiny", "--port", "0", "--cpu-threads", 
         started = time.monotonic()
         with pytest.raises((OSError, http.client.HTTPException)):
             server.post("/generate", {"text": "x", "rid": "fatal"})
-        assert server.process.wait(10) == 1
-        assert time.monotonic() - started < 5
+        assert server.process.wait(30) == 1
+        took_s = time.monotonic() - started
+        assert took_s < 5 * slowness()
     said = "".join(server.lines)
     assert "Scheduler hit an exception" in said
     assert "the accelerator fell off" in said
