@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from dsabench.errors import StoreError, TrialFault
 from dsabench.evals.client import Failure, Reply, Target
 from dsabench.evals.connections import Connections, open_connections
-from dsabench.evals.grader import grader
+from dsabench.evals.grader import Grading, graded_apart
 from dsabench.evals.plan import Plan
 from dsabench.evals.question import Question
 from dsabench.evals.request import body_of, path_of
@@ -80,22 +80,17 @@ async def run(plan: Plan, target: Target, log: SampleLog, effort: Effort) -> Pac
     return runner.pace()
 
 
-Grading = Callable[[str, str], "asyncio.Future[Grade]"]
-
-
 @contextmanager
 def _grading(plan: Plan) -> Iterator[Grading]:
     """The plan's scorer; a slow one in a process of its own."""
-    scorer, loop = SCORERS[plan.spec.scorer], asyncio.get_running_loop()
+    scorer = SCORERS[plan.spec.scorer]
     if plan.spec.scorer in SLOW:
-        with grader() as pool:
-            yield lambda completion, expected: loop.run_in_executor(pool, scorer, completion, expected)
+        with graded_apart(scorer) as grade:
+            yield grade
         return
 
-    def at_once(completion: str, expected: str) -> asyncio.Future[Grade]:
-        graded: asyncio.Future[Grade] = loop.create_future()
-        graded.set_result(scorer(completion, expected))
-        return graded
+    async def at_once(completion: str, expected: str) -> Grade:
+        return scorer(completion, expected)
 
     yield at_once
 

@@ -238,5 +238,23 @@ async def test_a_grader_ends_with_the_run_that_it_grades_for_and_never_by_itself
             one.kill()
         _, err = await child.communicate()
     assert left == [], ended
-    assert b"Traceback" not in err
+    # One that was about to get its first words when its parent was killed says so in its own way.
+    assert number == signal.SIGKILL or b"Traceback" not in err
     assert child.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
+
+
+async def test_a_grader_that_is_killed_ends_the_run_in_one_line(tmp_path) -> None:
+    (tmp_path / "slow.yaml").write_text(SHORT_EVAL.replace("scorer: code", "scorer: nemo-math"))
+    async with OpenAiServer(lambda _: Turn("391", delay_s=0.3)) as server:
+        child = await start("./slow.yaml", "--base-url", server.url, home=tmp_path)
+        while not (found := graders(child.pid)):
+            assert child.returncode is None
+            await asyncio.sleep(0.01)
+        found[0].kill()
+        _, err = await child.communicate()
+    assert child.returncode == 3
+    lines = err.decode().splitlines()
+    assert [line for line in lines if line.startswith("error")] == [
+        "error: load: internal: the process that grades answers was killed; finished samples are kept: the same command goes on"
+    ]
+    assert "Traceback" not in err.decode()
