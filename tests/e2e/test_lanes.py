@@ -155,8 +155,11 @@ def test_a_config_that_names_the_gpus_is_refused(tmp_path: Path) -> None:
 def test_a_signal_at_the_moment_a_lane_is_forked_ends_both(tmp_path: Path, number: int) -> None:
     config, results, mark = write_study(tmp_path), tmp_path / "results", uuid.uuid4().hex
     program = f"""
-import os
-os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), {int(number)}))
+import os, time
+os.register_at_fork(
+    after_in_parent=lambda: os.kill(os.getpid(), {int(number)}),
+    after_in_child=lambda: time.sleep(0.3),  # it begins when that is over
+)
 from dsabench.cli.main import main
 main()
 """
