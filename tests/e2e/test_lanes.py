@@ -149,3 +149,51 @@ def test_a_config_that_names_the_gpus_is_refused(tmp_path: Path) -> None:
     done = subprocess.run([*DSABENCH, *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode == 2
     assert done.stderr == "error: --lanes: the config sets CUDA_VISIBLE_DEVICES, of which each lane has its own\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_at_the_moment_a_lane_is_forked_ends_both(tmp_path: Path, number: int) -> None:
+    config, results, mark = write_study(tmp_path), tmp_path / "results", uuid.uuid4().hex
+    program = f"""
+import os, time
+os.register_at_fork(
+    after_in_parent=lambda: os.kill(os.getpid(), {int(number)}),
+    after_in_child=lambda: time.sleep(0.3),  # it begins when that is over
+)
+from dsabench.cli.main import main
+main()
+"""
+    words = ["sweep", str(config), "--results", str(results), "--lanes", "2"]
+    said = tmp_path / "said"
+    with said.open("w") as file:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words],
+            env=os.environ | {kill_sweeps.MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
+    assert ("Go on with:" in said.read_text()) == (number != signal.SIGKILL)
+    assert "Traceback" not in said.read_text()
+    tally = kill_sweeps.Tally()
+    kill_sweeps.check_gone(mark, set(), tally)
+    assert tally.problems == []
+
+
+def test_lanes_that_are_told_twice_hurry(tmp_path: Path) -> None:
+    config, results, mark = write_study(tmp_path), tmp_path / "results", uuid.uuid4().hex
+    sweep = start(config, results, mark)
+    read_until(sweep, "ready after")
+    for _ in range(2):
+        sweep.send_signal(signal.SIGINT)
+    err = sweep.communicate(timeout=60)[1]
+    assert sweep.returncode == 130
+    assert "Go on with:" in err
+    assert "Traceback" not in err
+    tally = kill_sweeps.Tally()
+    kill_sweeps.check_gone(mark, set(), tally)
+    assert tally.problems == []
+    assert not list(results.glob(".sweep.lanes*"))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import statistics
 import subprocess
 import sys
-import time
 
 HEAVY = ("torch", "optuna", "scipy", "matplotlib", "pyarrow", "pandas", "ray", "aiohttp", "numpy")
 
@@ -21,10 +21,17 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_help_is_quick() -> None:
-    times = []
+    ours, unavoidable = [], []
     for _ in range(5):
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "dsabench", "--help"], capture_output=True, check=True)
-        times.append(time.perf_counter() - began)
-    # 0.3 s is the goal on an idle machine (see docs); a busy one may take a little longer.
-    assert statistics.median(times) < 0.6
+        ours.append(cpu_s("-m", "dsabench", "--help"))
+        unavoidable.append(cpu_s("-c", "import typer.rich_utils, rich.table"))
+    # CPU time, as others may use the machine too: 0.3 s is the goal. On a slow one, what printing help takes anyway
+    # (two thirds of ours) is the measure: one import of numpy would be too much.
+    assert statistics.median(ours) < max(0.3, 2.0 * statistics.median(unavoidable))
+
+
+def cpu_s(*words: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *words], capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

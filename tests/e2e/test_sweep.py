@@ -215,7 +215,7 @@ def test_an_illegal_setting_is_a_typed_record_and_the_sweep_goes_on(tmp_path) ->
     assert "illegal_config" in dsabench("results", "list", "--failed", "--results", tmp_path / "results").stdout
 
 
-def server_of(sweep: subprocess.Popen[str], deadline_s: float = 30.0) -> psutil.Process:
+def server_of(sweep: subprocess.Popen[str], deadline_s: float = 80.0) -> psutil.Process:
     """The reference server below a running sweep."""
     end = time.monotonic() + deadline_s
     while time.monotonic() < end:
@@ -274,7 +274,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_leaves_nothing_behind(tmp_path) -> N
     os.kill(sweep.pid, signal.SIGINT)
     time.sleep(0.05)
     os.kill(sweep.pid, signal.SIGINT)
-    _, err = sweep.communicate(timeout=10)
+    _, err = sweep.communicate(timeout=30)
     assert sweep.returncode == 130
     assert "Traceback" not in err
     psutil.wait_procs([server], timeout=10)

@@ -11,9 +11,11 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+_ALL = (signal.SIGINT, *_ENDING)
 
 
 def end_at_any_signal() -> None:
@@ -39,9 +41,43 @@ async def cancel_at_first_signal(work: Coroutine[object, object, int], farewell:
         print(farewell, file=sys.stderr, flush=True)
         os._exit(130)
 
-    for number in (signal.SIGINT, *_ENDING):
+    for number in _ALL:
         asyncio.get_running_loop().add_signal_handler(number, interrupt)
     return await work
+
+
+def hold_interrupts() -> None:
+    """Let them wait, as far as no other thread is told: at a fork an exception may be lost."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
+
+
+def let_interrupts_come() -> None:
+    """The end of `hold_interrupts`, in each process by itself: a child inherits that they wait."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ALL)
+
+
+@contextmanager
+def each_interrupt(act: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """After `end_at_any_signal`: while it is open each calls `act`, and none raises. It gives whether there was one.
+
+    Raises:
+        KeyboardInterrupt: at its end, where there was one.
+
+    """
+    interrupted = False
+
+    def interrupt(*_: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        act()
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield lambda: interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def ignore_interrupts() -> None:

@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 
 from rich.console import Console
 
-from dsabench.cli.interrupts import end_at_any_signal
+from dsabench.cli.interrupts import each_interrupt, end_at_any_signal, hold_interrupts, let_interrupts_come
 from dsabench.cli.outlook import Outlook, identity_for_plan, outlook_of
 from dsabench.cli.progress import PlainProgress
 from dsabench.config.specs import SweepConfig
@@ -129,7 +129,7 @@ def _run_lanes(lanes: _Lanes, shares: tuple[Share, ...]) -> None:
     """Fork a process a share and wait until all have ended; a KeyboardInterrupt ends them in order first.
 
     Forked before this process has threads: what was read and asked before is theirs too. What one that was killed had
-    begun, the others take up.
+    begun, the others take up. Asked to end again, they are told again: they hurry then, as a sweep without lanes does.
 
     Raises:
         TrialFault: one of them ended with an error, which it has told.
@@ -137,17 +137,16 @@ def _run_lanes(lanes: _Lanes, shares: tuple[Share, ...]) -> None:
     """
     fork = multiprocessing.get_context("fork")
     running = [
-        fork.Process(target=_in_child, args=(lanes, share, number), name=f"lane {number}")
+        fork.Process(target=_in_child, args=(lanes, share, number, os.getpid()), name=f"lane {number}")
         for number, share in enumerate(shares, start=1)
     ]
     try:
-        for process in running:
-            process.start()
-        for process in running:
-            process.join()
-    except KeyboardInterrupt:
-        _end(running)
-        raise
+        with each_interrupt(lambda: _tell(running)) as interrupted:
+            _start(running)
+            if interrupted():  # one of them was not known yet
+                _tell(running)
+            for process in running:
+                process.join()
     finally:
         Bookings(lanes.journal.path.parent).remove()
     killed = [process.name for process in running if (process.exitcode or 0) < 0]
@@ -160,23 +159,36 @@ def _run_lanes(lanes: _Lanes, shares: tuple[Share, ...]) -> None:
         )
 
 
-def _end(running: Sequence[BaseProcess]) -> None:
-    for process in running:
-        if process.is_alive():
+def _start(lanes: Sequence[BaseProcess]) -> None:
+    hold_interrupts()
+    try:
+        for process in lanes:
+            process.start()
+    except OSError:
+        _tell(lanes)
+        raise
+    finally:
+        let_interrupts_come()
+
+
+def _tell(lanes: Sequence[BaseProcess]) -> None:
+    for process in lanes:
+        if process.pid is not None:  # it has been started
             process.terminate()
-    for process in running:
-        process.join()
 
 
-def _in_child(lanes: _Lanes, share: Share, number: int) -> None:
+def _in_child(lanes: _Lanes, share: Share, number: int, parent: int) -> None:
     os.setpgid(0, 0)  # a Ctrl-C is the parent's, which ends each of us once
     end_at_any_signal()
     try:
+        let_interrupts_come()
         share.take()
-        asyncio.run(_beside_parent(lanes, number, os.getppid()))
+        asyncio.run(_beside_parent(lanes, number, parent))
+        hold_interrupts()  # they are too late
     except KeyboardInterrupt:
         os._exit(130)
     except DsabenchError as error:
+        hold_interrupts()
         print(f"error: lane {number}: {error}", file=sys.stderr, flush=True)
         os._exit(2 if isinstance(error, InputError) else 3)
 

@@ -6,15 +6,14 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from urllib.parse import urlsplit
 
 from dsabench.errors import StoreError, TrialFault
 from dsabench.evals.client import Failure, Reply, Target
 from dsabench.evals.connections import Connections, open_connections
+from dsabench.evals.grader import Grading, graded_apart
 from dsabench.evals.plan import Plan
 from dsabench.evals.question import Question
 from dsabench.evals.request import body_of, path_of
@@ -81,22 +80,17 @@ async def run(plan: Plan, target: Target, log: SampleLog, effort: Effort) -> Pac
     return runner.pace()
 
 
-Grading = Callable[[str, str], "asyncio.Future[Grade]"]
-
-
 @contextmanager
 def _grading(plan: Plan) -> Iterator[Grading]:
-    """The plan's scorer; a slow one in a process of its own, where its signals work and nothing waits for it."""
-    scorer, loop = SCORERS[plan.spec.scorer], asyncio.get_running_loop()
+    """The plan's scorer; a slow one in a process of its own."""
+    scorer = SCORERS[plan.spec.scorer]
     if plan.spec.scorer in SLOW:
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            yield lambda completion, expected: loop.run_in_executor(pool, scorer, completion, expected)
+        with graded_apart(scorer) as grade:
+            yield grade
         return
 
-    def at_once(completion: str, expected: str) -> asyncio.Future[Grade]:
-        graded: asyncio.Future[Grade] = loop.create_future()
-        graded.set_result(scorer(completion, expected))
-        return graded
+    async def at_once(completion: str, expected: str) -> Grade:
+        return scorer(completion, expected)
 
     yield at_once
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from dsabench.serving.launch_server import main
+from dsabench.serving.early import main
 
 if __name__ == "__main__":
     sys.exit(main())

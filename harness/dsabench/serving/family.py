@@ -9,7 +9,9 @@ event loop they wait (`ENDING`), since an exception there would leave it waiting
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from dsabench.serving.arguments import ServerArgs
 from dsabench.serving.parallel import Parallel
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
+_PR_SET_PDEATHSIG = 1
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -102,10 +105,12 @@ def _fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> li
             inner[replica, rank] = leading if rank == 0 else Pipes(server, (), chains[rank - 1][1])
     ends = {*outer.values(), *(end for pipes in inner.values() for end in pipes.kept)}
     family: list[list[Member]] = [[] for _ in range(parallel.replicas)]
+    own = os.getpid()
     for (replica, rank), pipes in inner.items():
         name = f"rank {rank}" + (f" of replica {replica}" if parallel.replicas > 1 else "")
 
         def main(replica: int = replica, rank: int = rank, pipes: Pipes = pipes) -> None:
+            _die_with(own)
             close()
             for end in ends - pipes.kept:
                 end.close()
@@ -118,6 +123,13 @@ def _fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> li
         for end in pipes.kept:
             end.close()
     return family
+
+
+def _die_with(server: int) -> None:
+    """Until it listens to its pipe, which takes a boot, a rank would not notice that the server was killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != server:  # it died before the line above
+        os._exit(1)
 
 
 def _run(args: ServerArgs, number: int, seat: Seat, pipes: Pipes) -> None:

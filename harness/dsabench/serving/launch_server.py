@@ -32,7 +32,6 @@ _CLOSE_S = 0.5
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until there are ranks
     try:
         args = parse(sys.argv[1:] if argv is None else argv)
         listener = _listen(args)
@@ -84,8 +83,17 @@ async def _serve(args: ServerArgs, listener: socket.socket, replicas: list[list[
         if args.disaggregation_mode == "prefill":
             await stack.enter_async_context(server.counter.open(args.host, args.disaggregation_bootstrap_port))
         engine = await _until_stopped(server, worker, stop)
+        _hear_no_more(loop)
     await runner.cleanup()
     return _exit_code(engine.exception())
+
+
+def _hear_no_more(loop: asyncio.AbstractEventLoop) -> None:
+    """What is left takes no time, and the loop's end would give a second Ctrl-C its traceback back."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # of no use where another thread is told
+    for number in ENDING:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 async def _until_stopped(server: Server, worker: Worker, stop: asyncio.Event) -> asyncio.Task[None]:

@@ -8,6 +8,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dsabench.config.load_eval import load_eval
@@ -18,6 +19,7 @@ from dsabench.store.journal import read_journal
 from eval_cases import write_gpqa, write_gsm8k
 from eval_process import dsabench, start
 from openai_server import OpenAiServer, Turn
+from studies import SHORT_EVAL
 
 
 def script_of(data: Path, **more):
@@ -205,3 +207,54 @@ async def test_hurried_interrupts_end_it_and_lose_nothing(tmp_path, data) -> Non
     assert b"Traceback" not in err
     (partial,) = (tmp_path / "results").rglob("*.partial.jsonl")
     assert len(partial.read_bytes().splitlines()) >= 10
+
+
+def graders(pid: int) -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process(pid).children():
+        with suppress(psutil.Error):  # one that has ended
+            if "spawn_main" in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+async def test_a_grader_ends_with_the_run_that_it_grades_for_and_never_by_itself(tmp_path, number) -> None:
+    (tmp_path / "slow.yaml").write_text(SHORT_EVAL.replace("scorer: code", "scorer: nemo-math"))
+    async with OpenAiServer(lambda _: Turn("391", delay_s=0.3)) as server:
+        child = await start("./slow.yaml", "--base-url", server.url, home=tmp_path)
+        while not (others := graders(child.pid)):
+            assert child.returncode is None
+            await asyncio.sleep(0.01)
+        if number != signal.SIGKILL:  # a terminal and `timeout` send it to all of them
+            for process in others:
+                process.send_signal(number)
+            await asyncio.sleep(0.2)
+        child.send_signal(number)
+        await child.wait()
+        ended, left = await asyncio.to_thread(psutil.wait_procs, others, 10)
+        left = [one for one in left if one.status() != psutil.STATUS_ZOMBIE]
+        for one in left:
+            one.kill()
+        _, err = await child.communicate()
+    assert left == [], ended
+    # One that was about to get its first words when its parent was killed says so in its own way.
+    assert number == signal.SIGKILL or b"Traceback" not in err
+    assert child.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
+
+
+async def test_a_grader_that_is_killed_ends_the_run_in_one_line(tmp_path) -> None:
+    (tmp_path / "slow.yaml").write_text(SHORT_EVAL.replace("scorer: code", "scorer: nemo-math"))
+    async with OpenAiServer(lambda _: Turn("391", delay_s=0.3)) as server:
+        child = await start("./slow.yaml", "--base-url", server.url, home=tmp_path)
+        while not (found := graders(child.pid)):
+            assert child.returncode is None
+            await asyncio.sleep(0.01)
+        found[0].kill()
+        _, err = await child.communicate()
+    assert child.returncode == 3
+    lines = err.decode().splitlines()
+    assert [line for line in lines if line.startswith("error")] == [
+        "error: load: internal: the process that grades answers was killed; finished samples are kept: the same command goes on"
+    ]
+    assert "Traceback" not in err.decode()

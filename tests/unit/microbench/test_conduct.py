@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -188,3 +189,29 @@ async def test_the_worker_of_a_killed_conductor_dies_though_its_kernel_waits_for
     assert workers
     _, left = psutil.wait_procs(workers, timeout=5)
     assert all(worker.status() == psutil.STATUS_ZOMBIE for worker in left)  # dead, whether init has looked or not
+
+
+def test_the_worker_of_a_conductor_killed_while_it_imports_dies_too(tmp_path):
+    importing = f"""
+import pathlib, sys, time
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == "torch":
+            pathlib.Path({str(tmp_path / "importing")!r}).touch()
+            time.sleep(600)
+sys.meta_path.insert(0, Slow())
+"""
+    words = ("kernels", "check", "kv_quantise", "--device", "cpu")
+    argv = [sys.executable, "-m", "dsabench", *words, "--kernel-python", interpreter(tmp_path, importing)]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not (tmp_path / "importing").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        [worker] = psutil.Process(process.pid).children()
+        process.kill()
+    _, left = psutil.wait_procs([worker], timeout=5)
+    try:
+        assert all(one.status() == psutil.STATUS_ZOMBIE for one in left)
+    finally:
+        for one in left:
+            one.kill()

@@ -10,7 +10,8 @@ import psutil
 from dsabench.probes.disturbance import warn_of_others
 from dsabench.probes.neighbours import CpuUse
 
-SPIN = "import time\nend = time.monotonic() + 0.8\nwhile time.monotonic() < end: pass"
+SPIN = "import time\nwhile time.process_time() < 0.4: pass"
+"""So much CPU time, however long that takes beside others."""
 
 
 def test_our_own_children_are_not_others() -> None:
@@ -20,7 +21,7 @@ def test_our_own_children_are_not_others() -> None:
     spinning.wait()
     after = CpuUse.now((core,))
     ours = after.ours_s - before.ours_s
-    assert ours > 0.2
+    assert ours > 0.3
     assert after.others_share(before) <= 1.0 - ours / (after.at_s - before.at_s) + 0.15
 
 

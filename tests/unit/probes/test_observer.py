@@ -14,6 +14,7 @@ import pytest
 
 from dsabench.probes.course import Course, Window
 from dsabench.probes.observer import Observer
+from dsabench.probes.observer_process import EVERY_S
 from nvml_driver import driver, needs_compiler
 
 SPIN = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
@@ -41,13 +42,21 @@ def test_all_cores_that_may_be_used_are_observed() -> None:
     assert Observer().cores == tuple(sorted(os.sched_getaffinity(0)))
 
 
+def looks(observer: Observer) -> int:
+    assert observer._file is not None
+    return os.fstat(observer._file.fileno()).st_size // observer._row_bytes
+
+
 @needs_compiler
 def test_gpus_are_looked_at_all_the_while(tmp_path: Path) -> None:
     with Observer(gpus=("GPU-1", "1"), library=str(driver(tmp_path))) as observer:
-        window, begun_s = Window(time.perf_counter(), time.perf_counter() + 3.5), time.process_time()
-        time.sleep(3.6)
-        own_s = time.process_time() - begun_s
         assert observer._child is not None
+        begun_s, own_s = time.perf_counter(), -time.process_time()
+        # It gives way to others, so on a busy machine this takes longer than 3.5 s.
+        while looks(observer) < 18 and time.perf_counter() - begun_s < 40.0:
+            time.sleep(0.1)
+        own_s += time.process_time()
+        window = Window(begun_s, time.perf_counter())
         used = psutil.Process(observer._child.pid).cpu_times()
     assert own_s < 0.05, "this process does nothing"
     assert used.user + used.system < 0.5
@@ -55,11 +64,12 @@ def test_gpus_are_looked_at_all_the_while(tmp_path: Path) -> None:
     course = Course.of(observer)
     assert course.covers(window)
     busy, idle = (course.gpu(place, window, [window]) for place in range(2))
-    assert 14 <= busy.readings <= 18
+    length_s = window.duration_s
+    assert 14 <= busy.readings <= length_s / EVERY_S + 1
     assert (busy.name, busy.busy_share, busy.busy_at_work) == ("GPU-1", pytest.approx(0.9), pytest.approx(0.9))
     assert (busy.sm_mhz, busy.temperature_c, busy.throttled_share, busy.capped_share) == (1980, 41, 1, 1)
     assert (busy.slowed_by, busy.power_w) == (("software thermal",), pytest.approx(400, abs=1))
-    assert busy.energy_j == pytest.approx(1400, abs=5)
+    assert busy.energy_j == pytest.approx(400 * length_s, rel=0.01)
     assert (idle.sm_mhz, idle.power_w, idle.temperature_c) == (345, pytest.approx(100, abs=1), None)
     assert not psutil.pid_exists(observer._child.pid)
 

@@ -21,6 +21,7 @@ from dsabench.reference.seat import Seat
 from dsabench.reference.sizes import SIZES
 from dsabench.serving.arguments import parse
 from dsabench.serving.parallel import Parallel
+from slowness import slowness
 from unit.reference.engines import prompt
 from unit.serving.serving import serving
 
@@ -139,8 +140,9 @@ def test_a_killed_rank_ends_all_of_them_at_once_and_is_named(flags, victim):
         time.sleep(0.3)
         started = time.monotonic()
         os.kill(ranks[victim].pid, signal.SIGKILL)
-        assert server.process.wait(10) == 128 + signal.SIGKILL
-        assert time.monotonic() - started < 4
+        assert server.process.wait(30) == 128 + signal.SIGKILL
+        took_s = time.monotonic() - started
+        assert took_s < 4 * slowness()
         assert not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks)
         name = f"rank {victim}" if flags[0] == "--tp-size" else f"rank 0 of replica {victim}"
         asking.join()

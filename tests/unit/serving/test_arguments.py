@@ -15,6 +15,7 @@ import torch
 from dsabench.errors import InputError
 from dsabench.serving.arguments import parse
 from dsabench.serving.resolve import resolve
+from slowness import slowness
 from unit.serving.serving import MHA, TABLES, command, environment, serving
 
 MODEL = ("--model", "tiny")
@@ -92,6 +93,7 @@ import sys
 import dsabench.reference
 assert not {"torch", "pydantic", "aiohttp"} & set(sys.modules)
 import dsabench.reference.launch_server
+import dsabench.serving.launch_server
 print(*sorted({"torch", "optuna", "pandas", "matplotlib", "typer", "scipy", "pyarrow", "rich"} & set(sys.modules)))
 """
     done = subprocess.run(
@@ -124,8 +126,9 @@ def test_a_signal_during_generation_ends_it_soon_and_cleanly(number):
                 time.sleep(0.01)
             started = time.monotonic()
             server.process.send_signal(number)
-            assert server.process.wait(10) == 0
-            assert time.monotonic() - started < 3.5  # 1 s of grace, and the interpreter's own end
+            assert server.process.wait(30) == 0
+            took_s = time.monotonic() - started
+            assert took_s < 3.5 * slowness()  # 1 s of grace, and the interpreter's own end
             answer = b"".join(iter(lambda: client.recv(65536), b""))
     assert b'"type":"abort"' in answer or b'"type":"length"' in answer
     assert "Traceback" not in "".join(server.lines)
@@ -140,6 +143,41 @@ def test_a_signal_before_it_is_ready_ends_it_too():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("module", ["aiohttp", "dsabench.serving.family"])
+def test_a_signal_while_it_is_imported_ends_it_without_a_word(number, module):
+    program = f"""
+import os, runpy, sys
+class Signalling:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), {int(number)})
+sys.meta_path.insert(0, Signalling())
+sys.argv[1:] = ["--model", "tiny", "--port", "0"]
+runpy.run_module("dsabench.reference.launch_server", run_name="__main__")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, env=environment(), capture_output=True, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_signals_while_it_is_taken_apart_show_no_traceback():
+    program = """
+import asyncio, os, signal, sys
+close = asyncio.SelectorEventLoop.close
+def closing(loop):
+    close(loop)  # which takes the loop's own handlers away
+    os.kill(os.getpid(), signal.SIGINT)
+asyncio.SelectorEventLoop.close = closing
+from dsabench.reference import launch_server
+sys.exit(launch_server.main(["--model", "tiny", "--port", "0", "--cpu-threads", "1"]))
+"""
+    with serving(argv=[sys.executable, "-c", program]) as server:
+        assert server.stop() == 0
+    assert "Traceback" not in "".join(server.lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("ranks", ["1", "2"])
 def test_a_signal_at_the_moment_its_ranks_are_forked_ends_it_too(number, ranks):
     flags = ("--model", "tiny", "--port", "0", "--cpu-threads", "1", "--tp", ranks)
@@ -150,10 +188,25 @@ def test_a_signal_at_the_moment_its_ranks_are_forked_ends_it_too(number, ranks):
                 assert process.poll() is None
             born = [psutil.Process(int(pid)) for pid in children.read_text().split()]
             process.send_signal(number)
-            assert process.wait(10) == 0
+            assert process.wait(30) == 0
             assert psutil.wait_procs(born, 1.0)[1] == []
         finally:
             process.kill()
+
+
+def test_ranks_of_a_server_that_is_killed_while_they_boot_end_at_once():
+    with subprocess.Popen(
+        command("--model", "tiny", "--port", "0", "--tp", "2"), env=environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert "Listening" in process.stderr.readline()  # long before they have imported what they need
+        born = psutil.Process(process.pid).children()
+        for rank in born:
+            rank.suspend()  # one that does not run does not look at its pipe either
+        process.kill()
+        left = psutil.wait_procs(born, 5.0)[1]
+        for rank in left:
+            rank.kill()
+        assert (len(born), left) == (2, [])
 
 
 def test_a_bootstrap_port_in_use_ends_the_process_and_its_rank():
@@ -180,8 +233,9 @@ sys.exit(launch_server.main(["--model", "tiny", "--port", "0", "--cpu-threads", 
         started = time.monotonic()
         with pytest.raises((OSError, http.client.HTTPException)):
             server.post("/generate", {"text": "x", "rid": "fatal"})
-        assert server.process.wait(10) == 1
-        assert time.monotonic() - started < 5
+        assert server.process.wait(30) == 1
+        took_s = time.monotonic() - started
+        assert took_s < 5 * slowness()
     said = "".join(server.lines)
     assert "Scheduler hit an exception" in said
     assert "the accelerator fell off" in said

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from dsabench.runtimes.ports import is_free
+from slowness import slowness
 from unit.reference.engines import prompt
 from unit.serving.serving import Server, environment, serving
 
@@ -134,7 +135,8 @@ def test_servers_that_do_not_fit_each_other_and_one_that_is_killed():
         started = time.monotonic()
         status, text = router.post("/generate", {"input_ids": PROMPTS[0], "sampling_params": {"max_new_tokens": 2}})
         assert (status >= 500, "gone" in text) == (True, True)
-        assert time.monotonic() - started < 5
+        took_s = time.monotonic() - started
+        assert took_s < 5 * slowness()
         assert router.get("/health")[0] == 503
 
 
