@@ -60,10 +60,15 @@ class HisparseOrder:
     request: Request
     gpus: int
     host_memory_gib: float | None
+    same_pool: bool
 
     def sweep(self) -> Request:
         """Its sweep; what decides the pool and the settings is said in the command that measures it again."""
-        given = ("--gpus", None if self.gpus == _GPUS else self.gpus), ("--host-memory-gib", self.host_memory_gib)
+        given = (
+            ("--gpus", None if self.gpus == _GPUS else self.gpus),
+            ("--host-memory-gib", self.host_memory_gib),
+            ("--same-pool", self.same_pool or None),
+        )
         return replace(self.request, own=given)
 
     def host_bytes(self) -> float:
@@ -78,7 +83,7 @@ class HisparseOrder:
 def tune_hisparse(order: HisparseOrder) -> int:
     """Plan, say the arithmetic, measure, write; returns the exit code."""
     request, config = order.sweep(), load_sweep(order.request.config)
-    plan = plan_hisparse(config, rank_of(config, gpus=order.gpus), order.host_bytes())
+    plan = plan_hisparse(config, rank_of(config, gpus=order.gpus), order.host_bytes(), same_pool=order.same_pool)
     for line in () if request.as_json or request.conclude else plan.arithmetic:
         print(line)
     study = measure(request, plan.config)

@@ -35,7 +35,7 @@ class Request:
     lanes: int = 1
     """Boots at once."""
     own: tuple[tuple[str, object], ...] = ()
-    """The verb's own flags that decide what is measured, with their values."""
+    """The verb's own flags that decide what is measured, with their values; True for a flag that takes none."""
     out: Path | None = None
     """Folder of the table that a tune writes."""
 
@@ -86,8 +86,8 @@ class Request:
         return ("--max-trials", self.max_trials), ("--max-boots", self.max_boots), *self.own
 
     def _words(self, flags: Flags) -> list[str]:
-        given = [(flag, str(value)) for flag, value in flags if value is not None]
-        return ["dsabench", *self.verb, self.config, *(word for pair in given for word in pair)]
+        given = [[flag] if value is True else [flag, str(value)] for flag, value in flags if value is not None]
+        return ["dsabench", *self.verb, self.config, *(word for words in given for word in words)]
 
     def _require_one_wish(self) -> None:
         against = [flag for flag, given in (("--again", self.again), ("--dry-run", self.dry_run)) if given]

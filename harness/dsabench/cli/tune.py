@@ -86,6 +86,10 @@ def hisparse(
     host_memory_gib: Annotated[
         float | None, typer.Option(help="Host memory for this rank.", show_default="what is free")
     ] = None,
+    same_pool: Annotated[
+        bool,
+        typer.Option("--same-pool", help="All settings in the smallest of their device pools, not each in its own."),
+    ] = False,
     results: options.Results = None,
     max_trials: options.MaxTrials = None,
     max_boots: options.MaxBoots = None,
@@ -98,8 +102,8 @@ def hisparse(
     out: OutBeside = None,
     json_: options.Json = False,
 ) -> None:
-    """Buffer, ratio and block size of HiSparse against off (bf16, fp8) and its own defaults, in the pool of a full rank;
-    the arithmetic is printed, and refused where host memory is short.
+    """Buffer, ratio and block size of HiSparse against off (bf16, fp8) and its own defaults, each in the device pool that a
+    full rank has under it; the arithmetic is printed, and refused where host memory is short.
 
     A confirmation that was cut short gives a verdict and no table.
     """
@@ -121,4 +125,4 @@ def hisparse(
         verb=("tune", "hisparse"),
         out=out,
     )
-    raise typer.Exit(tune_hisparse(HisparseOrder(request, gpus, host_memory_gib)))
+    raise typer.Exit(tune_hisparse(HisparseOrder(request, gpus, host_memory_gib, same_pool)))

@@ -162,8 +162,8 @@ class SweepConfig(Value):
     gate: Gate | None = None
 
     def spec(self, assignment: Assignment) -> RuntimeSpec:
-        """What is served under an assignment: the base with the assignment's values in place."""
-        return self.runtime.spec(assignment)
+        """What is served under an assignment: the base with the assignment's values in place, and what follows from both."""
+        return self.runtime.spec({**assignment, **self.space.brought_by({**self.runtime.base, **assignment})})
 
     @property
     def default(self) -> RuntimeSpec:

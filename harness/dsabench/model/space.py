@@ -26,6 +26,13 @@ class Axis(Value):
         return self
 
 
+class Consequence(Value):
+    """What settings bring along: where all of `when` hold (base or axes), the knobs of `then` are set too."""
+
+    when: FrozenMap[KnobValue]
+    then: FrozenMap[KnobValue]
+
+
 class SearchSpace(Value):
     """A finite product of axes with conditions. Partial assignments in `when` and `forbid` are conjunctions."""
 
@@ -34,3 +41,14 @@ class SearchSpace(Value):
     """Axis name → the settings (base or axes) under which it is active; inactive, the base or default holds."""
     forbid: tuple[FrozenMap[KnobValue], ...] = ()
     """Combinations (base included) never to try."""
+    follow: tuple[Consequence, ...] = ()
+    """Knobs that are no choice of their own; given by who plans a study, not by its file."""
+
+    def brought_by(self, settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+        """The knobs that follow from the settings (base ∪ assignment)."""
+        return {
+            name: value
+            for one in self.follow
+            if all(name in settings and settings[name] == wanted for name, wanted in one.when.items())
+            for name, value in one.then.items()
+        }

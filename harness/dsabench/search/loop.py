@@ -20,7 +20,7 @@ from dsabench.search.plan import (
     candidates,
     challenger,
     confirm_boots_left,
-    default_failed,
+    default_has_no_number,
     describe,
     next_confirm_step,
     next_search_step,
@@ -182,8 +182,9 @@ def conclude(
     if not finalists and (confirmed := to_confirm(ledger, round_)) is not None:
         finalists = (Finalist(confirmed, 0),)
     winner = chosen(finalists)
-    if best is not None and default_failed(ledger, round_):
-        stopped = "the default failed, so there is nothing to hold the best setting against"
+    if best is not None and default_has_no_number(ledger, round_):
+        was = "was not measured" if ledger.missing(ledger.config.default, "search", round_) else "failed"
+        stopped = f"the default {was}, so there is nothing to hold the best setting against"
     margin = 0.0 if ledger.config.gate is None else ledger.config.gate.margin
     found = constrained(candidates(ledger, round_), finalists, margin)
     best = best if winner is None else winner.candidate
@@ -221,6 +222,6 @@ def _rivals(ledger: Ledger, best: RuntimeSpec, round_: int) -> tuple[Rival, ...]
 
 def to_confirm(ledger: Ledger, round_: int, refused: Container[str] = ()) -> Candidate | None:
     """The setting to hold against the default, where both can be measured and a confirmation is asked for."""
-    if ledger.config.budget.confirm_boots == 0 or default_failed(ledger, round_):
+    if ledger.config.budget.confirm_boots == 0 or default_has_no_number(ledger, round_):
         return None
     return challenger(ledger, round_, refused)

@@ -76,8 +76,8 @@ def challenger(ledger: Ledger, round_: int, refused: Container[str] = ()) -> Can
     return best
 
 
-def default_failed(ledger: Ledger, round_: int) -> bool:
-    """Whether the search found that the default gives no number."""
+def default_has_no_number(ledger: Ledger, round_: int) -> bool:
+    """Whether the search has no number of the default: it failed, or was not measured."""
     default = ledger.config.default
     return score(ledger.config.objective, ledger.of_setting(default, "search", round_)).value is None
 

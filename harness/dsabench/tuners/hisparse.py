@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
 from dsabench.model.knobs import KnobValue
+from dsabench.model.space import Consequence
 from dsabench.model.tuned_table import BufferRule, TunedTable
 from dsabench.runtimes.sglang.hardware import accelerator
 from dsabench.runtimes.sglang.models import find_model
@@ -31,62 +32,100 @@ _BASELINES: tuple[Mapping[str, KnobValue], ...] = (
 )
 
 
+Pools = Mapping[tuple[str, int], int]
+"""(KV dtype, ratio) → tokens of the device pool; ratio `OFF` is HiSparse off, whose indexer keeps keys of the pool alone."""
+OFF = 1
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The study with its pool pinned and what cannot run forbidden, and the arithmetic behind it."""
+    """The study with its pools pinned and what cannot run forbidden, and the arithmetic behind it."""
 
     config: SweepConfig
     arithmetic: tuple[str, ...]
 
 
-def plan_hisparse(config: SweepConfig, rank: Rank, host_bytes: float) -> Plan:
-    """Pin the device pool to that of a full rank, and forbid the buffers that do not fit.
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """The largest that the workloads ask of a pool."""
+
+    requests: int
+    longest: int | None
+    """Tokens of a request, prompt and answer; None where a dataset decides it."""
+
+
+def plan_hisparse(config: SweepConfig, rank: Rank, host_bytes: float, *, same_pool: bool = False) -> Plan:
+    """Pin each setting's device pool to what a full rank has under it, and forbid the buffers that do not fit.
+
+    With `same_pool` all have the smallest of these: what settings cost at equal tokens, not at equal memory.
 
     Raises:
         InputError: another axis, a baseline is missing, no pool, or nothing fits; with the arithmetic.
 
     """
     _require_study(config)
-    target = target_of(config)
-    ratios, buffers = (_values(config, name) for name in (_RATIO, _BUFFER))
-    dtypes = [d for d in ("bfloat16", "fp8_e4m3") if d in {*_named(config, "kv_cache_dtype")}]
-    lines, forbid, fits = [], [*config.space.forbid], 0
-    pool = min(require_pool(rank, KV_BYTES[dtype], max(ratios)) for dtype in dtypes)
-    lines += [describe(rank, KV_BYTES[dtype], max(ratios)) for dtype in dtypes]
-    lines.append(f"--max-total-tokens {pool:,}: the smallest of these, so that every setting has the same pool")
-    requests = max(load.max_concurrency or load.num_prompts for load in config.workloads)
-    longest = max(
-        (load.input_len + load.output_len for load in config.workloads if load.input_len and load.output_len),
-        default=None,
-    )
-    if longest is not None:
-        lines.append(f"HiSparse off: {pool:,} // {longest:,} = {pool // longest} requests of {longest:,} tokens")
-        lines += [_own_pools(rank, dtype, ratios, longest) for dtype in dtypes]
-    for dtype, buffer, ratio in itertools.product(dtypes, buffers, ratios):
-        demand = Demand(buffer, ratio, KV_BYTES[dtype], pool, target.layers, longest)
-        why = demand.why_not(target.index_topk, host_bytes, requests)
-        lines.append(f"{dtype}, {demand.line()}" + ("" if why is None else f": left out, {why}"))
-        fits += why is None
-        if why is not None:
-            forbid.append({"hisparse": True, "kv_cache_dtype": dtype, _BUFFER: buffer, _RATIO: ratio})
-    if not fits:
+    load, ratios = _load_of(config), _values(config, _RATIO)
+    dtypes = [d for d in ("bfloat16", "fp8_e4m3") if d in _named(config, "kv_cache_dtype")]
+    own: dict[tuple[str, int], int] = {
+        (dtype, ratio): require_pool(rank, KV_BYTES[dtype], ratio)
+        for dtype, ratio in itertools.product(dtypes, (OFF, *ratios))
+    }
+    pools = dict.fromkeys(own, min(own.values())) if same_pool else own
+    lines = [_pool_line(rank, dtype, ratio, own[dtype, ratio], load) for dtype, ratio in own]
+    if same_pool:
+        lines.append(f"--max-total-tokens {min(own.values()):,}: the smallest of these, the same for every setting")
+    forbid, buffer_lines = _forbidden(config, pools, load, host_bytes)
+    lines += buffer_lines
+    if len(forbid) == len(buffer_lines):
         raise InputError("no setting of HiSparse fits: " + "; ".join(lines))
-    base = {**config.runtime.base, "max_total_tokens": pool}
-    runtime = config.runtime.model_copy(update={"base": base})
-    space = config.space.model_copy(update={"forbid": tuple(forbid)})
+    follow = tuple(
+        Consequence(when=_setting(dtype, ratio), then={"max_total_tokens": tokens})
+        for (dtype, ratio), tokens in pools.items()
+    )
+    space = config.space.model_copy(update={"forbid": (*config.space.forbid, *forbid), "follow": follow})
     # A buffer that beats one baseline and loses to another is no default: all of them are confirmed.
     budget = config.budget.model_copy(update={"confirm_first": True})
-    return Plan(config.model_copy(update={"runtime": runtime, "space": space, "budget": budget}), tuple(lines))
+    return Plan(config.model_copy(update={"space": space, "budget": budget}), tuple(lines))
 
 
-def _own_pools(rank: Rank, dtype: str, ratios: list[int], longest: int) -> str:
-    """What each setting would hold without the common pool, which is smaller than that of most and so favours HiSparse."""
-    off = rank.pool_tokens(KV_BYTES[dtype], 1)
-    held = [f"off {off:,} tokens, {off // longest} requests"]
-    for ratio in ratios:
-        tokens = rank.pool_tokens(KV_BYTES[dtype], ratio)
-        held.append(f"ratio {ratio} {tokens:,}, {tokens * ratio // longest}")
-    return f"{dtype}, were each setting's pool its own: {'; '.join(held)}"
+def _load_of(config: SweepConfig) -> _Load:
+    return _Load(
+        max(load.max_concurrency or load.num_prompts for load in config.workloads),
+        max(
+            (load.input_len + load.output_len for load in config.workloads if load.input_len and load.output_len),
+            default=None,
+        ),
+    )
+
+
+def _setting(dtype: str, ratio: int) -> dict[str, KnobValue]:
+    on: dict[str, KnobValue] = {"hisparse": False} if ratio == OFF else {"hisparse": True, _RATIO: ratio}
+    return {**on, "kv_cache_dtype": dtype}
+
+
+def _pool_line(rank: Rank, dtype: str, ratio: int, tokens: int, load: _Load) -> str:
+    setting = f"{dtype}, HiSparse off" if ratio == OFF else f"{dtype}, ratio {ratio}"
+    line = f"{setting}: {describe(rank, KV_BYTES[dtype], ratio)}"
+    if load.longest is None or ratio != OFF:
+        return line
+    return f"{line}; // {load.longest:,} = {tokens // load.longest} requests of {load.longest:,} tokens"
+
+
+def _forbidden(
+    config: SweepConfig, pools: Pools, load: _Load, host_bytes: float
+) -> tuple[list[Mapping[str, KnobValue]], list[str]]:
+    """The settings that cannot run, and a line for each setting that was looked at."""
+    target, buffers = target_of(config), _values(config, _BUFFER)
+    forbid: list[Mapping[str, KnobValue]] = []
+    lines: list[str] = []
+    for (dtype, ratio), tokens in pools.items():
+        for buffer in () if ratio == OFF else buffers:
+            demand = Demand(buffer, ratio, KV_BYTES[dtype], tokens, target.layers, load.longest)
+            why = demand.why_not(target.index_topk, host_bytes, load.requests)
+            lines.append(f"{dtype}, {demand.line()}" + ("" if why is None else f": left out, {why}"))
+            if why is not None:
+                forbid.append({**_setting(dtype, ratio), _BUFFER: buffer})
+    return forbid, lines
 
 
 def rank_of(config: SweepConfig, *, gpus: int) -> Rank:
@@ -123,12 +162,11 @@ def table_of(config: SweepConfig, result: Result, command: str) -> tuple[TunedTa
         if not is_faster(against):
             said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in against)
             return None, f"not faster than the baseline {rival.label}: {said}"
-    pool = config.runtime.base.get("max_total_tokens")
     table = table_of_sweep(
         _rule(knobs),
         config,
         result,
-        (f"device pool of {pool} tokens on every side, smaller than HiSparse off would have",),
+        (_pool_condition(config, knobs),),
         command,
     )
     return table, f"faster; {table.evidence.label}" + (
@@ -136,6 +174,16 @@ def table_of(config: SweepConfig, result: Result, command: str) -> tuple[TunedTa
         if table.evidence.label == "simulated"
         else ""
     )
+
+
+def _pool_condition(config: SweepConfig, knobs: Mapping[str, KnobValue]) -> str:
+    same = len({one.then["max_total_tokens"] for one in config.space.follow}) == 1
+    of = (
+        "on every side, smaller than HiSparse off would have"
+        if same
+        else "here, and a full rank's own for each baseline"
+    )
+    return f"device pool of {knobs['max_total_tokens']} tokens {of}"
 
 
 def _rule(knobs: Mapping[str, KnobValue]) -> BufferRule:

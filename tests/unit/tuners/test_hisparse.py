@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 
 from dsabench.cli.main import run
 from dsabench.config.load import load_sweep
 from dsabench.errors import InputError
 from dsabench.runtimes.sglang.widths import WIDTHS
+from dsabench.search.space import legal
 from dsabench.tuners.hisparse import free_host_bytes, plan_hisparse, rank_of
 from dsabench.tuners.hisparse_memory import GIB, KV_BYTES, Demand, Rank
 
@@ -34,28 +39,63 @@ def test_live_requests_and_host_memory():
     assert demand.why_not(2048, 1 << 60, 64) is None
 
 
-def test_the_shipped_study_pins_the_pool_and_leaves_out_what_does_not_fit():
+def test_every_setting_has_the_pool_of_a_full_rank_under_it():
     config = load_sweep("h200-hisparse")
-    plan = plan_hisparse(config, rank_of(config, gpus=8), 4 * GIB)
-    pool = plan.config.runtime.base["max_total_tokens"]
-    assert pool == RANK.pool_tokens(KV_BYTES["bfloat16"], 8)
+    plan = plan_hisparse(config, rank_of(config, gpus=8), 60 * GIB)
+    fits = list(legal(plan.config.space, plan.config.runtime.base))
+    pools = {
+        (spec.knobs["kv_cache_dtype"], spec.knobs.get("hisparse_host_to_device_ratio", 1)): spec.knobs[
+            "max_total_tokens"
+        ]
+        for spec in map(plan.config.spec, fits)
+    }
+    assert pools == {
+        (dtype, ratio): RANK.pool_tokens(KV_BYTES[dtype], ratio)
+        for dtype in ("bfloat16", "fp8_e4m3")
+        for ratio in (1, 2, 4, 8)
+    }
+    assert plan.config.default.knobs["max_total_tokens"] == pools["fp8_e4m3", 1]
+    assert len(plan.config.space.forbid) == len(config.space.forbid)
+
+
+def test_what_does_not_fit_is_left_out():
+    config = load_sweep("h200-hisparse-rank")
+    plan = plan_hisparse(config, rank_of(config, gpus=8), 11 * GIB)
     left_out = [line for line in plan.arithmetic if "left out" in line]
     assert len(plan.config.space.forbid) == len(config.space.forbid) + len(left_out)
-    assert any("bfloat16, buffer 6144, ratio 8" in line for line in left_out)
+    assert any("bfloat16, buffer 4096, ratio 8" in line and "13.9 GiB of host memory" in line for line in left_out)
+    assert any("fp8_e4m3, buffer 8192, ratio 8" in line and "31 requests fit" in line for line in left_out)
+    assert any(
+        line.startswith("fp8_e4m3, HiSparse off: ") and "= 16 requests of 34,816" in line for line in plan.arithmetic
+    )
 
 
-def test_the_arithmetic_gives_the_requests_that_servers_ran_at_once():
+def test_in_one_pool_the_arithmetic_gives_the_requests_that_servers_ran_at_once():
     """results/h200/hisparse: decode batches of 6 requests with HiSparse off, of 12 at ratio 2 and of all 16 from 4 on."""
     config = load_sweep("h200-hisparse")
-    lines = plan_hisparse(config, rank_of(config, gpus=8), 60 * GIB).arithmetic
-    assert "HiSparse off: 202,368 // 33,280 = 6 requests of 33,280 tokens" in lines
-    assert (
-        "bfloat16, were each setting's pool its own: off 348,032 tokens, 10 requests; "
-        "ratio 2 315,584, 18; ratio 4 265,984, 31; ratio 8 202,368, 48" in lines
-    ), "the baselines of that study had less room than they have of their own"
-    assert any(line.startswith("fp8_e4m3, were each") and "off 567,104 tokens, 17 requests" in line for line in lines)
-    held = {ratio: {line.rsplit(", ", 1)[1] for line in lines if f"ratio {ratio}:" in line} for ratio in (2, 4)}
+    plan = plan_hisparse(config, rank_of(config, gpus=8), 60 * GIB, same_pool=True)
+    fits = legal(plan.config.space, plan.config.runtime.base)
+    assert {plan.config.spec(one).knobs["max_total_tokens"] for one in fits} == {202_368}
+    assert 202_368 // 33_280 == 6
+    lines = plan.arithmetic
+    held = {ratio: {line.rsplit(", ", 1)[1] for line in lines if f"ratio {ratio}: 202," in line} for ratio in (2, 4)}
     assert held == {2: {"12 requests of 33,280 tokens"}, 4: {"24 requests of 33,280 tokens"}}
+
+
+def test_what_was_measured_in_one_pool_is_concluded_so(tmp_path, capsys):
+    folder = tmp_path / "study"
+    shutil.copytree("results/h200/hisparse", folder)
+    words = ["tune", "hisparse", "configs/h200-hisparse.yaml", "--host-memory-gib", "60", "--conclude", "--json"]
+    places = ["--results", str(folder), "--out", str(tmp_path / "tables")]
+    assert run([*words, "--same-pool", *places]) == 0
+    said = json.loads(capsys.readouterr().out)
+    (written,) = (tmp_path / "tables").iterdir()
+    assert said["table"] == str(written)
+    assert written.read_bytes() == Path("results/h200/hisparse/tables", written.name).read_bytes()
+    assert run([*words, *places]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["table"] is None
+    assert "the default was not measured" in said["standing"], "no record is of a default with a pool of its own"
 
 
 def test_nothing_that_fits_is_refused_with_the_arithmetic():
