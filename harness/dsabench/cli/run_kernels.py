@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import sys
+import textwrap
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -65,7 +67,7 @@ def ask(
 
 
 def list_candidates(request: Request, python: str | None, *, as_json: bool) -> None:
-    """One line a candidate."""
+    """One line a candidate; a terminal that is narrower gets it folded."""
     answer: Answer = {}
     asyncio.run(follow(conduct(request, python), Progress(request, python), lambda said: note(answer, said)))
     if as_json:
@@ -74,7 +76,13 @@ def list_candidates(request: Request, python: str | None, *, as_json: bool) -> N
     for operator, candidates in answer.items():
         print(operator)
         for name, entry in candidates.items():
-            print(f"  {name:27} {entry.get('reason') or 'runs here: ' + entry['does']}")
+            print(_folded(f"  {name:27} {entry.get('reason') or 'runs here: ' + entry['does']}", 30))
+
+
+def _folded(line: str, indent: int) -> str:
+    if not sys.stdout.isatty():
+        return line
+    return textwrap.fill(line, shutil.get_terminal_size().columns, subsequent_indent=" " * indent)
 
 
 def check_candidates(request: Request, python: str | None, *, as_json: bool) -> int:
