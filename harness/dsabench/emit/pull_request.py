@@ -14,6 +14,7 @@ from dsabench.emit.patch import Patch, plan_patch
 from dsabench.emit.tables import File
 from dsabench.emit.touch import TABLES
 from dsabench.emit.tree import Tree, find_tree
+from dsabench.emit.upstream_test import upstream_test
 from dsabench.errors import InputError, StoreError
 
 
@@ -60,6 +61,8 @@ def commit_patch(checkout: Path, files: Sequence[File], branch: str) -> Branch:
         patch = plan_patch(inside, files)
         code = {name: content for name, content in patch.after.items() if not name.startswith(TABLES)}
         data = {name: content for name, content in patch.after.items() if name.startswith(TABLES)}
+        if code and (test := upstream_test(folder)) is not None:
+            code[os.path.relpath(test[0], package)] = test[1]
         kinds = ", ".join(sorted({file.table.kind for file in files}))
         wanted = [
             (code, f"DSA: read tuned tables ({kinds})"),
@@ -68,7 +71,7 @@ def commit_patch(checkout: Path, files: Sequence[File], branch: str) -> Branch:
         commits = [_commit(inside, contents, message) for contents, message in wanted if contents]
         if not commits:
             raise InputError(f"{repository}: these tables are in its HEAD already")
-        named = [os.path.normpath(tree.package.relative_to(repository) / name) for name in patch.after]
+        named = [os.path.normpath(tree.package.relative_to(repository) / name) for name in {**code, **data}]
     return Branch(repository, branch, base, tuple(commits), patch, tuple(sorted(named)))
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from dsabench.cli.main import run
 from dsabench.emit.patch import apply_patch, plan_patch, revert_patch
 from dsabench.emit.pull_request import commit_patch
 from dsabench.emit.tables import write_table
-from dsabench.emit.touch import TABLES
+from dsabench.emit.touch import LOADER, TABLES
 from dsabench.emit.tree import find_tree
 from dsabench.errors import InputError
 from dsabench.store.tuned_tables import read_table
@@ -82,6 +83,44 @@ def test_branch_commits_and_text(checkout, tmp_path, capsys):
     ):
         assert wanted in body
     assert (tmp_path / "pr/figure-1.svg").read_text() == "<svg/>"
+
+
+REGISTER = "def register_cpu_ci(est_time, suite):\n    assert (est_time, suite) == (5, 'base-a-test-cpu')\n"
+
+
+def test_where_the_runtime_has_unit_tests_one_comes_along_and_passes(checkout, tmp_path):
+    there = checkout / "test/registered/unit/layers"
+    there.mkdir(parents=True)
+    for number in (1, 2):
+        (there / f"test_{number}.py").write_text('register_cpu_ci(est_time=1, suite="base-a-test-cpu")\n')
+    (there / "test_3.py").write_text('register_cpu_ci(est_time=1, suite="nightly", nightly=True)\n')
+    register = checkout / "python/sglang/test/ci/ci_register.py"
+    register.parent.mkdir(parents=True)
+    register.write_text(REGISTER)
+    git(checkout, "add", ".")
+    git(checkout, "commit", "-qm", "tests")
+    table = write_table(tmp_path, made_table(evidence=EVIDENCE))
+    assert run(["emit", "pr", str(table), "--runtime", str(checkout), "--out", str(tmp_path / "pr")]) == 0
+    git(checkout, "checkout", "-q", "dsa-tuned-tables")
+    test = "test/registered/unit/attention/test_dsa_tuned.py"
+    assert git(checkout, "log", "--format=%s", "--", test) == "DSA: read tuned tables (flashmla_auto)"
+    assert f"- `{test}`\n" in (tmp_path / "pr/pull-request.md").read_text()
+    assert upstream(checkout, test).returncode == 0
+    loader = checkout / "python/sglang" / LOADER
+    for wrong, right in (
+        ("kv_tokens >= new_tokens", "kv_tokens > new_tokens"),
+        ("{**tuned, **given}", "{**given, **tuned}"),
+    ):
+        text = loader.read_text()
+        assert wrong in text
+        loader.write_text(text.replace(wrong, right))
+        assert upstream(checkout, test).returncode == 1, "it notices a loader that is wrong"
+        loader.write_text(text)
+
+
+def upstream(checkout: Path, test: str) -> subprocess.CompletedProcess[str]:
+    path = {"PYTHONPATH": str(checkout / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run([sys.executable, test], cwd=checkout, env=path, capture_output=True, text=True, check=False)
 
 
 def test_servers_with_and_without_the_tables_are_compared_in_the_text(checkout, tmp_path, capsys):
