@@ -201,6 +201,8 @@ def test_ranks_of_a_server_that_is_killed_while_they_boot_end_at_once():
         assert "Listening" in process.stderr.readline()  # long before they have imported what they need
         born = psutil.Process(process.pid).children()
         for rank in born:
+            while "libtorch" not in Path(f"/proc/{rank.pid}/maps").read_text():
+                assert process.poll() is None  # it imports, so its first lines have run
             rank.suspend()  # one that does not run does not look at its pipe either
         process.kill()
         left = psutil.wait_procs(born, 5.0)[1]
