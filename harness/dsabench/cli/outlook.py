@@ -47,8 +47,8 @@ async def outlook_of(config: SweepConfig, identity: RuntimeIdentity) -> Outlook:
     """For sglang what its rules say, for the version that is installed or asked for."""
     if config.runtime.kind != "sglang":
         return Outlook()
-    from dsabench.runtimes.choose import make_overrule, make_refuse
+    from dsabench.runtimes.choose import make_rules
     from dsabench.runtimes.sglang.gpus import gpus_of
 
-    asked = config.runtime, identity
-    return Outlook(await make_refuse(*asked), gpus_of, await make_overrule(*asked))
+    refuse, overrule = await make_rules(config.runtime, identity)
+    return Outlook(refuse, gpus_of, overrule)

@@ -29,7 +29,7 @@ from dsabench.load.datasets.exact.dice import Dice
 from dsabench.load.datasets.exact.draw import draw_exact
 from dsabench.load.datasets.selection import Selection
 from dsabench.load.failures import FAILED_SHARE_MAX, too_many
-from dsabench.load.machine import Done, Figure, machine_cautions, machine_figures, machine_line
+from dsabench.load.machine import Done, Figure, machine_figures, machine_line, observed_cautions
 from dsabench.load.request_cautions import request_cautions
 from dsabench.load.server_view import ServerView
 from dsabench.load.standstill import standstill_cautions
@@ -217,14 +217,11 @@ class _Doubts(NamedTuple):
 
 
 def _doubts(report: Report, seen: Seen, observer: Observer, info: object) -> _Doubts:
-    unobserved = () if observer.fault is None else (f"the machine was not observed: {observer.fault}",)
-    machine = () if seen.machine is None else machine_cautions(seen.machine)
     return _Doubts(
         [
             *standstill_cautions(report.samples, seen.health.lag_max_ms),
             *request_cautions(report.samples, report.order.dataset_name),
-            *unobserved,
-            *machine,
+            *observed_cautions(seen.machine, observer.fault),
         ],
         _void(report, seen, _restart(info, report.server_info)),
     )

@@ -48,7 +48,7 @@ class SweepPlan:
 
     def overruled(self) -> Overruled:
         """The points that would run otherwise than they ask."""
-        return survey_overruled(self.ledger.config, self.outlook.refuse, self.outlook.overrule)
+        return survey_overruled(self.ledger.config, self.forecast.refused.passed, self.outlook.overrule)
 
     def ahead(self) -> list[Foreseen]:
         """The settings of the search that are certain."""

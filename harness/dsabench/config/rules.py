@@ -26,7 +26,7 @@ from dsabench.config.yaml_source import Source
 from dsabench.errors import ConfigError, InputError
 from dsabench.model.metrics import METRICS
 from dsabench.model.secrets import looks_secret
-from dsabench.model.space import Assignment, SearchSpace
+from dsabench.model.space import Assignment, SearchSpace, holds
 from dsabench.model.study import Budget, Gate, Objective
 from dsabench.model.workload import Workload
 
@@ -320,7 +320,7 @@ def first_mistakes(source: Source, first: Sequence[Assignment], space: SearchSpa
                 taken = ", ".join(map(str, axes[knob]))
                 yield source.error(f"{value} is not searched (the axis has {taken})", ("first", index, knob))
         chosen = {**base, **setting}
-        if any(rule.items() <= chosen.items() for rule in space.forbid):
+        if any(holds(rule, chosen) for rule in space.forbid):
             yield source.error("is forbidden by the sweeps", ("first", index))
 
 

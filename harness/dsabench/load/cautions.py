@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dsabench.load.figures import QUANTILES
 from dsabench.load.generate import Run
 from dsabench.load.health import LAG_P99_MS_WARN
-from dsabench.load.machine import machine_cautions
+from dsabench.load.machine import observed_cautions
 from dsabench.load.request_cautions import request_cautions
 from dsabench.load.standstill import standstill_cautions
 from dsabench.load.steady import Unsteady, Window
@@ -32,7 +32,7 @@ def cautions(
     if isinstance(steady, Unsteady):
         yield f"no steady state: {steady.reason}"
     yield from _of_client(run, workload)
-    yield from _of_machine(run)
+    yield from observed_cautions(run.machine, run.unobserved)
 
 
 def _of_accept_length(metrics: Mapping[str, Metric]) -> Iterator[str]:
@@ -49,13 +49,6 @@ def _refusals(latencies: Mapping[str, Times]) -> Iterator[str]:
         refused = [f"{name} ({len(values)})" for name, values in latencies.items() if 0 < len(values) < needed(q)]
         if refused:
             yield f"no {label} from fewer than {needed(q)} observations: {', '.join(refused)}"
-
-
-def _of_machine(run: Run) -> Iterator[str]:
-    if run.unobserved is not None:
-        yield f"the machine was not observed: {run.unobserved}"
-    if run.machine is not None:
-        yield from machine_cautions(run.machine)
 
 
 def _of_client(run: Run, workload: Workload) -> Iterator[str]:

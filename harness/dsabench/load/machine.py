@@ -127,6 +127,14 @@ def machine_cautions(use: MachineUse) -> Iterator[str]:
     yield from _of_idling(use.gpus)
 
 
+def observed_cautions(use: MachineUse | None, unobserved: str | None) -> Iterator[str]:
+    """The same, and why nothing was observed where it should have been."""
+    if unobserved is not None:
+        yield f"the machine was not observed: {unobserved}"
+    if use is not None:
+        yield from machine_cautions(use)
+
+
 def _of_clocks(gpus: Sequence[GpuUse]) -> Iterator[str]:
     slowed = [(share, gpu) for gpu in gpus if (share := gpu.throttled_share or 0.0) >= SLOWED_WARN]
     if slowed:

@@ -9,12 +9,10 @@ compilers print goes to standard error.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
-import signal
 
-_PR_SET_PDEATHSIG = 1
+from dsabench.probes.parent import die_with_parent
 
 
 def main() -> None:
@@ -28,7 +26,7 @@ def main() -> None:
 
 def _die_with_the_conductor() -> None:
     """A kernel that waits for ever would otherwise outlive a conductor that was killed, and hold the GPU."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+    die_with_parent()
     its_end = select.poll()
     its_end.register(0, 0)  # a hang-up is told though nothing is asked for
     if its_end.poll(0):

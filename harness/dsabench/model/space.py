@@ -13,6 +13,11 @@ Assignment = Mapping[str, KnobValue]
 """Axis name → chosen value; an inactive axis is not in it."""
 
 
+def holds(conditions: Assignment, settings: Assignment) -> bool:
+    """Whether the settings have every value that the conditions name."""
+    return all(name in settings and settings[name] == value for name, value in conditions.items())
+
+
 class Axis(Value):
     """One knob and the values to try, in the order given."""
 
@@ -44,11 +49,6 @@ class SearchSpace(Value):
     follow: tuple[Consequence, ...] = ()
     """Knobs that are no choice of their own; given by who plans a study, not by its file."""
 
-    def brought_by(self, settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+    def brought_by(self, settings: Assignment) -> dict[str, KnobValue]:
         """The knobs that follow from the settings (base ∪ assignment)."""
-        return {
-            name: value
-            for one in self.follow
-            if all(name in settings and settings[name] == wanted for name, wanted in one.when.items())
-            for name, value in one.then.items()
-        }
+        return {name: value for one in self.follow if holds(one.when, settings) for name, value in one.then.items()}

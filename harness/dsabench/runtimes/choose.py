@@ -29,8 +29,8 @@ def make_runtime(config: RuntimeConfig) -> Runtime:
     return RUNTIMES[config.kind](launch_of(config))
 
 
-async def make_refuse(config: RuntimeConfig, identity: RuntimeIdentity) -> Refuse:
-    """What the runtime's rules say to a spec before a boot is spent on it.
+async def make_rules(config: RuntimeConfig, identity: RuntimeIdentity) -> tuple[Refuse, Overrule]:
+    """What the runtime's rules say to a spec before a boot is spent on it: refused, or run otherwise than asked.
 
     The installed version is asked what it takes; one that is only planned for is looked up in the table.
 
@@ -39,17 +39,10 @@ async def make_refuse(config: RuntimeConfig, identity: RuntimeIdentity) -> Refus
 
     """
     if config.kind != "sglang":
-        return refuse_nothing
+        return refuse_nothing, overrule_nothing
     launch = launch_of(config)
-    return refuse_by(await _accepted(launch, identity), launch)
-
-
-async def make_overrule(config: RuntimeConfig, identity: RuntimeIdentity) -> Overrule:
-    """What the runtime would run otherwise than a spec asks; raises as above."""
-    if config.kind != "sglang":
-        return overrule_nothing
-    launch = launch_of(config)
-    return overrule_by(await _accepted(launch, identity), launch)
+    accepted = await _accepted(launch, identity)
+    return refuse_by(accepted, launch), overrule_by(accepted, launch)
 
 
 async def _accepted(launch: Launch, identity: RuntimeIdentity) -> Accepted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -29,6 +29,8 @@ class Survey:
     """Rule id → points that it refuses first, the commonest rule first."""
     lines: Mapping[str, str] = field(default_factory=dict)
     """Rule id → what it says of the first such point."""
+    passed: tuple[Assignment, ...] = ()
+    """The points that no rule refuses."""
     is_whole: bool = True
     """Whether `asked` are all points; else they are drawn, so that only their share says something."""
 
@@ -40,9 +42,10 @@ def survey(config: SweepConfig, refuse: Refuse) -> Survey:
     points, is_whole = sample(config)
     verdicts = [refuse(config.spec(point)) for point in points]
     refusals = [verdict for verdict in verdicts if verdict is not None]
+    passed = tuple(point for point, verdict in zip(points, verdicts, strict=True) if verdict is None)
     rules = Counter(refusal.rule for refusal in refusals)
     lines = {refusal.rule: refusal.line for refusal in reversed(refusals)}
-    return Survey(len(points), rules.total(), dict(rules.most_common()), lines, is_whole)
+    return Survey(len(points), rules.total(), dict(rules.most_common()), lines, passed, is_whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +61,19 @@ class Overruled:
     """Rule id → what it says of the first such point."""
 
 
-def survey_overruled(config: SweepConfig, refuse: Refuse, overrule: Overrule) -> Overruled:
-    """Ask about the points that are not refused. Runtimes without rules are not asked.
+def survey_overruled(config: SweepConfig, passed: Sequence[Assignment], overrule: Overrule) -> Overruled:
+    """Ask about the points that passed the survey. Runtimes without rules are not asked.
 
     Rules that overrule the default too are left out: they say nothing of what the search adds.
     """
     if overrule is overrule_nothing:
         return Overruled()
     common = {said.rule for said in overrule(config.default)}
-    specs = [spec for spec in map(config.spec, sample(config)[0]) if refuse(spec) is None]
-    told = ([said for said in overrule(spec) if said.rule not in common] for spec in specs)
+    told = ([said for said in overrule(config.spec(point)) if said.rule not in common] for point in passed)
     found = [one for one in told if one]
     rules = Counter(rule for one in found for rule in {said.rule for said in one})
     lines = {said.rule: said.line for one in reversed(found) for said in one}
-    return Overruled(len(specs), len(found), dict(rules.most_common()), lines)
+    return Overruled(len(passed), len(found), dict(rules.most_common()), lines)
 
 
 def sample(config: SweepConfig) -> tuple[list[Assignment], bool]:

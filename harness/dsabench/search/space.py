@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from dsabench.errors import InputError
 from dsabench.model.knobs import KnobValue
-from dsabench.model.space import Assignment, Axis, SearchSpace
+from dsabench.model.space import Assignment, Axis, SearchSpace, holds
 
 AssignmentKey = tuple[tuple[str, KnobValue], ...]
 """An assignment as a value that sets and dicts take: its items, sorted by name."""
@@ -42,12 +42,12 @@ def ordered_axes(space: SearchSpace) -> tuple[Axis, ...]:
 
 def is_active(space: SearchSpace, name: str, settings: Assignment) -> bool:
     """Whether an axis is searched under the settings (base and the axes before it)."""
-    return _holds(space.when.get(name, {}), settings)
+    return holds(space.when.get(name, {}), settings)
 
 
 def is_forbidden(space: SearchSpace, settings: Assignment) -> bool:
     """Whether a rule of `forbid` matches the settings (base ∪ assignment)."""
-    return any(_holds(rule, settings) for rule in space.forbid)
+    return any(holds(rule, settings) for rule in space.forbid)
 
 
 def legal(space: SearchSpace, base: Assignment) -> Iterator[Assignment]:
@@ -70,7 +70,7 @@ def _extend(
 ) -> Iterator[Assignment]:
     """Depth first over the axes that remain; `rules` are those to check at each depth, one more than the axes."""
     settings = {**base, **chosen}
-    if any(_holds(rule, settings) for rule in rules[0]):
+    if any(holds(rule, settings) for rule in rules[0]):
         return
     if not axes:
         yield chosen
@@ -138,7 +138,7 @@ def count(space: SearchSpace, base: Assignment, cap: int = 1_000_000) -> int:
     settings = dict(base)
 
     def below(depth: int, limit: int) -> int:
-        if any(_holds(rule, settings) for rule in rules[depth]):
+        if any(holds(rule, settings) for rule in rules[depth]):
             return 0
         product = free[depth]
         if product is not None:
@@ -182,7 +182,3 @@ def require_some(space: SearchSpace, base: Assignment) -> None:
             f"the search space is empty: {len(space.forbid)} forbid rules exclude every combination of "
             f"{', '.join(axis.name for axis in space.axes) or 'the base'}"
         )
-
-
-def _holds(conditions: Assignment, settings: Assignment) -> bool:
-    return all(name in settings and settings[name] == value for name, value in conditions.items())

@@ -9,7 +9,6 @@ event loop they wait (`ENDING`), since an exception there would leave it waiting
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -19,12 +18,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 
+from dsabench.probes.parent import die_with_parent
 from dsabench.reference.seat import Seat
 from dsabench.serving.arguments import ServerArgs
 from dsabench.serving.parallel import Parallel
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
-_PR_SET_PDEATHSIG = 1
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -127,7 +126,7 @@ def _fork(args: ServerArgs, parallel: Parallel, close: Callable[[], None]) -> li
 
 def _die_with(server: int) -> None:
     """Until it listens to its pipe, which takes a boot, a rank would not notice that the server was killed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+    die_with_parent()
     if os.getppid() != server:  # it died before the line above
         os._exit(1)
 

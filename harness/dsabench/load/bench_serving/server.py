@@ -33,6 +33,10 @@ class Answer(NamedTuple):
             return None
 
 
+def _found(answer: Answer | None) -> Any:
+    return answer.data if answer is not None and answer.status == 200 else None
+
+
 class BenchServer(NamedTuple):
     """One address. Blocking calls: nothing else runs before and after the load, and aiohttp would double the start."""
 
@@ -61,11 +65,7 @@ class BenchServer(NamedTuple):
 
     def find(self, path: str, timeout_s: float = 30.0) -> Any:
         """GET JSON; None where the server does not have it."""
-        try:
-            answer = self.ask("GET", path, timeout_s=timeout_s)
-        except (OSError, http.client.HTTPException):
-            return None
-        return answer.data if answer.status == 200 else None
+        return _found(self._get(path, timeout_s))
 
     def wait_until_ready(self, timeout_s: float) -> None:
         """Poll /v1/models once a second; a server without that path is there too.
@@ -83,10 +83,7 @@ class BenchServer(NamedTuple):
                 status, problem = 0, str(error) or type(error).__name__
             if status in _THERE:
                 return
-            if time.perf_counter() + 1.0 > end_s:
-                message = f"{self.base_url}/v1/models: {problem} (waited {timeout_s:g} s)"
-                raise TrialFault("unreachable", message, stage="boot")
-            time.sleep(1.0)
+            self._pause(f"/v1/models: {problem}", end_s, timeout_s)
 
     def info(self, timeout_s: float) -> Any:
         """`/server_info`, None where there is none. 503 is a server that is not up yet: it is asked again, once a second.
@@ -98,17 +95,22 @@ class BenchServer(NamedTuple):
 
         """
         end_s = time.perf_counter() + timeout_s
-        while True:
-            try:
-                answer = self.ask("GET", "/server_info")
-            except (OSError, http.client.HTTPException):
-                return None
-            if answer.status != _NOT_YET or timeout_s == 0:
-                return answer.data if answer.status == 200 else None
-            if time.perf_counter() + 1.0 > end_s:
-                message = f"{self.base_url}/server_info: status {_NOT_YET} (waited {timeout_s:g} s)"
-                raise TrialFault("unreachable", message, stage="boot")
-            time.sleep(1.0)
+        while (answer := self._get("/server_info")) is not None and answer.status == _NOT_YET and timeout_s != 0:
+            self._pause(f"/server_info: status {_NOT_YET}", end_s, timeout_s)
+        return _found(answer)
+
+    def _get(self, path: str, timeout_s: float = 30.0) -> Answer | None:
+        """None where nothing answers."""
+        try:
+            return self.ask("GET", path, timeout_s=timeout_s)
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def _pause(self, problem: str, end_s: float, timeout_s: float) -> None:
+        """A second until the next try, or the end of all tries."""
+        if time.perf_counter() + 1.0 > end_s:
+            raise TrialFault("unreachable", f"{self.base_url}{problem} (waited {timeout_s:g} s)", stage="boot")
+        time.sleep(1.0)
 
     def first_model(self) -> str:
         """The first name in /v1/models.

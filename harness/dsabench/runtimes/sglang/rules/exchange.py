@@ -24,7 +24,8 @@ def _beyond_room(s: Setting, exchange: str, variable: str, default: int) -> bool
     return exchanged and max(chunk or 0, graph) > room(s, variable, default)
 
 
-def _splits_by_every_rank(s: Setting) -> bool:
+def splits_by_every_rank(s: Setting) -> bool:
+    """Whether every rank is a group of the attention of its own."""
     return s.parallel.attention_dp == s.parallel.tp and s.parallel.attention_dp > 1
 
 
@@ -59,7 +60,7 @@ RULES = (
         since=V13,
         condition="flashinfer's exchange without one group of the attention per rank",
         knobs=("moe_a2a_backend", "tp_size", "dp_size", "dp_attention"),
-        when=lambda s: s.parallel.a2a == "flashinfer" and not _splits_by_every_rank(s),
+        when=lambda s: s.parallel.a2a == "flashinfer" and not splits_by_every_rank(s),
         words=(
             Words(
                 V13,

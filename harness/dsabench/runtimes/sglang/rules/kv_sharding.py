@@ -5,6 +5,16 @@ from __future__ import annotations
 from dsabench.runtimes.sglang.rules.rule import V16, V20, V23, Rule, Words, says, to, without
 from dsabench.runtimes.sglang.rules.setting import Setting
 
+_MOONCAKE = {None, "mooncake", "mooncake_tcp"}
+
+
+def _splits_layers(s: Setting) -> bool:
+    return s.on("cache_layer_split") and s.role == "prefill"
+
+
+def _interleaves(s: Setting) -> bool:
+    return s.on("prefill_cp") and s.parallel.cp_mode == "interleave"
+
 
 def _shards(s: Setting) -> bool:
     """Whether the check of DSA's own conditions is reached."""
@@ -50,11 +60,7 @@ RULES = (
         since=V16,
         condition="cache_layer_split on the prefill role without interleaved context parallelism",
         knobs=("cache_layer_split", "prefill_cp", "cp_mode"),
-        when=lambda s: (
-            s.on("cache_layer_split")
-            and s.role == "prefill"
-            and not (s.on("prefill_cp") and s.parallel.cp_mode == "interleave")
-        ),
+        when=lambda s: _splits_layers(s) and not _interleaves(s),
         words=(
             Words(
                 V16,
@@ -93,13 +99,7 @@ RULES = (
         since=V16,
         condition="cache_layer_split with pipeline stages",
         knobs=("cache_layer_split", "pp_size"),
-        when=lambda s: (
-            s.on("cache_layer_split")
-            and s.role == "prefill"
-            and s.on("prefill_cp")
-            and s.parallel.cp_mode == "interleave"
-            and s.parallel.pp > 1
-        ),
+        when=lambda s: _splits_layers(s) and _interleaves(s) and s.parallel.pp > 1,
         words=says(
             "ValueError",
             "--enable-dsa-cache-layer-split is not supported with pipeline parallelism (pp_size > 1) yet. ‹why›",
@@ -114,13 +114,7 @@ RULES = (
         since=V16,
         condition="cache_layer_split with another transfer than mooncake",
         knobs=("cache_layer_split", "transfer_backend"),
-        when=lambda s: (
-            s.on("cache_layer_split")
-            and s.role == "prefill"
-            and s.on("prefill_cp")
-            and s.parallel.cp_mode == "interleave"
-            and s.text("transfer_backend") not in {None, "mooncake", "mooncake_tcp"}
-        ),
+        when=lambda s: _splits_layers(s) and _interleaves(s) and s.text("transfer_backend") not in _MOONCAKE,
         words=says(
             "ValueError",
             "--enable-dsa-cache-layer-split currently only supports the mooncake transfer backend (mooncake / "
@@ -216,7 +210,7 @@ RULES = (
             _shards(s)
             and _striped(s)
             and _raw_rows(s)
-            and (s.text("transfer_backend") not in {None, "mooncake", "mooncake_tcp"} or s.on("cache_layer_split"))
+            and (s.text("transfer_backend") not in _MOONCAKE or s.on("cache_layer_split"))
         ),
         words=says(
             "ValueError",

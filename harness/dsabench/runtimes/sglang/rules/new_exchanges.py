@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.runtimes.sglang.rules.exchange import room
+from dsabench.runtimes.sglang.rules.exchange import room, splits_by_every_rank
 from dsabench.runtimes.sglang.rules.launch_checks import NO_SPECULATION, chunk_per_rank
 from dsabench.runtimes.sglang.rules.rule import V10, V13, V17, V20, V23, Rule, Words, says, to, without
 from dsabench.runtimes.sglang.rules.setting import Setting
@@ -67,10 +67,6 @@ def _fused(s: Setting) -> bool:
 def _fused_reads(s: Setting) -> bool:
     fp4 = s.model.weights == "nvfp4" or s.parallel.quantization == "modelopt_fp4"
     return _fused(s) and (fp4 or s.parallel.quantization == "mxfp8")
-
-
-def _by_every_rank(s: Setting) -> bool:
-    return s.parallel.attention_dp == s.parallel.tp and s.parallel.attention_dp > 1
 
 
 RULES = (
@@ -291,7 +287,7 @@ RULES = (
         since=V20,
         condition="flashinfer's fused exchange without one group of the attention per rank",
         knobs=("moe_a2a_backend", "tp_size", "dp_size", "dp_attention"),
-        when=lambda s: _fused_reads(s) and not (s.model.is_glm and s.version < V23) and not _by_every_rank(s),
+        when=lambda s: _fused_reads(s) and not (s.model.is_glm and s.version < V23) and not splits_by_every_rank(s),
         words=(
             Words(
                 V20,
@@ -317,7 +313,7 @@ RULES = (
         when=lambda s: (
             _fused_reads(s)
             and not (s.model.is_glm and s.version < V23)
-            and _by_every_rank(s)
+            and splits_by_every_rank(s)
             and s.parallel.runner not in {"auto", "flashinfer_megamoe"}
         ),
         words=says("AssertionError", "FlashInfer MegaMOE a2a backend requires --moe-runner-backend flashinfer_megamoe"),
@@ -333,7 +329,7 @@ RULES = (
         knobs=("moe_a2a_backend", "chunked_prefill_size"),
         when=lambda s: (
             s.parallel.a2a == "flashinfer"
-            and _by_every_rank(s)
+            and splits_by_every_rank(s)
             and s.role != "decode"
             and (s.number("chunked_prefill_size") or 1) < 0
         ),
@@ -359,7 +355,7 @@ RULES = (
             and s.parallel.runner == "flashinfer_cutedsl"
             and s.parallel.quantization == "modelopt_fp4"
             and s.role != "decode"
-            and _by_every_rank(s)
+            and splits_by_every_rank(s)
             and (s.number("max_prefill_tokens") or 16384)
             > room(s, "SGLANG_FLASHINFER_NUM_MAX_DISPATCH_TOKENS_PER_RANK", 1024) * s.parallel.tp
         ),
