@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 from dsabench.load.datasets.prompts import draw_rehearsal
@@ -31,6 +31,8 @@ class Rehearsal:
     """The passes, and how long each took."""
 
     passes_s: tuple[float, ...] = ()
+    most: int | None = None
+    """Passes that the workload asks for at most, where it does."""
 
     @property
     def settled(self) -> bool:
@@ -45,14 +47,14 @@ class Rehearsal:
         """One line where the time had not settled."""
         if self.settled or not self.passes_s:
             return None
+        if self.most == 1:
+            return "one pass of the rehearsal was asked for: nothing says that its time had settled"
         last = ", ".join(f"{seconds:.1f}" for seconds in self.passes_s[-3:])
         return f"the rehearsal had not settled after {len(self.passes_s)} passes (last: {last} s): expect a slow start"
 
 
-async def rehearse(
-    target: Target, workload: Workload, flush: Callable[[], Awaitable[None]], *, most_passes: int = MOST_PASSES
-) -> Rehearsal:
-    """Send passes of equal shape until two take equally long. `flush` is awaited before each.
+async def rehearse(target: Target, workload: Workload, flush: Callable[[], Awaitable[None]]) -> Rehearsal:
+    """Send passes of equal shape until two take equally long, or as many as asked for. `flush` is awaited before each.
 
     Raises:
         TrialFault: stage warmup: a request failed.
@@ -61,12 +63,13 @@ async def rehearse(
     """
     if workload.warmup_requests == 0:
         return Rehearsal()
-    done, count = Rehearsal(), _count_of(workload)
+    done, count = Rehearsal(most=workload.rehearsal_passes), _count_of(workload)
+    most_passes = workload.rehearsal_passes or MOST_PASSES
     begun_s = perf_counter()
     while not done.settled and len(done.passes_s) < most_passes and perf_counter() - begun_s < MOST_S:
         prompts = await asyncio.to_thread(draw_rehearsal, target, workload, count, len(done.passes_s))
         await flush()
-        done = Rehearsal((*done.passes_s, await send_all(target, workload, prompts)))
+        done = replace(done, passes_s=(*done.passes_s, await send_all(target, workload, prompts)))
     return done
 
 

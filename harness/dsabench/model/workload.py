@@ -95,6 +95,9 @@ class Workload(Value):
     seed: int = Field(1, ge=0)
     warmup_requests: int = Field(1, ge=0)
     """Requests sent before the clock starts, of the same lengths but other content."""
+    rehearsal_passes: PositiveInt | None = None
+    """Passes of the rehearsal at most, for a load so long that a second pass costs more than it tells; None lets it go on
+    until its time settles."""
     request_timeout_s: PositiveFloat = 300.0
     dataset_path: str | None = None
     """A file, or an http(s) address, which is downloaded once and kept."""

@@ -63,14 +63,22 @@ async def test_it_goes_on_until_the_time_settles() -> None:
     assert len({tuple(prompt) for prompt in seen}) == len(seen)
 
 
+def asking(passes: int) -> Workload:
+    return WORKLOAD.model_copy(update={"rehearsal_passes": passes})
+
+
 async def test_it_is_bounded_and_says_what_it_saw() -> None:
     async def flush() -> None:
         return None
 
     async with compiling_server(0.2, []) as target:
-        done = await rehearse(target, WORKLOAD, flush, most_passes=1)
-    assert not done.settled
-    assert "had not settled after 1 passes" in (done.warning or "")
+        done = await rehearse(target, asking(1), flush)
+        assert not done.settled
+        assert done.warning == "one pass of the rehearsal was asked for: nothing says that its time had settled"
+    async with compiling_server(0.2, []) as target:
+        done = await rehearse(target, asking(2), flush)
+    assert len(done.passes_s) == 2
+    assert "had not settled after 2 passes" in (done.warning or "")
 
 
 async def test_a_failure_is_one_of_the_warm_up() -> None:
@@ -126,7 +134,7 @@ async def test_prompts_of_mixed_length_are_all_rehearsed() -> None:
 
     mixed = WORKLOAD.model_copy(update={"range_ratio": 0.5})
     async with compiling_server(0.0, seen) as target:
-        await rehearse(target, mixed, flush, most_passes=1)
+        await rehearse(target, mixed.model_copy(update={"rehearsal_passes": 1}), flush)
     assert len(seen) == mixed.num_prompts
 
 
@@ -139,6 +147,6 @@ async def test_every_turn_of_a_session_is_rehearsed() -> None:
 
     turns = WORKLOAD.model_copy(update={"max_concurrency": 1, "sessions": Conversations(turns=6, opening_len=40)})
     async with compiling_server(0.0, seen) as target:
-        await rehearse(target, turns, flush, most_passes=1)
+        await rehearse(target, turns.model_copy(update={"rehearsal_passes": 1}), flush)
         measured = draw_prompts(target, turns).measured
     assert sorted(map(len, seen)) == sorted(len(prompt.input_ids) for prompt in measured)
