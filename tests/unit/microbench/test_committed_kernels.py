@@ -28,7 +28,7 @@ def timed(folder: str) -> list[Measurement]:
     return [m for m in read(RESULTS / folder) if m.status == "ok"]
 
 
-@pytest.mark.parametrize("folder", ["kernels", "kernels-rest"])
+@pytest.mark.parametrize("folder", ["kernels", "kernels-rest", "swap-in"])
 def test_a_committed_table_holds_the_points_of_its_journal_that_have_times(folder, tmp_path):
     (tmp_path / TABLE_NAME).symlink_to(RESULTS / folder / TABLE_NAME)
     found = {(m.point, m.environment.fingerprint): m.times for m in read_points(tmp_path)}
@@ -133,3 +133,17 @@ def test_tilelang_is_the_fastest_nowhere(capsys):
 def test_verify_took_the_same_time_on_another_card(capsys):
     kernel_figures.again(timed("kernels"), timed("kernels-rest"))
     assert "mtp_verify all together: 0.999 of the time (0.98 to 1.02) in 120 points" in capsys.readouterr().out
+
+
+def test_the_swap_in_kernel_took_what_its_readme_says():
+    points = read(RESULTS / "swap-in")
+    assert {m.rel_err for m in points} == {0.0}
+    assert Counter(m.status for m in points) == {"ok": 24, "unstable": 6}
+    said = (RESULTS / "swap-in/README.md").read_text()
+    times = [m for m in points if m.candidate == "sglang_jit" and m.status == "ok"]
+    assert len(times) == 9
+    for m in times:
+        assert f"**{m.median_us:.1f}** ({m.low_us:.1f} to {m.high_us:.1f})" in said
+    most = {m.dtype: m.link_bytes / m.median_us / 1e3 for m in times if "-b32-" in m.shape_id and m.median_us}
+    assert {dtype: round(gb_s, 1) for dtype, gb_s in most.items()} == {"bf16": 42.1, "fp8": 35.5}
+    assert {round(m.ceiling_link_gb_s or 0, 1) for m in times} == {55.5}
