@@ -85,10 +85,14 @@ def pr(
         "results/local-pr"
     ),
     before: Annotated[
-        str | None,
-        typer.Option(help="Results of servers without the tables, compared in the text.", show_default=False),
+        list[str] | None,
+        typer.Option(
+            help="Results of servers without the tables, compared in the text; may be repeated.", show_default=False
+        ),
     ] = None,
-    after: Annotated[str | None, typer.Option(help="The same with them.", show_default=False)] = None,
+    after: Annotated[
+        list[str] | None, typer.Option(help="The same with them, one for each --before.", show_default=False)
+    ] = None,
     metric: Annotated[list[str] | None, typer.Option(help="Compare this metric; may be repeated.")] = None,
     allow_simulated: Simulated = False,
     json_: Json = False,
@@ -103,8 +107,8 @@ def pr(
         out,
         allow_simulated,
         json_,
-        before=before,
-        after=after,
+        before=tuple(before or ()),
+        after=tuple(after or ()),
         metrics=tuple(metric or ()),
     )
     emit_pr(order)

@@ -27,9 +27,9 @@ class PrOrder:
     out: Path
     allow_simulated: bool
     as_json: bool
-    before: str | None = None
-    after: str | None = None
-    """Results of servers without and with the tables."""
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    """Results of servers without and with the tables, the first with the first."""
     metrics: tuple[str, ...] = ()
 
 
@@ -70,13 +70,17 @@ def emit_pr(order: PrOrder) -> None:
 
 
 def _measured(order: PrOrder) -> str | None:
-    """The verdicts of before and after, and the command that prints them."""
-    if order.before is None or order.after is None:
-        if order.before != order.after:
-            raise InputError("--before and --after go together: results of servers without and with the tables")
+    """The verdicts of each before and after, and the commands that print them."""
+    if len(order.before) != len(order.after):
+        raise InputError("--before and --after go together: results of servers without and with the tables")
+    pairs = tuple(zip(order.before, order.after, strict=True))
+    if not pairs:
         return None
-    metrics = [word for metric in order.metrics for word in ("--metric", metric)]
-    command = shlex.join(["dsabench", "compare", order.before, order.after, *metrics, "--across-environments"])
-    found = compared((order.before, order.after), list(order.metrics), across=True)
-    servers = served_lines(record for name in (order.before, order.after) for record in side_of(name).records)
-    return "\n".join([*servers, "", found, "", "```console", command, "```"])
+    servers = served_lines(record for name in (*order.before, *order.after) for record in side_of(name).records)
+    return "\n\n".join(["\n".join(servers), *(_compared(pair, order.metrics) for pair in pairs)])
+
+
+def _compared(pair: tuple[str, str], metrics: tuple[str, ...]) -> str:
+    words = [word for metric in metrics for word in ("--metric", metric)]
+    command = shlex.join(["dsabench", "compare", *pair, *words, "--across-environments"])
+    return "\n".join([compared(pair, list(metrics), across=True), "", "```console", command, "```"])

@@ -27,6 +27,8 @@ def _lines(record: Record, trial: Trial) -> Iterator[str]:
             f"- That model is what one of {part.get('gpus')} GPUs computes ({groups}), in fewer than the {part.get('of_layers')} "
             "layers of the whole: between settings of one rank it compares, a deployment's gain it does not tell."
         )
+    if trial.runtime.knobs.get("cuda_graph") is False:
+        yield f"- {record.study}: without CUDA graphs, so that the host's share of a step is larger than in service."
     if RANDOM_WEIGHTS in record.labels:
         yield "- Random weights: these are speeds, nothing of them says anything on accuracy."
     if SIMULATED in record.labels:

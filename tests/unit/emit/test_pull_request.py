@@ -129,14 +129,20 @@ def test_servers_with_and_without_the_tables_are_compared_in_the_text(checkout, 
     auto = Path(__file__).parents[3] / "results" / "h200" / "auto"
     assert run([*words, "--before", str(auto / "shipped")]) == 2
     assert "--before and --after go together" in capsys.readouterr().err
-    sides = ["--before", str(auto / "shipped"), "--after", str(auto / "patched"), "--metric", "input_throughput_tok_s"]
-    assert run([*words, *sides]) == 0
+    small = auto.parent / "small-steps"
+    pairs = [["--before", str(folder / "shipped"), "--after", str(folder / "patched")] for folder in (small, auto)]
+    assert run([*words, *pairs[0], "--before", str(auto / "shipped")]) == 2
+    assert "--before and --after go together" in capsys.readouterr().err
+    assert run([*words, *pairs[0], *pairs[1], "--metric", "input_throughput_tok_s"]) == 0
     body = (tmp_path / "pr/pull-request.md").read_text()
+    assert body.index(f"### {small}/patched against") < body.index(f"### {auto}/patched against")
+    assert "| p3000 | input_throughput_tok_s | +11.5 % |" in body
     assert "| p7000 | input_throughput_tok_s | +1" in body
     assert "--metric input_throughput_tok_s --across-environments" in body
     for limit in (
         "- sglang 0.5.16 on NVIDIA H200, model slices/v3.2-dp8-ep8-20l.",
         "- That model is what one of 8 GPUs computes (dp 8, ep 8), in fewer than the 61 layers of the whole",
+        "- h200-auto: without CUDA graphs, ",
         "- Random weights: these are speeds",
         "- At the server this was not shown for every table above",
     ):
