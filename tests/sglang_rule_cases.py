@@ -268,5 +268,6 @@ CASES: tuple[Case, ...] = (
     Case("FL03", HISPARSE),
     Case("FL07", {**TP8, "tokens_histogram": True}),
     Case("FL08", {**TP8, "tokens_histogram": True}),
+    Case("FL09", {**TP8, "cuda_graph": False}),
     *EXPERT_CASES,
 )
