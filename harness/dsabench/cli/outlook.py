@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
-from dsabench.model.refusal import Overrule, Refuse, overrule_nothing, refuse_nothing
+from dsabench.model.refusal import Advise, Overrule, Refuse, overrule_nothing, refuse_nothing
 from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
 from dsabench.runtimes.protocol import Runtime
 
@@ -19,6 +19,7 @@ class Outlook:
     refuse: Refuse = refuse_nothing
     gpus: Callable[[RuntimeSpec], int] = lambda _: 0
     overrule: Overrule = overrule_nothing
+    advise: Advise = overrule_nothing
 
     def largest(self, specs: Iterable[RuntimeSpec]) -> int:
         """GPUs of the largest setting that is not refused; 0 where no GPU is known of."""
@@ -50,5 +51,5 @@ async def outlook_of(config: SweepConfig, identity: RuntimeIdentity) -> Outlook:
     from dsabench.runtimes.choose import make_rules
     from dsabench.runtimes.sglang.gpus import gpus_of
 
-    refuse, overrule = await make_rules(config.runtime, identity)
-    return Outlook(refuse, gpus_of, overrule)
+    refuse, overrule, advise = await make_rules(config.runtime, identity)
+    return Outlook(refuse, gpus_of, overrule, advise)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from dsabench.cli.figures import show_count, show_duration
 from dsabench.cli.outlook import Outlook
+from dsabench.model.refusal import Note
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import Forecast
 from dsabench.search.ledger import Ledger
@@ -49,6 +50,11 @@ class SweepPlan:
     def overruled(self) -> Overruled:
         """The points that would run otherwise than they ask."""
         return survey_overruled(self.ledger.config, self.forecast.refused.passed, self.outlook.overrule)
+
+    def notes(self) -> tuple[Note, ...]:
+        """What the rules say of the default, against which all else is measured; nothing where they refuse it."""
+        default = self.ledger.config.default
+        return () if self.outlook.refuse(default) is not None else self.outlook.advise(default)
 
     def ahead(self) -> list[Foreseen]:
         """The settings of the search that are certain."""
@@ -88,7 +94,8 @@ def print_plan(console: Console, plan: SweepPlan) -> None:
     forecast, config, cost = plan.forecast, plan.ledger.config, plan.forecast.costs()
     rest, done = plan.rest(), forecast.boots_done()
     console.print(_plan_table(plan, rest) if rest.boots else f"{config.name}: nothing is left to measure")
-    for line in (*_refused_lines(forecast.refused), *_overruled_lines(plan.overruled())):
+    of_default = (f"the default: {note.line}" for note in plan.notes())
+    for line in (*of_default, *_refused_lines(forecast.refused), *_overruled_lines(plan.overruled())):
         console.print(line, highlight=False, markup=False, style="yellow")
     basis = (
         "from this study's records"
@@ -140,6 +147,7 @@ def plan_facts(plan: SweepPlan) -> dict[str, object]:
             "by_rule": dict(overruled.by_rule),
             "lines": dict(overruled.lines),
         },
+        "notes": [note.line for note in plan.notes()],
         "settings": [
             {
                 "label": one.label,

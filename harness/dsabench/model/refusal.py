@@ -19,8 +19,8 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Overruling:
-    """A rule that says the runtime would run something else than a setting asks for."""
+class Note:
+    """A rule's word on a setting that boots: it runs as something else, or as asked at a price worth knowing."""
 
     rule: str
     """Its id, as in docs/sglang-rules.md."""
@@ -32,8 +32,12 @@ Refuse = Callable[[RuntimeSpec], Refusal | None]
 """Asked of every setting before it is booted; None where nothing forbids it."""
 
 
-Overrule = Callable[[RuntimeSpec], tuple[Overruling, ...]]
+Overrule = Callable[[RuntimeSpec], tuple[Note, ...]]
 """What a boot would run otherwise; empty where all runs as asked."""
+
+
+Advise = Overrule
+"""That, and what it runs as asked, at a price worth knowing."""
 
 
 def refuse_nothing(_spec: RuntimeSpec) -> Refusal | None:
@@ -41,6 +45,6 @@ def refuse_nothing(_spec: RuntimeSpec) -> Refusal | None:
     return None
 
 
-def overrule_nothing(_spec: RuntimeSpec) -> tuple[Overruling, ...]:
+def overrule_nothing(_spec: RuntimeSpec) -> tuple[Note, ...]:
     """For runtimes without rules."""
     return ()

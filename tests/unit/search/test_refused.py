@@ -19,7 +19,7 @@ from dsabench.model.space import Axis, SearchSpace
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.refuse import overrule_by, refuse_by
+from dsabench.runtimes.sglang.refuse import advise_by, overrule_by, refuse_by
 from dsabench.runtimes.sglang.versions import parse_version
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import make_forecast
@@ -163,6 +163,20 @@ def test_the_plan_says_what_is_refused(config, refuse) -> None:
     text = console.file.getvalue()
     assert "2 of 4 points are refused by the rules, without a boot: BE19 2" in text
     assert "refused  decode_backend=flashmla_auto" in text
+
+
+def test_the_plan_says_what_the_rules_say_of_the_default(config) -> None:
+    """Without CUDA graphs, which costs; and with a page size that is set back."""
+    launched = from_table(parse_version("0.5.16")), Launch()
+    runtime = config.runtime.model_copy(update={"base": {**BASE, "cuda_graph": False, "page_size": 128}})
+    ledger = Ledger(config.model_copy(update={"runtime": runtime}), ENVIRONMENT.fingerprint, ())
+    purse, refuse = Purse(config.budget, ledger, 0), refuse_by(*launched)
+    plan = SweepPlan(ledger, purse, make_forecast(purse, refuse), Outlook(refuse, advise=advise_by(*launched)))
+    console = Console(file=StringIO(), width=300)
+    print_plan(console, plan)
+    notes = [line for line in console.file.getvalue().splitlines() if line.startswith("the default: ")]
+    assert any(line.startswith("the default: FL09: no CUDA graphs") for line in notes)
+    assert len(notes) == len(plan_facts(plan)["notes"]) > 1
 
 
 def test_the_plan_for_machines_says_it_too(config, refuse) -> None:
