@@ -1,4 +1,6 @@
-"""Ask servers for one token in turns: python ask.py NAME=http://127.0.0.1:30000 NAME=http://… > asks.jsonl.
+"""Ask servers for one token in turns.
+
+    python tests/load_benchmark/ask_in_turns.py NAME=http://127.0.0.1:30000 NAME=http://… > asks.jsonl
 
 128 new tokens after 4,096 cached ones, 3,000 new ones, 160 after 24,000; a line per server and turn with the milliseconds of each.
 """

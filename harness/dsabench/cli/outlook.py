@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
-from dsabench.model.refusal import Advise, Overrule, Refuse, overrule_nothing, refuse_nothing
+from dsabench.model.refusal import Annotate, Refuse, annotate_nothing, refuse_nothing
 from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
 from dsabench.runtimes.protocol import Runtime
 
@@ -18,8 +18,7 @@ class Outlook:
 
     refuse: Refuse = refuse_nothing
     gpus: Callable[[RuntimeSpec], int] = lambda _: 0
-    overrule: Overrule = overrule_nothing
-    advise: Advise = overrule_nothing
+    annotate: Annotate = annotate_nothing
 
     def largest(self, specs: Iterable[RuntimeSpec]) -> int:
         """GPUs of the largest setting that is not refused; 0 where no GPU is known of."""
@@ -51,5 +50,5 @@ async def outlook_of(config: SweepConfig, identity: RuntimeIdentity) -> Outlook:
     from dsabench.runtimes.choose import make_rules
     from dsabench.runtimes.sglang.gpus import gpus_of
 
-    refuse, overrule, advise = await make_rules(config.runtime, identity)
-    return Outlook(refuse, gpus_of, overrule, advise)
+    refuse, annotate = await make_rules(config.runtime, identity)
+    return Outlook(refuse, gpus_of, annotate)

@@ -49,12 +49,11 @@ class SweepPlan:
 
     def overruled(self) -> Overruled:
         """The points that would run otherwise than they ask."""
-        return survey_overruled(self.ledger.config, self.forecast.refused.passed, self.outlook.overrule)
+        return survey_overruled(self.ledger.config, self.forecast.refused.passed, self.outlook.annotate)
 
     def notes(self) -> tuple[Note, ...]:
-        """What the rules say of the default, against which all else is measured; nothing where they refuse it."""
-        default = self.ledger.config.default
-        return () if self.outlook.refuse(default) is not None else self.outlook.advise(default)
+        """What the rules say of the default, against which all else is measured."""
+        return self.outlook.annotate(self.ledger.config.default)
 
     def ahead(self) -> list[Foreseen]:
         """The settings of the search that are certain."""

@@ -26,18 +26,16 @@ class Note:
     """Its id, as in docs/sglang-rules.md."""
     line: str
     """One line that begins with the id."""
+    overrules: bool
+    """Whether it runs as something else than asked."""
 
 
 Refuse = Callable[[RuntimeSpec], Refusal | None]
 """Asked of every setting before it is booted; None where nothing forbids it."""
 
 
-Overrule = Callable[[RuntimeSpec], tuple[Note, ...]]
-"""What a boot would run otherwise; empty where all runs as asked."""
-
-
-Advise = Overrule
-"""That, and what it runs as asked, at a price worth knowing."""
+Annotate = Callable[[RuntimeSpec], tuple[Note, ...]]
+"""All that the rules say of a setting beside a refusal; empty where they have nothing to say."""
 
 
 def refuse_nothing(_spec: RuntimeSpec) -> Refusal | None:
@@ -45,6 +43,6 @@ def refuse_nothing(_spec: RuntimeSpec) -> Refusal | None:
     return None
 
 
-def overrule_nothing(_spec: RuntimeSpec) -> tuple[Note, ...]:
+def annotate_nothing(_spec: RuntimeSpec) -> tuple[Note, ...]:
     """For runtimes without rules."""
     return ()

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dsabench.config.specs import LaunchSpec, RuntimeConfig
-from dsabench.model.refusal import Advise, Overrule, Refuse, overrule_nothing, refuse_nothing
+from dsabench.model.refusal import Annotate, Refuse, annotate_nothing, refuse_nothing
 from dsabench.model.runtime import RuntimeIdentity, RuntimeKind
 from dsabench.runtimes.external import External
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Runtime
 from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import Accepted, from_table
-from dsabench.runtimes.sglang.refuse import advise_by, overrule_by, refuse_by
+from dsabench.runtimes.sglang.refuse import annotate_by, refuse_by
 from dsabench.runtimes.sglang.runtime import TABLE, Sglang
 from dsabench.runtimes.sglang.versions import parse_version
 
@@ -29,8 +29,8 @@ def make_runtime(config: RuntimeConfig) -> Runtime:
     return RUNTIMES[config.kind](launch_of(config))
 
 
-async def make_rules(config: RuntimeConfig, identity: RuntimeIdentity) -> tuple[Refuse, Overrule, Advise]:
-    """What the runtime's rules say to a spec before a boot is spent on it: refused, run otherwise than asked, and all notes.
+async def make_rules(config: RuntimeConfig, identity: RuntimeIdentity) -> tuple[Refuse, Annotate]:
+    """What the runtime's rules say to a spec before a boot is spent on it: a refusal, and all else.
 
     The installed version is asked what it takes; one that is only planned for is looked up in the table.
 
@@ -39,10 +39,10 @@ async def make_rules(config: RuntimeConfig, identity: RuntimeIdentity) -> tuple[
 
     """
     if config.kind != "sglang":
-        return refuse_nothing, overrule_nothing, overrule_nothing
+        return refuse_nothing, annotate_nothing
     launch = launch_of(config)
     accepted = await _accepted(launch, identity)
-    return refuse_by(accepted, launch), overrule_by(accepted, launch), advise_by(accepted, launch)
+    return refuse_by(accepted, launch), annotate_by(accepted, launch)
 
 
 async def _accepted(launch: Launch, identity: RuntimeIdentity) -> Accepted:

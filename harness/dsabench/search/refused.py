@@ -9,7 +9,8 @@ from itertools import islice
 
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
-from dsabench.model.refusal import Overrule, Refuse, overrule_nothing, refuse_nothing
+from dsabench.model.refusal import Annotate, Note, Refuse, annotate_nothing, refuse_nothing
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.space import Assignment
 from dsabench.search.proposers.uniform import ENUMERABLE, draw, generator
 from dsabench.search.space import legal
@@ -61,15 +62,19 @@ class Overruled:
     """Rule id → what it says of the first such point."""
 
 
-def survey_overruled(config: SweepConfig, passed: Sequence[Assignment], overrule: Overrule) -> Overruled:
+def survey_overruled(config: SweepConfig, passed: Sequence[Assignment], annotate: Annotate) -> Overruled:
     """Ask about the points that passed the survey. Runtimes without rules are not asked.
 
     Rules that overrule the default too are left out: they say nothing of what the search adds.
     """
-    if overrule is overrule_nothing:
+    if annotate is annotate_nothing:
         return Overruled()
-    common = {said.rule for said in overrule(config.default)}
-    told = ([said for said in overrule(config.spec(point)) if said.rule not in common] for point in passed)
+
+    def overruling(spec: RuntimeSpec) -> list[Note]:
+        return [note for note in annotate(spec) if note.overrules]
+
+    common = {said.rule for said in overruling(config.default)}
+    told = ([said for said in overruling(config.spec(point)) if said.rule not in common] for point in passed)
     found = [one for one in told if one]
     rules = Counter(rule for one in found for rule in {said.rule for said in one})
     lines = {said.rule: said.line for one in reversed(found) for said in one}

@@ -14,6 +14,7 @@ import pytest
 
 import kernel_figures
 from dsabench.cli.run_kernels import ask
+from dsabench.config.load import load_sweep
 from dsabench.microbench import choose
 from dsabench.microbench.measured import Measurement, read
 from dsabench.microbench.request import Point
@@ -21,6 +22,8 @@ from dsabench.microbench.table import TABLE_NAME, read_points
 from dsabench.model.tuned_table import choose as choose_kernel
 from dsabench.reporting.kernel_shares import shares
 from dsabench.store.tuned_tables import read_table
+from dsabench.tuners.observed import of_kernels
+from dsabench.tuners.target import target_of
 from dsakernels.candidates.candidate import Device
 
 RESULTS = Path(__file__).parents[3] / "results/h200"
@@ -154,13 +157,9 @@ def test_the_swap_in_kernel_took_what_its_readme_says():
 def test_the_table_chooses_the_slower_kernel_at_no_measured_shape_of_its_heads():
     [file] = (RESULTS / "tables").glob("flashmla_auto,H=128,*.json")
     rule = read_table(file).rule
-    times: dict[str, dict[str, float]] = {}
-    for m in timed("kernels"):
-        if m.operator == "sparse_prefill" and m.dtype == "fp8" and m.shape_id.startswith("v3.2-h128-"):
-            times.setdefault(m.shape_id, {})[m.candidate] = m.median_us or 0
-    both = {shape: us for shape, us in times.items() if {"flashmla_kv", "flashmla_sparse_dequantise"} <= us.keys()}
-    assert len(both) == 107
-    for shape, us in both.items():
-        batch, new, cached = (int(n) for n in re.findall(r"-(?:b|q|kv)(\d+)", shape))
-        if choose_kernel(rule, new_tokens=batch * new, kv_tokens=batch * cached) == "flashmla_sparse":
-            assert us["flashmla_sparse_dequantise"] <= us["flashmla_kv"], shape
+    points = of_kernels(RESULTS / "kernels" / TABLE_NAME, target_of(load_sweep("h200-slice"))).points
+    assert len(points) == 107
+    for point in points:
+        new, cached = point.step
+        kernel = choose_kernel(rule, new_tokens=new, kv_tokens=cached)
+        assert kernel == "flashmla_kv" or point.lost(kernel) == 0, point.step

@@ -14,12 +14,12 @@ from dsabench.cli.show_plan import SweepPlan, plan_facts, print_plan
 from dsabench.config.specs import RuntimeConfig, SweepConfig
 from dsabench.errors import InputError
 from dsabench.model.outcome import Failed
-from dsabench.model.refusal import Refuse, overrule_nothing
+from dsabench.model.refusal import Refuse, annotate_nothing
 from dsabench.model.space import Axis, SearchSpace
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.refuse import advise_by, overrule_by, refuse_by
+from dsabench.runtimes.sglang.refuse import annotate_by, refuse_by
 from dsabench.runtimes.sglang.versions import parse_version
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import make_forecast
@@ -79,18 +79,18 @@ def test_the_survey_counts_by_rule(config, refuse) -> None:
 
 def test_points_that_would_boot_as_something_else_are_counted(tmp_path, refuse) -> None:
     """A page size that DSA sets back to 64 makes every boot of it a second one of the same setting."""
-    overrule = overrule_by(from_table(parse_version("0.5.16")), Launch())
+    annotate = annotate_by(from_table(parse_version("0.5.16")), Launch())
     kernels = Axis(name="decode_backend", values=("flashmla_kv", "flashmla_auto"))
     axes = (kernels, Axis(name="page_size", values=(64, 128)))
     study = sglang_study(tmp_path, axes)
-    found = survey_overruled(study, survey(study, refuse).passed, overrule)
+    found = survey_overruled(study, survey(study, refuse).passed, annotate)
     assert (found.asked, found.points, dict(found.by_rule)) == (2, 1, {"PG01": 1})
     assert found.lines["PG01"].startswith("PG01: a page_size other than 64")
 
     everywhere = sglang_study(tmp_path, (kernels,), page_size=128)
     passed = survey(everywhere, refuse).passed
-    assert survey_overruled(everywhere, passed, overrule).points == 0
-    assert survey_overruled(everywhere, passed, overrule_nothing).asked == 0
+    assert survey_overruled(everywhere, passed, annotate).points == 0
+    assert survey_overruled(everywhere, passed, annotate_nothing).asked == 0
 
 
 def test_a_default_that_the_rules_forbid_is_the_users_mistake(tmp_path, refuse) -> None:
@@ -171,7 +171,7 @@ def test_the_plan_says_what_the_rules_say_of_the_default(config) -> None:
     runtime = config.runtime.model_copy(update={"base": {**BASE, "cuda_graph": False, "page_size": 128}})
     ledger = Ledger(config.model_copy(update={"runtime": runtime}), ENVIRONMENT.fingerprint, ())
     purse, refuse = Purse(config.budget, ledger, 0), refuse_by(*launched)
-    plan = SweepPlan(ledger, purse, make_forecast(purse, refuse), Outlook(refuse, advise=advise_by(*launched)))
+    plan = SweepPlan(ledger, purse, make_forecast(purse, refuse), Outlook(refuse, annotate=annotate_by(*launched)))
     console = Console(file=StringIO(), width=300)
     print_plan(console, plan)
     notes = [line for line in console.file.getvalue().splitlines() if line.startswith("the default: ")]

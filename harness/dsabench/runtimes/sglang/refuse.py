@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.model.refusal import Advise, Note, Overrule, Refusal, Refuse
+from dsabench.model.refusal import Annotate, Note, Refusal, Refuse
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import Accepted
@@ -22,21 +22,15 @@ def refuse_by(accepted: Accepted, launch: Launch) -> Refuse:
     return refuse
 
 
-def overrule_by(accepted: Accepted, launch: Launch) -> Overrule:
-    """What a boot of a spec would run otherwise than asked. Asking raises as above."""
+def annotate_by(accepted: Accepted, launch: Launch) -> Annotate:
+    """What the rules say of a spec beside a refusal. Asking raises as above."""
 
-    def overrule(spec: RuntimeSpec) -> tuple[Note, ...]:
+    def annotate(spec: RuntimeSpec) -> tuple[Note, ...]:
         objections = objections_to(spec, accepted, launch)
-        return tuple(Note(one.rule, str(one)) for one in objections if one.severity == "overwritten")
+        return tuple(
+            Note(one.rule, str(one), overrules=one.severity == "overwritten")
+            for one in objections
+            if one.severity != "error"
+        )
 
-    return overrule
-
-
-def advise_by(accepted: Accepted, launch: Launch) -> Advise:
-    """What the rules say of a spec beside refusals. Asking raises as above."""
-
-    def advise(spec: RuntimeSpec) -> tuple[Note, ...]:
-        objections = objections_to(spec, accepted, launch)
-        return tuple(Note(one.rule, str(one)) for one in objections if one.severity != "error")
-
-    return advise
+    return annotate
