@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
+from dsabench.cli.interrupts import run_loop
 from dsabench.load.answers import replies, samples_of
 from dsabench.load.arrivals.protocol import Times
 from dsabench.load.drive import drive, drive_alone
@@ -77,7 +77,7 @@ def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None, observer: 
     """
     plan = load.plan
     with observer or nullcontext():
-        driven = drive_alone(plan) if tell is None else asyncio.run(drive(plan, on_progress=tell))
+        driven = drive_alone(plan) if tell is None else run_loop(drive(plan, on_progress=tell))
     recording = driven.recording
     try:
         health = driven.health()

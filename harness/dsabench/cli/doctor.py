@@ -26,8 +26,7 @@ def doctor(
 
     Exits with 0 when there is no problem (warnings are none), 1 when there is one, 2 when the question is wrong.
     """
-    import asyncio
-
+    from dsabench.cli.interrupts import run_loop
     from dsabench.cli.show_findings import findings_json, print_findings, tell_progress
     from dsabench.config.load import load_launch
     from dsabench.doctor.examine import Complaint, examine
@@ -42,7 +41,7 @@ def doctor(
         question_timeout_s=question_timeout,
     )
     with tell_progress(quiet=json_) as tell:
-        findings = asyncio.run(examine(complaint, tell))
+        findings = run_loop(examine(complaint, tell))
     if json_:
         print(findings_json(findings))
     else:

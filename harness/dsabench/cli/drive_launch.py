@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from dsabench.cli.interrupts import end_at_any_signal
+from dsabench.cli.interrupts import end_at_any_signal, run_loop
 from dsabench.errors import TrialFault
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.launch import Launch
@@ -27,7 +26,7 @@ def drive(spec: RuntimeSpec, planner: Planner, launch: Launch, logs: Path | None
     """
     end_at_any_signal()
     try:
-        asyncio.run(_serve(spec, planner, launch, logs))
+        run_loop(_serve(spec, planner, launch, logs))
     except KeyboardInterrupt:
         return 130
     return 0

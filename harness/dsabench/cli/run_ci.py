@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dsabench.cli.interrupts import run_loop
 from dsabench.cli.measure_boots import Installed, look_at, measure_boots
 from dsabench.cli.metric_names import require_metrics
 from dsabench.cli.run_compare import side_of
@@ -102,7 +102,7 @@ def run_ci(check: Check) -> int:
         raise InputError("--baseline and --against exclude each other: the baseline is recorded, or booted now")
     require_metrics(check.metrics)
     began = time.monotonic()
-    judgement, faults, name = asyncio.run(_check(check))
+    judgement, faults, name = run_loop(_check(check))
     _report(check, name, judgement, faults, time.monotonic() - began)
     return 1 if judgement.standing == "regression" else 0
 

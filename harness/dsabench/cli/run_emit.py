@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from dsabench.cli.interrupts import run_loop
 from dsabench.emit.expiry import examine, installed_at, installed_here
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.importable import broken_by_patch, import_changed
@@ -141,7 +141,7 @@ def check_tables(given: list[str], runtime: Path | None, device: str | None, *, 
     from dsabench.probes.hardware import collect_hardware
 
     tree = None if runtime is None else find_tree(runtime)
-    hardware = asyncio.run(collect_hardware())
+    hardware = run_loop(collect_hardware())
     here = device or (hardware.gpus[0].name if hardware.gpus else None)
     installed = {
         "sglang": installed_at(tree, here, hardware.driver),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shutil
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dsabench
-from dsabench.cli.interrupts import end_at_any_signal
+from dsabench.cli.interrupts import end_at_any_signal, run_loop
 from dsabench.cli.kernel_answer import Answer, counted, finish, note
 from dsabench.cli.kernel_progress import Progress, follow, say, say_point
 from dsabench.errors import InputError, TrialFault
@@ -69,7 +68,7 @@ def ask(
 def list_candidates(request: Request, python: str | None, *, as_json: bool) -> None:
     """One line a candidate; a terminal that is narrower gets it folded."""
     answer: Answer = {}
-    asyncio.run(follow(conduct(request, python), Progress(request, python), lambda said: note(answer, said)))
+    run_loop(follow(conduct(request, python), Progress(request, python), lambda said: note(answer, said)))
     if as_json:
         print(json.dumps(answer, indent=1))
         return
@@ -96,7 +95,7 @@ def check_candidates(request: Request, python: str | None, *, as_json: bool) -> 
         if said["is"] == "check":
             say_point(said, progress.count(said))
 
-    asyncio.run(follow(conduct(request, python), progress, hear))
+    run_loop(follow(conduct(request, python), progress, hear))
     return finish(answer, as_json=as_json)
 
 
@@ -111,7 +110,7 @@ def bench_candidates(request: Request, python: str | None, results: Path, *, aga
     with claim(results):
         bench = _Bench(request, results, Progress(request, python), again=again)
         try:
-            asyncio.run(follow(conduct(request, python, bench.known), bench.progress, bench.hear))
+            run_loop(follow(conduct(request, python, bench.known), bench.progress, bench.hear))
         except KeyboardInterrupt:
             bench.tabulate()
             say(f"interrupted: {counted(bench.measured, 'point')} measured and recorded; the same command goes on")

@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 
 from rich.console import Console
 
-from dsabench.cli.interrupts import each_interrupt, end_at_any_signal, hold_interrupts, let_interrupts_come
+from dsabench.cli.interrupts import each_interrupt, end_at_any_signal, hold_interrupts, let_interrupts_come, run_loop
 from dsabench.cli.outlook import Outlook, identity_for_plan, outlook_of
 from dsabench.cli.progress import PlainProgress
 from dsabench.config.specs import SweepConfig
@@ -79,12 +79,12 @@ def measure_in_lanes(order: LaneOrder, config: SweepConfig, journal: Journal) ->
     """
     runtime = make_runtime(config.runtime)
     if order.dry_run:
-        identity, _ = asyncio.run(identity_for_plan(runtime, config))
+        identity, _ = run_loop(identity_for_plan(runtime, config))
     else:
-        identity = asyncio.run(runtime.identity())
-    outlook = asyncio.run(outlook_of(config, identity))
+        identity = run_loop(runtime.identity())
+    outlook = run_loop(outlook_of(config, identity))
     try:
-        shares = asyncio.run(_shares_of(config, outlook, order.lanes))
+        shares = run_loop(_shares_of(config, outlook, order.lanes))
     except InputError as error:
         if not order.dry_run:
             raise
@@ -93,7 +93,7 @@ def measure_in_lanes(order: LaneOrder, config: SweepConfig, journal: Journal) ->
     shares[0].take()
     if order.dry_run:
         return
-    environment = asyncio.run(collect_environment(identity))
+    environment = run_loop(collect_environment(identity))
     require_legal_default(config, outlook.refuse)
     with claim(journal.path.parent):
         ledger = Ledger(config, environment.fingerprint, journal.read().records)
@@ -183,7 +183,7 @@ def _in_child(lanes: _Lanes, share: Share, number: int, parent: int) -> None:
     try:
         let_interrupts_come()
         share.take()
-        asyncio.run(_beside_parent(lanes, number, parent))
+        run_loop(_beside_parent(lanes, number, parent))
         hold_interrupts()  # they are too late
     except KeyboardInterrupt:
         os._exit(130)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from dsabench.cli.interrupts import run_loop
 from dsabench.config.load import load_launch
 from dsabench.config.specs import LaunchSpec, RuntimeConfig
 from dsabench.errors import InputError
@@ -132,7 +132,7 @@ def _accepted(order: Order, spec: RuntimeSpec, launch: Launch) -> Accepted:
             newest = known_versions()[-1]
             _note(f"no interpreter is named: the commands are for sglang {newest} (--runtime-version says another)")
             return from_table(newest)
-    accepted = asyncio.run(Installed(launch).accepted())
+    accepted = run_loop(Installed(launch).accepted())
     if accepted.version < OLDEST:
         raise InputError(f"sglang {accepted.version} is installed; versions before {OLDEST} are not described")
     if spec.version is not None and parse_version(spec.version) != accepted.version:
@@ -189,7 +189,7 @@ def _launch_reference(order: Order, config: RuntimeConfig) -> int:
         async with PortLease() as lease:
             return lease.port
 
-    argv, env = tuple(recipe.argv(asyncio.run(free_port()))), dict(recipe.env)
+    argv, env = tuple(recipe.argv(run_loop(free_port()))), dict(recipe.env)
     if order.dry_run:
         _print((Process("server", 0, 0, argv, env),), SINGLE, as_json=order.as_json)
         return 0

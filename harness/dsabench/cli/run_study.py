@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import sys
 import time
@@ -12,7 +11,7 @@ import typer
 from rich.console import Console
 
 from dsabench.cli.gate import gate_of
-from dsabench.cli.interrupts import end_at_any_signal, ignore_interrupts
+from dsabench.cli.interrupts import end_at_any_signal, ignore_interrupts, run_loop
 from dsabench.cli.outlook import Outlook, identity_for_plan, outlook_of
 from dsabench.cli.progress import make_progress
 from dsabench.cli.run_lanes import LaneOrder, measure_in_lanes
@@ -88,7 +87,7 @@ def measure(request: Request, adjusted: SweepConfig) -> Study:
     for problem in reading.problems:
         notes.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
     if request.conclude:
-        return asyncio.run(_conclude(request, config, journal, notes))
+        return run_loop(_conclude(request, config, journal, notes))
     end_at_any_signal()
     started_s = time.monotonic()
     try:
@@ -96,7 +95,7 @@ def measure(request: Request, adjusted: SweepConfig) -> Study:
             order = LaneOrder(request.lanes, request.again, request.dry_run, started_s)
             measure_in_lanes(order, config, journal)
             request = replace(request, again=request.again and request.dry_run)
-        study = asyncio.run(_run(request, config, journal, notes, started_s))
+        study = run_loop(_run(request, config, journal, notes, started_s))
     except KeyboardInterrupt:
         ignore_interrupts()
         # A round of which nothing is recorded yet is not there to go on with.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from statistics import median
 
-from dsabench.cli.interrupts import end_at_any_signal
+from dsabench.cli.interrupts import end_at_any_signal, run_loop
 from dsabench.cli.kernel_progress import Progress, follow, say, say_point, title_of
 from dsabench.cli.run_kernels import environment_of
 from dsabench.errors import InputError
@@ -32,7 +31,7 @@ def measure_twice(request: Request, python: str | None, results: Path, *, as_jso
     end_at_any_signal()
     with claim(results):
         twice = _Twice(results, Progress(request, python))
-        asyncio.run(follow(conduct(request, python, twice.known), twice.progress, twice.hear))
+        run_loop(follow(conduct(request, python, twice.known), twice.progress, twice.hear))
     pairs = twice.pairs
     if not pairs:
         raise InputError("no pair was measured: nothing that was asked for runs here, is right and comes to rest")
