@@ -126,8 +126,9 @@ try:
 except KeyboardInterrupt:
     print("interrupted", time.monotonic() - start_s < 10)
 """
-    # By the second, and by the loop that closes.
-    assert outcome(program) == ("cancelled\ncancelled\ninterrupted True", "")
+    said, complaints = outcome(program)
+    assert set(said.splitlines()) == {"cancelled", "interrupted True"}  # by the second, and perhaps by the closing loop
+    assert complaints == ""
 
 
 def test_many_at_once_while_it_closes_say_nothing() -> None:
