@@ -10,12 +10,21 @@ nox.options.sessions = ["lint", "types", "imports", "docs", "tests"]
 nox.options.stop_on_first_error = True
 nox.options.default_venv_backend = "none"
 
+PINNED = tuple(
+    f"tests/e2e/test_{name}.py"
+    for name in (
+        *("gate_of_sweep", "interrupted_boots", "kill", "kill_parts", "patched_wheels", "sglang_sweep", "sweep"),
+        *("sweep_that_fails", "tune_budget", "wheel"),
+    )
+)
+"""Whole sweeps of which no time is judged: side by side, each on one core."""
 ALONE = (
     *("tests/e2e", "tests/gpu", "tests/unit/load", "tests/unit/microbench", "tests/unit/probes", "tests/unit/runtimes"),
     *("tests/unit/search/test_refused.py", "tests/unit/test_trial.py", "tests/unit/cli/test_kernels.py"),
     *("tests/unit/cli/test_bench.py", "tests/unit/cli/test_bench_after.py", "tests/unit/cli/test_bench_void.py"),
 )
-"""Tests that measure time, or take cores or GPUs for themselves as a sweep does: no other test runs beside them."""
+"""Tests that measure time, or take cores or GPUs for themselves as a sweep does: but for those that are pinned no other
+test runs beside them."""
 MOST_AT_ONCE = 4
 
 
@@ -55,6 +64,11 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run(tool("pytest"), *session.posargs)
         return
-    at_once = min(MOST_AT_ONCE, os.cpu_count() or 1)
-    session.run(tool("pytest"), "-n", str(at_once), "--dist", "loadfile", *(f"--ignore={path}" for path in ALONE))
-    session.run(tool("pytest"), *ALONE)
+    side_by_side = (tool("pytest"), "-n", str(min(MOST_AT_ONCE, os.cpu_count() or 1)), "--dist", "loadfile")
+    session.run(*side_by_side, *_without(ALONE))
+    session.run(*side_by_side, *PINNED, env={"DSABENCH_TESTS_PIN": "1"})
+    session.run(tool("pytest"), *ALONE, *_without(PINNED))
+
+
+def _without(paths: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"--ignore={path}" for path in paths)

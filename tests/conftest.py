@@ -1,13 +1,26 @@
-"""What a failed test leaves running is ended, lest it holds cores and ports that every later test waits for."""
+"""What a failed test leaves running is ended, lest it holds cores and ports that every later test waits for.
+
+With `DSABENCH_TESTS_PIN=1` each of several pytest workers keeps to a core of its own, and so does what it starts: sweeps, which
+take all cores that they may use, then run side by side.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 
 import psutil
 import pytest
 
 _CLOCKS_DIFFER_S = 0.05
+
+
+def pytest_configure() -> None:
+    """Take one core for this worker, where it is asked for."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if worker and os.environ.get("DSABENCH_TESTS_PIN") == "1":
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(worker) % len(cores)]})
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -163,13 +162,3 @@ def test_a_round_that_no_record_was_written_of_is_begun_again(finished, tmp_path
     assert "boot 1/7" in sweep.stderr.readline()
     sweep.send_signal(signal.SIGINT)
     assert f"dsabench sweep {config} --results {tmp_path} --again" in sweep.communicate(timeout=30)[1]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each lane takes a core")
-def test_lanes_repeat_what_was_cut_and_no_boot_more(finished, tmp_path: Path) -> None:
-    config, _ = finished
-    interrupt_at(config, tmp_path, signal.SIGINT, "3/7", "--lanes", "2")
-    done = dsabench("sweep", config, "--results", tmp_path, "--lanes", "2")
-    assert "boots are the limit" not in done.stdout
-    check_complete(lines_of(tmp_path))

@@ -197,3 +197,19 @@ def test_lanes_that_are_told_twice_hurry(tmp_path: Path) -> None:
     kill_sweeps.check_gone(mark, set(), tally)
     assert tally.problems == []
     assert not list(results.glob(".sweep.lanes*"))
+
+
+def test_a_boot_that_was_cut_is_repeated_and_none_more(tmp_path: Path) -> None:
+    exact = STUDY.replace("max_trials: 6", "max_trials: 6, max_boots: 7")
+    config, results = write_study(tmp_path, exact), tmp_path / "results"
+    sweep = start(config, results, "cut")
+    read_until(sweep, "boot 3/7 ")
+    read_until(sweep, "  one: ")
+    sweep.send_signal(signal.SIGINT)
+    sweep.communicate(timeout=60)
+    assert sweep.returncode == 130
+    sweep = start(config, results, "whole")
+    out, err = sweep.communicate(timeout=120)
+    assert sweep.returncode == 0, err
+    assert "boots are the limit" not in out
+    check_complete(results)
