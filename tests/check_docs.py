@@ -1,4 +1,4 @@
-"""Hold README and docs/ against the program: links lead somewhere, every command runs, CI runs what the README says.
+"""Hold every page against the program: links lead somewhere, every command runs, CI runs what the README says.
 
 Commands run in a copy of the repository: sweeps and kernel runs with --dry-run, since they take minutes or a GPU. What
 needs a server, an installed sglang or a file of the reader's is parsed, and has to say that this is what it lacks.
@@ -21,7 +21,8 @@ ROOT = Path(__file__).parent.parent
 
 def pages() -> list[Path]:
     """Every page that a reader meets."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    below = (page for room in ("docs", "results", "reports") for page in sorted((ROOT / room).rglob("*.md")))
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *below]
 
 
 def broken_links(page: Path) -> list[str]:
@@ -41,11 +42,11 @@ def commands(page: Path) -> list[list[str]]:
 
 
 LACKED = (
-    *("/opt/sglang", "/opt/patched", "~/src/sglang", "PYTHON", "CONFIG", "TABLE", "http://127.0.0.1:30000"),
+    *("/opt/sglang", "/opt/patched", "~/src/sglang", "PYTHON", "CONFIG", "CHECKOUT", "TABLE", "http://127.0.0.1:30000"),
     *("gsm8k_test.jsonl", "base.jsonl", "candidate.jsonl", "results/base"),
 )
 """What a reader has and this machine has not."""
-DRY = ("sweep",)
+DRY = ("sweep", "tune hisparse")
 ELSEWHERE = {
     "ci": "tests/e2e/test_ci.py",
     "eval": "tests/unit/evals (data sets are downloaded)",
