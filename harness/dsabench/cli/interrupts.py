@@ -153,5 +153,9 @@ def each_interrupt(act: Callable[[], None]) -> Iterator[Callable[[], bool]]:
 
 
 def ignore_interrupts() -> None:
-    """Another Ctrl-C has nothing left to interrupt: what a hurried exit leaves, its keeper ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Another one has nothing left to interrupt: what a hurried exit leaves, its keeper ends.
+
+    TERM and HUP too: the interpreter takes their handlers away before it ends, and 130 would become the signal's number.
+    """
+    for number in _ALL:
+        signal.signal(number, signal.SIG_IGN)

@@ -45,6 +45,9 @@ def run(argv: list[str]) -> int:
         # Of a file or folder that the user named: asking whether it is there is refused already below a closed folder.
         return _say(f"{error.filename}: {error.strerror}", 2)
     except KeyboardInterrupt:
+        from dsabench.cli.interrupts import ignore_interrupts
+
+        ignore_interrupts()
         return 130
     except BrokenPipeError:
         # The reader of our output went away (`… | head`): nothing is wrong, and nothing more can be said.

@@ -211,3 +211,22 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 print(run_loop(work()))
 """
     assert outcome(program) == ("done", "")
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_those_that_come_while_the_interpreter_ends_do_not_change_the_exit_code(number: str) -> None:
+    program = f"""
+from dsabench.cli.interrupts import ignore_interrupts
+
+end_at_any_signal()
+ignore_interrupts()
+parent = os.getpid()
+if os.fork() == 0:
+    while os.getppid() == parent:
+        os.kill(parent, signal.{number})
+    os._exit(0)
+time.sleep(0.1)
+sys.exit(130)
+"""
+    done = subprocess.run([sys.executable, "-c", HEAD + program], capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (130, b"")
