@@ -10,13 +10,8 @@ nox.options.sessions = ["lint", "types", "imports", "docs", "tests"]
 nox.options.stop_on_first_error = True
 nox.options.default_venv_backend = "none"
 
-PINNED = tuple(
-    f"tests/e2e/test_{name}.py"
-    for name in (
-        *("gate_of_sweep", "interrupted_boots", "kill", "kill_parts", "patched_wheels", "sglang_sweep", "sweep"),
-        *("sweep_that_fails", "tune_budget", "wheel"),
-    )
-)
+_SWEEPS = "gate_of_sweep interrupted_boots kill kill_parts patched_wheels sglang_sweep sweep sweep_that_fails tune_budget wheel"
+PINNED = tuple(f"tests/e2e/test_{name}.py" for name in _SWEEPS.split())
 """Whole sweeps of which no time is judged: side by side, each on one core."""
 ALONE = (
     *("tests/e2e", "tests/gpu", "tests/unit/load", "tests/unit/microbench", "tests/unit/probes", "tests/unit/runtimes"),

@@ -109,7 +109,7 @@ def problems_of(words: list[str], folder: Path) -> list[str]:
     if any(line.startswith(start) for start in ELSEWHERE):
         return unknown_options(words, folder)
     more = next((option for start, option in SHORTER.items() if line.startswith(start)), "")
-    code, said = run([*words, *(shlex.split(more) if more not in words else ())], folder)
+    code, said = run([*words, *(shlex.split(more) if more not in line else ())], folder)
     if code == 0 or (lacked and code in {2, 3} and "Usage:" not in said):
         return []
     return [f"exit code {code}: {said.strip()[-600:]}"]

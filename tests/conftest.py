@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -33,6 +34,7 @@ def pytest_runtest_makereport(
         begun_s = call.start + _CLOCKS_DIFFER_S
         left = [child for child in psutil.Process().children() if child.create_time() > begun_s]
         for child in left:
-            child.kill()
+            with suppress(psutil.NoSuchProcess):  # it has ended by itself meanwhile
+                child.kill()
         psutil.wait_procs(left, timeout=10)
     return report

@@ -24,6 +24,9 @@ objective: {metric: output_throughput_tok_s, direction: maximize}
 budget: {max_trials: 6, confirm_boots: 2}
 """
 
+EXACT = STUDY.replace("max_trials: 6", "max_trials: 6, max_boots: 7")
+"""Three boots of the search and four of the confirmation, and not one more."""
+
 SHORT_EVAL = """
 name: short
 harness_id: test-short

@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 
 from dsabench.cli.main import run
-from studies import STUDY, write_study
+from studies import EXACT, STUDY, write_study
 
 DSABENCH = (sys.executable, "-m", "dsabench")
-EXACT = STUDY.replace("max_trials: 6", "max_trials: 6, max_boots: 7")
-"""Three boots of the search and four of the confirmation, and not one more."""
 TRIALS = 14
 
 

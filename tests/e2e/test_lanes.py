@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import kill_sweeps
-from studies import STUDY, write_study
+from studies import EXACT, STUDY, write_study
 
 pytestmark = [
     pytest.mark.slow,
@@ -200,8 +200,7 @@ def test_lanes_that_are_told_twice_hurry(tmp_path: Path) -> None:
 
 
 def test_a_boot_that_was_cut_is_repeated_and_none_more(tmp_path: Path) -> None:
-    exact = STUDY.replace("max_trials: 6", "max_trials: 6, max_boots: 7")
-    config, results = write_study(tmp_path, exact), tmp_path / "results"
+    config, results = write_study(tmp_path, EXACT), tmp_path / "results"
     sweep = start(config, results, "cut")
     read_until(sweep, "boot 3/7 ")
     read_until(sweep, "  one: ")

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dsabench.cli.interrupts import end_at_any_signal, ignore_interrupts, run_loop
+from dsabench.cli.interrupts import end_at_any_signal, run_loop
 from dsabench.errors import TrialFault
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.launch import Launch
@@ -28,7 +28,6 @@ def drive(spec: RuntimeSpec, planner: Planner, launch: Launch, logs: Path | None
     try:
         run_loop(_serve(spec, planner, launch, logs))
     except KeyboardInterrupt:
-        ignore_interrupts()
         return 130
     return 0
 

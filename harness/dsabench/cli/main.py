@@ -15,11 +15,17 @@ from dsabench.errors import DsabenchError, InputError
 if TYPE_CHECKING:
     from typer.exceptions import TyperException
 
+_INTERRUPTED = 130
+
 
 def main() -> None:
     """Run the command line and exit with its code."""
     argv = sys.argv[1:]
     code = run(argv)
+    if code == _INTERRUPTED:
+        from dsabench.cli.interrupts import ignore_interrupts
+
+        ignore_interrupts()
     if argv[:1] == ["bench"]:
         _leave(code)
     sys.exit(code)
@@ -45,10 +51,7 @@ def run(argv: list[str]) -> int:
         # Of a file or folder that the user named: asking whether it is there is refused already below a closed folder.
         return _say(f"{error.filename}: {error.strerror}", 2)
     except KeyboardInterrupt:
-        from dsabench.cli.interrupts import ignore_interrupts
-
-        ignore_interrupts()
-        return 130
+        return _INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away (`… | head`): nothing is wrong, and nothing more can be said.
         sys.stderr.close()
@@ -73,7 +76,7 @@ def _typed(argv: list[str]) -> int:
     except TyperException as error:
         return _say_usage(error)
     except typer.Abort:
-        return 130
+        return _INTERRUPTED
     return code if isinstance(code, int) else 0
 
 

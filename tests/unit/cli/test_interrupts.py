@@ -54,10 +54,17 @@ def at_each_line(frame, event, _):
 
 sys.settrace(lambda frame, *_: at_each_line if frame.f_code.co_name == "_run_once" else None)
 try:
-    RUN(work())
+    DRIVE(work())
 except KeyboardInterrupt:
     sys.settrace(None)
     print("asked twice" if asked else "asked once")
+"""
+
+RUN = """
+try:
+    run_loop(work())
+except KeyboardInterrupt:
+    print("interrupted")
 """
 
 
@@ -70,13 +77,13 @@ def outcome(program: str, timeout_s: float = 20.0) -> tuple[str, str]:
 
 
 def test_a_second_one_loses_no_wake_up() -> None:
-    assert outcome(WAKE_UP_LOST.replace("RUN", "run_loop")) == ("asked twice", "")
+    assert outcome(WAKE_UP_LOST.replace("DRIVE", "run_loop")) == ("asked twice", "")
 
 
 def test_asyncio_alone_loses_it() -> None:
     """Should this fail one day, `run_loop` is not needed any more."""
     with pytest.raises(subprocess.TimeoutExpired):
-        outcome(WAKE_UP_LOST.replace("RUN", "asyncio.run"), timeout_s=3.0)
+        outcome(WAKE_UP_LOST.replace("DRIVE", "asyncio.run"), timeout_s=3.0)
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
@@ -91,12 +98,8 @@ async def work():
         print("tidied", flush=True)
 
 end_at_any_signal()
-try:
-    run_loop(work())
-except KeyboardInterrupt:
-    print("interrupted")
 """
-    assert outcome(program) == ("tidied\ninterrupted", "")
+    assert outcome(program + RUN) == ("tidied\ninterrupted", "")
 
 
 def test_the_second_cuts_the_tidying_short_and_all_else_that_is_under_way() -> None:
@@ -137,13 +140,8 @@ async def work():
     asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.5)
     ask_after(0.1, 0.01, 0.01, 0.01)
     await asyncio.sleep(60)
-
-try:
-    run_loop(work())
-except KeyboardInterrupt:
-    print("interrupted")
 """
-    assert outcome(program) == ("interrupted", "")
+    assert outcome(program + RUN) == ("interrupted", "")
 
 
 def test_code_that_never_comes_back_to_the_loop_can_be_left() -> None:
@@ -152,13 +150,8 @@ async def work():
     ask_after(0.1, 1.5)
     while True:
         pass
-
-try:
-    run_loop(work())
-except KeyboardInterrupt:
-    print("interrupted")
 """
-    assert outcome(program)[0] == "interrupted"
+    assert outcome(program + RUN)[0] == "interrupted"
 
 
 def test_one_that_the_work_swallows_is_not_forgotten() -> None:
@@ -169,13 +162,8 @@ async def work():
         await asyncio.sleep(60)
     except asyncio.CancelledError:
         return 1
-
-try:
-    run_loop(work())
-except KeyboardInterrupt:
-    print("interrupted")
 """
-    assert outcome(program) == ("interrupted", "")
+    assert outcome(program + RUN) == ("interrupted", "")
 
 
 def test_results_errors_and_cancellations_of_its_own_pass() -> None:
