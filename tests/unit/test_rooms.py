@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,3 +55,12 @@ def test_an_installed_package_wins_over_a_room_of_the_same_name(tmp_path, name) 
     code += f"import {name}; assert {name}.INSTALLED; import dsabench, dsakernels\n"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=CHECKOUT)
     assert not (CHECKOUT / name / "__init__.py").exists()
+
+
+def test_nothing_tells_a_reader_to_install_dsabench_by_name() -> None:
+    """On the public package index that name is another project's."""
+    rooms_read = ("harness", "kernels", "docs", ".github")
+    files = [CHECKOUT / "README.md", *(file for room in rooms_read for file in (CHECKOUT / room).rglob("*"))]
+    texts = {file: file.read_text(encoding="utf-8") for file in files if file.suffix in {".py", ".md", ".yml"}}
+    by_name = re.compile(r"install (-\S+ )*['\"]?dsabench(?! @)\b|default: \"dsabench")
+    assert [str(file) for file, text in texts.items() if by_name.search(text)] == []

@@ -25,7 +25,7 @@ def look_at_reference() -> Finding:
     """Whether the embedded runtime has its torch."""
     if importlib.util.find_spec("torch") is not None:
         return ok("reference runtime", "torch is installed beside dsabench")
-    fix = f"{shlex.quote(sys.executable)} -m pip install 'dsabench[local]'"
+    fix = f"{shlex.quote(sys.executable)} -m pip install torch"
     return warning("reference runtime", "torch is not installed beside dsabench, so it cannot run", fix)
 
 

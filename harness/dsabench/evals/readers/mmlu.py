@@ -60,7 +60,7 @@ def count_tokens(text: str) -> int:
 
         return len(tiktoken.encoding_for_model("gpt-3.5-turbo").encode(text))
     except ImportError as error:
-        raise InputError("mmlu: long examples are cut by tiktoken: pip install 'dsabench[evals]'") from error
+        raise InputError("mmlu: long examples are cut by tiktoken: pip install tiktoken") from error
     except OSError as error:  # requests' errors are among them
         raise InputError(
             f"mmlu: long examples are cut by tiktoken, whose vocabulary cannot be fetched: {error}"

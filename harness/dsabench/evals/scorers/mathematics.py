@@ -28,7 +28,7 @@ def require_math_verify() -> None:
 
     """
     if importlib.util.find_spec("math_verify") is None:
-        raise InputError("this eval is graded by math-verify: pip install 'dsabench[evals]'")
+        raise InputError("this eval is graded by math-verify: pip install math-verify")
 
 
 def score_nemo_math(completion: str, expected: str, /) -> Grade:

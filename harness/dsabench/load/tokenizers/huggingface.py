@@ -15,7 +15,7 @@ from dsabench.load.tokenizers.protocol import Message
 if TYPE_CHECKING:
     import tokenizers
 
-_EXTRA = "is not installed: pip install 'dsabench[tokenizers]'"
+_INSTALL = "is not installed: pip install tokenizers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class HuggingFace:
         try:
             import tokenizers  # noqa: PLC0415
         except ImportError as error:
-            raise InputError(f"tokenizer {file}: the package tokenizers {_EXTRA}") from error
+            raise InputError(f"tokenizer {file}: the package tokenizers {_INSTALL}") from error
         try:
             tokenizer = tokenizers.Tokenizer.from_file(str(file))
         except (
@@ -87,7 +87,7 @@ class HuggingFace:
             import jinja2.ext  # noqa: PLC0415
             import jinja2.sandbox  # noqa: PLC0415
         except ImportError as error:
-            raise InputError(f"chat templates need the package jinja2, which {_EXTRA}") from error
+            raise InputError(f"chat templates need the package jinja2, which {_INSTALL}") from error
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
         )
