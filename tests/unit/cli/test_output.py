@@ -1,0 +1,43 @@
+"""Output that cannot be written, or not as it is: one line or none, and never the exit code of a gate that failed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+COMPARE = "compare results/h200/auto/shipped results/h200/auto/patched --across-environments"
+COMMANDS = ("--help", "--version", "results list --results results/reference-cpu", COMPARE, f"{COMPARE} --json")
+
+
+def argv(words: str) -> list[str]:
+    return [sys.executable, "-m", "dsabench", *words.split()]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_full_disk_below_the_output_is_one_line(words: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(argv(words), stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (3, "error: the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_reader_that_went_away_is_no_failed_gate(words: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as gone:
+        done = subprocess.run(argv(words), stdout=gone, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_terminal_with_ascii_only_loses_characters_and_nothing_else() -> None:
+    done = subprocess.run(
+        argv(COMPARE), capture_output=True, check=False, cwd=ROOT, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b" % ? " in done.stdout
+    assert done.stdout.isascii()
