@@ -122,7 +122,9 @@ def _typed(argv: list[str]) -> int:
 
 
 def _say(message: str, code: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    # A message may quote what a server sent, which is no command to the terminal.
+    shown = "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in message)
+    print(f"error: {shown}", file=sys.stderr)
     return code
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -41,3 +44,23 @@ def test_a_terminal_with_ascii_only_loses_characters_and_nothing_else() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
     assert b" % ? " in done.stdout
     assert done.stdout.isascii()
+
+
+def test_what_a_server_sent_is_no_command_to_the_terminal() -> None:
+    def answer() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"\x1b[2J\x1b]0;title\x07 no http\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        words = f"bench --base-url {url} --ready-check-timeout-sec 1 --dataset-name random-ids --num-prompts 1"
+        done = subprocess.run(argv(words), capture_output=True, text=True, check=False)
+        listening.shutdown(socket.SHUT_RDWR)
+    assert done.returncode == 3
+    assert "[2J" in done.stderr
+    assert not set(done.stderr) & {"\x1b", "\x07"}
