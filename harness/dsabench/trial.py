@@ -228,7 +228,12 @@ async def _record_one(log: _Log, server: Server, errand: Errand) -> None:
 
 async def _measure(bench: Bench, server: Server, errand: Errand) -> Measured:
     seen = await unless_it_dies(server, _load(bench, server, errand.trial))
-    measured = summarise(seen.run, errand.trial.workload, seen.view)
+    try:
+        measured = summarise(seen.run, errand.trial.workload, seen.view)
+    except TrialFault as fault:
+        if (late := late_beside_others(fault, seen.others_share)) is None:
+            raise
+        raise late from fault
     said = (
         *measured.warnings,
         *_otherwise_than_asked(server),
@@ -240,6 +245,14 @@ async def _measure(bench: Bench, server: Server, errand: Errand) -> Measured:
     name = samples_name(errand.trial.id, bench.environment.fingerprint, errand.occasion)
     await asyncio.to_thread(write_samples, bench.journal.path.parent, name, seen.run.samples)
     return measured.model_copy(update={"metrics": metrics, "warnings": warnings, "samples": name})
+
+
+def late_beside_others(fault: TrialFault, share: float) -> TrialFault | None:
+    """A client that was late while others used its cores may be in time without them: the fault as a transient one; else None."""
+    line = warn_of_others(share)
+    if fault.kind != "client_saturated" or line is None:
+        return None
+    return TrialFault(fault.kind, f"{fault.message}; {line.partition(':')[0]}", stage=fault.stage, transient=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,22 @@
-"""Trials against a server that somebody else restarts in the middle: real sockets, the real runner."""
+"""Trials against a server that somebody else restarts in the middle, or beside others' work: real sockets, the real runner."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
-from contextlib import suppress
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from dsabench.errors import TrialFault
 from dsabench.model.outcome import Failed, Measured
 from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
@@ -17,7 +25,7 @@ from dsabench.runtimes.external import External
 from dsabench.runtimes.launch import Launch
 from dsabench.store.journal import Journal
 from dsabench.store.samples import read_samples
-from dsabench.trial import Bench, Errand, run_boot
+from dsabench.trial import Bench, Errand, late_beside_others, run_boot
 from factories import ENVIRONMENT, make_workload
 from paced_server import Pace, frames
 
@@ -27,8 +35,8 @@ PACE = Pace(meta={"spec_accept_length": 2.0, "dp_rank": 1})
 class Restarting:
     """Speaks enough of sglang to be measured. Requests numbered `breaking` break, and behind the last a new process is."""
 
-    def __init__(self, breaking: range) -> None:
-        self.breaking, self.generated = breaking, 0
+    def __init__(self, breaking: range, stall_s: float = 0.0) -> None:
+        self.breaking, self.generated, self.stall_s = breaking, 0, stall_s
         self.paths: set[bytes] = set()
         self.open: set[asyncio.Task[None]] = set()
 
@@ -63,6 +71,8 @@ class Restarting:
                 if self.generated in self.breaking:
                     writer.transport.abort()
                     return
+                # Keeps the interpreter's lock, so that the client's thread stands still too.
+                ctypes.PyDLL(None).usleep(round(self.stall_s * 1e6))
                 answer = b"".join(frames(PACE, json.loads(body))) + b"data: [DONE]\n\n"
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer))
 
@@ -71,12 +81,12 @@ class Restarting:
         return {"version": "0.5.23", "random_seed": 2 if is_new else 1, "reference": {"vocab_size": 256}}
 
 
-async def measure(folder: Path, breaking: range) -> Record:
-    served = Restarting(breaking)
+async def measure(folder: Path, breaking: range, *, stall_s: float = 0.0, cores: tuple[int, ...] = ()) -> Record:
+    served = Restarting(breaking, stall_s)
     async with await asyncio.start_server(served.serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         results = folder / "results"
-        bench = Bench("study", External(Launch(base_url=url)), ENVIRONMENT, Journal(results), results)
+        bench = Bench("study", External(Launch(base_url=url)), ENVIRONMENT, Journal(results), results, cores)
         workload = make_workload(num_prompts=30, max_concurrency=2)
         trial = Trial(runtime=RuntimeSpec(kind="external", model="m", base_url=url), workload=workload)
         [record] = await run_boot(bench, [Errand(trial, 0, "search")])
@@ -102,6 +112,35 @@ async def test_a_restart_is_named_whether_few_or_many_requests_broke(tmp_path: P
     assert isinstance(outcome, Failed)
     assert (outcome.fault, outcome.transient) == ("server_restarted", True)
     assert "random_seed is another than before the run" in outcome.message
+
+
+@contextmanager
+def neighbour(core: int) -> Iterator[None]:
+    """A process that keeps the core busy and is nobody's child here: its parent has ended."""
+    shell = (
+        f"taskset -c {core} {sys.executable} -c 'import time\nwhile time.process_time() < 60: pass' >&- 2>&- & echo $!"
+    )
+    pid = int(subprocess.run(["sh", "-c", shell], stdout=subprocess.PIPE, check=True).stdout)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_client_that_was_late_beside_others_is_tried_once_more(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    with neighbour(core):
+        outcome = (await measure(tmp_path, range(0), stall_s=0.1, cores=(core,))).outcome
+    assert isinstance(outcome, Failed)
+    assert (outcome.fault, outcome.transient) == ("client_saturated", True)
+    assert re.search(r"; other processes used \d+% of the measured cores$", outcome.message)
+
+
+def test_a_client_that_is_late_by_itself_or_another_fault_is_no_matter_of_neighbours() -> None:
+    late = TrialFault("client_saturated", "late", stage="summarise")
+    assert late_beside_others(late, 0.09) is None
+    broken = TrialFault("request_errors", "reset", stage="load")
+    assert late_beside_others(broken, 0.9) is None
 
 
 @pytest.mark.parametrize(("endpoint", "path"), [(None, b"/generate"), ("completions", b"/v1/completions")])

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 from contextlib import suppress
@@ -16,19 +18,47 @@ if TYPE_CHECKING:
     from typer.exceptions import TyperException
 
 _INTERRUPTED = 130
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
     argv = sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # … and ± where the terminal has ASCII only
     code = run(argv)
     if code == _INTERRUPTED:
         from dsabench.cli.interrupts import ignore_interrupts
 
         ignore_interrupts()
+    code = _written(code)
     if argv[:1] == ["bench"]:
         _leave(code)
     sys.exit(code)
+
+
+def _written(code: int) -> int:
+    """The exit code once all of the output is where it should go; the interpreter's own, later try would make it 120."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+    except OSError as error:
+        return _say_unwritten(error)
+    except (AttributeError, ValueError):  # it was closed before we began
+        pass
+    return code
+
+
+def _drop_output() -> None:
+    """What is still to be written goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say_unwritten(error: OSError) -> int:
+    _drop_output()
+    return _say(f"the output cannot be written: {error.strerror}", 3)
 
 
 def _leave(code: int) -> NoReturn:
@@ -47,15 +77,24 @@ def run(argv: list[str]) -> int:
         return _say(str(error), 2)
     except DsabenchError as error:
         return _say(str(error), 3)
-    except PermissionError as error:
-        # Of a file or folder that the user named: asking whether it is there is refused already below a closed folder.
-        return _say(f"{error.filename}: {error.strerror}", 2)
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:
+    except OSError as error:
+        return _say_system(error)
+
+
+def _say_system(error: OSError) -> int:
+    if isinstance(error, BrokenPipeError):
         # The reader of our output went away (`… | head`): nothing is wrong, and nothing more can be said.
         sys.stderr.close()
         return 0
+    if isinstance(error, PermissionError):
+        # Of a file or folder that the user named: asking whether it is there is refused already below a closed folder.
+        return _say(f"{error.filename}: {error.strerror}", 2)
+    if error.filename is None and error.errno in _NO_ROOM:
+        # Of our output, which may be a log on a full disk: an error of opening a file names it.
+        return _say_unwritten(error)
+    raise error
 
 
 def _bench(argv: list[str]) -> int:
@@ -77,11 +116,15 @@ def _typed(argv: list[str]) -> int:
         return _say_usage(error)
     except typer.Abort:
         return _INTERRUPTED
+    except SystemExit:  # rich's own end where the reader went away, with 1: here that is a gate that failed
+        raise BrokenPipeError from None
     return code if isinstance(code, int) else 0
 
 
 def _say(message: str, code: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    # A message may quote what a server sent, which is no command to the terminal.
+    shown = "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in message)
+    print(f"error: {shown}", file=sys.stderr)
     return code
 
 

@@ -81,5 +81,5 @@ def _nothing_done(study: Study, result: Result) -> str:
     failed = sum(record.outcome.kind == "failed" for record in result.records)
     what = "everything" if result.stopped is None else "what the budget allows"
     if failed:
-        return f"Nothing to do: {what} is tried, {failed} trials failed (dsabench results list --failed). Once more: {again}"
+        return f"Nothing to do: {what} is tried, {show_count(failed, 'trial')} failed (dsabench results list --failed). Once more: {again}"
     return f"Nothing to do: {what} is measured. Measure it once more: {again}"

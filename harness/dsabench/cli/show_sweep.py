@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.cli.figures import show_figure
+from dsabench.cli.figures import show_count, show_figure
 from dsabench.cli.verdict_table import VerdictTable
 from dsabench.config.specs import SweepConfig
 from dsabench.evals.numerics import changed_numerics
@@ -40,9 +40,11 @@ def print_result(console: Console, config: SweepConfig, journal: Path, result: R
     print_gate(console, result)
     _print_unguarded(console, config, result)
     for fault, count in _faults(config, result.records).most_common():
-        console.print(f"failed ({count} trials): {fault}", markup=False, highlight=False, style="red")
+        console.print(f"failed ({show_count(count, 'trial')}): {fault}", markup=False, highlight=False, style="red")
     for warning, count in _warnings(result.records).most_common():
-        console.print(f"warning ({count} trials): {warning}", markup=False, highlight=False, style="yellow")
+        console.print(
+            f"warning ({show_count(count, 'trial')}): {warning}", markup=False, highlight=False, style="yellow"
+        )
     if result.stopped:
         console.print(f"Stopped because {escape(result.stopped)}.", highlight=False)
     if config.runtime.kind == "reference":

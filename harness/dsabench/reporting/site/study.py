@@ -263,6 +263,11 @@ class Study:
         except InputError:
             return ()
 
+    def measured_by(self, trial: str | None) -> Setting:
+        """The setting of a trial, as a verdict names it; the default where the sides share no trial."""
+        of_trial = (one for one in self.settings if any(entry.record.id == trial for entry in one.entries))
+        return next(of_trial, self.default_setting)
+
     def _compare(self, metrics: Sequence[str], base: Setting) -> tuple[Verdict, ...]:
         if self.best is None or not metrics:
             return ()

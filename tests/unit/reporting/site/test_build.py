@@ -256,6 +256,21 @@ def test_folders_with_the_same_trials_are_held_against_each_other(tmp_path: Path
     assert ("No change of level" in history) == in_turns
 
 
+def test_each_comparison_of_folders_shows_the_figures_of_its_own_setting(tmp_path: Path) -> None:
+    values = {"before": (1000.0, 3000.0), "after": (2000.0, 4000.0)}
+    specs = (make_spec(), make_spec(chunked_prefill_size=512))
+    for minute, (side, of_side) in enumerate(values.items()):
+        for spec, value in zip(specs, of_side, strict=True):
+            record = make_record(spec=spec, minute=minute, outcome=Measured(metrics=metrics(value)))
+            Journal(tmp_path / side).append(record)
+    assert run(["report", "--results", str(tmp_path), "--out", str(tmp_path / "site")]) == 0
+    pages = [page.read_text() for page in (tmp_path / "site" / "studies").glob("*.html")]
+    [page] = [text for text in pages if "The same trials in after and in before" in text]
+    rows = page.partition("The same trials in")[2].partition("</table>")[0].split("<tr>")[2:]
+    shown = [(row.partition("<code>")[2].partition("<")[0], re.findall(r">([\d,]+)</a>", row)) for row in rows]
+    assert sorted(shown) == [("chunked_prefill_size=512", ["3,000", "4,000"]), ("default", ["1,000", "2,000"])]
+
+
 def test_the_best_of_hisparse_is_held_against_each_baseline_and_its_default_is_the_configs() -> None:
     """The study pins a knob for all settings, so that its default is not quite the config's; lanes end out of order."""
     journal = ROOT / "results" / "h200" / "hisparse" / "journal.jsonl"

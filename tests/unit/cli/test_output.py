@@ -1,0 +1,66 @@
+"""Output that cannot be written, or not as it is: one line or none, and never the exit code of a gate that failed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+COMPARE = "compare results/h200/auto/shipped results/h200/auto/patched --across-environments"
+COMMANDS = ("--help", "--version", "results list --results results/reference-cpu", COMPARE, f"{COMPARE} --json")
+
+
+def argv(words: str) -> list[str]:
+    return [sys.executable, "-m", "dsabench", *words.split()]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_full_disk_below_the_output_is_one_line(words: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(argv(words), stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (3, "error: the output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_reader_that_went_away_is_no_failed_gate(words: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as gone:
+        done = subprocess.run(argv(words), stdout=gone, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_terminal_with_ascii_only_loses_characters_and_nothing_else() -> None:
+    done = subprocess.run(
+        argv(COMPARE), capture_output=True, check=False, cwd=ROOT, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b" % ? " in done.stdout
+    assert done.stdout.isascii()
+
+
+def test_what_a_server_sent_is_no_command_to_the_terminal() -> None:
+    def answer() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"\x1b[2J\x1b]0;title\x07 no http\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        words = f"bench --base-url {url} --ready-check-timeout-sec 1 --dataset-name random-ids --num-prompts 1"
+        done = subprocess.run(argv(words), capture_output=True, text=True, check=False)
+        listening.shutdown(socket.SHUT_RDWR)
+    assert done.returncode == 3
+    assert "[2J" in done.stderr
+    assert not set(done.stderr) & {"\x1b", "\x07"}
