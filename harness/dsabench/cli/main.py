@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from contextlib import suppress
@@ -47,15 +48,24 @@ def run(argv: list[str]) -> int:
         return _say(str(error), 2)
     except DsabenchError as error:
         return _say(str(error), 3)
-    except PermissionError as error:
-        # Of a file or folder that the user named: asking whether it is there is refused already below a closed folder.
-        return _say(f"{error.filename}: {error.strerror}", 2)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away (`… | head`): nothing is wrong, and nothing more can be said.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        return _say_os_error(error)
+
+
+def _say_os_error(error: OSError) -> int:
+    """2 of a file or folder that the user named, else 3: 1, as of a traceback, would say that a gate failed.
+
+    Asking whether a file is there is refused already below a closed folder, and of a name longer than any.
+    """
+    where = "" if error.filename is None else f"{error.filename}: "
+    named = isinstance(error, PermissionError) or error.errno == errno.ENAMETOOLONG
+    return _say(f"{where}{error.strerror or error}", 2 if named else 3)
 
 
 def _bench(argv: list[str]) -> int:
