@@ -72,6 +72,16 @@ def test_a_folder_whose_name_is_no_text(tmp_path):
         assert (done.returncode, json.loads(done.stdout)["state"]) == (0, state)
 
 
+def test_a_file_in_another_encoding_is_refused_and_stays(tmp_path):
+    package, table = made_tree(tmp_path), write_table(tmp_path / "tables", made_table())
+    file = package / "srt/server_args.py"
+    before = b"# -*- coding: latin-1 -*-\n# \xe9\n" + file.read_bytes()
+    file.write_bytes(before)
+    for action in ("--check", "--diff", "--apply"):
+        assert "server_args.py: not changed" in refused(emit(table, package, action, "--json"))
+    assert file.read_bytes() == before
+
+
 def test_what_the_file_system_refuses_is_one_line_and_no_failed_gate(tmp_path):
     package, table = made_tree(tmp_path), write_table(tmp_path / "tables", made_table())
     for done in (emit("a" * 300, package, "--check"), emit(table, "a" * 300, "--check")):
