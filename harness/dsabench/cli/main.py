@@ -84,17 +84,19 @@ def run(argv: list[str]) -> int:
 
 
 def _say_system(error: OSError) -> int:
+    """One line, and the code that fits."""
     if isinstance(error, BrokenPipeError):
         # The reader of our output went away (`… | head`): nothing is wrong, and nothing more can be said.
         sys.stderr.close()
         return 0
-    if isinstance(error, PermissionError):
-        # Of a file or folder that the user named: asking whether it is there is refused already below a closed folder.
-        return _say(f"{error.filename}: {error.strerror}", 2)
     if error.filename is None and error.errno in _NO_ROOM:
         # Of our output, which may be a log on a full disk: an error of opening a file names it.
         return _say_unwritten(error)
-    raise error
+    # A file or folder that the user named is bad input: whether it is there is refused already below a closed folder, and
+    # of a name longer than any. All else failed, which is not 1, as of a traceback: that says that a gate did.
+    named = isinstance(error, PermissionError) or error.errno == errno.ENAMETOOLONG
+    where = "" if error.filename is None else f"{error.filename}: "
+    return _say(f"{where}{error.strerror or error}", 2 if named else 3)
 
 
 def _bench(argv: list[str]) -> int:

@@ -15,7 +15,7 @@ from dsabench.emit.importable import broken_by_patch, import_changed
 from dsabench.emit.patch import Patch, apply_patch, changed_since, plan_patch, revert_patch, state_of
 from dsabench.emit.tables import File, read_tables
 from dsabench.emit.tree import Tree, find_tree
-from dsabench.errors import InputError
+from dsabench.errors import DsabenchError, InputError
 
 _ACTIONS = ("check", "apply", "revert", "diff")
 
@@ -49,6 +49,15 @@ class Order:
 
 def run_emit(order: Order) -> int:
     """Do what was ordered; returns the exit code."""
+    try:
+        return _emit(order)
+    except DsabenchError as error:
+        if order.as_json:  # a program reads one document, whatever came out; the line for people follows
+            print(json.dumps({"reason": str(error)}, indent=1), flush=True)
+        raise
+
+
+def _emit(order: Order) -> int:
     if order.form == "patch":
         return _patch(order)
     folder = order.out or Path("results") / ("local-plugin" if order.form == "plugin" else "local-flags")
@@ -91,8 +100,9 @@ def _patch(order: Order) -> int:
         "changed since": f"changed since it was patched: {', '.join(changed_since(tree))}; --apply and --revert refuse",
     }
     state = state_of(tree, patch)
-    _say(order, tree, patch, changed=changed, text=words[state], imports=imports)
-    return 2 if state == "changed since" else 0  # --apply would be refused
+    refused = state == "changed since"  # --apply would be
+    _say(order, tree, patch, changed=changed, text=words[state], imports=imports, refused=refused)
+    return 2 if refused else 0
 
 
 def _imports(patch: Patch) -> dict[str, str | None]:
@@ -112,6 +122,7 @@ def _say(
     changed: bool,
     text: str,
     imports: dict[str, str | None] | None = None,
+    refused: bool = False,
 ) -> None:
     files = sorted(patch.after) if patch is not None else []
     if order.as_json:
@@ -124,6 +135,7 @@ def _say(
             "files": files,
             "notes": list(patch.notes) if patch is not None else [],
             **({} if imports is None else {"imports": imports}),
+            **({"reason": text} if refused else {}),
         }
         print(json.dumps(facts, indent=1))
         return

@@ -30,9 +30,10 @@ class Source:
         self.data = data
         self.newline = "\r\n" if b"\r\n" in data else "\n"
         try:
+            data.decode()  # in another encoding the tree's columns are not those of the file
             self.tree = ast.parse(data)
         except (SyntaxError, ValueError) as error:
-            raise NotUnderstoodError(f"is no valid Python: {error}") from error
+            raise NotUnderstoodError(f"is no valid Python in UTF-8: {error}") from error
         self._starts = [0]
         for line in data.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))

@@ -62,11 +62,14 @@ def read_manifest(package: Path) -> Manifest | None:
     """
     file = package / FILE_NAME
     try:
-        return Manifest.model_validate_json(file.read_bytes())
+        manifest = Manifest.model_validate_json(file.read_bytes())
+        for change in manifest.changes:  # what cannot be put back is said before anything is touched
+            change.original()
     except FileNotFoundError:
         return None
-    except (OSError, ValidationError) as error:
-        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+    except (OSError, ValueError, zlib.error) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else getattr(error, "strerror", error)
         raise InputError(
             f"{file}: {why}: it says what a patch changed; install sglang anew and remove this file"
         ) from error
+    return manifest

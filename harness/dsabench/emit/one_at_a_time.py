@@ -22,7 +22,7 @@ def alone(package: Path) -> Iterator[None]:
         StoreError: what was done meanwhile met an error of the file system.
 
     """
-    file = lock_folder() / f"patch-{sha256(str(package).encode())[:16]}.lock"
+    file = lock_folder() / f"patch-{sha256(os.fsencode(package))[:16]}.lock"
     held = try_lock(file)
     if held is None:
         raise InputError(_TAKEN.format(package))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ def read_tables(given: Sequence[str]) -> list[File]:
         if not found:
             raise InputError(f"{place}: no table in this folder (their names look like kind,…,device_name=….json)")
         paths += found
-    once = {path.resolve(): path for path in paths}
+    once = {os.path.realpath(path): path for path in paths}  # of a link to itself too: reading it says what is wrong
     return [File(path, read_table(path)) for path in once.values()]
 
 
