@@ -88,4 +88,4 @@ def test_what_the_file_system_refuses_is_one_line_and_no_failed_gate(tmp_path):
         assert (done.returncode, done.stderr) == (2, f"error: {'a' * 300}: {os.strerror(errno.ENAMETOOLONG)}\n")
     with Path("/dev/full").open("w") as full:
         done = emit(table, package, "--check", "--json", stdout=full)
-    assert (done.returncode, done.stderr) == (3, f"error: {os.strerror(errno.ENOSPC)}\n")
+    assert (done.returncode, done.stderr) == (3, f"error: the output cannot be written: {os.strerror(errno.ENOSPC)}\n")
