@@ -1,6 +1,6 @@
 """What HiSparse's measured paces let expect where every setting has its own pool: arithmetic on records, no measurement.
 
-python tests/hisparse_room.py [RESULTS]
+python tests/hisparse_room.py
 
 Of like requests that come at once, sglang computes all prompts that it has room for, decodes these to their end, and takes
 the next lot. So a run takes prompts × seconds a prompt + lots × answer × seconds a step. Both paces are read from each lot of
@@ -12,7 +12,6 @@ has tested: so the step at which the gain is gone is printed too.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,8 +135,8 @@ def lots_in(samples: Sequence[RequestSample]) -> Iterator[Lot]:
         start = decoded
 
 
-def main(folder: str = str(ROOT / "results" / "h200" / "hisparse")) -> None:
-    runs = list(runs_in(Path(folder)))
+def main() -> None:
+    runs = list(runs_in(ROOT / "results" / "h200" / "hisparse"))
     paces = paces_of(runs)
     print("measured: requests of each lot, seconds, and the seconds that the paces give")
     for run in runs:
@@ -187,4 +186,4 @@ def room_of(setting: Setting, rank: Rank, request_tokens: int) -> int:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
