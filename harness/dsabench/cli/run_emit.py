@@ -12,7 +12,7 @@ from dsabench.cli.interrupts import run_loop
 from dsabench.emit.expiry import examine, installed_at, installed_here
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.importable import broken_by_patch, import_changed
-from dsabench.emit.patch import Patch, apply_patch, changed_since, plan_patch, revert_patch, state_of
+from dsabench.emit.patch import Patch, apply_patch, changed_since, plan_patch, require_writable, revert_patch, state_of
 from dsabench.emit.tables import File, read_tables
 from dsabench.emit.tree import Tree, find_tree
 from dsabench.errors import DsabenchError, InputError
@@ -100,6 +100,8 @@ def _patch(order: Order) -> int:
         "changed since": f"changed since it was patched: {', '.join(changed_since(tree))}; --apply and --revert refuse",
     }
     state = state_of(tree, patch)
+    if state not in {"applied", "changed since"}:  # --apply would write
+        require_writable(tree, patch.after)
     refused = state == "changed since"  # --apply would be
     _say(order, tree, patch, changed=changed, text=words[state], imports=imports, refused=refused)
     return 2 if refused else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -131,13 +131,14 @@ def apply_patch(patch: Patch) -> bool:
     """Write the patch; other tables of an earlier one are replaced. False where all of it is there already.
 
     Raises:
-        InputError: somebody changed a patched file since, or another process is at it.
+        InputError: somebody changed a patched file since, another process is at it, or the tree is read-only.
         StoreError: a file cannot be written; what was written is taken back.
 
     """
     with alone(patch.tree.package):
         if state_of(patch.tree, patch) == "applied":
             return False
+        require_writable(patch.tree, patch.after)
         _restore(patch.tree)
         _require_as_planned(patch)
         folders = _missing_folders(patch)
@@ -166,12 +167,29 @@ def revert_patch(tree: Tree) -> bool:
     """Put every byte back. False where nothing is patched.
 
     Raises:
-        InputError: somebody changed a patched file since.
+        InputError: somebody changed a patched file since, another process is at it, or the tree is read-only.
         StoreError: a file cannot be written; run it again to go on.
 
     """
     with alone(tree.package):
+        if (manifest := read_manifest(tree.package)) is not None:
+            require_writable(tree, [change.file for change in manifest.changes])
         return _restore(tree)
+
+
+def require_writable(tree: Tree, files: Iterable[str]) -> None:
+    """Whether this user may write where the files are, or are to be: a read-only mount, another user's installation.
+
+    Raises:
+        InputError: not in one of the folders.
+
+    """
+    for file in (FILE_NAME, *files):
+        folder = (tree.package / file).parent
+        while not folder.exists():
+            folder = folder.parent
+        if not os.access(folder, os.W_OK):
+            raise InputError(f"{folder}: this user may not write here, or it is read-only")
 
 
 def _require_as_planned(patch: Patch) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,22 @@ from dsabench.emit.tables import write_table
 from unit.emit.made import made_table, made_tree
 
 
-def emit(table: Path | str, package: Path | str, *words: str, **pipes) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dsabench", "emit", str(table), "--as", "patch", "--runtime", str(package), *words]
+def emit(
+    table: Path | str, package: Path | str, *words: str, within: Sequence[str] = (), **pipes
+) -> subprocess.CompletedProcess[str]:
+    command = [
+        *within,
+        sys.executable,
+        "-m",
+        "dsabench",
+        "emit",
+        str(table),
+        "--as",
+        "patch",
+        "--runtime",
+        str(package),
+        *words,
+    ]
     pipes = pipes or {"stdout": subprocess.PIPE}
     return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **pipes)
 
@@ -89,3 +105,31 @@ def test_what_the_file_system_refuses_is_one_line_and_no_failed_gate(tmp_path):
     with Path("/dev/full").open("w") as full:
         done = emit(table, package, "--check", "--json", stdout=full)
     assert (done.returncode, done.stderr) == (3, f"error: the output cannot be written: {os.strerror(errno.ENOSPC)}\n")
+
+
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+"""In mounts of its own, which end with the command."""
+
+
+def may_mount(folder: Path) -> bool:
+    words = ["unshare", "--mount", "--map-root-user", "sh", "-c", READ_ONLY, str(folder), "true"]
+    return (
+        shutil.which("unshare") is not None and subprocess.run(words, check=False, capture_output=True).returncode == 0
+    )
+
+
+def test_a_read_only_tree_is_refused_where_something_is_to_be_written(tmp_path):
+    package, table = made_tree(tmp_path), write_table(tmp_path / "tables", made_table())
+    if not may_mount(package):
+        pytest.skip("this user may not mount in a namespace of its own")
+    within = ("unshare", "--mount", "--map-root-user", "sh", "-c", READ_ONLY, str(package))
+    why = "this user may not write here, or it is read-only"
+    for action in ("--check", "--apply"):
+        assert why in refused(emit(table, package, action, "--json", within=within))
+    assert json.loads(emit(table, package, "--revert", "--json", within=within).stdout)["state"] == "clean"
+    assert emit(table, package, "--apply").returncode == 0
+    for action in ("--check", "--apply"):
+        done = emit(table, package, action, "--json", within=within)
+        assert (done.returncode, json.loads(done.stdout)["state"]) == (0, "applied")
+    assert why in refused(emit(table, package, "--revert", "--json", within=within))
+    assert emit(table, package, "--revert").returncode == 0
