@@ -7,6 +7,7 @@ take all cores that they may use, then run side by side.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from contextlib import suppress
 
@@ -17,7 +18,12 @@ _CLOCKS_DIFFER_S = 0.05
 
 
 def pytest_configure() -> None:
-    """Take one core for this worker, where it is asked for."""
+    """Take one core for this worker, where it is asked for; and let what the tests start hear a Ctrl-C.
+
+    A shell without job control lets its background jobs, and all that they start, ignore one.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     if worker and os.environ.get("DSABENCH_TESTS_PIN") == "1":
         cores = sorted(os.sched_getaffinity(0))

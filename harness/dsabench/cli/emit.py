@@ -56,11 +56,12 @@ def table(
     `dsabench emit check TABLE...` says which tables no longer match what is installed; `dsabench emit pr TABLE...
     --runtime CHECKOUT` makes branch, commits and the text of a pull request.
     """
-    from dsabench.cli.run_emit import Order, run_emit
+    from dsabench.cli.run_emit import Order, refusal_as_json, run_emit
 
     actions = [name for name, on in (("check", check), ("apply", apply), ("revert", revert), ("diff", diff)) if on]
     order = Order(tuple(tables), form, runtime, tuple(actions), out, config, runtime_version, allow_simulated, json_)
-    raise typer.Exit(run_emit(order))
+    with refusal_as_json(asked=json_):
+        raise typer.Exit(run_emit(order))
 
 
 @app.command("check")
@@ -71,9 +72,10 @@ def check(
     json_: Json = False,
 ) -> None:
     """Which tables no longer match the installed runtime, kernel package or GPU; exit 1 where any does not."""
-    from dsabench.cli.run_emit import check_tables
+    from dsabench.cli.run_emit import check_tables, refusal_as_json
 
-    raise typer.Exit(check_tables(tables, runtime, device, as_json=json_))
+    with refusal_as_json(asked=json_):
+        raise typer.Exit(check_tables(tables, runtime, device, as_json=json_))
 
 
 @app.command("pr")
@@ -98,6 +100,7 @@ def pr(
     json_: Json = False,
 ) -> None:
     """Branch, commits and the text of a pull request; pushes nothing and prints the commands that do."""
+    from dsabench.cli.run_emit import refusal_as_json
     from dsabench.cli.run_emit_pr import PrOrder, emit_pr
 
     order = PrOrder(
@@ -111,4 +114,5 @@ def pr(
         after=tuple(after or ()),
         metrics=tuple(metric or ()),
     )
-    emit_pr(order)
+    with refusal_as_json(asked=json_):
+        emit_pr(order)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -47,17 +49,19 @@ class Order:
         return files
 
 
-def run_emit(order: Order) -> int:
-    """Do what was ordered; returns the exit code."""
+@contextmanager
+def refusal_as_json(*, asked: bool) -> Iterator[None]:
+    """A program reads one document, whatever came out; the line for people follows."""
     try:
-        return _emit(order)
+        yield
     except DsabenchError as error:
-        if order.as_json:  # a program reads one document, whatever came out; the line for people follows
+        if asked:
             print(json.dumps({"reason": str(error)}, indent=1), flush=True)
         raise
 
 
-def _emit(order: Order) -> int:
+def run_emit(order: Order) -> int:
+    """Do what was ordered; returns the exit code."""
     if order.form == "patch":
         return _patch(order)
     folder = order.out or Path("results") / ("local-plugin" if order.form == "plugin" else "local-flags")

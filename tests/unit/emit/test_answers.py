@@ -80,6 +80,13 @@ def test_a_record_whose_contents_cannot_be_restored_is_named_with_the_way_out(tm
         assert "install sglang anew" in refused(emit(table, package, action, "--json"))
 
 
+@pytest.mark.parametrize("words", ["check none.json --json", "pr none.json --runtime none --json"])
+def test_a_refusal_of_the_other_two_is_one_document_too(tmp_path, words):
+    command = [sys.executable, "-m", "dsabench", "emit", *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "none.json" in refused(done)
+
+
 def test_a_folder_whose_name_is_no_text(tmp_path):
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     package, table = made_tree(Path(folder)), write_table(tmp_path / "tables", made_table())
