@@ -44,7 +44,8 @@ class StoreError(DsabenchError):
 class TrialFault(DsabenchError):
     """A runtime or a measurement failed. Carries all that a `Failed` outcome needs but the stage's context.
 
-    `transient` faults (port taken meanwhile, killed from outside, the client late beside other processes) are tried once more as a new occasion.
+    `transient` faults (port taken meanwhile, killed from outside, the client late beside other processes) are tried once
+    more as a new occasion.
     """
 
     def __init__(

@@ -172,8 +172,6 @@ def revert_patch(tree: Tree) -> bool:
 
     """
     with alone(tree.package):
-        if (manifest := read_manifest(tree.package)) is not None:
-            require_writable(tree, [change.file for change in manifest.changes])
         return _restore(tree)
 
 
@@ -201,6 +199,8 @@ def _require_as_planned(patch: Patch) -> None:
 
 def _restore(tree: Tree) -> bool:
     manifest, leftover = read_manifest(tree.package), _beside(tree.package / FILE_NAME)
+    if manifest is not None:
+        require_writable(tree, [change.file for change in manifest.changes])
     if changed := changed_since(tree):
         version = "" if manifest is None else manifest.runtime_version
         raise InputError(

@@ -15,8 +15,6 @@ from dsabench.load.tokenizers.protocol import Message
 if TYPE_CHECKING:
     import tokenizers
 
-_INSTALL = "is not installed: pip install tokenizers"
-
 
 @dataclass(frozen=True, slots=True)
 class HuggingFace:
@@ -33,7 +31,9 @@ class HuggingFace:
         try:
             import tokenizers  # noqa: PLC0415
         except ImportError as error:
-            raise InputError(f"tokenizer {file}: the package tokenizers {_INSTALL}") from error
+            raise InputError(
+                f"tokenizer {file}: the package tokenizers is not installed: pip install tokenizers"
+            ) from error
         try:
             tokenizer = tokenizers.Tokenizer.from_file(str(file))
         except (
@@ -87,7 +87,9 @@ class HuggingFace:
             import jinja2.ext  # noqa: PLC0415
             import jinja2.sandbox  # noqa: PLC0415
         except ImportError as error:
-            raise InputError(f"chat templates need the package jinja2, which {_INSTALL}") from error
+            raise InputError(
+                "chat templates need the package jinja2, which is not installed: pip install jinja2"
+            ) from error
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
         )
