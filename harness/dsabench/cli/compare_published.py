@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dsabench.cli.figures import show_figure, show_percent
+from dsabench.cli.titled_table import titled
 from dsabench.config.plain import printable
 from dsabench.config.published import load_published, published_file
 from dsabench.errors import InputError
@@ -64,14 +65,14 @@ def _run(name: str, records: Records) -> ServingRun:
 
 
 def _print(console: Console, beside: SideBySide) -> None:
-    table = Table(box=None, header_style="bold", pad_edge=False, title=_shown(_title(beside)), title_justify="left")
+    table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("figure")
     for column in (*_heads(beside), "difference"):
         table.add_column(_shown(column), justify="right", overflow="fold")
     for pair in beside.figures:
         values = ("–" if value is None else show_figure(value) for value in (pair.base, pair.candidate))
         table.add_row(_shown(pair.name), *values, show_percent(pair.change))
-    console.print(table)
+    console.print(titled(printable(_title(beside)), table))
     _print_settings(console, "settings that differ", beside, beside.differing)
     _print_settings(console, "told by one side only", beside, beside.untold)
     console.print(f"\n{NO_VERDICT}", markup=False, highlight=False)

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dsabench.cli.figures import show_figure, show_percent
+from dsabench.cli.titled_table import titled
 from dsabench.reporting.comparison import Side
 from dsabench.reporting.slice_findings import conclusions, effects_of, orders_of
 from dsabench.reporting.slice_prediction import FORMULA, PREDICTED_METRICS, Prediction, Predictions, predict
@@ -42,14 +43,7 @@ def compare_slices(
 
 
 def _print(console: Console, found: Predictions, metric: str) -> None:
-    table = Table(
-        title="predicted by one GPU's slice, against the deployment",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
-    )
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("deployment and load", overflow="fold")
     for column in ("predicted", "measured", "error", "95 % interval"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -59,7 +53,7 @@ def _print(console: Console, found: Predictions, metric: str) -> None:
         table.add_row(escape(f"{name}: {workload}"), "", "", "", boots, style="bold")
         for one in held:
             table.add_row(*_cells(one))
-    console.print(table)
+    console.print(titled("predicted by one GPU's slice, against the deployment", table))
     for line in (
         "predicted: rates are groups of the attention × the rank's, times the rank's own",
         "error: predicted ÷ measured − 1; boots: of the deployment and of the slice",

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass, field
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
 from dsabench.cli.figures import show_count, show_duration
 from dsabench.cli.outlook import Outlook
+from dsabench.cli.titled_table import titled
 from dsabench.model.refusal import Note
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import Forecast
@@ -159,14 +160,11 @@ def plan_facts(plan: SweepPlan) -> dict[str, object]:
     }
 
 
-def _plan_table(plan: SweepPlan, rest: Rest) -> Table:
+def _plan_table(plan: SweepPlan, rest: Rest) -> Group:
     """What is left, boot by boot."""
     forecast, config = plan.forecast, plan.ledger.config
     ahead = plan.ahead() if rest.search_boots else []
-    title = f"{config.name}: {forecast.settings} settings × {len(config.workloads)} workloads"
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
-    )
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in ("boot", "phase", "setting"):
         table.add_column(column, justify="right" if column == "boot" else "left", overflow="fold")
     boots = 0
@@ -184,7 +182,8 @@ def _plan_table(plan: SweepPlan, rest: Rest) -> Table:
     if rest.confirm_boots:
         sides = "default, what comes first and best" if config.budget.confirm_first else "default and best"
         table.add_row(f"+{rest.confirm_boots}", "confirm", f"{sides} in turns")
-    return table
+    size = f"{show_count(forecast.settings, 'setting')} × {show_count(len(config.workloads), 'workload')}"
+    return titled(f"{config.name}: {size}", table)
 
 
 def _refused_lines(survey: Survey) -> list[str]:

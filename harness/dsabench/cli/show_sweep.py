@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
 from dsabench.cli.figures import show_count, show_figure
+from dsabench.cli.titled_table import titled
 from dsabench.cli.verdict_table import VerdictTable
 from dsabench.config.specs import SweepConfig
 from dsabench.evals.numerics import changed_numerics
@@ -211,11 +212,8 @@ def _warnings(records: tuple[Record, ...]) -> Counter[str]:
     return counts
 
 
-def _settings_table(config: SweepConfig, result: Result, metric: str) -> Table:
-    title = f"{config.name}: {metric} by setting (search, one boot each)"
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
-    )
+def _settings_table(config: SweepConfig, result: Result, metric: str) -> Group:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("setting", overflow="fold")
     for workload in config.workloads:
         table.add_column(escape(workload.name), justify="right", no_wrap=True)
@@ -227,7 +225,7 @@ def _settings_table(config: SweepConfig, result: Result, metric: str) -> Table:
         notes = [escape(candidate.score.why_not or "")] if has_notes else []
         is_default = candidate.spec == config.default
         table.add_row(escape(candidate.label), *cells, *notes, style="bold" if is_default else None)
-    return table
+    return titled(f"{config.name}: {metric} by setting (search, one boot each)", table)
 
 
 def _best_first(config: SweepConfig, found: tuple[Candidate, ...]) -> list[Candidate]:

@@ -64,3 +64,10 @@ def test_what_a_server_sent_is_no_command_to_the_terminal() -> None:
     assert done.returncode == 3
     assert "[2J" in done.stderr
     assert not set(done.stderr) & {"\x1b", "\x07"}
+
+
+def test_a_title_takes_the_width_of_the_terminal_not_of_its_table() -> None:
+    words = argv("sweep h200-hisparse-table --dry-run")
+    environment = {**os.environ, "COLUMNS": "60"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+    assert done.stdout.splitlines()[0] == "h200-hisparse-table: 1 setting × 1 workload"

@@ -26,6 +26,7 @@ GPUS = dict.fromkeys(PREDICT, 1) | {
     "h200-auto": 1,
     "h200-hisparse": 1,
     "h200-hisparse-rank": 1,
+    "h200-hisparse-table": 1,
     "h200-small-steps": 1,
     "h200-threshold": 1,
     "h200-x2-slice": 2,

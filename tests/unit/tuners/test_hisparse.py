@@ -98,6 +98,17 @@ def test_what_was_measured_in_one_pool_is_concluded_so(tmp_path, capsys):
     assert "the default was not measured" in said["standing"], "no record is of a default with a pool of its own"
 
 
+def test_what_was_measured_with_as_much_memory_is_concluded_again(tmp_path, capsys):
+    folder = tmp_path / "study"
+    shutil.copytree("results/h200/hisparse-rank", folder)
+    words = ["tune", "hisparse", "h200-hisparse-rank", "--host-memory-gib", "60", "--conclude", "--json"]
+    assert run([*words, "--results", str(folder), "--out", str(tmp_path / "tables")]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [len(said["verdicts"]), *(len(one["verdicts"]) for one in said["rivals"])] == [2, 2, 2]
+    (written,) = (tmp_path / "tables").iterdir()
+    assert written.read_bytes() == Path("results/h200/hisparse-rank/tables", written.name).read_bytes()
+
+
 def test_nothing_that_fits_is_refused_with_the_arithmetic():
     config = load_sweep("h200-hisparse")
     with pytest.raises(InputError, match="no setting of HiSparse fits") as caught:
