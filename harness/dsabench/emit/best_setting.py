@@ -90,7 +90,7 @@ def study_of(
     rounds = {record.round for record in here}
     confirmed = {record.round for record in here if record.phase == "confirm"}
     kept = tuple(record for record in here if record.round in ({max(confirmed)} if confirmed else rounds))
-    default = measured_default(config.default, [record.trial.runtime for record in kept])
+    default = measured_default(config, [record.trial.runtime for record in kept])
     return replace(study, records=kept, default=config.default if default is None else default)
 
 

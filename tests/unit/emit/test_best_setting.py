@@ -137,3 +137,11 @@ def test_what_rests_on_random_values_takes_a_word(tmp_path, capsys) -> None:
     assert "--enable-hisparse" in text
     assert "# measured with random weights, simulated" in text
     assert "# against the default, long: better, +27.6 %" in text
+
+
+def test_the_default_is_known_where_each_setting_has_a_pool_of_its_own(tmp_path) -> None:
+    words = ("--allow-simulated", "--runtime-version", "0.5.16")
+    assert emit("h200/hisparse-rank", "h200-hisparse-rank", tmp_path, *words) == 0
+    text = (tmp_path / "best.sh").read_text()
+    assert "# against the default, long: better, +24.1 % (+23.2 % to +25.0 %), 3 and 3 boots" in text
+    assert '"host_to_device_ratio": 5' in text

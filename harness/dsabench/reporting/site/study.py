@@ -137,7 +137,7 @@ class Study:
         A tune may pin a knob of all settings that the config does not name (HiSparse: the size of the device pool).
         """
         specs = tuple(self.specs.values())
-        named = None if self.config is None else measured_default(self.config.default, specs)
+        named = None if self.config is None else measured_default(self.config, specs)
         return named or specs[0]
 
     @cached_property
