@@ -50,8 +50,11 @@ def make_studies(entries: Sequence[Entry], metric: str | None = None) -> list[St
 
 
 def _standing(study: Study) -> int:
-    """How much a study has to say."""
-    return 2 if study.arm_verdicts or (study.verdicts and study.is_confirmed) else int(bool(study.verdicts))
+    """How much a study has to say. Of arms with a boot each there is an effect, and nothing to tell it from chance."""
+    decided = [one for one in study.arm_verdicts if one.ci_low is not None]
+    if decided or (study.verdicts and study.is_confirmed):
+        return 2
+    return int(bool(study.verdicts or study.arm_verdicts))
 
 
 def last(study: Study) -> datetime:
@@ -66,8 +69,8 @@ def _installed(environment: Environment) -> tuple[str, str, str]:
 
 
 def _arms(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
-    """(folder's name, its entries), the first measured first; where no folders share a trial, a nameless arm for each
-    environment.
+    """(folder's name, its entries), what the others are held against first; where no folders share a trial, a nameless
+    arm for each environment.
     """
     folders: dict[Path, list[Entry]] = {}
     for entry in entries:
@@ -82,7 +85,13 @@ def _arms(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
         name, environments = str(folder)[shared:].strip("/") or folder.name, _by_environment(of_folder)
         alone = len(environments) == 1
         arms += [(name if alone else f"{name} ({print_[:8]})", of_one) for print_, of_one in environments.items()]
-    return sorted(arms, key=lambda arm: min(entry.record.started_at for entry in arm[1]))
+    return sorted(arms, key=lambda arm: _added(arm[1]))
+
+
+def _added(arm: Sequence[Entry]) -> tuple[int, datetime]:
+    """An arm with less installed is what the others are held against (a patch or a plugin is one package more); else the earlier."""
+    begun = min((entry.record for entry in arm), key=lambda record: record.started_at)
+    return len(begun.environment.runtime.packages or ()), begun.started_at
 
 
 def _by_environment(entries: Sequence[Entry]) -> dict[str, list[Entry]]:

@@ -108,7 +108,7 @@ class Study:
     arm: str = ""
     """Folder of its journal where other folders hold the same trials, measured apart: before and after a patch, say."""
     against: Study | None = None
-    """The arm that was measured first, where this is another."""
+    """The arm with the least installed, of those the first measured, where this is another."""
 
     @property
     def title(self) -> str:

@@ -212,11 +212,11 @@ def test_a_tuned_table_has_a_page_with_rule_evidence_and_picture(tmp_path: Path)
     assert len(other.scripts) == 1
 
 
-def arms(folder: Path, *, in_turns: bool, patched: bool = False) -> None:
+def arms(folder: Path, *, in_turns: bool, patched: bool = False, begun: str = "before") -> None:
     for side, value in (("after", 110.0), ("before", 100.0)):
         journal = Journal(folder / side)
         for number in range(8):
-            minute = 2 * number + (side == "after") if in_turns else number + 100 * (side == "after")
+            minute = 2 * number + (side != begun) if in_turns else number + 100 * (side != begun)
             outcome = Measured(metrics=metrics(value + number % 3))
             record = make_record(occasion=number, minute=minute, outcome=outcome)
             journal.append(in_patched_runtime(record) if patched and side == "after" else record)
@@ -224,15 +224,17 @@ def arms(folder: Path, *, in_turns: bool, patched: bool = False) -> None:
 
 def in_patched_runtime(record: Record) -> Record:
     known = record.environment
-    runtime = known.runtime.model_copy(update={"wheel_hash": "patched"})
+    packages = {**(known.runtime.packages or {}), "sglang-patch": "558f57203c2c"}
+    runtime = known.runtime.model_copy(update={"wheel_hash": "patched", "packages": packages})
     print_ = fingerprint(known.hardware, runtime)
     return record.model_copy(
         update={"environment": known.model_copy(update={"runtime": runtime, "fingerprint": print_})}
     )
 
 
-def test_a_patched_runtime_is_held_against_the_untouched_one(tmp_path: Path) -> None:
-    arms(tmp_path, in_turns=True, patched=True)
+@pytest.mark.parametrize("begun", ["before", "after"])
+def test_a_patched_runtime_is_held_against_the_untouched_one(tmp_path: Path, begun: str) -> None:
+    arms(tmp_path, in_turns=True, patched=True, begun=begun)
     assert run(["report", "--results", str(tmp_path), "--out", str(tmp_path / "site")]) == 0
     pages = sorted((tmp_path / "site" / "studies").glob("*.html"))
     assert len({page.stem.rpartition("-")[2] for page in pages}) == 2, "two environments"
