@@ -42,6 +42,19 @@ def test_boots_that_are_all_killed_are_said_with_their_cause(
     assert "Only the default was measured" not in said
     # A table only where a setting was tried as often as it is allowed.
     assert ("by setting" in said) is (max_boots == 20)
+    assert ("nothing can be held against it" in said) is (max_boots == 20)
+    records = read_journal(tmp_path / "r/journal.jsonl").records
+    assert len({record.trial.runtime.id for record in records}) == 1, "no other setting was booted in vain"
+
+
+def test_without_a_confirmation_the_rest_is_measured_whatever_the_default_does(tmp_path: Path) -> None:
+    config = Path(doomed(tmp_path))
+    study = yaml.safe_load(config.read_text())
+    study["budget"]["confirm_boots"] = 0
+    config.write_text(yaml.safe_dump(study))
+    assert run(["sweep", str(config), "--results", str(tmp_path / "r"), "--max-trials", "4"]) == 3
+    records = read_journal(tmp_path / "r/journal.jsonl").records
+    assert len({record.trial.runtime.id for record in records}) == 2
 
 
 LIMITED = """

@@ -13,7 +13,7 @@ from dsabench.model.outcome import Failed
 from dsabench.model.study import Budget
 from dsabench.model.workload import Workload
 from dsabench.search.ledger import Ledger
-from dsabench.search.plan import begun, listed
+from dsabench.search.plan import begun, default_has_no_number, listed
 
 _ASSUMED_BOOT_S = {"reference": 2.0, "sglang": 300.0, "external": 0.0}
 _ASSUMED_TRIAL_S = {"reference": 3.0, "sglang": 10.0, "external": 10.0}
@@ -107,6 +107,8 @@ class Purse:
             return reason
         if self.closed is not None:
             return self.closed
+        if self._has_nothing_to_confirm_against():
+            return "the default gave no number, and nothing can be held against it (budget.confirm_boots: 0 measures the rest all the same)"
         cost = costs(self.ledger)
         workloads = len(self.ledger.config.workloads)
         turns = 1 + math.ceil(self.confirm_boots / self.lanes)
@@ -114,6 +116,13 @@ class Purse:
         if self.budget.time_s is not None and self.elapsed_s + ahead_s > self.budget.time_s:
             return f"the time is needed for the confirmation ({self.budget.time_s:.0f} s in all)"
         return None
+
+    def _has_nothing_to_confirm_against(self) -> bool:
+        """Whether the default failed for good, or lacks the metric: whatever a search finds then, no verdict comes of it."""
+        ledger = self.ledger
+        if ledger.config.budget.confirm_boots == 0 or ledger.missing(ledger.config.default, "search", self.round):
+            return False
+        return default_has_no_number(ledger, self.round)
 
     def _no_boot_left(self) -> str | None:
         """Whether max_boots ends the search; None where it does not.
