@@ -15,8 +15,8 @@ import aiohttp
 from dsabench.doctor.finding import printable
 from dsabench.doctor.heard import Heard
 from dsabench.load.sse import DONE, SseReader
+from dsabench.runtimes.answer import parts_of, text_of
 
-_ANSWER_BYTES = 8 << 20
 _FAILURES = (aiohttp.ClientError, OSError, ValueError)
 """TimeoutError is an OSError, and told apart where it matters."""
 
@@ -70,7 +70,7 @@ class Asker:
         try:
             async with self._request("POST", path, {**body, "stream": True}, timeout) as response:
                 if response.status != 200:
-                    return Heard(error=_refusal(path, response.status, await _text(response)), refused=True)
+                    return Heard(error=_refusal(path, response.status, await text_of(response)), refused=True)
                 async with aclosing(_frames(response)) as frames:
                     async for data in frames:
                         heard = heard.after(data, perf_counter() - began_s)
@@ -98,7 +98,7 @@ class Asker:
         timeout = aiohttp.ClientTimeout(total=self.timeout_s, sock_connect=5.0)
         try:
             async with self._request(method, path, body, timeout) as response:
-                text, status = await _text(response), response.status
+                text, status = await text_of(response), response.status
         except TimeoutError:
             return Answer(None, f"{path}: no answer within {self.timeout_s:g} s")
         except _FAILURES as error:
@@ -144,27 +144,13 @@ def _refusal(path: str, status: int, text: str) -> str:
 async def _frames(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
     """The data of each event; the whole body of a server that does not stream, and then its end."""
     if response.content_type != "text/event-stream":
-        yield (await _text(response)).encode() or b" "
+        yield (await text_of(response)).encode() or b" "
         yield DONE
         return
     reader = SseReader()
-    async for part in _parts(response):
+    async for part in parts_of(response):
         for event in reader.feed(0.0, part):
             yield event.data
     for event in reader.close():
         if event.whole or event.data == DONE:
             yield event.data
-
-
-async def _text(response: aiohttp.ClientResponse) -> str:
-    return b"".join([part async for part in _parts(response)]).decode(errors="replace")
-
-
-async def _parts(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
-    """The body as it comes, up to a limit: an endless one must not fill the memory."""
-    size = 0
-    async for part in response.content.iter_any():
-        size += len(part)
-        if size > _ANSWER_BYTES:
-            raise ValueError(f"more than {_ANSWER_BYTES >> 20} MiB of answer")
-        yield part

@@ -16,6 +16,7 @@ from dsabench.evals.client import Target
 from dsabench.model.runtime import RuntimeIdentity
 from dsabench.model.secrets import without_secrets
 from dsabench.model.value import digest
+from dsabench.runtimes.answer import text_of
 from dsabench.runtimes.endpoint import Endpoint
 from dsabench.runtimes.external import External
 from dsabench.runtimes.launch import Launch
@@ -93,7 +94,7 @@ async def _models(url: str, key: str | None) -> dict[str, JsonValue]:
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_TIMEOUT_S), headers=headers) as session,
             session.get(f"{url}/v1/models") as response,
         ):
-            status, text = response.status, await response.text(errors="replace")
+            status, text = response.status, await text_of(response)
     except (TimeoutError, aiohttp.ClientError, OSError) as error:
         refused = isinstance(error, aiohttp.ClientConnectorError)
         reason = "cannot connect" if refused else " ".join(str(error).split()) or "no answer in time"

@@ -11,6 +11,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from dsabench.errors import TrialFault
 from dsabench.model.outcome import Stage
+from dsabench.runtimes.answer import text_of
 
 _OBJECT = TypeAdapter(dict[str, JsonValue])
 _FLUSH_TIMEOUT_S = 30.0
@@ -75,7 +76,7 @@ class Endpoint:
             aiohttp.ClientSession(timeout=timeout) as session,
             session.request(method, self.base_url + path) as response,
         ):
-            return response.status, await response.text(errors="replace")
+            return response.status, await text_of(response)
 
 
 def _reason(error: Exception) -> str:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import http.client
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from socket import SHUT_RDWR, socket
+from threading import Event, Timer
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -16,6 +19,7 @@ from dsabench.errors import InputError, TrialFault
 
 _THERE = (200, 404, 405)
 _NOT_YET = 503
+_BYTES_MAX = 8 << 20
 
 
 class Answer(NamedTuple):
@@ -37,6 +41,40 @@ def _found(answer: Answer | None) -> Any:
     return answer.data if answer is not None and answer.status == 200 else None
 
 
+@contextmanager
+def _cut_off(connection: socket, timeout_s: float) -> Iterator[None]:
+    """End the connection when the time is over, however often something trickles in: its own timeout is of one wait."""
+    late = Event()
+
+    def end() -> None:
+        late.set()
+        with suppress(OSError):
+            connection.shutdown(SHUT_RDWR)
+
+    timer = Timer(timeout_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (OSError, http.client.HTTPException):
+        if not late.is_set():
+            raise
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise TimeoutError(f"no whole answer within {timeout_s:g} s")
+
+
+def _body(response: http.client.HTTPResponse) -> bytes:
+    """All of it, up to a limit: an endless one must not fill the memory."""
+    body = response.read(_BYTES_MAX + 1)
+    if len(body) > _BYTES_MAX:
+        raise http.client.HTTPException(f"more than {_BYTES_MAX >> 20} MiB of answer")
+    if response.length:  # told in the headers, and not come
+        raise http.client.IncompleteRead(body, response.length)
+    return body
+
+
 class BenchServer(NamedTuple):
     """One address. Blocking calls: nothing else runs before and after the load, and aiohttp would double the start."""
 
@@ -48,7 +86,7 @@ class BenchServer(NamedTuple):
         """Send one request.
 
         Raises:
-            OSError, http.client.HTTPException: no answer.
+            OSError, http.client.HTTPException: no answer, or none that came to its end in time.
 
         """
         parts = urlsplit(self.base_url)
@@ -56,10 +94,12 @@ class BenchServer(NamedTuple):
         connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
         headers = {**self.headers, **({} if body is None else {"Content-Type": "application/json"})}
         try:
-            content = None if body is None else orjson.dumps(body)
-            connection.request(method, parts.path.rstrip("/") + path, body=content, headers=headers)
-            response = connection.getresponse()
-            return Answer(response.status, response.read())
+            connection.connect()
+            with _cut_off(connection.sock, timeout_s):
+                content = None if body is None else orjson.dumps(body)
+                connection.request(method, parts.path.rstrip("/") + path, body=content, headers=headers)
+                response = connection.getresponse()
+                return Answer(response.status, _body(response))
         finally:
             connection.close()
 
