@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
@@ -39,7 +40,7 @@ class GpuHours:
         return f"about {self.hours:.1f} GPU-hours{counted}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SweepPlan:
     """A sweep that is not begun."""
 
@@ -56,13 +57,14 @@ class SweepPlan:
         """What the rules say of the default, against which all else is measured."""
         return self.outlook.annotate(self.ledger.config.default)
 
+    @cached_property
     def ahead(self) -> list[Foreseen]:
         """The settings of the search that are certain."""
         return foresee(self.ledger, self.purse.round, self.forecast.search_boots(), self.outlook.refuse)
 
     def rest(self) -> Rest:
         """What is not recorded yet."""
-        return rest_of(self.purse, self.forecast, self.ahead())
+        return rest_of(self.purse, self.forecast, self.ahead)
 
     def left_s(self) -> float:
         """Seconds that the rest takes."""
@@ -77,7 +79,7 @@ class SweepPlan:
 
     def gpu_hours(self) -> GpuHours | None:
         """GPUs × hours of the boots that are left; None where no GPU is known of."""
-        rest, ahead, gpus = self.rest(), [one for one in self.ahead() if one.refusal is None], self.outlook.gpus
+        rest, ahead, gpus = self.rest(), [one for one in self.ahead if one.refusal is None], self.outlook.gpus
         known = [one.spec for one in ahead if one.missing] if rest.search_boots else []
         possible, unseen = [one.spec for one in ahead], rest.search_boots - len(known)
         if unseen > 0:
@@ -155,7 +157,7 @@ def plan_facts(plan: SweepPlan) -> dict[str, object]:
                 "refused": None if one.refusal is None else one.refusal.line,
                 "missing": one.missing,
             }
-            for one in plan.ahead()
+            for one in plan.ahead
         ],
     }
 
@@ -163,7 +165,7 @@ def plan_facts(plan: SweepPlan) -> dict[str, object]:
 def _plan_table(plan: SweepPlan, rest: Rest) -> Group:
     """What is left, boot by boot."""
     forecast, config = plan.forecast, plan.ledger.config
-    ahead = plan.ahead() if rest.search_boots else []
+    ahead = plan.ahead if rest.search_boots else []
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in ("boot", "phase", "setting"):
         table.add_column(column, justify="right" if column == "boot" else "left", overflow="fold")

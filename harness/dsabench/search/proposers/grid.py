@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, islice
 from types import MappingProxyType
 
@@ -17,7 +18,7 @@ from dsabench.search.space import AssignmentKey, key_of, legal
 Setting = tuple[str, KnobValue | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grid:
     """The next assignment is the one that shows most that the history has not shown.
 
@@ -32,10 +33,9 @@ class Grid:
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
         """The first in the order that is not in the history."""
         known = seen(self.space, self.base, history)
-        listed = list(islice(legal(self.space, self.base), ENUMERABLE + 1))
-        if len(listed) > ENUMERABLE:
+        if len(self._keys) > ENUMERABLE:
             return draw_unseen(self.space, self.base, known, generator(self.seed, len(history)))
-        unseen = [key for key in map(key_of, listed) if key not in known]
+        unseen = [key for key in self._keys if key not in known]
         if not unseen:
             return None
         settings = {setting for key in known for setting in self._shown(key)}
@@ -50,6 +50,11 @@ class Grid:
         tied = (key for key, its in zip(unseen, gains, strict=True) if its == best)
         first: AssignmentKey = min(tied, key=lambda key: _hash(self.seed, key))
         return MappingProxyType(dict(first))
+
+    @cached_property
+    def _keys(self) -> list[AssignmentKey]:
+        """Every legal assignment, or one more than can be listed."""
+        return [key_of(one) for one in islice(legal(self.space, self.base), ENUMERABLE + 1)]
 
     def _shown(self, key: AssignmentKey) -> list[Setting]:
         """What an assignment shows. That an axis is inactive counts as its value: else branches with fewer active axes
