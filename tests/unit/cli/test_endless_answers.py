@@ -5,14 +5,13 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 
 import pytest
 
 from dsabench.cli.main import run
+from unit.cli.bad_server import bad_server
 
 JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
@@ -41,27 +40,6 @@ def cut(connection: socket.socket) -> None:
     connection.sendall(JSON + b'Content-Length: 100\r\n\r\n{"data": [')
 
 
-@contextmanager
-def server(answer: object) -> Iterator[str]:
-    """Its address."""
-    assert callable(answer)
-
-    def serve() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listening.accept()
-                threading.Thread(target=one, args=(connection,), daemon=True).start()
-
-    def one(connection: socket.socket) -> None:
-        with connection, suppress(OSError):
-            connection.recv(65536)
-            answer(connection)
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -71,8 +49,10 @@ def server(answer: object) -> Iterator[str]:
         (cut, "IncompleteRead(10 bytes read, 90 more expected)"),
     ],
 )
-def test_bench_waits_no_longer_than_it_was_told(answer: object, why: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with server(answer) as url:
+def test_bench_waits_no_longer_than_it_was_told(
+    answer: Callable[[socket.socket], None], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with bad_server(answer) as url:
         begun = time.monotonic()
         assert run(["bench", "--base-url", url, "--ready-check-timeout-sec", "2", "--model", "m"]) == 3
         took = time.monotonic() - begun
@@ -82,7 +62,7 @@ def test_bench_waits_no_longer_than_it_was_told(answer: object, why: str, capsys
 
 def test_a_flood_does_not_fill_the_memory_of_an_eval() -> None:
     words = [sys.executable, "-m", "dsabench", "eval", "needle", "--words", "200", "--num-examples", "1"]
-    with server(flood) as url:
+    with bad_server(flood) as url:
         done = subprocess.run([*words, "--base-url", url], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert f"no server answers at {url} (more than 8 MiB of answer)" in done.stderr

@@ -6,11 +6,11 @@ import os
 import socket
 import subprocess
 import sys
-import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from unit.cli.bad_server import bad_server
 
 ROOT = Path(__file__).parents[3]
 COMPARE = "compare results/h200/auto/shipped results/h200/auto/patched --across-environments"
@@ -47,20 +47,12 @@ def test_a_terminal_with_ascii_only_loses_characters_and_nothing_else() -> None:
 
 
 def test_what_a_server_sent_is_no_command_to_the_terminal() -> None:
-    def answer() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listening.accept()
-                with connection:
-                    connection.recv(65536)
-                    connection.sendall(b"\x1b[2J\x1b]0;title\x07 no http\r\n\r\n")
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(b"\x1b[2J\x1b]0;title\x07 no http\r\n\r\n")
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=answer, daemon=True).start()
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    with bad_server(answer) as url:
         words = f"bench --base-url {url} --ready-check-timeout-sec 1 --dataset-name random-ids --num-prompts 1"
         done = subprocess.run(argv(words), capture_output=True, text=True, check=False)
-        listening.shutdown(socket.SHUT_RDWR)
     assert done.returncode == 3
     assert "[2J" in done.stderr
     assert not set(done.stderr) & {"\x1b", "\x07"}
