@@ -1,4 +1,7 @@
-"""`nox` runs every session in the environment that nox itself is in, so that torch is installed once."""
+"""`nox` checks everything in some minutes, `nox -s full` runs every test.
+
+All sessions run in the environment that nox itself is in, so that torch is installed once.
+"""
 
 import os
 import sys
@@ -10,22 +13,19 @@ nox.options.sessions = ["lint", "types", "imports", "docs", "tests"]
 nox.options.stop_on_first_error = True
 nox.options.default_venv_backend = "none"
 
-_SWEEPS = "gate_of_sweep interrupted_boots kill kill_parts patched_wheels sglang_sweep sweep sweep_that_fails tune_budget wheel"
-PINNED = tuple(f"tests/e2e/test_{name}.py" for name in _SWEEPS.split())
-"""Whole sweeps of which no time is judged: side by side, each on one core."""
-ALONE = (
-    *("tests/e2e", "tests/gpu", "tests/unit/load", "tests/unit/microbench", "tests/unit/probes", "tests/unit/runtimes"),
-    *("tests/unit/search/test_refused.py", "tests/unit/test_trial.py", "tests/unit/cli/test_kernels.py"),
-    *("tests/unit/cli/test_bench.py", "tests/unit/cli/test_bench_after.py", "tests/unit/cli/test_bench_void.py"),
-)
-"""Tests that measure time, or take cores or GPUs for themselves as a sweep does: but for those that are pinned no other
-test runs beside them."""
-MOST_AT_ONCE = 4
+CORES = len(os.sched_getaffinity(0))
+WORKERS = min(CORES, 8)  # each worker may load torch, 0.5 GB
 
 
 def tool(name: str) -> str:
     """A program of this environment, which need not be activated."""
     return str(Path(sys.executable).with_name(name))
+
+
+def pytest_side_by_side(session: nox.Session, *words: str, profile: str = "ci") -> None:
+    """Run pytest in several processes, each on cores of its own (tests/conftest.py)."""
+    words = ("-n", str(WORKERS), "--dist", "loadscope", *words)
+    session.run(tool("pytest"), *words, env={"HYPOTHESIS_PROFILE": profile})
 
 
 @nox.session
@@ -49,21 +49,21 @@ def imports(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Links and commands of README and docs/ are real."""
+    """Links of every page lead somewhere, and its commands parse."""
     session.run(sys.executable, "tests/check_docs.py")
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """All tests, against real processes and sockets (pytest); arguments go to pytest, and then nothing runs side by side."""
+    """Tests that are fast on any machine (pytest). Arguments go to pytest instead: `nox -s tests -- tests/unit -k journal`."""
     if session.posargs:
         session.run(tool("pytest"), *session.posargs)
-        return
-    side_by_side = (tool("pytest"), "-n", str(min(MOST_AT_ONCE, os.cpu_count() or 1)), "--dist", "loadfile")
-    session.run(*side_by_side, *_without(ALONE))
-    session.run(*side_by_side, *PINNED, env={"DSABENCH_TESTS_PIN": "1"})
-    session.run(tool("pytest"), *ALONE, *_without(PINNED))
+    else:
+        pytest_side_by_side(session, "-m", "not slow and not timing")
 
 
-def _without(paths: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"--ignore={path}" for path in paths)
+@nox.session
+def full(session: nox.Session) -> None:
+    """Every test: first side by side, then alone those that depend on how fast or quiet the machine is."""
+    pytest_side_by_side(session, "-m", "not timing", profile="full")
+    session.run(tool("pytest"), "-m", "timing", env={"HYPOTHESIS_PROFILE": "full"})

@@ -1,8 +1,4 @@
-"""What a failed test leaves running is ended, lest it holds cores and ports that every later test waits for.
-
-With `DSABENCH_TESTS_PIN=1` each of several pytest workers keeps to a core of its own, and so does what it starts: sweeps, which
-take all cores that they may use, then run side by side.
-"""
+"""Cores and hypothesis profile for this pytest process, and an end for whatever a failed test leaves running."""
 
 from __future__ import annotations
 
@@ -13,21 +9,37 @@ from contextlib import suppress
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 _CLOCKS_DIFFER_S = 0.05
 
 
-def pytest_configure() -> None:
-    """Take one core for this worker, where it is asked for; and let what the tests start hear a Ctrl-C.
+# No deadline: how long an example takes says nothing on a busy machine.
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("full", deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 
-    A shell without job control lets its background jobs, and all that they start, ignore one.
-    """
+
+def pytest_configure() -> None:
+    """Prepare this process."""
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # A shell without job control has its background jobs, and all that they start, ignore Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
-    if worker and os.environ.get("DSABENCH_TESTS_PIN") == "1":
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[int(worker) % len(cores)]})
+    _take_own_cores()
+
+
+def _take_own_cores() -> None:
+    """Keep a worker of pytest-xdist, and what it starts, to its share of the cores.
+
+    A sweep takes all cores that it may use and waits until no other measurement has one of them: without shares, the
+    sweeps of two workers would wait for each other.
+    """
+    worker, count = os.environ.get("PYTEST_XDIST_WORKER"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    cores = sorted(os.sched_getaffinity(0))
+    if worker is not None and count <= len(cores):
+        os.sched_setaffinity(0, cores[int(worker.removeprefix("gw")) :: count])
 
 
 @pytest.hookimpl(wrapper=True)

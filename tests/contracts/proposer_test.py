@@ -64,7 +64,7 @@ def observe(assignment: Assignment) -> Observation:
     return Observation(assignment, value, rng.choice([0.0, 0.0, 0.3]))
 
 
-@pytest.mark.parametrize("name", ["conditional", "single", "mixed", "none"])
+@pytest.mark.parametrize("name", ["single", "mixed", "none", pytest.param("conditional", marks=pytest.mark.slow)])
 def test_proposes_every_legal_assignment_once_and_then_nothing(make: Make, name: str) -> None:
     proposer, space, base = make(name)
     history: list[Observation] = []

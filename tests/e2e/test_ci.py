@@ -12,6 +12,8 @@ from dsabench.probes.disturbance import warn_of_others
 from dsabench.store.journal import Journal, read_journal
 from studies import STUDY, write_study
 
+pytestmark = pytest.mark.slow
+
 QUICK = STUDY.replace("num_prompts: 12", "num_prompts: 10")
 
 

@@ -102,6 +102,7 @@ class Study:
         return log.read_text().split()
 
 
+@pytest.mark.slow
 def test_what_is_less_accurate_is_refused_and_the_next_best_setting_is_confirmed(tmp_path: Path) -> None:
     study = Study(tmp_path, wrong=11, chunks=(1024, 4096))
     code, said, err = study.run()
@@ -129,6 +130,7 @@ def test_what_is_less_accurate_is_refused_and_the_next_best_setting_is_confirmed
     assert study.records() == records
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_in_its_eval_goes_on_there(tmp_path: Path) -> None:
     study = Study(tmp_path, wrong=0, delay_s=0.02)
     child = study.start()
@@ -156,6 +158,7 @@ def test_a_sweep_killed_in_its_eval_goes_on_there(tmp_path: Path) -> None:
     assert "/generate" in study.asked(best.boot)
 
 
+@pytest.mark.slow
 def test_few_questions_leave_it_undecided(tmp_path: Path) -> None:
     code, said, err = Study(tmp_path, wrong=1, questions=20).run()
     assert code == 1, err

@@ -15,6 +15,8 @@ import pytest
 from dsabench.cli.main import run
 from studies import EXACT, STUDY, write_study
 
+pytestmark = pytest.mark.slow
+
 DSABENCH = (sys.executable, "-m", "dsabench")
 TRIALS = 14
 

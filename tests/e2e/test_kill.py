@@ -6,8 +6,9 @@ import pytest
 
 import kill_sweeps
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 @pytest.mark.timeout(240)
 def test_sweeps_killed_at_random_moments_lose_nothing_and_leave_nothing() -> None:
     tally = kill_sweeps.run(kills=4, seed=20)

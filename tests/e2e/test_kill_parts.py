@@ -14,6 +14,8 @@ import pytest
 
 from studies import STUDY, write_study
 
+pytestmark = pytest.mark.slow
+
 RANKS = "tp_size: 2"
 PD = "topology: {roles: [{role: prefill}, {role: decode}], router: {}}"
 Choose = Callable[[list[psutil.Process]], psutil.Process]
@@ -44,7 +46,6 @@ def last_rank(processes: list[psutil.Process]) -> psutil.Process:
     return max((one for one in servers if one.ppid() in {other.pid for other in servers}), key=lambda one: one.pid)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "choose", "named"),
     [

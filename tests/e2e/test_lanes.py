@@ -18,10 +18,13 @@ import pytest
 import kill_sweeps
 from studies import EXACT, STUDY, write_study
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each lane takes a core"),
-]
+
+def two_lanes(test):
+    """Two lanes measure on two cores, so no other test may have one of them."""
+    alone = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each lane takes a core")
+    return pytest.mark.slow(pytest.mark.timing(alone(test)))
+
+
 DSABENCH = (sys.executable, "-m", "dsabench")
 
 
@@ -61,6 +64,7 @@ def read_until(sweep: subprocess.Popen[str], words: str) -> str:
     return said
 
 
+@two_lanes
 def test_two_lanes_share_a_study_and_one_concludes_it(tmp_path: Path) -> None:
     config, results = write_study(tmp_path), tmp_path / "results"
     sweep = start(config, results, "complete")
@@ -87,6 +91,7 @@ def boot_span(lines: list[dict], boot: str) -> tuple[str, str]:
     return min(started), max(started)
 
 
+@two_lanes
 def test_what_a_killed_lane_had_begun_is_measured_by_another(tmp_path: Path) -> None:
     config, results, mark = write_study(tmp_path), tmp_path / "results", uuid.uuid4().hex
     sweep = start(config, results, mark)
@@ -106,6 +111,7 @@ def test_what_a_killed_lane_had_begun_is_measured_by_another(tmp_path: Path) -> 
     assert tally.problems == []
 
 
+@two_lanes
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_lanes_end_with_whoever_started_them(tmp_path: Path, number: int) -> None:
     config, results, mark = write_study(tmp_path), tmp_path / "results", uuid.uuid4().hex
@@ -151,6 +157,7 @@ def test_a_config_that_names_the_gpus_is_refused(tmp_path: Path) -> None:
     assert done.stderr == "error: --lanes: the config sets CUDA_VISIBLE_DEVICES, of which each lane has its own\n"
 
 
+@two_lanes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_at_the_moment_a_lane_is_forked_ends_both(tmp_path: Path, number: int) -> None:
     config, results, mark = write_study(tmp_path), tmp_path / "results", uuid.uuid4().hex
@@ -183,6 +190,7 @@ main()
     assert tally.problems == []
 
 
+@two_lanes
 def test_lanes_that_are_told_twice_hurry(tmp_path: Path) -> None:
     config, results, mark = write_study(tmp_path), tmp_path / "results", uuid.uuid4().hex
     sweep = start(config, results, mark)
@@ -199,6 +207,7 @@ def test_lanes_that_are_told_twice_hurry(tmp_path: Path) -> None:
     assert not list(results.glob(".sweep.lanes*"))
 
 
+@two_lanes
 def test_a_boot_that_was_cut_is_repeated_and_none_more(tmp_path: Path) -> None:
     config, results = write_study(tmp_path, EXACT), tmp_path / "results"
     sweep = start(config, results, "cut")

@@ -13,6 +13,8 @@ import pytest
 from nvml_driver import as_the_drivers_own, needs_compiler
 from unit.cli.bench_server import BenchServerThread
 
+pytestmark = pytest.mark.slow
+
 INFO = {"version": "0.5.23", "device": "cuda", "tp_size": 1, "reference": {"vocab_size": 1000}}
 CONFIG = """
 name: observed

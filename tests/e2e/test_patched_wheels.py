@@ -26,6 +26,8 @@ from dsabench.runtimes.sglang.versions import parse_version
 from unit.emit.made import made_table
 from wheels.wheels import fetch
 
+pytestmark = pytest.mark.slow
+
 VERSIONS = ("0.5.9", "0.5.12", "0.5.16", "0.5.23")
 KINDS = get_args(TunedTable.model_fields["kind"].annotation)
 CHILD = Path(__file__).parents[1] / "wheels" / "patched_child.py"

@@ -40,6 +40,7 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_study_of_a_slice(tmp_path: Path, config: Path) -> None:
     plan = json.loads(dsabench(tmp_path, "sweep", config, "--dry-run", "--json").stdout)
     assert [bool(setting["refused"]) for setting in plan["settings"]][:4] == [False, True, False, False]

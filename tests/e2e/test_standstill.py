@@ -22,6 +22,8 @@ from dsabench.load.summarise import summarise
 from dsabench.load.target import Target
 from factories import make_workload
 
+pytestmark = [pytest.mark.slow, pytest.mark.timing]
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -148,6 +148,7 @@ def test_another_installation_is_named_on_the_command_line(finished, tmp_path) -
     assert "--launch-env: wants NAME=VALUE" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_again_measures_new_occasions(finished, tmp_path) -> None:
     config, results, _ = finished
     copy = tmp_path / "copy"
@@ -197,6 +198,7 @@ def test_trials_of_one_workload_compare_by_setting(finished) -> None:
     assert verdict["ci_low"] <= verdict["effect"] <= verdict["ci_high"]
 
 
+@pytest.mark.slow
 def test_an_illegal_setting_is_a_typed_record_and_the_sweep_goes_on(tmp_path) -> None:
     text = STUDY.replace("[flashmla_kv, flashmla_sparse]", "[flashmla_kv]").replace(
         "confirm_boots: 2", "confirm_boots: 0"
@@ -268,6 +270,7 @@ def test_ctrl_c_keeps_what_is_measured_and_prints_how_to_go_on(tmp_path) -> None
     assert not server.is_running()
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_leaves_at_once_and_leaves_nothing_behind(tmp_path) -> None:
     sweep = start("sweep", write_study(tmp_path, SLOW), "--results", tmp_path / "results")
     server = server_of(sweep)
@@ -281,6 +284,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_leaves_nothing_behind(tmp_path) -> N
     assert not server.is_running()
 
 
+@pytest.mark.slow
 def test_two_sweeps_into_one_folder_do_not_mix(tmp_path) -> None:
     config, results = write_study(tmp_path, SLOW), tmp_path / "results"
     first = start("sweep", config, "--results", results)

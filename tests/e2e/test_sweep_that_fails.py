@@ -29,6 +29,7 @@ def doomed(folder: Path) -> str:
     return str(write_study(folder, yaml.safe_dump(study)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_boots", [5, 20])
 def test_boots_that_are_all_killed_are_said_with_their_cause(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], max_boots: int
@@ -64,6 +65,7 @@ os.execv(sys.executable, [sys.executable, "-m", "dsabench", *sys.argv[2:]])
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_says_what_is_lost_and_how_to_go_on(tmp_path: Path) -> None:
     results = tmp_path / "r"
     words = ["sweep", str(write_study(tmp_path)), "--results", str(results)]

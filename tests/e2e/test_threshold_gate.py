@@ -13,6 +13,8 @@ from dsabench.store.journal import read_journal
 from dsabench.store.tuned_tables import read_table
 from unit.serving.serving import TABLES, serving
 
+pytestmark = pytest.mark.slow
+
 # Dense takes half the time of flashmla_kv for 300 tokens. Others use the cores for seconds at a time, longer than a run that a test
 # can afford: a boot is hit as a whole and is half as fast. Short runs in many boots stand that; few longer ones do not (beside a busy
 # loop that comes and goes 5 of 28 pairs had ratios of 1.0 to 1.25, the others of up to 3.9).
@@ -60,7 +62,6 @@ def tune(folder, capsys, margin: float) -> tuple[int, dict]:
     return code, json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)  # where others keep both cores busy a boot takes thrice as long
 def test_the_gate_refuses_what_one_point_does_not_allow_and_lets_pass_what_seventy_do(tmp_path, capsys) -> None:
     code, said = tune(tmp_path, capsys, 0.01)

@@ -13,6 +13,8 @@ from dsabench.store.tuned_tables import read_table
 from studies import SHORT_EVAL, STUDY, write_study
 from unit.serving.serving import MHA, TABLES, serving
 
+pytestmark = pytest.mark.slow
+
 SHAPES = [f"reftiny-h4-b1-q{new}-kv{prefix + new}" for new in (8, 64, 256) for prefix in (0, 256, 1024)]
 NO_DENSE = {MHA: "0"}
 FP8 = ("--kv-cache-dtype", "fp8_e4m3")
@@ -35,7 +37,6 @@ def prefilled(folder) -> tuple[dict, dict]:
     return info, {k: v for k, v in info["reference"]["counters"]["tokens"].items() if k.startswith("prefill.")}
 
 
-@pytest.mark.slow
 def test_a_table_tuned_here_is_what_a_server_without_flags_runs(tmp_path, said):
     config, kernels, tables = write_study(tmp_path), tmp_path / "kernels", tmp_path / "tables"
     bench = ["kernels", "bench", "sparse_prefill", "--shapes", ",".join(SHAPES), "--dtypes", "fp8", "--spread", "0.4"]
@@ -68,7 +69,6 @@ def test_a_kernel_table_of_other_heads_is_refused(tmp_path, capsys):
     assert "dsabench kernels bench sparse_prefill" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_four_questions_let_no_threshold_become_a_default(tmp_path, capsys):
     """Dense attention is faster than sparse for 600 tokens of the tiny model; whether it is as good, four questions
     cannot say, so the gate refuses, or nothing was faster."""

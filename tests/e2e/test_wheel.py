@@ -12,6 +12,8 @@ import pytest
 
 from studies import write_study
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -206,6 +206,7 @@ def test_keys_are_sent_and_never_shown(
     assert "secret" not in shown
 
 
+@pytest.mark.timing
 def test_a_finite_rate_waits_for_the_last_gap(tmp_path: Path) -> None:
     with BenchServerThread(gap_s=0.0) as server:
         record = bench(server, f"{SHORT} --num-prompts 4 --request-rate 20 --seed 1", tmp_path / "o")

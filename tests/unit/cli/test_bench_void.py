@@ -53,6 +53,7 @@ def test_a_server_that_dies_in_the_run_voids_it(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "o.jsonl").read_text())["failed"] == failed
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_runs_as_it_stands(server: Server, tmp_path: Path) -> None:
     block = re.search(r"\$ dsabench bench (.*?)```", (ROOT / "docs" / "bench.md").read_text(), re.DOTALL)
     words = block.group(1).replace("\\\n", " ").replace("http://127.0.0.1:30000", server.url)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pyarrow.parquet as pq
+import pytest
 import torch
 
 from dsabench.store.claim import claim
@@ -51,6 +52,7 @@ def test_check_prints_the_contract_and_exits_0():
             assert ("reason" in entry) == (entry["status"] == "unavailable")
 
 
+@pytest.mark.slow
 def test_bench_records_goes_on_and_reports(tmp_path):
     words = ("bench", "kv_quantise", "--shapes", "small-h8-b1-q96-kv96", "--spread", "0.5", "--device", "cpu")
     where = ("--results", str(tmp_path / "k"))
@@ -75,6 +77,7 @@ def test_bench_records_goes_on_and_reports(tmp_path):
     assert (tmp_path / "page" / "kv_quantise-fp8.svg").read_text().startswith("<?xml")
 
 
+@pytest.mark.slow
 def test_a_wrong_word_ends_in_one_line_and_exit_2(tmp_path):
     for words, said in (
         (("check", "nope"), "no operator 'nope'"),
@@ -108,6 +111,7 @@ def test_a_candidate_is_not_told_apart_from_itself(tmp_path):
     assert all(line["first_us"] > 0 and line["second_us"] > 0 for line in lines)
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_is_measured_and_leaves_no_worker(tmp_path):
     argv = [sys.executable, "-m", "dsabench", "kernels", "bench", "sparse_*", "--device", "cpu"]
     with subprocess.Popen(
@@ -134,6 +138,7 @@ def test_an_interrupt_keeps_what_is_measured_and_leaves_no_worker(tmp_path):
     assert not any(worker.is_running() for worker in workers)
 
 
+@pytest.mark.slow
 def test_what_is_waited_for_is_said_at_once_and_what_ran_is_counted(tmp_path):
     words = ("bench", "kv_quantise", "--budget", "0s", "--spread", "0.5", "--device", "cpu", "--results", str(tmp_path))
     first, second = dsabench(*words), dsabench(*words)
@@ -189,6 +194,7 @@ def test_an_interpreter_without_numpy_has_one_candidate_less_and_none_wrong(tmp_
     assert found["torch_topk"] == {"status": "ok", "rel_err": 0.0}
 
 
+@pytest.mark.slow
 def test_a_slow_start_is_said_again_and_again(tmp_path):
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nsleep 60\n")
@@ -217,6 +223,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp
     assert done.stderr == f"error: {tmp_path / 'file'}: File exists\n"
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_what_was_written_whole(tmp_path):
     words = ("bench", "kv_quantise", "--spread", "0.5", "--device", "cpu", "--results", str(tmp_path))
     limited = ["sh", "-c", 'ulimit -f 3; exec "$@"', "sh", sys.executable, "-m", "dsabench", "kernels", *words]

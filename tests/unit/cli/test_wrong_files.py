@@ -74,7 +74,6 @@ PLACES = (
     "closed",
     "closed/x",
     "folder/x",
-    "none",
     "text",
 )
 
@@ -102,8 +101,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ["none", *(pytest.param(place, marks=pytest.mark.slow) for place in PLACES)])
 def test_what_is_no_file_of_ours_is_one_line(place: str, folder: Path) -> None:
     before = capable_of_less()
     done = subprocess.run(

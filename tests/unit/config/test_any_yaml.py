@@ -18,7 +18,7 @@ from dsabench.config.plain import KeyPath
 from dsabench.config.yaml_source import read_yaml
 from dsabench.errors import ConfigError
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 SHIPPED = [rooms.find("configs", "local"), *(rooms.find("sweeps", name) for name in rooms.names("sweeps"))]
 
 SNIPPETS = ["&a ", "*a ", "!!int ", "- ", "? ", ": ", "{", "}", "[", "]", '"', "'", "|\n", "\t", "---\n", "%YAML 1.2\n"]

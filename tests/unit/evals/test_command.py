@@ -65,6 +65,7 @@ async def test_the_contract_for_automation(tmp_path, data) -> None:
     assert server.headers[-1]["Authorization"] == "Bearer sk-secret-of-this-test"
 
 
+@pytest.mark.slow
 async def test_a_killed_run_goes_on_without_asking_twice_and_a_finished_one_begins_anew(tmp_path, data) -> None:
     async with OpenAiServer(script_of(data, delay_s=0.02)) as server:
         words = ("gsm8k", "--base-url", server.url, "--data", str(data), "--num-shots", "1", "--num-examples", "120")
@@ -191,6 +192,7 @@ def test_an_address_that_is_none_or_holds_a_password_is_refused(url) -> None:
     assert normal_url("http://h:1/v1/") == "http://h:1"
 
 
+@pytest.mark.slow
 async def test_hurried_interrupts_end_it_and_lose_nothing(tmp_path, data) -> None:
     async with OpenAiServer(script_of(data, delay_s=0.05)) as server:
         words = ("gsm8k", "--base-url", server.url, "--data", str(data), "--num-shots", "1", "--num-examples", "120")
@@ -218,6 +220,7 @@ def graders(pid: int) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 async def test_a_grader_ends_with_the_run_that_it_grades_for_and_never_by_itself(tmp_path, number) -> None:
     (tmp_path / "slow.yaml").write_text(SHORT_EVAL.replace("scorer: code", "scorer: nemo-math"))

@@ -145,7 +145,7 @@ async def test_connections_are_kept_and_replaced_when_the_server_closes_them() -
     assert driven.recording.errors == {}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.binary(min_size=1, max_size=200), max_size=8),
     st.lists(st.integers(0, 2000), max_size=6),
@@ -183,6 +183,7 @@ async def test_slots_are_exact_whatever_the_number_of_workers(workers: int) -> N
     assert b"".join(data for _, data in recording.reads(59)).endswith(b"data: [DONE]\n\n")
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_open_loop_sends_on_time_and_a_limit_holds(workers: int) -> None:
     due_s = np.linspace(0.0, 0.4, 40).tolist()

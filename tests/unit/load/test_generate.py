@@ -33,6 +33,7 @@ async def load(pace: Pace, **changes: Any) -> tuple[Run, PacedServer]:
         return await generate(target(server), workload(**changes), on_progress=lambda _done, _all: None), server
 
 
+@pytest.mark.timing
 async def test_times_are_the_servers_schedule() -> None:
     run, server = await load(Pace(ttft_s=0.06, gap_s=0.02), num_prompts=8)
     for sample, served in zip(run.samples, sorted(server.served, key=lambda s: s.received_s), strict=True):
@@ -49,6 +50,7 @@ async def test_times_are_the_servers_schedule() -> None:
     assert np.median(np.abs(late)) < 0.005
 
 
+@pytest.mark.timing
 async def test_the_run_says_when_and_how_long() -> None:
     before = datetime.now(UTC)
     run, server = await load(Pace(ttft_s=0.05, gap_s=0.01), num_prompts=8, max_concurrency=4)
@@ -59,6 +61,7 @@ async def test_the_run_says_when_and_how_long() -> None:
     assert server.served[0].body["sampling_params"] == {"temperature": 0.0, "max_new_tokens": 8, "ignore_eos": True}
 
 
+@pytest.mark.timing
 async def test_a_closed_loop_never_exceeds_its_slots_and_keeps_them_busy() -> None:
     run, server = await load(Pace(ttft_s=0.01, gap_s=0.002), num_prompts=40, max_concurrency=5)
     assert server.most_in_flight == 5
@@ -66,6 +69,7 @@ async def test_a_closed_loop_never_exceeds_its_slots_and_keeps_them_busy() -> No
     assert summarise(run, workload()).metrics["concurrency.mean"].value > 4.0
 
 
+@pytest.mark.timing
 async def test_an_open_loop_sends_on_time_whatever_the_server_does() -> None:
     run, server = await load(
         Pace(ttft_s=0.3, gap_s=0.0), num_prompts=50, max_concurrency=None, request_rate=100.0, arrivals="constant"
@@ -89,6 +93,7 @@ async def test_without_rate_or_limit_everything_goes_at_once() -> None:
     assert server.most_in_flight == 30
 
 
+@pytest.mark.timing
 async def test_a_stall_shows_in_latency_from_schedule() -> None:
     """Coordinated omission: one answer pauses for 0.6 s, nine wait; measured from sending, only one looks slow."""
     run, _ = await load(
@@ -189,6 +194,7 @@ async def test_no_warm_up_sends_nothing() -> None:
     assert server.served == []
 
 
+@pytest.mark.timing
 async def test_progress_is_told_while_it_runs_and_at_the_end() -> None:
     told: list[tuple[int, int]] = []
     async with PacedServer(Pace(ttft_s=0.15, gap_s=0.0)) as server:
@@ -212,6 +218,7 @@ async def test_cancelling_leaves_no_connection_open() -> None:
     assert mine == []
 
 
+@pytest.mark.timing
 async def test_sessions_send_a_turn_after_the_answer_and_a_thought() -> None:
     run, server = await load(
         Pace(ttft_s=0.02, gap_s=0.0), num_prompts=9, max_concurrency=2, sessions={"turns": 3, "think_s": 0.1}

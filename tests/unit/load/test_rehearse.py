@@ -46,6 +46,7 @@ async def compiling_server(first_s: float, seen: list[list[int]], status: int = 
         await runner.cleanup()
 
 
+@pytest.mark.timing
 async def test_it_goes_on_until_the_time_settles() -> None:
     seen: list[list[int]] = []
     flushed: list[float] = []

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dsabench.load import whole
@@ -141,13 +141,11 @@ def streams(draw: st.DrawFn) -> list[bytes]:
     return merged[: draw(st.integers(len(merged) // 2, len(merged)))]
 
 
-@settings(max_examples=250, deadline=None)
 @given(st.lists(streams(), min_size=1, max_size=4))
 def test_any_stream_cut_anywhere(requests: list[list[bytes]]) -> None:
     check(requests)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5))
 def test_any_bytes(data: bytes, places: list[int]) -> None:
     check([[HEAD, *_cut(data, places), *answer([1, 2, 3])]])

@@ -64,6 +64,7 @@ async def test_a_kernel_that_takes_its_process_down_does_not_take_the_others(tmp
     assert len([s for s in said if s["is"] == "device"]) == 1
 
 
+@pytest.mark.slow
 async def test_a_kernel_that_waits_for_ever_is_ended(tmp_path):
     waiting = "import time\nfrom dsakernels.candidates import torch_cache\n"
     waiting += "torch_cache.pack = lambda *a: time.sleep(600)\n"
@@ -176,6 +177,7 @@ async def test_what_is_known_where_it_runs_is_not_done_again():
     assert [s["candidate"] for s in said if s["is"] == "check"] == [first[0].candidate]
 
 
+@pytest.mark.slow
 async def test_the_worker_of_a_killed_conductor_dies_though_its_kernel_waits_for_ever(tmp_path):
     waiting = "import time\nfrom dsakernels.candidates import torch_cache\n"
     waiting += "torch_cache.pack = lambda *a: time.sleep(600)\n"
@@ -191,6 +193,7 @@ async def test_the_worker_of_a_killed_conductor_dies_though_its_kernel_waits_for
     assert all(worker.status() == psutil.STATUS_ZOMBIE for worker in left)  # dead, whether init has looked or not
 
 
+@pytest.mark.slow
 def test_the_worker_of_a_conductor_killed_while_it_imports_dies_too(tmp_path):
     importing = f"""
 import pathlib, sys, time

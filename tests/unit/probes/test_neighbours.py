@@ -6,9 +6,12 @@ import sys
 import time
 
 import psutil
+import pytest
 
 from dsabench.probes.disturbance import warn_of_others
 from dsabench.probes.neighbours import CpuUse
+
+pytestmark = pytest.mark.timing
 
 SPIN = "import time\nwhile time.process_time() < 0.4: pass"
 """So much CPU time, however long that takes beside others."""

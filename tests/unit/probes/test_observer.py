@@ -30,6 +30,7 @@ def busy_share(observer: Observer, cores: tuple[int, ...], load_s: float) -> flo
     return course.cpu(window).busy_share
 
 
+@pytest.mark.timing
 def test_a_busy_loop_makes_its_core_busy() -> None:
     core = min(os.sched_getaffinity(0))
     observer = Observer((core,))
@@ -47,6 +48,7 @@ def looks(observer: Observer) -> int:
     return os.fstat(observer._file.fileno()).st_size // observer._row_bytes
 
 
+@pytest.mark.timing
 @needs_compiler
 def test_gpus_are_looked_at_all_the_while(tmp_path: Path) -> None:
     with Observer(gpus=("GPU-1", "1"), library=str(driver(tmp_path))) as observer:

@@ -118,6 +118,7 @@ def assert_close(one, other):
     assert float((one - other).abs().max()) < 1e-4 * float(other.abs().max())
 
 
+@pytest.mark.slow
 def test_the_least_loaded_replica_gets_the_next_request():
     with serving("--dp-size", "2") as server:
         slow = threading.Thread(target=server.generate, args=(prompt(10), 1500))
@@ -129,6 +130,7 @@ def test_the_least_loaded_replica_gets_the_next_request():
         assert server.post("/flush_cache", {})[0] == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [("--tp-size", "2"), ("--dp-size", "2")], ids=["tp", "dp"])
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_rank_ends_all_of_them_at_once_and_is_named(flags, victim):
@@ -149,6 +151,7 @@ def test_a_killed_rank_ends_all_of_them_at_once_and_is_named(flags, victim):
         assert f"{name} was killed by SIGKILL" in server.lines[-1]
 
 
+@pytest.mark.slow
 def test_ranks_do_not_outlive_a_killed_server():
     with serving("--tp-size", "2", "--dp-size", "2") as server:
         ranks = psutil.Process(server.process.pid).children()

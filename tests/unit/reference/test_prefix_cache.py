@@ -103,4 +103,4 @@ class Requests(RuleBasedStateMachine):
 
 
 TestRequests = Requests.TestCase
-TestRequests.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestRequests.settings = settings(stateful_step_count=30)

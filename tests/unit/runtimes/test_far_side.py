@@ -129,6 +129,7 @@ async def test_a_stop_reaches_the_far_side(far: Launch, tmp_path: Path) -> None:
     wait_gone(what, 3.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["dsabench", "keeper", "guard", "client"])
 def test_a_kill_reaches_the_far_side(far: Launch, tmp_path: Path, victim: str) -> None:
     what = python(far, tmp_path, SERVER)
@@ -260,6 +261,7 @@ async def test_what_ssh_cannot_do(
         ask(launch, "identity", timeout_s=20)
 
 
+@pytest.mark.slow
 def test_a_question_that_takes_too_long_leaves_nothing(far: Launch, tmp_path: Path) -> None:
     if far.container is not None:
         pytest.skip("a container is asked with the accelerators that are not here")

@@ -16,6 +16,7 @@ def readings(*values: Reading | None) -> Callable[[], Reading | None]:
     return lambda: left.pop(0) if len(left) > 1 else left[0]
 
 
+@pytest.mark.timing
 async def test_it_waits_until_the_memory_is_back() -> None:
     begun = time.monotonic()
     async with memory_back(readings((500, 10), (90_000, 10), (40_000, 10), (900, 10))):

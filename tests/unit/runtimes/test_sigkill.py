@@ -21,6 +21,8 @@ import dsabench
 from dsabench.runtimes.ports import is_free
 from unit.runtimes.workshop import STUBBORN, Workshop
 
+pytestmark = pytest.mark.slow
+
 DRIVER = """
 import asyncio, json, os, sys, time
 from pathlib import Path

@@ -65,6 +65,7 @@ async def test_stopped_program_hears_term(workshop: Workshop) -> None:
     assert time.monotonic() - started < 3
 
 
+@pytest.mark.slow
 async def test_hunts_every_descendant(workshop: Workshop) -> None:
     async with Process(workshop.command(FAMILY + "print('up'); hang()", stop_timeout_s=1.0)) as process:
         await said(process, "up")
@@ -72,6 +73,7 @@ async def test_hunts_every_descendant(workshop: Workshop) -> None:
     assert not workshop.alive()
 
 
+@pytest.mark.slow
 async def test_crash_takes_the_family_along(workshop: Workshop) -> None:
     started = time.monotonic()
     fault = await fault_of(workshop.command(FAMILY + "print('boom'); os._exit(3)"))
@@ -81,6 +83,7 @@ async def test_crash_takes_the_family_along(workshop: Workshop) -> None:
     assert time.monotonic() - started < 8
 
 
+@pytest.mark.slow
 async def test_fork_bomb(workshop: Workshop) -> None:
     bomb = """
 print("up")
@@ -168,6 +171,7 @@ async def test_killed_from_outside(workshop: Workshop, number: signal.Signals, k
     assert (caught.value.kind, caught.value.transient) == (kind, transient)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["guard", "keeper", "both"])
 async def test_keeper_killed(workshop: Workshop, which: str) -> None:
     """Whichever of the two is shot, the server and all that it started are gone when the context is left."""
@@ -285,6 +289,7 @@ async def test_keeper_that_fails(workshop: Workshop, monkeypatch: pytest.MonkeyP
     assert (fault.kind, fault.message) == ("internal", "its keeper failed: ValueError: a mistake of ours")
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_killed_in_time_is_told(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The keeper goes on; a sweep must not."""
     monkeypatch.setattr(supervisor, "_GRACE_S", -0.8)
@@ -301,6 +306,7 @@ async def test_what_cannot_be_killed_in_time_is_told(workshop: Workshop, monkeyp
     assert not workshop.alive()
 
 
+@pytest.mark.slow
 async def test_first_failure_is_kept_when_the_stop_fails_too(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dsabench.config.load import load_sweep
@@ -139,7 +139,6 @@ def spaces(draw: st.DrawFn) -> SearchSpace:
     return space.model_copy(update={"axes": tuple(Axis(name=n, values=axes[n]) for n in names)})
 
 
-@settings(max_examples=150, deadline=None)
 @given(spaces(), SETTINGS)
 def test_agrees_with_filtering_the_full_product(space: SearchSpace, base: dict[str, int]) -> None:
     product = [

@@ -98,6 +98,7 @@ def test_batches_streams_and_openai(known, plain):
     assert router.post("/flush_cache", {})[0] == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prefill_flags", "decode_flags"),
     [(EAGLE, (*EAGLE, "--tp-size", "2")), ((), (*HOT, "--max-total-tokens", "256"))],
@@ -124,6 +125,7 @@ def test_without_a_router_and_without_the_other(plain):
     assert (status, "bootstrap_room without" in text) == (400, True)
 
 
+@pytest.mark.slow
 def test_servers_that_do_not_fit_each_other_and_one_that_is_killed():
     with disaggregated((), ("--kv-cache-dtype", "fp8_e4m3")) as (router, prefill, _):
         answer = router.generate(PROMPTS[1], new=4)

@@ -20,6 +20,7 @@ def tune(config: str, out: Path) -> Path:
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("config", "heads"), [("h200-slice", 128), ("h200-tp8", 16), ("h200-glm5", 64)])
 def test_a_committed_table_is_what_its_command_makes(config: str, heads: int, tmp_path: Path) -> None:
     made = tune(config, tmp_path)

@@ -14,7 +14,7 @@ from time import perf_counter
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dsabench.load.readers import READERS, read_generate
@@ -167,7 +167,6 @@ def test_a_real_connection_delivers_the_same() -> None:
     with serving() as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1])
 
-        @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
         @given(bodies())
         def check(drawn: tuple[EndpointName, int, list[bytes]]) -> None:
             endpoint, tokens, server.pieces = drawn  # type: ignore[attr-defined]

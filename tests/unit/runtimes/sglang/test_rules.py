@@ -2,61 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from dsabench.runtimes.sglang.rules import RULES, check
+from dsabench.runtimes.sglang.rules import RULES, Finding, check
 from dsabench.runtimes.sglang.versions import Version
 from sglang_rule_cases import BY_ID, CASES, Case, changed
 
-PAIRS = [
-    pytest.param(case, version, id=f"{case.rule}-{index}-{version}")
-    for index, case in enumerate(CASES)
-    for version in case.versions()
-]
+
+def cases_of(rule: str) -> Iterator[tuple[str, Case, Version]]:
+    """Each case in each version in which it holds, with a text that names both for a failure."""
+    for number, case in enumerate((case for case in CASES if case.rule == rule), start=1):
+        for version in case.versions():
+            yield f"{rule}, case {number}, sglang {version}", case, version
 
 
-CHANGED = [pair for pair in PAIRS if BY_ID[pair.values[0].rule].change is not None]
+@pytest.mark.parametrize("rule", sorted({case.rule for case in CASES}))
+def test_a_case_breaks_its_rule_and_the_nearest_setting_does_not(rule: str) -> None:
+    """The nearest setting is the rule's own change, which leaves no other error behind, or the case's `legal`."""
+    for where, case, version in cases_of(rule):
+        before = check(case.broken, version, case.device)
+        own = [found for found in before if found.rule == rule]
+        assert [found.role for found in own] == [case.role], where
+        assert own[0].severity == BY_ID[rule].severity, where
+        assert "\n" not in str(own[0]), where
+        assert "{" not in own[0].says.replace("{s", "{"), f"{where}: a placeholder is left in {own[0].says!r}"
+
+        legal = own[0].change if case.legal is None else case.legal
+        assert legal or case.legal is not None, f"{where}: a rule without a change needs a case with a legal neighbour"
+        neighbour = check(case.spec(changed(case.knobs, legal), legal=True), version, case.legal_device)
+        assert rule not in {found.rule for found in neighbour}, f"{where}: {legal} still breaks it"
+
+        if BY_ID[rule].change is not None:
+            after = check(case.spec(changed(case.knobs, own[0].change)), version, case.device)
+            new = errors(after) - (errors(before) - {rule})
+            assert not new, f"{where}: {own[0].change} breaks {sorted(new)}"
 
 
-@pytest.mark.parametrize(("case", "version"), PAIRS)
-def test_breaks(case: Case, version: Version):
-    findings = [found for found in check(case.broken, version, case.device) if found.rule == case.rule]
-    assert [found.role for found in findings] == [case.role]
-    found = findings[0]
-    assert found.severity == BY_ID[case.rule].severity
-    assert "\n" not in str(found)
-    assert "{" not in found.says.replace("{s", "{")
+def errors(findings: tuple[Finding, ...]) -> set[str]:
+    return {found.rule for found in findings if found.severity == "error"}
 
 
-@pytest.mark.parametrize(("case", "version"), PAIRS)
-def test_the_neighbour_is_legal(case: Case, version: Version):
-    change = case.legal
-    if change is None:
-        change = next(found.change for found in check(case.broken, version, case.device) if found.rule == case.rule)
-        assert change, "a rule without a change needs a case with a legal neighbour"
-    spec = case.spec(changed(case.knobs, change), legal=True)
-    mended = check(spec, version, case.legal_device)
-    assert case.rule not in {found.rule for found in mended}
-
-
-@pytest.mark.parametrize(("case", "version"), CHANGED)
-def test_the_nearest_change_breaks_nothing_else(case: Case, version: Version):
-    """A change offered as legal leaves no error that was not there before."""
-    before = check(case.broken, version, case.device)
-    own = next(found for found in before if found.rule == case.rule)
-    after = check(case.spec(changed(case.knobs, own.change)), version, case.device)
-    errors = {found.rule for found in after if found.severity == "error"}
-    assert errors <= {found.rule for found in before if found.severity == "error"} - {case.rule}
-
-
-def test_every_rule_has_a_case_or_says_why_not():
+def test_every_rule_has_a_case_or_says_why_not() -> None:
     cased = {case.rule for case in CASES}
     for rule in RULES:
         assert (rule.id in cased) != bool(rule.unreachable), rule.id
         assert (rule.when is None) == bool(rule.unreachable), rule.id
 
 
-def test_every_version_of_a_rule_has_a_case():
+def test_every_version_of_a_rule_has_a_case() -> None:
     for rule in RULES:
         if rule.when is not None:
             covered = {version for case in CASES if case.rule == rule.id for version in case.versions()}
