@@ -34,6 +34,7 @@ class Pace:
     pieces: int = 1  # writes per frame, cut anywhere
     meta: dict[str, Any] = field(default_factory=dict)
     slots: int | None = None  # requests served at a time; others wait
+    together: int = 0  # no answer begins before so many requests are here
     fault: str | None = None
     faulty: frozenset[int] | None = None
 
@@ -56,6 +57,7 @@ class PacedServer(RawServer):
         self.served: list[Served] = []
         self.in_flight = self.most_in_flight = 0
         self._slots = asyncio.Semaphore(pace.slots or 1_000_000)
+        self._all_here = asyncio.Event()
 
     async def answer(self, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> bool:
         """Stream an answer at its pace, or misbehave."""
@@ -65,7 +67,10 @@ class PacedServer(RawServer):
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         fault = self.pace.fault if self.pace.faulty is None or number in self.pace.faulty else None
+        if self.in_flight >= self.pace.together:
+            self._all_here.set()
         try:
+            await self._all_here.wait()
             async with self._slots:
                 await self._answer(writer, served, fault)
         finally:

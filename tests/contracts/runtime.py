@@ -57,7 +57,7 @@ class RuntimeContract:
         place = dataclasses.replace(place, on_progress=said.append)
         async with runtime.serve(spec, place) as server:
             assert server.boot == place.boot == str(uuid.UUID(server.boot))
-            assert 0 <= server.boot_s < 60
+            assert server.boot_s >= 0
             assert server.resolved
             async with aiohttp.ClientSession() as session, session.get(f"{server.base_url}/health") as answer:
                 assert answer.status == 200
@@ -82,7 +82,7 @@ class RuntimeContract:
         async def use() -> None:
             async with runtime.serve(spec, place) as server:
                 await self.kill(server)
-                await asyncio.wait_for(server.died(), 15)
+                await asyncio.wait_for(server.died(), 60)
 
         with pytest.raises(TrialFault) as caught:
             await use()

@@ -7,6 +7,8 @@ import statistics
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = ("torch", "optuna", "scipy", "matplotlib", "pyarrow", "pandas", "ray", "aiohttp", "numpy")
 
 
@@ -20,6 +22,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert "LOADED []" in done.stdout
 
 
+@pytest.mark.timing
 def test_help_is_quick() -> None:
     ours, unavoidable = [], []
     for _ in range(5):

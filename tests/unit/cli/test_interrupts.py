@@ -68,7 +68,7 @@ except KeyboardInterrupt:
 """
 
 
-def outcome(program: str, timeout_s: float = 20.0) -> tuple[str, str]:
+def outcome(program: str, timeout_s: float = 60.0) -> tuple[str, str]:
     """What it wrote to stdout and stderr."""
     done = subprocess.run(
         [sys.executable, "-c", HEAD + program], capture_output=True, text=True, timeout=timeout_s, check=False
@@ -116,21 +116,21 @@ async def work():
     beside = asyncio.create_task(stubborn())
     ask_after(0.1, 0.2)
     try:
-        await asyncio.sleep(60)
+        await asyncio.sleep(600)
     finally:
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
         finally:
             over = True
 
-over, start_s = False, time.monotonic()
+over = False
 try:
     run_loop(work())
 except KeyboardInterrupt:
-    print("interrupted", time.monotonic() - start_s < 10)
+    print("interrupted")
 """
     said, complaints = outcome(program)
-    assert set(said.splitlines()) == {"cancelled", "interrupted True"}  # by the second, and perhaps by the closing loop
+    assert set(said.splitlines()) == {"cancelled", "interrupted"}  # by the second, and perhaps by the closing loop
     assert complaints == ""
 
 
@@ -216,5 +216,5 @@ if os.fork() == 0:
 time.sleep(0.1)
 sys.exit(130)
 """
-    done = subprocess.run([sys.executable, "-c", HEAD + program], capture_output=True, timeout=20, check=False)
+    done = subprocess.run([sys.executable, "-c", HEAD + program], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (130, b"")

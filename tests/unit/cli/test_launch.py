@@ -254,7 +254,7 @@ def test_several_processes_run_in_the_foreground_until_told_to_stop(tmp_path: Pa
         with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
             assert answer.status == 200
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "ready after" in err
     left = [p for p in psutil.process_iter() if _belongs(p, family)]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -88,18 +87,16 @@ def test_an_alias_is_expanded_and_keeps_its_places() -> None:
     assert source.place(("c",)).line == 2
 
 
-def test_refuses_what_expands_to_too_much_in_little_time() -> None:
+def test_refuses_what_expands_to_too_much() -> None:
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12)
     )
-    started = time.perf_counter()
     assert "expand to too much" in refusal(bomb).message
     assert "nested deeper" in refusal("[" * 500_000).message
     assert "nested deeper" in refusal("- " * 500_000).message
     assert "nested deeper" in refusal("{a: " * 200_000).message
     assert "larger than 1 MiB" in refusal("#" * ((1 << 20) + 1)).message
     assert "over 100000 values" in refusal("a: [" + "1," * 500_000 + "]").message
-    assert time.perf_counter() - started < 10
 
 
 def test_a_folder_and_a_missing_file_are_refused(tmp_path: Path) -> None:

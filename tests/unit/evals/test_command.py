@@ -203,7 +203,7 @@ async def test_hurried_interrupts_end_it_and_lose_nothing(tmp_path, data) -> Non
             with suppress(ProcessLookupError):  # two may be enough
                 child.send_signal(signal.SIGINT)
             await asyncio.sleep(0.003)
-        _, err = await asyncio.wait_for(child.communicate(), 10.0)
+        _, err = await asyncio.wait_for(child.communicate(), 60.0)
     assert child.returncode == 130
     assert b"The same command goes on." in err
     assert b"Traceback" not in err

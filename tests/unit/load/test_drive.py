@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -112,10 +111,8 @@ async def test_gzip_is_read_after_the_run() -> None:
     ],
 )
 async def test_each_phase_has_its_timeout(pieces: list[bytes], timeouts: dict[str, float], error: str) -> None:
-    began = time.perf_counter()
     said, _ = await outcome(Script(pieces, "hang"), **timeouts)
     assert said == error
-    assert time.perf_counter() - began < 1.0
 
 
 async def test_a_frame_of_many_megabytes_arrives_whole() -> None:
@@ -211,21 +208,24 @@ async def test_turns_of_a_session_follow_each_other_with_time_to_think() -> None
     assert recording.sent_s[4] >= recording.done_s[3]
 
 
+def established(url: str) -> list[object]:
+    """This process's open connections to the server there."""
+    port = int(url.rpartition(":")[2])
+    mine = psutil.Process().net_connections("tcp")
+    return [tcp for tcp in mine if tcp.raddr and tcp.raddr.port == port and tcp.status == "ESTABLISHED"]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_cancelling_ends_everything_at_once(workers: int) -> None:
-    async with PacedServer(Pace(ttft_s=0.01, gap_s=5.0)) as server:
+    async with PacedServer(Pace(ttft_s=0.01, gap_s=200.0)) as server:
         running = asyncio.create_task(run(server.base_url + "/generate", 8, workers=workers))
         while server.in_flight < 8:
             await asyncio.sleep(0.01)
-        began = time.perf_counter()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await running
-        assert time.perf_counter() - began < 1.5
-        await asyncio.sleep(0.05)
-        port = int(server.base_url.rpartition(":")[2])
-        mine = [tcp for tcp in psutil.Process().net_connections("tcp") if tcp.raddr and tcp.raddr.port == port]
-        assert [tcp for tcp in mine if tcp.status == "ESTABLISHED"] == []
+            await asyncio.wait_for(running, 60)
+        while established(server.base_url):  # until pytest's limit: the answers themselves would take ten minutes
+            await asyncio.sleep(0.01)
     assert [child for child in psutil.Process().children() if "dsabench.load" in " ".join(child.cmdline())] == []
 
 
@@ -255,7 +255,7 @@ def child(url: str, workers: int, most_bytes: int) -> subprocess.Popen[str]:
 async def test_a_full_disk_is_one_clear_fault(workers: int) -> None:
     async with PacedServer(Pace(ttft_s=0.0, gap_s=0.0)) as server:
         process = child(server.base_url + "/generate", workers, 1 << 20)
-        out, err = await asyncio.to_thread(process.communicate, timeout=30)
+        out, err = await asyncio.to_thread(process.communicate, timeout=60)
     assert out.startswith("disk_full the answers cannot be kept on disk: ")
     assert err == ""
 
@@ -269,7 +269,7 @@ async def test_nothing_outlives_a_killed_parent() -> None:
         assert len(workers) == 2
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 3.0)
+        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 60.0)
         assert alive == []
 
 

@@ -189,7 +189,7 @@ async def test_the_worker_of_a_killed_conductor_dies_though_its_kernel_waits_for
         workers = psutil.Process(process.pid).children()
         process.kill()
     assert workers
-    _, left = psutil.wait_procs(workers, timeout=5)
+    _, left = psutil.wait_procs(workers, timeout=60)
     assert all(worker.status() == psutil.STATUS_ZOMBIE for worker in left)  # dead, whether init has looked or not
 
 
@@ -212,7 +212,7 @@ sys.meta_path.insert(0, Slow())
             time.sleep(0.01)
         [worker] = psutil.Process(process.pid).children()
         process.kill()
-    _, left = psutil.wait_procs([worker], timeout=5)
+    _, left = psutil.wait_procs([worker], timeout=60)
     try:
         assert all(one.status() == psutil.STATUS_ZOMBIE for one in left)
     finally:

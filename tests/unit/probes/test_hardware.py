@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -61,9 +60,7 @@ async def test_broken_nvidia_smi(nvidia_smi: Path) -> None:
 
 
 async def test_command_that_is_stuck_missing_or_fails() -> None:
-    started = time.monotonic()
     assert await output_of("sleep", "100", timeout_s=0.2) is None
-    assert time.monotonic() - started < 2
     assert await output_of("no-such-program") is None
     assert await output_of("false") is None
     task = asyncio.create_task(output_of("sleep", "100"))

@@ -117,5 +117,5 @@ def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    _, alive = psutil.wait_procs([child], timeout=5)
+    _, alive = psutil.wait_procs([child], timeout=60)
     assert alive == []

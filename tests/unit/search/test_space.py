@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Mapping
 
 import pytest
@@ -97,11 +96,9 @@ def test_conditions_in_a_circle_are_refused() -> None:
 
 def test_a_huge_space_is_walked_lazily_and_counted_up_to_a_cap() -> None:
     space = make_space({f"k{i}": tuple(range(10)) for i in range(30)})
-    started = time.perf_counter()
     assert next(legal(space, {}))["k29"] == 0
     assert count(space, {}, cap=1000) == 1000
     require_some(space, {})
-    assert time.perf_counter() - started < 1
 
 
 def test_a_forbidden_subtree_is_not_walked() -> None:

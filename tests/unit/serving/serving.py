@@ -40,10 +40,10 @@ class Server:
     lines: list[str] = field(default_factory=list)
     url: str = ""
 
-    def get(self, path: str, timeout: float = 20) -> tuple[int, str]:
+    def get(self, path: str, timeout: float = 60) -> tuple[int, str]:
         return self._ask(urllib.request.Request(self.url + path), timeout)
 
-    def post(self, path: str, body: object, timeout: float = 30) -> tuple[int, str]:
+    def post(self, path: str, body: object, timeout: float = 60) -> tuple[int, str]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self._ask(urllib.request.Request(self.url + path, data=data), timeout)
 
@@ -56,7 +56,7 @@ class Server:
 
     def frames(self, body: dict) -> list[dict]:
         request = urllib.request.Request(self.url + "/generate", data=json.dumps({**body, "stream": True}).encode())
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             events = [line[6:].strip() for line in answer if line.startswith(b"data: ")]
         assert events.pop() == b"[DONE]"
         return [json.loads(event) for event in events]
@@ -72,7 +72,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(30)
+            return self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -92,7 +92,7 @@ def serving(
     *flags: str,
     model: str = "tiny",
     wait: bool = True,
-    ready_s: float = 30,
+    ready_s: float = 60,
     argv: list[str] | None = None,
     **env: str,
 ):

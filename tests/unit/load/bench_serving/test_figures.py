@@ -97,6 +97,7 @@ def test_the_recording_holds_what_is_hard() -> None:
     assert len({golden["metrics"]["mean_itl_ms"] for golden in FIGURES if golden["backend"] == "sglang-oai"}) == 2
 
 
+@pytest.mark.timing
 def test_columns_cost_little_for_600_000_frames() -> None:
     rng = np.random.default_rng(1)
     samples = []

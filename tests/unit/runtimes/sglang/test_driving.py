@@ -157,7 +157,7 @@ async def test_a_boot_that_fails_names_its_cause(
 async def test_a_watchdog_that_bites_while_serving(site: Path, tmp_path: Path) -> None:
     async def use() -> None:
         async with sglang(site, STAND_IN="watchdog").serve(spec_of(), place_of(tmp_path)) as server:
-            await asyncio.wait_for(server.died(), 10)
+            await asyncio.wait_for(server.died(), 60)
 
     with pytest.raises(TrialFault) as caught:
         await use()
@@ -197,7 +197,7 @@ async def test_when_one_part_dies_all_go(site: Path, tmp_path: Path, workshop: W
     async def use() -> None:
         async with sglang(site).serve(spec_of(PD), place_of(tmp_path)) as server:
             os.kill(server.parts[1].process.pid or 0, signal.SIGKILL)
-            await asyncio.wait_for(server.died(), 10)
+            await asyncio.wait_for(server.died(), 60)
 
     with pytest.raises(TrialFault) as caught:
         await use()
