@@ -27,12 +27,6 @@ def count_of(label: str, block: str) -> int:
     return int(re.search(rf"^{label}: +(\d+)", block, re.MULTILINE).group(1))
 
 
-@pytest.fixture(scope="module")
-def server():
-    with serving() as running:
-        yield running
-
-
 def test_a_server_that_dies_in_the_run_voids_it(tmp_path: Path) -> None:
     with serving() as dying:
         before = dying.counters()["requests"]

@@ -1,20 +1,19 @@
-"""`dsabench sweep --conclude` over committed records: a real process, no runtime."""
+"""`dsabench sweep --conclude` over committed records, without a runtime."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from unit.serving.serving import ROOT, environment
+from program import dsabench
+from unit.serving.serving import ROOT
 
 
 def conclude(folder: Path, *words: str) -> str:
     shutil.copy(ROOT / "results/h200/slice/journal.jsonl", folder)
-    command = [sys.executable, "-m", "dsabench", "sweep", "h200-slice", "--results", str(folder), "--conclude", *words]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60, check=True)
+    done = dsabench("sweep", "h200-slice", "--results", folder, "--conclude", *words)
+    assert done.returncode == 0, done.stderr
     return " ".join(done.stdout.split())
 
 

@@ -1,4 +1,4 @@
-"""`dsabench doctor` as a person runs it: a real process, against the embedded reference server."""
+"""`dsabench doctor` as a person runs it, against the embedded reference server."""
 
 from __future__ import annotations
 
@@ -12,21 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from program import dsabench
 from unit.doctor.servers import Character
 from unit.doctor.servers import serving as serving_doctor
 from unit.serving.serving import environment, serving
 
 
 def doctor(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dsabench", "doctor", *words],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment(COLUMNS="200", **env),
-        timeout=60,
-        check=False,
-    )
+    return dsabench("doctor", *words, cwd=cwd, COLUMNS="200", **env)
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +86,7 @@ def test_random_weights_take_no_disk(tmp_path) -> None:
     assert "model" not in {one["check"] for one in json.loads(done.stdout)["findings"]}
 
 
+@pytest.mark.slow
 async def test_on_a_terminal_it_says_what_it_waits_for_and_elsewhere_nothing(tmp_path) -> None:
     slow = Character(thought=None, content="words ", repeats=1000, pause_s=0.02)
     (quiet, quiet_end), (shown, shown_end) = os.openpty(), os.openpty()

@@ -43,8 +43,8 @@ def cut(connection: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (trickle, "no whole answer within 5 s"),
-        (heads, "no whole answer within 5 s"),
+        pytest.param(trickle, "no whole answer within 5 s", marks=pytest.mark.slow),
+        pytest.param(heads, "no whole answer within 5 s", marks=pytest.mark.slow),
         (flood, "more than 8 MiB of answer"),
         (cut, "IncompleteRead(10 bytes read, 90 more expected)"),
     ],

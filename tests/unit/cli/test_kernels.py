@@ -1,4 +1,4 @@
-"""The commands as a user runs them, each in its own process."""
+"""The commands as a user runs them; the kernels run in a process of their own."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ import pytest
 import torch
 
 from dsabench.store.claim import claim
+from program import dsabench
 
 
-def dsabench(*words):
-    argv = [sys.executable, "-m", "dsabench", "kernels", *words]
-    return subprocess.run(argv, capture_output=True, text=True, check=False)
+def kernels(*words):
+    return dsabench("kernels", *words)
 
 
 def test_list_says_what_runs_here_and_why_not():
-    found = json.loads(dsabench("list", "sparse_decode", "kv_quantise", "--device", "cpu", "--json").stdout)
+    found = json.loads(kernels("list", "sparse_decode", "kv_quantise", "--device", "cpu", "--json").stdout)
     assert found["kv_quantise"]["torch_pack"]["status"] == "ok"
     entries = [entry for entries in found.values() for entry in entries.values()]
     assert all(("reason" in entry) == (entry["status"] == "unavailable") for entry in entries)
 
 
 def test_list_names_sglangs_own_swap_in_beside_torchs_copies():
-    found = json.loads(dsabench("list", "hisparse_swap_in", "--device", "cpu", "--json").stdout)["hisparse_swap_in"]
+    found = json.loads(kernels("list", "hisparse_swap_in", "--device", "cpu", "--json").stdout)["hisparse_swap_in"]
     assert {name: entry["status"] for name, entry in found.items()} == {
         "sglang_jit": "unavailable",
         "torch_copy_missing": "ok",
@@ -41,7 +41,7 @@ def test_list_names_sglangs_own_swap_in_beside_torchs_copies():
 
 
 def test_check_prints_the_contract_and_exits_0():
-    done = dsabench("check", "kv_quantise", "kv_dequantise", "--device", "cpu", "--json")
+    done = kernels("check", "kv_quantise", "kv_dequantise", "--device", "cpu", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert set(found) == {"kv_quantise", "kv_dequantise"}
@@ -56,7 +56,7 @@ def test_check_prints_the_contract_and_exits_0():
 def test_bench_records_goes_on_and_reports(tmp_path):
     words = ("bench", "kv_quantise", "--shapes", "small-h8-b1-q96-kv96", "--spread", "0.5", "--device", "cpu")
     where = ("--results", str(tmp_path / "k"))
-    first = dsabench(*words, *where, "--json")
+    first = kernels(*words, *where, "--json")
     assert first.returncode == 0, first.stderr
     entry = json.loads(first.stdout)["kv_quantise"]["torch_pack"]
     assert entry["status"] == "ok"
@@ -67,11 +67,11 @@ def test_bench_records_goes_on_and_reports(tmp_path):
         assert all(row[name] is not None for row in table)
 
     lines = (tmp_path / "k" / "kernels.jsonl").read_text().splitlines()
-    second = dsabench(*words, *where, "--json")
+    second = kernels(*words, *where, "--json")
     assert (tmp_path / "k" / "kernels.jsonl").read_text().splitlines() == lines  # nothing was measured twice
     assert json.loads(second.stdout) == json.loads(first.stdout)
 
-    shown = dsabench("report", *where, "-o", str(tmp_path / "page"))
+    shown = kernels("report", *where, "-o", str(tmp_path / "page"))
     assert shown.returncode == 0, shown.stderr
     assert "torch_pack" in (tmp_path / "page" / "index.html").read_text()
     assert (tmp_path / "page" / "kv_quantise-fp8.svg").read_text().startswith("<?xml")
@@ -92,7 +92,7 @@ def test_a_wrong_word_ends_in_one_line_and_exit_2(tmp_path):
         (("check", "kv_quantise", "--shapes", "huge"), "not a shape such as"),
         (("report", "--results", str(tmp_path)), "nothing to report"),
     ):
-        done = dsabench(*words)
+        done = kernels(*words)
         assert done.returncode == 2
         *before, last = done.stderr.splitlines()
         assert last.startswith("error: ")
@@ -102,7 +102,7 @@ def test_a_wrong_word_ends_in_one_line_and_exit_2(tmp_path):
 
 def test_a_candidate_is_not_told_apart_from_itself(tmp_path):
     words = ("twice", "kv_quantise", "--shapes", "small-h8-b1-q96-kv96", "--spread", "0.5", "--device", "cpu")
-    done = dsabench(*words, "--results", str(tmp_path), "--json")
+    done = kernels(*words, "--results", str(tmp_path), "--json")
     found = json.loads(done.stdout)
     assert found["pairs"] == 2
     assert done.returncode == (0 if found["no_difference"] == 2 and found["median_difference"] < 0.01 else 1)
@@ -141,7 +141,7 @@ def test_an_interrupt_keeps_what_is_measured_and_leaves_no_worker(tmp_path):
 @pytest.mark.slow
 def test_what_is_waited_for_is_said_at_once_and_what_ran_is_counted(tmp_path):
     words = ("bench", "kv_quantise", "--budget", "0s", "--spread", "0.5", "--device", "cpu", "--results", str(tmp_path))
-    first, second = dsabench(*words), dsabench(*words)
+    first, second = kernels(*words), kernels(*words)
     assert first.stderr.splitlines()[0] == f"waiting for {sys.executable} to start and import torch"
     assert "2 of 3 candidates run here; 6 points to do\n" in first.stderr
     assert "2 of 3 candidates run here; 4 points to do, 2 known already\n" in second.stderr
@@ -152,7 +152,7 @@ def test_what_is_waited_for_is_said_at_once_and_what_ran_is_counted(tmp_path):
 
 def test_a_candidate_none_of_whose_points_ran_is_not_ok(tmp_path):
     words = ("bench", "kv_quantise", "kv_dequantise", "--budget", "0s", "--spread", "0.5", "--device", "cpu")
-    found = json.loads(dsabench(*words, "--results", str(tmp_path), "--json").stdout)
+    found = json.loads(kernels(*words, "--results", str(tmp_path), "--json").stdout)
     assert found["kv_quantise"]["torch_pack"]["status"] == "ok"
     assert found["kv_dequantise"]["torch_cast"] == {"status": "unavailable", "reason": "none of its points was begun"}
 
@@ -169,13 +169,13 @@ def test_one_that_takes_no_dtype_asked_for_says_so():
         "cpu",
         "--json",
     )
-    found = json.loads(dsabench(*words).stdout)["sparse_decode"]
+    found = json.loads(kernels(*words).stdout)["sparse_decode"]
     assert found["torch_flashmla_kv"] == {"status": "unavailable", "reason": "takes fp8, asked for was bf16"}
     assert found["torch_masked_dense"]["status"] == "ok"
 
 
 def test_a_shape_that_memory_does_not_hold_is_unavailable_and_not_wrong():
-    done = dsabench("check", "sparse_decode", "--shapes", "small-h8-b1-q1-kv9999999999999", "--device", "cpu", "--json")
+    done = kernels("check", "sparse_decode", "--shapes", "small-h8-b1-q1-kv9999999999999", "--device", "cpu", "--json")
     assert done.returncode == 0, done.stderr
     assert {entry["status"] for entry in json.loads(done.stdout)["sparse_decode"].values()} == {"unavailable"}
 
@@ -187,7 +187,7 @@ def test_an_interpreter_without_numpy_has_one_candidate_less_and_none_wrong(tmp_
         if found.suffix != ".pth" and not found.name.startswith(("numpy", "__pycache__")):
             (there / found.name).symlink_to(found)
     words = ("check", "topk_select", "--shapes", "small-h8-b8-q1-kv256", "--device", "cpu", "--json")
-    done = dsabench(*words, "--kernel-python", str(tmp_path / "bare/bin/python"))
+    done = kernels(*words, "--kernel-python", str(tmp_path / "bare/bin/python"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["topk_select"]
     assert found["torch_select"] == {"status": "unavailable", "reason": "numpy is not installed"}
@@ -199,7 +199,7 @@ def test_a_slow_start_is_said_again_and_again(tmp_path):
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nsleep 60\n")
     slow.chmod(0o755)
-    done = dsabench("check", "kv_quantise", "--kernel-python", str(slow), "--patience", "6s")
+    done = kernels("check", "kv_quantise", "--kernel-python", str(slow), "--patience", "6s")
     assert done.returncode == 3
     waiting, reminded, error = done.stderr.splitlines()
     assert waiting == f"waiting for {slow} to start and import torch"
@@ -210,15 +210,15 @@ def test_a_slow_start_is_said_again_and_again(tmp_path):
 def test_two_do_not_measure_into_one_folder(tmp_path):
     words = ("bench", "kv_quantise", "--spread", "0.5", "--device", "cpu", "--results", str(tmp_path))
     with claim(tmp_path):
-        done = dsabench(*words)
+        done = kernels(*words)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {tmp_path}: another run (pid {os.getpid()}) writes there")
-    assert dsabench(*words).returncode == 0
+    assert kernels(*words).returncode == 0
 
 
 def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path):
     (tmp_path / "file").write_text("")
-    done = dsabench("bench", "kv_quantise", "--results", str(tmp_path / "file"))
+    done = kernels("bench", "kv_quantise", "--results", str(tmp_path / "file"))
     assert done.returncode == 3
     assert done.stderr == f"error: {tmp_path / 'file'}: File exists\n"
 
@@ -230,5 +230,5 @@ def test_a_full_disk_keeps_what_was_written_whole(tmp_path):
     full = subprocess.run(limited, capture_output=True, text=True, check=False)
     assert full.returncode == 3
     assert full.stderr.splitlines()[-1].endswith("File too large: the measurement was not written")
-    assert dsabench(*words).stdout.startswith("2 candidates ran, 1 did not, 0 wrong;")
+    assert kernels(*words).stdout.startswith("2 candidates ran, 1 did not, 0 wrong;")
     assert pq.read_metadata(tmp_path / "kernels.parquet").num_rows == 6

@@ -1,15 +1,14 @@
-"""`dsabench sweep --dry-run` of a study of sglang, where no sglang is installed: a real process."""
+"""`dsabench sweep --dry-run` of a study of sglang, where no sglang is installed."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from unit.serving.serving import environment
+from program import dsabench
 
 STUDY = """
 name: study
@@ -31,9 +30,7 @@ budget: {confirm_boots: 2}
 
 def plan(text: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     (folder / "study.yaml").write_text(text)
-    command = [sys.executable, "-m", "dsabench", "sweep", "study.yaml", "--dry-run", *words]
-    env = environment(COLUMNS="120")
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env, timeout=60, check=False)
+    return dsabench("sweep", "study.yaml", "--dry-run", *words, cwd=folder, COLUMNS="120")
 
 
 def test_the_plan_counts_what_the_rules_refuse_and_the_gpu_hours_of_the_rest(tmp_path) -> None:

@@ -14,7 +14,7 @@ from dsabench.doctor.chat import look_at_thinking, look_at_tools
 from dsabench.doctor.finding import Finding
 from dsabench.doctor.heard import Heard
 from unit.doctor.servers import Character, Mishap, http, raw, serving
-from unit.serving.serving import serving as reference_serving
+from unit.serving.serving import Server
 
 LONG = 2000
 """Repeats of what is said: more than anybody waits for."""
@@ -201,18 +201,18 @@ async def test_nobody_listens() -> None:
 # a real server's stream
 
 
-async def test_a_request_that_is_heard_no_further_ends_on_the_server() -> None:
+async def test_a_request_that_is_heard_no_further_ends_on_the_server(server: Server) -> None:
     def enough(heard: Heard) -> bool:
         return len(heard.said) >= 8
 
-    with reference_serving("--enable-metrics") as server:
-        body = {"messages": [{"role": "user", "content": "Count."}], "max_tokens": 400, "ignore_eos": True}
-        heard = await Asker(server.url).listen("/v1/chat/completions", body, enough)
-        assert (heard.error, heard.ended, len(heard.said) >= 8) == ("", False, True)
-        async with asyncio.timeout(60):
-            while not _aborted(server.url):
-                await asyncio.sleep(0.02)
-        short = await Asker(server.url).listen("/v1/chat/completions", body | {"max_tokens": 3}, lambda _: False)
+    body = {"messages": [{"role": "user", "content": "Count."}], "max_tokens": 400, "ignore_eos": True}
+    before = _aborted(server.url)
+    heard = await Asker(server.url).listen("/v1/chat/completions", body, enough)
+    assert (heard.error, heard.ended, len(heard.said) >= 8) == ("", False, True)
+    async with asyncio.timeout(60):
+        while _aborted(server.url) == before:
+            await asyncio.sleep(0.02)
+    short = await Asker(server.url).listen("/v1/chat/completions", body | {"max_tokens": 3}, lambda _: False)
     assert (short.error, short.ended, short.finish_reason) == ("", True, "length")
 
 
@@ -222,9 +222,8 @@ def _aborted(url: str) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith("sglang:num_aborted_requests"))
 
 
-async def test_what_the_server_says_of_a_wrong_request() -> None:
-    with reference_serving() as server:
-        found = await Asker(server.url).listen("/v1/chat/completions", {"messages": []}, lambda _: False)
+async def test_what_the_server_says_of_a_wrong_request(server: Server) -> None:
+    found = await Asker(server.url).listen("/v1/chat/completions", {"messages": []}, lambda _: False)
     assert found.refused
     assert found.error.startswith("/v1/chat/completions: HTTP 400: ")
     assert json.loads(found.error.partition("400: ")[2])["object"] == "error"

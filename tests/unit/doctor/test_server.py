@@ -12,7 +12,7 @@ from dsabench.doctor.examine import Complaint, examine
 from dsabench.doctor.finding import Finding
 from dsabench.errors import InputError
 from unit.doctor.servers import CALL, Character, as_json, http, raw, serving
-from unit.serving.serving import serving as reference_serving
+from unit.serving.serving import Server
 
 
 async def look(character: Character, **options) -> dict[str, Finding]:
@@ -34,9 +34,8 @@ async def test_a_server_that_is_started_right_has_nothing_wrong() -> None:
     assert all(one.fix is None for name, one in found.items() if name != "open files")
 
 
-async def test_the_reference_runtime_is_not_called_sglang() -> None:
-    with reference_serving() as server:
-        found = {one.check: one for one in await examine(Complaint(base_url=server.url))}
+async def test_the_reference_runtime_is_not_called_sglang(server: Server) -> None:
+    found = {one.check: one for one in await examine(Complaint(base_url=server.url))}
     assert found["server"].line == f"dsabench's reference runtime {__version__} serves tiny"
 
 

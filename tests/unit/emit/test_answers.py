@@ -15,27 +15,20 @@ import pytest
 
 from dsabench.emit.manifest import FILE_NAME
 from dsabench.emit.tables import write_table
+from program import dsabench
 from unit.emit.made import made_table, made_tree
 
 
 def emit(
     table: Path | str, package: Path | str, *words: str, within: Sequence[str] = (), **pipes
 ) -> subprocess.CompletedProcess[str]:
-    command = [
-        *within,
-        sys.executable,
-        "-m",
-        "dsabench",
-        "emit",
-        str(table),
-        "--as",
-        "patch",
-        "--runtime",
-        str(package),
-        *words,
-    ]
-    pipes = pipes or {"stdout": subprocess.PIPE}
-    return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **pipes)
+    line = ["emit", str(table), "--as", "patch", "--runtime", str(package), *words]
+    if not within and not pipes:
+        return dsabench(*line)
+    command = [*within, sys.executable, "-m", "dsabench", *line]
+    return subprocess.run(
+        command, text=True, check=False, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes}
+    )
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:
@@ -82,9 +75,7 @@ def test_a_record_whose_contents_cannot_be_restored_is_named_with_the_way_out(tm
 
 @pytest.mark.parametrize("words", ["check none.json --json", "pr none.json --runtime none --json"])
 def test_a_refusal_of_the_other_two_is_one_document_too(tmp_path, words):
-    command = [sys.executable, "-m", "dsabench", "emit", *words.split()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert "none.json" in refused(done)
+    assert "none.json" in refused(dsabench("emit", *words.split(), cwd=tmp_path))
 
 
 def test_a_folder_whose_name_is_no_text(tmp_path):
@@ -125,6 +116,7 @@ def may_mount(folder: Path) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_a_read_only_tree_is_refused_where_something_is_to_be_written(tmp_path):
     package, table = made_tree(tmp_path), write_table(tmp_path / "tables", made_table())
     if not may_mount(package):

@@ -53,6 +53,7 @@ async def test_a_worker_says_device_candidates_and_verdicts_and_its_noise_stays_
     }
 
 
+@pytest.mark.slow
 async def test_a_kernel_that_takes_its_process_down_does_not_take_the_others(tmp_path):
     deadly = "import os\nfrom dsakernels.candidates import torch_cache\n"
     deadly += "torch_cache.pack = lambda *a: os.abort()\n"

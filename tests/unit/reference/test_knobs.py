@@ -30,19 +30,20 @@ def together(server, prompts, new):
         thread.join()
 
 
-def test_defaults_with_a_plain_cache(server):
-    assert tokens_by_path(server, LONG, SHORT) == {
-        "decode.flashmla_sparse": 4,
-        "prefill.dense_mha": 20,
-        "prefill.flashmla_sparse": 200,
-    }
-    counters = server.counters()
-    assert counters["indexed_tokens"] == {"prefill": 200, "decode": 2}
-    assert counters["prefill_step_tokens"] == {"20": 1, "200": 1}
-    info = server.info()
-    assert (info["kv_cache_dtype"], info["dsa_prefill_backend"]) == ("bfloat16", "flashmla_sparse")
-    assert (info["reference"]["index_topk"], info["reference"]["vocab_size"]) == (32, 259)
-    assert "not sglang" in info["reference"]["note"]
+def test_defaults_with_a_plain_cache():
+    with serving() as server:
+        assert tokens_by_path(server, LONG, SHORT) == {
+            "decode.flashmla_sparse": 4,
+            "prefill.dense_mha": 20,
+            "prefill.flashmla_sparse": 200,
+        }
+        counters = server.counters()
+        assert counters["indexed_tokens"] == {"prefill": 200, "decode": 2}
+        assert counters["prefill_step_tokens"] == {"20": 1, "200": 1}
+        info = server.info()
+        assert (info["kv_cache_dtype"], info["dsa_prefill_backend"]) == ("bfloat16", "flashmla_sparse")
+        assert (info["reference"]["index_topk"], info["reference"]["vocab_size"]) == (32, 259)
+        assert "not sglang" in info["reference"]["note"]
 
 
 def test_kv_cache_dtype_changes_the_cache_and_the_default_kernels(server):

@@ -53,9 +53,11 @@ def alone():
     ("flags", "groups"),
     [
         (("--tp-size", "2"), 1),
-        (("--tp-size", "2", "--ep-size", "2"), 1),
+        pytest.param(("--tp-size", "2", "--ep-size", "2"), 1, marks=pytest.mark.slow),
         (("--dp-size", "2"), 2),
-        (("--tp-size", "4", "--dp-size", "2", "--ep-size", "2", "--enable-dp-attention"), 2),
+        pytest.param(
+            ("--tp-size", "4", "--dp-size", "2", "--ep-size", "2", "--enable-dp-attention"), 2, marks=pytest.mark.slow
+        ),
     ],
     ids=["tp", "ep", "dp", "dp-attention"],
 )
@@ -81,6 +83,7 @@ def test_a_split_model_answers_as_a_whole_one(alone, flags, groups):
         assert info["reference"]["heads_per_rank"] == (4 if flags[0] == "--dp-size" else 2)
 
 
+@pytest.mark.slow
 def test_speculation_with_two_ranks(alone):
     with serving(*FLOAT, "--tp-size", "2", "--speculative-algorithm", "EAGLE", model="tiny-moe") as server:
         answers = outputs(server)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from dsabench.model.prefill_time import PrefillTime
 from dsabench.reporting.kernel_shares import shares
 from dsabench.reporting.prefill_sum import LayerTimes, layer_times, predict_series
 from dsabench.store.prefill_times import read_prefill_times
+from program import dsabench
 
 H200 = Path(__file__).parents[3] / "results" / "h200"
 
@@ -89,26 +88,26 @@ def test_shares_count_only_where_another_candidate_was_timed():
 
 
 def test_the_command_says_what_was_fitted_and_how_far_off_the_rest_is(tmp_path):
-    argv = [sys.executable, "-m", "dsabench", "kernels", "predict", "--results", str(H200 / "kernels")]
-    done = subprocess.run([*argv, str(H200 / "slice")], capture_output=True, text=True, check=False)
+    predict = ("kernels", "predict", "--results", H200 / "kernels")
+    done = dsabench(*predict, H200 / "slice")
     assert done.returncode == 0, done.stderr
     assert "4 of 4 predicted within 10%" in done.stdout
-    plain = subprocess.run([*argv, str(H200 / "slice"), "--json"], capture_output=True, text=True, check=True)
+    plain = dsabench(*predict, H200 / "slice", "--json")
     (series,) = json.loads(plain.stdout)
     assert sum(point["is_fitted"] for point in series["points"]) == 2
     bad = tmp_path / "times.jsonl"
     bad.write_text('{"series": "s"}\n')
-    refused = subprocess.run([*argv, str(bad)], capture_output=True, text=True, check=False)
+    refused = dsabench(*predict, bad)
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
     assert "times.jsonl:1: source: Field required" in refused.stderr
 
 
 def test_dense_and_sparse_attention_of_a_layer_cross_where_the_prefix_grows():
-    argv = [sys.executable, "-m", "dsabench", "kernels", "layer", "--results", str(H200 / "kernels"), "--json"]
-    rows = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+    layer = ("kernels", "layer", "--results", H200 / "kernels", "--json")
+    rows = json.loads(dsabench(*layer).stdout)
     faster = {(row["new_tokens"], row["cached_tokens"]): row["faster"] for row in rows}
     assert len(rows) == 49  # 5 of the 54 shapes have 4 sequences
     assert (faster[4096, 0], faster[4096, 16384], faster[64, 1024]) == ("dense", "sparse", "sparse")
-    no = subprocess.run([*argv, "--heads", "4"], capture_output=True, text=True, check=False)
+    no = dsabench(*layer, "--heads", "4")
     assert (no.returncode, no.stderr.count("\n")) == (2, 1)

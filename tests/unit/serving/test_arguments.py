@@ -115,6 +115,7 @@ def test_a_pool_that_memory_cannot_hold_ends_the_process():
     assert "Scheduler hit an exception" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_during_generation_ends_it_soon_and_cleanly(number):
     with serving() as server:
@@ -173,6 +174,7 @@ sys.exit(launch_server.main(["--model", "tiny", "--port", "0", "--cpu-threads", 
     assert "Traceback" not in "".join(server.lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("ranks", ["1", "2"])
 def test_a_signal_at_the_moment_its_ranks_are_forked_ends_it_too(number, ranks):
@@ -190,6 +192,7 @@ def test_a_signal_at_the_moment_its_ranks_are_forked_ends_it_too(number, ranks):
             process.kill()
 
 
+@pytest.mark.slow
 def test_ranks_of_a_server_that_is_killed_while_they_boot_end_at_once():
     with subprocess.Popen(
         command("--model", "tiny", "--port", "0", "--tp", "2"), env=environment(), stderr=subprocess.PIPE, text=True

@@ -35,10 +35,10 @@ def is_right(rule, points):
 @pytest.mark.parametrize(
     ("is_sparse", "form"),
     [
-        (lambda _: True, ConstantRule),
-        (lambda _: False, ConstantRule),
+        pytest.param(lambda _: True, ConstantRule, marks=pytest.mark.slow),
+        pytest.param(lambda _: False, ConstantRule, marks=pytest.mark.slow),
         (lambda step: step.kv_tokens < 30 * step.new_tokens, RatioRule),
-        (lambda step: step.new_tokens >= 1024, GridRule),
+        pytest.param(lambda step: step.new_tokens >= 1024, GridRule, marks=pytest.mark.slow),
         (lambda step: step.new_tokens >= 1024 and step.kv_tokens < 60_000, GridRule),
     ],
 )

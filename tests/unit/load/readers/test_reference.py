@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -13,15 +12,9 @@ from dsabench.load.readers import READERS, Reply
 from dsabench.load.target import EndpointName, Target
 from dsabench.model.sample import Prompt
 from unit.load.readers.test_wire import post
-from unit.serving.serving import Server, serving
+from unit.serving.serving import Server
 
 PROMPT = Prompt(12, 24, text="sparse attention")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving() as running:
-        yield running
 
 
 def ask(server: Server, target: Target) -> Reply:
