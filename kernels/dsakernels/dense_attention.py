@@ -28,11 +28,3 @@ def mha(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float) -> t
         scores[:, :, end - rows :].masked_fill_(future[:rows, :rows], -torch.inf)
         out[:, start:stop] = torch.bmm(scores.softmax(-1), v[:, :end])
     return out
-
-
-def mla(q: torch.Tensor, rows: torch.Tensor, *, latent: int, scale: float) -> torch.Tensor:
-    """Take q [T, H, D] (latent and rope part), rows [L, D] → [T, H, C] in latent space: what sparse attention must equal
-    where it selects every token.
-    """
-    keys = rows.to(q.dtype).unsqueeze(0).expand(q.shape[1], -1, -1)
-    return mha(q.transpose(0, 1), keys, keys[:, :, :latent], scale=scale).transpose(0, 1)

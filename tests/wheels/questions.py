@@ -12,7 +12,7 @@ from dsabench.runtimes.sglang.accepts import from_table
 from dsabench.runtimes.sglang.hardware import Accelerator
 from dsabench.runtimes.sglang.models import MODELS
 from dsabench.runtimes.sglang.render import render
-from dsabench.runtimes.sglang.rules import Finding, Rule, check, check_flags
+from dsabench.runtimes.sglang.rules import Finding, Rule, check
 from dsabench.runtimes.sglang.rules.resolve import resolve
 from dsabench.runtimes.sglang.rules.setting import Setting
 from dsabench.runtimes.sglang.versions import Version
@@ -68,10 +68,9 @@ class Question:
 
     def finding(self) -> Finding:
         """What the rule says of it."""
-        rule = BY_ID[self.rule]
-        if self.by_hand and not rule.flags:
-            return _bare(rule, self.version)
-        found = check_flags(self.words, self.version) if self.by_hand else check(self.spec, self.version, self.device)
+        if self.by_hand:
+            return _bare(BY_ID[self.rule], self.version)
+        found = check(self.spec, self.version, self.device)
         return next(each for each in found if each.rule == self.rule)
 
 
@@ -151,7 +150,7 @@ def config_of(name: str, version: Version) -> dict[str, Any]:
         "index_head_dim": model.index_head_dim,
         "index_n_heads": model.index_heads,
         "kv_lora_rank": model.kv_lora_rank,
-        "num_nextn_predict_layers": model.nextn_layers,
+        "num_nextn_predict_layers": 1,
         "max_position_embeddings": model.positions,
         **_WIDTHS,
         **_QUANTIZATIONS[model.weights],

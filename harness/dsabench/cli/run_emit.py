@@ -19,8 +19,6 @@ from dsabench.emit.tables import File, read_tables
 from dsabench.emit.tree import Tree, find_tree
 from dsabench.errors import DsabenchError, InputError
 
-_ACTIONS = ("check", "apply", "revert", "diff")
-
 
 @dataclass(frozen=True, slots=True)
 class Order:

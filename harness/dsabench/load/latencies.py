@@ -35,9 +35,6 @@ def latencies_ms(samples: Sequence[RequestSample]) -> dict[str, Times]:
     }
 
 
-NAMES = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "ttft_from_schedule_ms", "e2e_from_schedule_ms", "queue_wait_ms")
-
-
 def gaps_s(frames: Frames) -> Times:
     """Gaps between consecutive tokens, seconds; as many as there are tokens after the first frame."""
     later = frames.tokens[1:]

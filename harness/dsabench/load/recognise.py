@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from dsabench.load.response import decode
 
-Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

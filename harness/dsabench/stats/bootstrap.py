@@ -1,4 +1,4 @@
-"""Bootstrap intervals, over independent observations or over boots."""
+"""Bootstrap intervals over independent observations."""
 
 from __future__ import annotations
 
@@ -43,31 +43,6 @@ def bootstrap(
         return None
     return _resample(
         data, statistic, seed=seed, method=method, confidence=confidence, resamples=resamples, takes_axis=takes_axis
-    )
-
-
-def cluster_bootstrap(
-    boots: Sequence[Sequence[float]],
-    statistic: Statistic,
-    *,
-    seed: int,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-) -> Interval | None:
-    """Percentile interval of a statistic of all observations, drawing whole boots; None from fewer than two boots.
-
-    Observations inside a boot share what that boot happened to get (memory layout, clocks, compiled kernels), so the
-    boot is what is drawn (Davison & Hinkley 1997, §3.8).
-    """
-    groups = [np.asarray(boot, dtype=np.float64) for boot in boots if len(boot)]
-    if len(groups) < 2:
-        return None
-
-    def pooled(indices: npt.NDArray[np.int64]) -> float:
-        return statistic(np.concatenate([groups[index] for index in indices]))
-
-    return _resample(
-        np.arange(len(groups)), pooled, seed=seed, method="percentile", confidence=confidence, resamples=resamples
     )
 
 

@@ -60,15 +60,13 @@ def test_blocks_of_queries_do_not_show():
     assert torch.allclose(whole[-3:], last, atol=1e-5)
 
 
-def test_dense_mla_is_sparse_with_everything_selected():
+def test_sparse_attention_with_everything_selected_is_dense():
     q, rows, _ = case(tokens=30, length=100)
     lengths = torch.arange(70, 100) + 1
     visible = torch.arange(100) < lengths.unsqueeze(1)
     everything = torch.arange(100).expand(30, -1).where(visible, -1)
     sparse = sparse_attention.flashmla_sparse(q, rows, everything, latent=32, scale=SCALE)
-    dense = dense_attention.mla(q, rows, latent=32, scale=SCALE)
-    assert torch.allclose(sparse, dense, atol=1e-5)
-    assert torch.allclose(dense.double(), plain(q, rows, visible), atol=1e-5)
+    assert torch.allclose(sparse.double(), plain(q, rows, visible), atol=1e-5)
 
 
 @pytest.mark.parametrize("tokens", [1, 100, 300])

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from dsabench.load.request_cautions import request_cautions
@@ -42,9 +39,3 @@ def test_failures_name_the_commonest_error() -> None:
 def test_they_are_among_the_warnings_of_a_measurement() -> None:
     lines = summarise(run_of([sample(0, cached_tokens=8)], 2.0), make_workload()).warnings
     assert set(request_cautions([sample(0, cached_tokens=8)], "random-ids")) <= set(lines)
-
-
-@pytest.mark.parametrize("module", ["request_cautions", "server_view", "readers"])
-def test_a_client_that_starts_for_one_run_imports_no_pydantic(module: str) -> None:
-    code = f"import sys, dsabench.load.{module}; sys.exit('pydantic' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,12 +1,9 @@
-"""The committed kernel times: a table is its journal, and what a README says of the pairs and of q8 is in them."""
+"""The committed kernel times: a table is its journal, and one command measures them all again."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,23 +43,6 @@ def test_both_sets_of_pairs_together_put_the_share_told_apart_below_one_in_a_hun
     assert said.startswith("2 of 635 pairs told apart: 0.04% to 1.13%; one-sided, at most 0.988%;")
 
 
-def test_the_shape_that_q8_had_wrong_is_right_of_rounded_inputs_on_the_same_draw():
-    [wrong] = [m for m in read(RESULTS / "kernels-rest") if m.status == "wrong"]
-    answer = json.loads((RESULTS / "kernels-rest/check-q8.json").read_text())["sparse_prefill"][wrong.candidate]
-    assert (answer["status"], answer["rel_err"], wrong.seed) == ("ok", wrong.rel_err, 0)
-    [line] = [s for s in (RESULTS / "kernels-rest/check-q8.txt").read_text().splitlines() if wrong.shape_id in s]
-    assert line.endswith("ok rel_err 3.49e-01 rounded_err 3.02e-02")
-
-
-def test_eight_other_draws_of_that_shape_have_no_head_like_it():
-    lines = (RESULTS / "kernels-rest/check-q8-seeds.txt").read_text().splitlines()
-    found = [re.fullmatch(r"(.+) seed (\d): ok rel_err (\S+) rounded_err (\S+)", line) for line in lines]
-    asked = [(m[1], int(m[2])) for m in found if m]
-    assert asked == [("sparse_prefill flashmla_sparse_q8 v3.2-h128-b1-q4096-kv4096 fp8", seed) for seed in range(1, 9)]
-    assert sorted(float(m[3]) for m in found if m)[:: len(asked) - 1] == [0.187, 0.207]
-    assert sorted(float(m[4]) for m in found if m)[:: len(asked) - 1] == [0.0305, 0.0341]
-
-
 @pytest.mark.parametrize("operator", ["kv_quantise", "kv_dequantise"])
 def test_sglangs_kernel_is_the_fastest_in_every_shape_of_the_cache_operators(operator):
     points = read(RESULTS / "kernels-rest")
@@ -97,61 +77,6 @@ def points_of(words: list[str]) -> Iterator[Point]:
             ]
             for shape in choose.shapes(request, operator, Device("cuda", "sm90")):
                 yield from (Point(operator.name, candidate.name, shape.id, dtype) for dtype in dtypes)
-
-
-def test_the_readme_of_the_rest_counts_its_points():
-    statuses = Counter(m.status for m in read(RESULTS / "kernels-rest"))
-    said = f"{sum(statuses.values())}\npoints ({statuses['ok']} ok, {statuses['wrong']} wrong, {statuses['unstable']} at no rest"
-    assert said in (RESULTS / "kernels-rest/README.md").read_text()
-    assert f"{statuses['ok']} more points" in (RESULTS.parents[1] / "docs/kernels.md").read_text()
-
-
-def test_copies_from_the_host_took_what_the_readme_says():
-    points = [m for m in read(RESULTS / "kernels-rest") if m.operator == "hisparse_swap_in"]
-    assert [(m.candidate, round(m.median_us or 0), m.n, m.graph) for m in points] == [
-        ("torch_copy_missing", 641, 105, False),
-        ("torch_copy_all", 1934, 105, False),
-        ("torch_copy_missing", 776, 255, False),
-        ("torch_copy_all", 2149, 255, False),
-        ("torch_copy_missing", 1591, 15, False),
-        ("torch_copy_all", 9524, 15, False),
-        ("torch_copy_missing", 1745, 45, False),
-        ("torch_copy_all", 10312, 45, False),
-        ("torch_copy_missing", 5788, 45, False),
-        ("torch_copy_all", 70029, 45, False),
-        ("torch_copy_missing", 468, 90, False),
-        ("torch_copy_all", 1459, 90, False),
-        ("torch_copy_missing", 515, 225, False),
-        ("torch_copy_all", 1581, 225, False),
-    ]
-
-
-def test_tilelang_is_the_fastest_nowhere(capsys):
-    kernel_figures.behind(kernel_figures.by_case(timed("kernels-rest")), "tilelang")
-    said = capsys.readouterr().out
-    assert "tilelang, mtp_verify, of the fastest other (bf16 or fp8): 4.55 times as long (1.98 to 9.22)" in said
-    assert [line.rpartition(", ")[2] for line in said.splitlines()] == [
-        f"the fastest in 0 of {shapes}" for shapes in (24, 24, 10, 10, 6, 6)
-    ]
-
-
-def test_verify_took_the_same_time_on_another_card(capsys):
-    kernel_figures.again(timed("kernels"), timed("kernels-rest"))
-    assert "mtp_verify all together: 0.999 of the time (0.98 to 1.02) in 120 points" in capsys.readouterr().out
-
-
-def test_the_swap_in_kernel_took_what_its_readme_says():
-    points = read(RESULTS / "swap-in")
-    assert {m.rel_err for m in points} == {0.0}
-    assert Counter(m.status for m in points) == {"ok": 24, "unstable": 6}
-    said = (RESULTS / "swap-in/README.md").read_text()
-    times = [m for m in points if m.candidate == "sglang_jit" and m.status == "ok"]
-    assert len(times) == 9
-    for m in times:
-        assert f"**{m.median_us:.1f}** ({m.low_us:.1f} to {m.high_us:.1f})" in said
-    most = {m.dtype: m.link_bytes / m.median_us / 1e3 for m in times if "-b32-" in m.shape_id and m.median_us}
-    assert {dtype: round(gb_s, 1) for dtype, gb_s in most.items()} == {"bf16": 42.1, "fp8": 35.5}
-    assert {round(m.ceiling_link_gb_s or 0, 1) for m in times} == {55.5}
 
 
 def test_the_table_chooses_the_slower_kernel_at_no_measured_shape_of_its_heads():

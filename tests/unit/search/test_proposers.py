@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import subprocess
-import sys
 from collections import Counter
 from statistics import mean
 from typing import Literal
@@ -141,14 +139,3 @@ def test_uniform_finds_the_last_ones_of_a_space_too_large_to_draw(monkeypatch: p
     while (assignment := Uniform(CONDITIONAL, {}).ask(history)) is not None:
         history.append(Observation(assignment, 1.0))
     assert len(history) == 7
-
-
-def test_optuna_is_imported_by_the_first_ask_of_tpe_only() -> None:
-    code = (
-        "import sys\n"
-        "from dsabench.config.load import load_sweep\n"
-        "from dsabench.search.proposers import make_proposer\n"
-        "make_proposer(load_sweep('local')).ask([])\n"
-        "assert not {'optuna', 'torch', 'scipy', 'pyarrow'} & sys.modules.keys()\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

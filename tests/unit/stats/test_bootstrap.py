@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dsabench.stats.bootstrap import Values, bootstrap, cluster_bootstrap
+from dsabench.stats.bootstrap import Values, bootstrap
 
 
 def mean(values: Values) -> float:
@@ -32,16 +32,3 @@ def test_constant_values_have_an_interval_of_no_width() -> None:
 
 def test_too_few_have_none() -> None:
     assert bootstrap([1.0], mean, seed=1) is None
-    assert cluster_bootstrap([[1.0, 2.0, 3.0], []], mean, seed=1) is None
-
-
-def test_boots_that_differ_widen_the_interval() -> None:
-    """400 requests in 8 boots whose levels differ: taken as independent they look ten times as certain."""
-    rng = np.random.default_rng(1)
-    boots = [rng.normal(level, 0.05, size=50).tolist() for level in rng.normal(10.0, 1.0, size=8)]
-    clustered = cluster_bootstrap(boots, mean, seed=1)
-    naive = bootstrap([value for boot in boots for value in boot], mean, seed=1)
-    assert clustered is not None
-    assert naive is not None
-    assert clustered.high - clustered.low > 3 * (naive.high - naive.low)
-    assert clustered.low < np.mean(boots) < clustered.high

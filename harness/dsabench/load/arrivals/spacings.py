@@ -11,7 +11,6 @@ from dsabench.load.arrivals.immediate import Immediate
 from dsabench.load.arrivals.poisson import Poisson
 from dsabench.load.arrivals.protocol import Arrivals, Times
 from dsabench.load.arrivals.ramp import Ramp
-from dsabench.load.arrivals.trace import FollowTrace
 
 if TYPE_CHECKING:  # a load test from the command line has no workload, and pydantic costs 100 ms
     from dsabench.model.workload import Workload
@@ -36,7 +35,6 @@ __all__ = [
     "ARRIVALS",
     "Arrivals",
     "Constant",
-    "FollowTrace",
     "Gamma",
     "Immediate",
     "Poisson",

@@ -31,15 +31,12 @@ READERS: Mapping[EndpointName, Reader] = {
 }
 """Endpoint → its reader."""
 
-parse_reply = read_generate
-
 __all__ = [
     "READERS",
     "Piece",
     "Reader",
     "Reply",
     "Spoken",
-    "parse_reply",
     "read_chat",
     "read_completions",
     "read_generate",

@@ -26,7 +26,6 @@ _HEAD = re.compile(r"^.*?(?=<svg)", re.DOTALL)
 _SIZE = re.compile(r'(<svg[^>]*?) width="[^"]*"', re.DOTALL)
 _HEIGHT = re.compile(r'(<svg[^>]*?) height="[^"]*"', re.DOTALL)
 _METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
-_MINUS = "\N{MINUS SIGN}"
 
 WIDTH_IN = 5.4
 """At a phone's 360 pixels the text is then still as large as print."""

@@ -29,8 +29,6 @@ class DsaModel:
     kv_lora_rank: int = 512
     positions: int = 163840
     """Longest sequence."""
-    nextn_layers: int = 1
-    """Draft layers for MTP."""
     weights: str = "fp8"
     hardware: tuple[str, ...] = tuple(HARDWARE)
     """Accelerators it is made for."""
@@ -99,9 +97,6 @@ MODELS: dict[str, DsaModel] = {
         replace(_GLM_5, name="glm-5-bf16", path="zai-org/GLM-5", weights="bf16"),
     )
 }
-
-NVFP4_RUNNERS = ("flashinfer_trtllm", "flashinfer_cutlass", "flashinfer_cutedsl")
-"""Expert kernels that read NVFP4 weights; the first is recommended."""
 
 
 def model_named(name: str) -> DsaModel:

@@ -7,25 +7,13 @@ from typing import Literal
 
 Severity = Literal["error", "overwritten", "advisory"]
 
-REMARKS = {
-    "FL03": "HiSparse is not in this version",
-    "FL04": "the value is not one of the flag's choices",
-    "VS01": "the version has no such setting",
-    "VS02": "the version ignores the setting without a word",
-    "VS03": "the version accepts the flag and does nothing",
-    "VS04": "the version does not read the variable",
-    "VS05": "the text is not a JSON object",
-    "VS06": "two settings contradict each other",
-    "VS07": "the setting has no effect without another one",
-}
-"""What each id stands for. FL ids are those of the rule set, where rendering is what notices them."""
-
 
 @dataclass(frozen=True, slots=True)
 class Remark:
     """One setting that a version does not carry out as asked."""
 
     rule: str
+    """Explained in docs/launch.md; FL ids are those of the rule set, where rendering is what notices them."""
     severity: Severity
     knob: str
     """Knob or variable."""

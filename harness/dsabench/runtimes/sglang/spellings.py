@@ -147,11 +147,5 @@ VARIABLES: dict[str, tuple[str, ...]] = {
 }
 """Knobs that are environment variables."""
 
-TOGETHER = (
-    *("dp_size", "dp_attention", "speculative_overlap", "index_topk_pattern", "model_overrides"),
-    *("hisparse_top_k", "hisparse_device_buffer_size", "hisparse_host_to_device_ratio", "hisparse_swap_in_block_size"),
-)
-"""Knobs that are said together with others; see `phrases.py`."""
-
 FOREIGN = ("cpu_threads", "device")
 """Knobs of other runtimes, which no version takes from here: sglang serves on the accelerator that it finds."""

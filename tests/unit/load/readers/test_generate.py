@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsabench.load.readers import read_generate as parse_reply
+from dsabench.load.readers import read_generate
 from dsabench.load.sse import Read
 from dsabench.model.sample import Frame
 from paced_server import Pace, cut, frames
@@ -24,21 +24,21 @@ def frame(tokens: int, finish: Any = None, **meta: Any) -> dict[str, Any]:
 
 
 def test_tokens_are_the_growth_of_the_count_even_without_text() -> None:
-    reply = parse_reply(reads((10.5, frame(1)), (11.0, frame(4)), (11.5, frame(5, {"type": "length"}))), 10.0)
+    reply = read_generate(reads((10.5, frame(1)), (11.0, frame(4)), (11.5, frame(5, {"type": "length"}))), 10.0)
     assert tuple(reply.frames) == (Frame(0.5, 1), Frame(1.0, 3), Frame(1.5, 1))
     assert reply.error is None
 
 
 def test_a_frame_without_new_tokens_gives_none() -> None:
-    reply = parse_reply(reads((0.5, frame(0)), (1.0, frame(2)), (2.0, frame(2)), (3.0, "[DONE]")), 0.0)
+    reply = read_generate(reads((0.5, frame(0)), (1.0, frame(2)), (2.0, frame(2)), (3.0, "[DONE]")), 0.0)
     assert tuple(reply.frames) == (Frame(1.0, 2),)
 
 
 def test_what_the_server_tells_of_the_request_is_kept() -> None:
     meta = {"prompt_tokens": 7, "cached_tokens": 64, "spec_accept_length": 2.5}
-    reply = parse_reply(reads((0.5, frame(1)), (1.0, frame(2, {"type": "length"}, **meta)), (1.0, "[DONE]")), 0.0)
+    reply = read_generate(reads((0.5, frame(1)), (1.0, frame(2, {"type": "length"}, **meta)), (1.0, "[DONE]")), 0.0)
     assert (reply.input_tokens, reply.cached_tokens, reply.accept_length) == (7, 64, 2.5)
-    assert parse_reply(reads((0.5, frame(1, {"type": "stop"}))), 0.0).accept_length is None
+    assert read_generate(reads((0.5, frame(1, {"type": "stop"}))), 0.0).accept_length is None
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_what_the_server_tells_of_the_request_is_kept() -> None:
     ],
 )
 def test_a_reply_that_fails_says_why_and_keeps_its_frames(stream: list[Any], error: str, tokens: int) -> None:
-    reply = parse_reply(reads(*((float(i), item) for i, item in enumerate(stream))), 0.0)
+    reply = read_generate(reads(*((float(i), item) for i, item in enumerate(stream))), 0.0)
     assert reply.error is not None
     assert reply.error.startswith(error)
     assert sum(frame.tokens for frame in reply.frames) == tokens
 
 
 def test_a_stream_that_ends_inside_a_frame_is_cut() -> None:
-    reply = parse_reply([*reads((1.0, frame(3))), (2.0, b'data: {"text": "sp')], 0.0)
+    reply = read_generate([*reads((1.0, frame(3))), (2.0, b'data: {"text": "sp')], 0.0)
     assert (reply.error, tuple(reply.frames)) == ("cut: the stream ended after 3 tokens", (Frame(1.0, 3),))
 
 
@@ -71,7 +71,7 @@ def test_a_stream_that_ends_inside_a_frame_is_cut() -> None:
 def test_cuts_comments_and_repeats_change_nothing(pieces: int, tokens: int, comments: bool, repeats: bool) -> None:
     pace = Pace(tokens_per_frame=tokens, comments=comments, repeats=repeats, newline=b"\r\n")
     raw = b"".join(frames(pace, BODY)) + b"data: [DONE]\r\n\r\n"
-    reply = parse_reply([(0.0, piece) for piece in cut(raw, pieces)], 0.0)
+    reply = read_generate([(0.0, piece) for piece in cut(raw, pieces)], 0.0)
     assert reply.error is None
     assert sum(frame.tokens for frame in reply.frames) == 8
     assert [frame.tokens for frame in tuple(reply.frames)[:-1]] == [tokens] * (len(reply.frames) - 1)

@@ -9,7 +9,7 @@ from dsabench.model.knobs import KNOBS
 from dsabench.runtimes.sglang.accepts import from_table, known_versions
 from dsabench.runtimes.sglang.hardware import HARDWARE, accelerator, default_kernels
 from dsabench.runtimes.sglang.images import IMAGES, image_for
-from dsabench.runtimes.sglang.models import MODELS, NVFP4_RUNNERS, find_model, model_named, runs_on
+from dsabench.runtimes.sglang.models import MODELS, find_model, model_named, runs_on
 from dsabench.runtimes.sglang.rules.resolve import WEIGHTS_GIB
 from dsabench.runtimes.sglang.versions import parse_version
 
@@ -59,7 +59,6 @@ def test_the_version_takes_what_models_need(version: tuple[int, int, int]) -> No
         assert model.tool_call_parser in {None, *accepted.flags["--tool-call-parser"].choices}
         assert model.reasoning_parser in accepted.flags["--reasoning-parser"].choices
         assert model.needs.get("quantization") in {None, *accepted.flags["--quantization"].choices}
-    assert set(NVFP4_RUNNERS) <= set(accepted.flags["--moe-runner-backend"].choices)
 
 
 def test_models_are_found_by_name_and_path() -> None:

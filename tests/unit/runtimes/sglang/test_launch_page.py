@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.remarks import REMARKS
 from dsabench.runtimes.sglang.render import render
 from dsabench.runtimes.sglang.versions import parse_version
 
@@ -40,7 +39,3 @@ def test_the_spelling_of_each_version(knob: str, value: str, cells: str) -> None
 
 def test_there_are_rows() -> None:
     assert len(ROWS) == 9
-
-
-def test_every_id_is_explained() -> None:
-    assert dict(re.findall(r"^\| `([A-Z]{2}\d\d)` \| (.*) \|$", PAGE, flags=re.MULTILINE)) == REMARKS

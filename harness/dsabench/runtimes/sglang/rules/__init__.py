@@ -1,14 +1,13 @@
 """Known combinations of settings that the runtime refuses, replaces without a word, or runs untested.
 
-`check` lists what is known against a spec, `refusal` is the first error (for search and launch), `check_flags` looks at
-a command line written by hand.
+`check` lists what is known against a spec.
 """
 
 from __future__ import annotations
 
 from dsabench.runtimes.sglang.rules.book import FAMILIES, RULES
-from dsabench.runtimes.sglang.rules.check import check, check_flags, refusal
+from dsabench.runtimes.sglang.rules.check import check
 from dsabench.runtimes.sglang.rules.finding import Finding
 from dsabench.runtimes.sglang.rules.rule import Change, Rule, Severity
 
-__all__ = ["FAMILIES", "RULES", "Change", "Finding", "Rule", "Severity", "check", "check_flags", "refusal"]
+__all__ = ["FAMILIES", "RULES", "Change", "Finding", "Rule", "Severity", "check"]

@@ -44,45 +44,6 @@ def _paired(settings: Sequence[Setting]) -> Iterator[Setting]:
         yield replace(setting, peer=other.get(setting.role))
 
 
-def refusal(
-    spec: RuntimeSpec, version: Version, hardware: Accelerator | None, topology: Topology | None = None
-) -> Finding | None:
-    """The first error; None where the spec may be proposed. Specs of other runtimes always may."""
-    if spec.kind != "sglang":
-        return None
-    errors = (found for found in check(spec, version, hardware, topology) if found.severity == "error")
-    return next(errors, None)
-
-
-def check_flags(argv: Sequence[str], version: Version) -> tuple[Finding, ...]:
-    """Flags of a command line written by hand that this version lacks or announces to drop."""
-    given = [word.partition("=")[0] for word in argv if word.startswith("--")]
-    findings = []
-    for rule in RULES:
-        if not rule.holds_in(version):
-            continue
-        flag = next((word for word in given if any(_matches(word, pattern) for pattern in rule.flags)), None)
-        if flag is not None:
-            words = rule.words_in(version)
-            findings.append(
-                Finding(
-                    rule=rule.id,
-                    severity=rule.severity,
-                    role="server",
-                    message=f"{rule.condition}: {flag}",
-                    kind=words.kind,
-                    says=words.text.replace("‹flag›", flag),
-                    fix=rule.fix,
-                    change={},
-                )
-            )
-    return tuple(findings)
-
-
-def _matches(flag: str, pattern: str) -> bool:
-    return flag.startswith(pattern[:-1]) if pattern.endswith("*") else flag == pattern
-
-
 def _finding(rule: Rule, setting: Setting) -> Finding:
     words = rule.words_in(setting.version)
     values = ", ".join(f"{name}={setting.knobs[name]}" for name in rule.knobs if name in setting.knobs)

@@ -86,7 +86,6 @@ RULES = (
         until=V9,
         condition="the decode role told the decode role's sizes",
         unreachable="there is no knob for them",
-        flags=("--disaggregation-decode-tp", "--disaggregation-decode-dp"),
         words=says("AssertionError", "Cannot set --disaggregation-decode-tp for the decode engine."),
         fix="give them to the prefill role, or leave them out",
         source="0.5.9=srt/server_args.py:2550",

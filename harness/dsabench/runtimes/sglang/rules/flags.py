@@ -1,6 +1,6 @@
 """Spellings: flags of other versions, on a command line that somebody wrote by hand or found in a document.
 
-Rendered commands never have them, so most of these rules speak through `check_flags`.
+Rendered commands never have them: most of these rules only stand on the page of rules.
 """
 
 from __future__ import annotations
@@ -14,15 +14,6 @@ RULES = (
         since=V20,
         condition="a flag of the NSA days, or another that 0.5.20 dropped",
         unreachable="commands are written with the version's own names",
-        flags=(
-            "--nsa-*",
-            "--enable-nsa-*",
-            "--dsa-prefill-cp-mode",
-            "--enable-dsa-prefill-context-parallel",
-            "--enable-prefill-context-parallel",
-            "--prefill-cp-mode",
-            "--cuda-graph-max-bs",
-        ),
         words=says("argparse", "unrecognized arguments: ‹flag›"),
         fix="--dsa-*, --enable-prefill-cp with --cp-strategy, --cuda-graph-max-bs-decode",
         source="0.5.20=srt/server_args.py: no such argument",
@@ -33,7 +24,6 @@ RULES = (
         until=V12,
         condition="a flag of the DSA days before 0.5.13",
         unreachable="commands are written with the version's own names",
-        flags=("--dsa-*", "--enable-dsa-*", "--enable-prefill-cp", "--cp-strategy"),
         words=says("argparse", "unrecognized arguments: ‹flag›"),
         fix="--nsa-*, --enable-nsa-prefill-context-parallel with --nsa-prefill-cp-mode",
         source="0.5.12=srt/server_args.py: no such argument",
@@ -45,7 +35,6 @@ RULES = (
         condition="HiSparse in 0.5.9, which has flags of that kind but no HiSparse",
         knobs=("hisparse",),
         when=lambda s: s.on("hisparse"),
-        flags=("--enable-hisparse", "--hisparse-config"),
         words=says("argparse", "unrecognized arguments: --enable-hisparse"),
         fix="0.5.10 or later",
         change=without(
@@ -63,7 +52,6 @@ RULES = (
         since=V23,
         condition="--enable-dp-attention, which 0.5.23 reads as --attn-dp-size and announces to drop after 2026",
         unreachable="commands for 0.5.23 say --attn-dp-size",
-        flags=("--enable-dp-attention",),
         words=says(
             "log",
             "'--enable-dp-attention' is deprecated and will be removed in a future release. Use '--attn-dp-size <dp-size>' "
@@ -78,7 +66,6 @@ RULES = (
         since=V10,
         condition="the decode role's sizes on the prefill role, dropped in 0.5.10",
         unreachable="there is no knob for them",
-        flags=("--disaggregation-decode-tp", "--disaggregation-decode-dp", "--disaggregation-prefill-pp"),
         words=says("argparse", "unrecognized arguments: ‹flag›"),
         fix="leave them out",
         source="0.5.9=srt/server_args.py:4861",
@@ -90,7 +77,6 @@ RULES = (
         condition="histograms of token counts, whose flag 0.5.20 dropped (without effect from 0.5.11 on)",
         knobs=("tokens_histogram",),
         when=lambda s: s.on("tokens_histogram"),
-        flags=("--collect-tokens-histogram",),
         words=says("argparse", "unrecognized arguments: --collect-tokens-histogram"),
         fix="leave tokens_histogram out; metrics: true has them",
         change=without("tokens_histogram"),

@@ -69,8 +69,6 @@ class Rule:
     until: Version | None = None
     knobs: tuple[str, ...] = ()
     """The knobs whose combination it is about; the message shows those that were set."""
-    flags: tuple[str, ...] = ()
-    """For rules about command lines: the flags, `*` standing for any ending."""
     unreachable: str = ""
 
     def holds_in(self, version: Version) -> bool:
