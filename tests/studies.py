@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import time
+import urllib.request
 from pathlib import Path
 
 from dsabench.config.load import load_sweep
@@ -40,6 +44,24 @@ concurrency: 4
 needle: {words: [20], depths: [0.5], per_cell: 4, distractors: 0}
 """
 """Four questions, answered in no time."""
+
+
+def wait_for_load(results: Path, requests: int = 20) -> None:
+    """Wait until the servers of a sweep's first boot have had so many more requests."""
+    first = _requests_seen(results)
+    while _requests_seen(results) < first + requests:
+        time.sleep(0.01)
+
+
+def _requests_seen(results: Path) -> int:
+    logs = [log.read_text() for log in (results / "boots").glob("**/*.log")]
+    urls = [found[1] for log in logs if (found := re.search(r"Listening on (http://\S+)", log))]
+    assert urls
+    seen = 0
+    for url in urls:
+        with urllib.request.urlopen(f"{url}/server_info") as answer:
+            seen += json.load(answer)["reference"]["counters"]["requests"]
+    return seen
 
 
 def write_study(folder: Path, text: str = STUDY) -> Path:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from studies import STUDY, write_study
+from studies import STUDY, wait_for_load, write_study
 
 pytestmark = pytest.mark.slow
 
@@ -71,10 +70,10 @@ def test_a_killed_part_is_recorded_and_the_sweep_goes_on(tmp_path: Path, text: s
     while "ready after" not in said:
         said = sweep.stderr.readline()
         assert sweep.poll() is None
-    time.sleep(0.7)  # the load takes some seconds
+    wait_for_load(results)
     processes = psutil.Process(sweep.pid).children(recursive=True)
     choose(processes).kill()
-    _, err = sweep.communicate(timeout=90)
+    _, err = sweep.communicate(timeout=110)
     assert sweep.returncode == 0, err
     lines = [json.loads(line) for line in (results / "journal.jsonl").read_text().splitlines()]
     assert [(line["occasion"], line["outcome"]["kind"]) for line in lines] == [

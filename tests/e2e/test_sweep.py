@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 import psutil
@@ -17,7 +16,7 @@ import pytest
 
 from dsabench.store.journal import read_journal
 from dsabench.store.samples import read_samples
-from studies import STUDY, write_study
+from studies import STUDY, wait_for_load, write_study
 
 DSABENCH = (sys.executable, "-m", "dsabench")
 
@@ -238,17 +237,6 @@ def read_until(sweep: subprocess.Popen[str], words: str) -> None:
         assert line, "the sweep ended"
 
 
-def log_of(results: Path) -> str:
-    """The log of the only boot so far."""
-    (log,) = (results / "boots").glob("**/server.log")
-    return log.read_text()
-
-
-def requests_seen_by(url: str) -> int:
-    with urllib.request.urlopen(f"{url}/server_info") as answer:
-        return json.load(answer)["reference"]["counters"]["requests"]
-
-
 SLOW = STUDY.replace("num_prompts: 12, max_concurrency: 2", "num_prompts: 400, max_concurrency: 2").replace(
     "confirm_boots: 2", "confirm_boots: 0"
 )
@@ -260,11 +248,7 @@ def test_a_server_killed_in_the_middle_of_a_trial_is_recorded_and_tried_once_mor
     sweep = start("sweep", write_study(tmp_path, SLOW), "--results", results, "--max-trials", "2")
     server = server_of(sweep)
     read_until(sweep, "ready after")
-    # The load sends 400 requests; the address of a running boot stands in its log.
-    url = re.search(r"Listening on (http://\S+)", log_of(results))[1]
-    before = requests_seen_by(url)
-    while requests_seen_by(url) < before + 20:
-        time.sleep(0.01)
+    wait_for_load(results)
     server.kill()
     _, err = sweep.communicate(timeout=60)
     assert sweep.returncode == 0, err

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -48,27 +52,39 @@ def test_a_reader_that_went_away_loses_no_measurement(tmp_path: Path) -> None:
     assert json.loads(file.read_text())["completed"] == 24
 
 
-class Slow(BenchServerThread):
-    """Its first answers come after the terminal was told that none has come."""
+@dataclass
+class Held(BenchServerThread):
+    """Answers the warm-up, and no request after it before `released`."""
+
+    released: threading.Event = field(default_factory=threading.Event)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        if request.path == "/generate":
-            await asyncio.sleep(0.5)
+        while request.path == "/generate" and self.generated > 0 and not self.released.is_set():
+            await asyncio.sleep(0.01)
         return await super()._answer(request)
 
 
 def test_a_terminal_sees_how_far_it_is_before_the_first_answer(tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
     ours, theirs = os.openpty()
-    with Slow() as server:
+    said = ""
+    with Held() as server:
         words = [*WORDS[:-1], "--max-concurrency", "24", "--base-url", server.url, "--output-file", str(file)]
         argv = [sys.executable, "-m", "dsabench", *words]
         with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=theirs) as child:
             os.close(theirs)
-            assert child.wait(30) == 0
-    said = os.read(ours, 65536).decode()
+            try:
+                while not re.search(r"\r0/24 requests, \d+ s\x1b\[K", said):
+                    said += os.read(ours, 65536).decode()
+                server.released.set()
+                with suppress(OSError):  # the other side is closed
+                    while True:
+                        said += os.read(ours, 65536).decode()
+                assert child.wait(60) == 0
+            finally:
+                child.kill()
+                server.released.set()
     os.close(ours)
-    assert "\r0/24 requests, 0 s\x1b[K" in said
     assert "\r24/24 requests\x1b[K" in said
     assert json.loads(file.read_text())["completed"] == 24
 
