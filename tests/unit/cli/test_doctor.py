@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from closed_port import nobody_listens
 from program import dsabench
 from unit.doctor.servers import Character
 from unit.doctor.servers import serving as serving_doctor
@@ -50,10 +51,9 @@ def test_for_people_a_line_each_and_the_fix_below(server, tmp_path) -> None:
     assert lines[-1].startswith("6 checks: 0 problems")
 
 
-def test_a_server_that_is_gone_is_a_problem(tmp_path) -> None:
-    with serving() as running:
-        url = running.url
-    done = doctor("--base-url", url, "--json", cwd=tmp_path)
+def test_a_server_that_is_not_there_is_a_problem(tmp_path) -> None:
+    with nobody_listens() as url:
+        done = doctor("--base-url", url, "--json", cwd=tmp_path)
     assert done.returncode == 1
     assert json.loads(done.stdout)["problems"] == 1
 

@@ -9,6 +9,7 @@ from typing import get_args
 
 import pytest
 
+from closed_port import nobody_listens
 from dsabench.doctor.ask import Asker
 from dsabench.doctor.chat import look_at_thinking, look_at_tools
 from dsabench.doctor.finding import Finding
@@ -191,9 +192,8 @@ async def test_an_endless_line_is_given_up() -> None:
 
 
 async def test_nobody_listens() -> None:
-    async with serving(Character().application()) as url:
-        pass
-    found = await look_at_tools(Asker(url), "model", None)
+    with nobody_listens() as url:
+        found = await look_at_tools(Asker(url), "model", None)
     assert "Connection refused" in found.line
     assert found.fix is None
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from closed_port import nobody_listens
 from dsabench import __version__
 from dsabench.doctor.examine import Complaint, examine
 from dsabench.doctor.finding import Finding
@@ -186,9 +187,8 @@ async def _server_of(url: str, timeout_s: float = 2.0) -> Finding:
 
 
 async def test_nobody_listens() -> None:
-    async with serving(Character().application()) as url:
-        pass
-    found = await _server_of(url)
+    with nobody_listens() as url:
+        found = await _server_of(url)
     assert (found.check, found.verdict) == ("server", "problem")
     assert found.fix == f"curl -i {url}/health"
 

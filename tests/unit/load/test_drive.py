@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from closed_port import nobody_listens
 from dsabench.errors import InputError, TrialFault
 from dsabench.load.drive import Driven, drive
 from dsabench.load.plan import ClosedLoop, OpenLoop, Pacing, Plan, Sessions, Timeouts
@@ -286,9 +287,8 @@ async def test_progress_and_a_large_result_do_not_mix() -> None:
 
 
 async def test_no_server_is_an_error_of_each_request() -> None:
-    async with WireServer(Script([])) as server:
-        url = server.url
-    driven = await run(url, 3, ClosedLoop(2))
+    with nobody_listens() as url:
+        driven = await run(url, 3, ClosedLoop(2))
     assert [str(driven.recording.error(index)).partition(":")[0] for index in range(3)] == ["connect"] * 3
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from closed_port import nobody_listens
 from dsabench.errors import TrialFault
 from dsabench.load.generate import Run, generate, warm_up
 from dsabench.load.summarise import summarise
@@ -148,10 +149,8 @@ async def test_a_failing_server_is_one_clear_fault(fault: str, kind: str, messag
 
 
 async def test_a_server_that_is_not_there_is_unreachable() -> None:
-    async with PacedServer(Pace()) as server:
-        gone = target(server)
-    with pytest.raises(TrialFault, match="connect: ") as caught:
-        await warm_up(gone, workload())
+    with nobody_listens() as url, pytest.raises(TrialFault, match="connect: ") as caught:
+        await warm_up(Target(url, "m", vocab_size=256), workload())
     assert (caught.value.kind, caught.value.stage) == ("unreachable", "warmup")
 
 

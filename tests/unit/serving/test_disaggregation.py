@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +12,7 @@ import time
 import psutil
 import pytest
 
+from closed_port import nobody_listens
 from unit.reference.engines import prompt
 from unit.serving.serving import Server, environment, serving
 
@@ -125,9 +125,8 @@ def test_without_a_router_and_without_the_other(plain):
     _, prefill, decode = plain
     status, text = decode.post("/generate", {"text": "a"})
     assert (status, "takes requests from its router" in text) == (400, True)
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else gets the port
-        nobody = {"bootstrap_host": "127.0.0.1", "bootstrap_port": held.getsockname()[1], "bootstrap_room": 1}
+    with nobody_listens() as url:
+        nobody = {"bootstrap_host": "127.0.0.1", "bootstrap_port": int(url.rpartition(":")[2]), "bootstrap_room": 1}
         status, text = decode.post("/generate", {"text": "a", **nobody})
     assert (status, "the prefill server at 127.0.0.1" in text) == (500, True)
     status, text = prefill.post("/generate", {"text": "a", "bootstrap_room": 1})
