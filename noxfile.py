@@ -13,8 +13,7 @@ nox.options.sessions = ["lint", "types", "imports", "docs", "tests"]
 nox.options.stop_on_first_error = True
 nox.options.default_venv_backend = "none"
 
-CORES = len(os.sched_getaffinity(0))
-WORKERS = min(CORES, 8)  # each worker may load torch, 0.5 GB
+WORKERS = min(len(os.sched_getaffinity(0)), 8)  # each worker may load torch, 0.5 GB
 
 
 def tool(name: str) -> str:

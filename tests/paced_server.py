@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
+import psutil
+
 from raw_server import RawServer
 
 WORDS = ("sparse ", "latent ", "é", "🙂 ", "top-k\\n", "index ")
@@ -107,6 +109,13 @@ class PacedServer(RawServer):
             _chunk(writer, b"data: [DONE]" + self.pace.newline * 2)
         writer.write(b"0\r\n\r\n")
         await writer.drain()
+
+
+def connections_to(url: str) -> list[object]:
+    """This process's established connections to the server there."""
+    port = int(url.rpartition(":")[2])
+    mine = psutil.Process().net_connections("tcp")
+    return [tcp for tcp in mine if tcp.raddr and tcp.raddr.port == port and tcp.status == psutil.CONN_ESTABLISHED]
 
 
 def frames(pace: Pace, body: dict[str, Any]) -> Iterator[bytes]:

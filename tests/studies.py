@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import time
 import urllib.request
 from pathlib import Path
@@ -44,6 +45,16 @@ concurrency: 4
 needle: {words: [20], depths: [0.5], per_cell: 4, distractors: 0}
 """
 """Four questions, answered in no time."""
+
+
+def read_until(sweep: subprocess.Popen[str], words: str) -> str:
+    """Read a sweep's progress on stderr until these words came; returns what was read."""
+    said = ""
+    while words not in said:
+        line = sweep.stderr.readline() if sweep.stderr else ""
+        assert line, said
+        said += line
+    return said
 
 
 def wait_for_load(results: Path, requests: int = 20) -> None:

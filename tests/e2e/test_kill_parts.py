@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from studies import STUDY, wait_for_load, write_study
+from studies import STUDY, read_until, wait_for_load, write_study
 
 pytestmark = pytest.mark.slow
 
@@ -65,11 +65,7 @@ def test_a_killed_part_is_recorded_and_the_sweep_goes_on(tmp_path: Path, text: s
     sweep = subprocess.Popen(
         [sys.executable, "-m", "dsabench", *words], stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
     )
-    assert sweep.stderr
-    said = ""
-    while "ready after" not in said:
-        said = sweep.stderr.readline()
-        assert sweep.poll() is None
+    read_until(sweep, "ready after")
     wait_for_load(results)
     processes = psutil.Process(sweep.pid).children(recursive=True)
     choose(processes).kill()

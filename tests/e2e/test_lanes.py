@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import kill_sweeps
-from studies import EXACT, STUDY, write_study
+from studies import EXACT, STUDY, read_until, write_study
 
 
 def two_lanes(test):
@@ -53,15 +53,6 @@ def check_complete(results: Path) -> None:
     confirmed = Counter(line["id"] for line in lines if line["phase"] == "confirm")
     assert (len(searched), set(searched.values())) == (6, {1})
     assert (len(confirmed), set(confirmed.values())) == (4, {2})
-
-
-def read_until(sweep: subprocess.Popen[str], words: str) -> str:
-    said = ""
-    while words not in said:
-        line = sweep.stderr.readline()
-        assert line, said
-        said += line
-    return said
 
 
 BARRIER = """

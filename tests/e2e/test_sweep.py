@@ -16,7 +16,7 @@ import pytest
 
 from dsabench.store.journal import read_journal
 from dsabench.store.samples import read_samples
-from studies import STUDY, wait_for_load, write_study
+from studies import STUDY, read_until, wait_for_load, write_study
 
 DSABENCH = (sys.executable, "-m", "dsabench")
 
@@ -229,12 +229,6 @@ def server_of(sweep: subprocess.Popen[str], deadline_s: float = 80.0) -> psutil.
                 continue
         time.sleep(0.05)
     raise AssertionError("no server appeared")
-
-
-def read_until(sweep: subprocess.Popen[str], words: str) -> None:
-    """Wait for a line of the sweep's progress."""
-    while words not in (line := sweep.stderr.readline()):
-        assert line, "the sweep ended"
 
 
 SLOW = STUDY.replace("num_prompts: 12, max_concurrency: 2", "num_prompts: 400, max_concurrency: 2").replace(

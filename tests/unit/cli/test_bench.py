@@ -59,7 +59,15 @@ def test_the_contract_line(tmp_path: Path) -> None:
     assert (record["completed"], record["total_input_tokens"], record["total_output_tokens"]) == (12, 384, 768)
     assert record["accept_length"] == 2.5
     assert record["client"]["frames"] == 12 * 48
-    assert 0 < record["client"]["startup_cpu_s"] < record["client"]["cpu_s"]
+    assert 0 < record["client"]["startup_cpu_s"] < record["client"]["cpu_s"] < 60
+
+
+@pytest.mark.timing
+def test_on_a_quiet_machine_the_client_is_not_saturated_and_cheap(tmp_path: Path) -> None:
+    with BenchServerThread() as server:
+        client = bench(server, f"{SHORT} --num-prompts 12", tmp_path / "o")["client"]
+    assert client["saturated"] is False
+    assert client["cpu_s"] - client["startup_cpu_s"] < 5
 
 
 def test_the_block_has_bench_servings_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

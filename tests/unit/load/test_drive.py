@@ -23,7 +23,7 @@ from closed_port import nobody_listens
 from dsabench.errors import InputError, TrialFault
 from dsabench.load.drive import Driven, drive
 from dsabench.load.plan import ClosedLoop, OpenLoop, Pacing, Plan, Sessions, Timeouts
-from paced_server import Pace, PacedServer
+from paced_server import Pace, PacedServer, connections_to
 from unit.load.recorded import HEAD, chunk
 from unit.load.wire_server import Script, WireServer
 
@@ -209,13 +209,6 @@ async def test_turns_of_a_session_follow_each_other_with_time_to_think() -> None
     assert recording.sent_s[4] >= recording.done_s[3]
 
 
-def established(url: str) -> list[object]:
-    """This process's open connections to the server there."""
-    port = int(url.rpartition(":")[2])
-    mine = psutil.Process().net_connections("tcp")
-    return [tcp for tcp in mine if tcp.raddr and tcp.raddr.port == port and tcp.status == "ESTABLISHED"]
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_cancelling_ends_everything_at_once(workers: int) -> None:
     async with PacedServer(Pace(ttft_s=0.01, gap_s=200.0)) as server:
@@ -225,7 +218,7 @@ async def test_cancelling_ends_everything_at_once(workers: int) -> None:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(running, 60)
-        while established(server.base_url):  # until pytest's limit: the answers themselves would take ten minutes
+        while connections_to(server.base_url):  # until pytest's limit: the answers themselves would take ten minutes
             await asyncio.sleep(0.01)
     assert [child for child in psutil.Process().children() if "dsabench.load" in " ".join(child.cmdline())] == []
 

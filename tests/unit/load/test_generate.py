@@ -16,8 +16,7 @@ from dsabench.load.generate import Run, generate, warm_up
 from dsabench.load.summarise import summarise
 from dsabench.load.target import Target
 from dsabench.model.workload import Workload
-from paced_server import Pace, PacedServer
-from unit.load.test_drive import established
+from paced_server import Pace, PacedServer, connections_to
 
 
 def workload(**changes: Any) -> Workload:
@@ -211,7 +210,7 @@ async def test_cancelling_leaves_no_connection_open() -> None:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        while established(server.base_url):
+        while connections_to(server.base_url):
             await asyncio.sleep(0.01)
 
 

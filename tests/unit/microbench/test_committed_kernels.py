@@ -1,9 +1,10 @@
-"""The committed kernel times: a table is its journal, and one command measures them all again."""
+"""The committed kernel times: a table is its journal, one command measures them again, pages say what they say."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,41 @@ def points_of(words: list[str]) -> Iterator[Point]:
             ]
             for shape in choose.shapes(request, operator, Device("cuda", "sm90")):
                 yield from (Point(operator.name, candidate.name, shape.id, dtype) for dtype in dtypes)
+
+
+def test_the_readme_of_the_rest_counts_its_points():
+    statuses = Counter(m.status for m in read(RESULTS / "kernels-rest"))
+    said = f"{sum(statuses.values())}\npoints ({statuses['ok']} ok, {statuses['wrong']} wrong, {statuses['unstable']} at no rest"
+    assert said in (RESULTS / "kernels-rest/README.md").read_text()
+    assert f"{statuses['ok']} more points" in (RESULTS.parents[1] / "docs/kernels.md").read_text()
+
+
+def test_tilelang_is_the_fastest_nowhere(capsys):
+    kernel_figures.behind(kernel_figures.by_case(timed("kernels-rest")), "tilelang")
+    said = capsys.readouterr().out
+    assert "tilelang, mtp_verify, of the fastest other (bf16 or fp8): 4.55 times as long (1.98 to 9.22)" in said
+    assert [line.rpartition(", ")[2] for line in said.splitlines()] == [
+        f"the fastest in 0 of {shapes}" for shapes in (24, 24, 10, 10, 6, 6)
+    ]
+
+
+def test_verify_took_the_same_time_on_another_card(capsys):
+    kernel_figures.again(timed("kernels"), timed("kernels-rest"))
+    assert "mtp_verify all together: 0.999 of the time (0.98 to 1.02) in 120 points" in capsys.readouterr().out
+
+
+def test_the_swap_in_kernel_took_what_its_readme_says():
+    points = read(RESULTS / "swap-in")
+    assert {m.rel_err for m in points} == {0.0}
+    assert Counter(m.status for m in points) == {"ok": 24, "unstable": 6}
+    said = (RESULTS / "swap-in/README.md").read_text()
+    times = [m for m in points if m.candidate == "sglang_jit" and m.status == "ok"]
+    assert len(times) == 9
+    for m in times:
+        assert f"**{m.median_us:.1f}** ({m.low_us:.1f} to {m.high_us:.1f})" in said
+    most = {m.dtype: m.link_bytes / m.median_us / 1e3 for m in times if "-b32-" in m.shape_id and m.median_us}
+    assert {dtype: round(gb_s, 1) for dtype, gb_s in most.items()} == {"bf16": 42.1, "fp8": 35.5}
+    assert {round(m.ceiling_link_gb_s or 0, 1) for m in times} == {55.5}
 
 
 def test_the_table_chooses_the_slower_kernel_at_no_measured_shape_of_its_heads():

@@ -21,6 +21,7 @@ from dsabench.reference.seat import Seat
 from dsabench.reference.sizes import SIZES
 from dsabench.serving.arguments import parse
 from dsabench.serving.parallel import Parallel
+from slowness import slowness
 from unit.reference.engines import prompt
 from unit.serving.serving import serving
 
@@ -133,6 +134,7 @@ def test_the_least_loaded_replica_gets_the_next_request():
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 @pytest.mark.parametrize("flags", [("--tp-size", "2"), ("--dp-size", "2")], ids=["tp", "dp"])
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_rank_ends_all_of_them_at_once_and_is_named(flags, victim):
@@ -142,8 +144,11 @@ def test_a_killed_rank_ends_all_of_them_at_once_and_is_named(flags, victim):
         asking = threading.Thread(target=ask_in_vain, args=(server,))
         asking.start()
         wait_until_it_generates(server)
+        started = time.monotonic()
         os.kill(ranks[victim].pid, signal.SIGKILL)
         assert server.process.wait(60) == 128 + signal.SIGKILL
+        took_s = time.monotonic() - started
+        assert took_s < 4 * slowness()
         assert not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks)
         name = f"rank {victim}" if flags[0] == "--tp-size" else f"rank 0 of replica {victim}"
         asking.join()

@@ -41,7 +41,7 @@ async def test_serves_while_open(workshop: Workshop) -> None:
     async with boot(recipe_of(workshop, body), place) as server:
         port = int(server.base_url.rpartition(":")[2])
         assert server.boot == place.boot
-        assert server.boot_s > 1.2
+        assert 1.2 < server.boot_s < 60
         assert server.resolved == await server.info() == {"version": "1"}
         await server.flush()
         assert not is_free(port)

@@ -94,12 +94,13 @@ def driven(workshop: Workshop, server: str = SERVER, **options: Any) -> Iterator
             process.kill()
 
 
+@pytest.mark.timing
 def test_sigkill_of_dsabench(workshop: Workshop) -> None:
     with driven(workshop) as driver:
         assert not is_free(driver.port)
         assert len(workshop.alive()) == 6  # the driver, two keepers, the server and two grandchildren
         driver.process.kill()
-        workshop.wait_gone()
+        assert workshop.wait_gone() < 2.5
         assert is_free(driver.port)
 
 

@@ -21,7 +21,8 @@ child("import os, time; os.fork() and os._exit(0); time.sleep(1000)", start_new_
 child({STUBBORN!r})
 """
 """Grandchildren: one in another session that ignores TERM, one orphaned in another session, one stubborn in ours."""
-DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf'); hang()"
+POLITE = "signal.signal(signal.SIGTERM, lambda *_: (print('bye'), sys.exit(0))); print('up'); hang()"
+DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); hang()"
 WHOLE_FAMILY = 6
 """These, the program, and its two keepers."""
 
@@ -39,27 +40,40 @@ async def said(process: Process, text: str) -> None:
 
 
 async def test_ends_politely(workshop: Workshop) -> None:
-    body = "signal.signal(signal.SIGTERM, lambda *_: (print('bye'), sys.exit(0))); print('hi'); hang()"
-    async with Process(workshop.command(body)) as process:
-        await said(process, "hi")
+    async with Process(workshop.command(POLITE)) as process:
+        await said(process, "up")
         assert process.pid in {p.pid for p in workshop.alive()}
         assert os.getsid(process.pid or 0) == process.pid
-    assert process.log_tail() == "hi\nbye"
+    assert process.log_tail() == "up\nbye"
 
 
 async def test_kills_what_ignores_term(workshop: Workshop) -> None:
     async with Process(workshop.command(DEAF, stop_timeout_s=0.3)) as process:
-        await said(process, "deaf")
+        await said(process, "up")
         started = time.monotonic()
     assert time.monotonic() - started > 0.2
     assert not workshop.alive()
 
 
 async def test_stopped_program_hears_term(workshop: Workshop) -> None:
-    async with Process(workshop.command("print('up'); hang()")) as process:
+    async with Process(workshop.command(POLITE)) as process:
         await said(process, "up")
         os.kill(process.pid or 0, signal.SIGSTOP)
-    assert not workshop.alive()
+    assert process.log_tail() == "up\nbye"
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize(
+    ("body", "is_stopped", "limit_s"), [("POLITE", False, 2), ("POLITE", True, 3), ("DEAF", False, 3)]
+)
+async def test_it_ends_soon(workshop: Workshop, body: str, *, is_stopped: bool, limit_s: float) -> None:
+    command = workshop.command({"POLITE": POLITE, "DEAF": DEAF}[body], stop_timeout_s=0.3 if body == "DEAF" else 5.0)
+    async with Process(command) as process:
+        await said(process, "up")
+        if is_stopped:
+            os.kill(process.pid or 0, signal.SIGSTOP)
+        started = time.monotonic()
+    assert time.monotonic() - started < limit_s
 
 
 @pytest.mark.slow
@@ -71,11 +85,14 @@ async def test_hunts_every_descendant(workshop: Workshop) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 async def test_crash_takes_the_family_along(workshop: Workshop) -> None:
+    started = time.monotonic()
     fault = await fault_of(workshop.command(FAMILY + "print('boom'); os._exit(3)"))
     assert (fault.kind, fault.stage, fault.transient) == ("exited", "load", False)
     assert fault.message == "exited with code 3: boom"
     assert not workshop.alive()
+    assert time.monotonic() - started < 8
 
 
 @pytest.mark.slow
@@ -292,7 +309,7 @@ async def test_what_cannot_be_killed_in_time_is_told(workshop: Workshop, monkeyp
 
     async def use() -> None:
         async with process:
-            await said(process, "deaf")
+            await said(process, "up")
 
     with pytest.raises(TrialFault, match="still there after the stop") as caught:
         await use()
@@ -310,7 +327,7 @@ async def test_first_failure_is_kept_when_the_stop_fails_too(
 
     async def use() -> None:
         async with process:
-            await said(process, "deaf")
+            await said(process, "up")
             raise KeyError("first")
 
     with pytest.raises(KeyError, match="first") as caught:

@@ -15,6 +15,7 @@ import torch
 from dsabench.errors import InputError
 from dsabench.serving.arguments import parse
 from dsabench.serving.resolve import resolve
+from slowness import slowness
 from unit.serving.serving import MHA, TABLES, command, environment, serving
 
 MODEL = ("--model", "tiny")
@@ -116,6 +117,7 @@ def test_a_pool_that_memory_cannot_hold_ends_the_process():
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_during_generation_ends_it_soon_and_cleanly(number):
     with serving() as server:
@@ -124,8 +126,11 @@ def test_a_signal_during_generation_ends_it_soon_and_cleanly(number):
             client.sendall(b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             while server.counters()["generated_tokens"] < 2:
                 time.sleep(0.01)
+            started = time.monotonic()
             server.process.send_signal(number)
             assert server.process.wait(60) == 0
+            took_s = time.monotonic() - started
+            assert took_s < 3.5 * slowness()  # 1 s of grace, and the interpreter's own end
             answer = b"".join(iter(lambda: client.recv(65536), b""))
     assert b'"type":"abort"' in answer or b'"type":"length"' in answer
     assert "Traceback" not in "".join(server.lines)
@@ -218,8 +223,7 @@ def test_a_bootstrap_port_in_use_ends_the_process_and_its_rank():
     assert f"--disaggregation-bootstrap-port {port}: " in said.splitlines()[-1]
 
 
-def test_a_fault_of_the_engine_ends_the_process():
-    program = """
+FATAL = """
 import sys
 from dsabench.reference import launch_server, sampler
 def choose(self, logits, requests):
@@ -229,11 +233,26 @@ def choose(self, logits, requests):
 sampler.Sampler.choose = choose
 sys.exit(launch_server.main(["--model", "tiny", "--port", "0", "--cpu-threads", "1"]))
 """
-    with serving(argv=[sys.executable, "-c", program]) as server:
+
+
+def seconds_to_end_of_a_fault() -> float:
+    with serving(argv=[sys.executable, "-c", FATAL]) as server:
         assert server.generate("fine", new=2)["output_ids"] == [1, 1]
+        started = time.monotonic()
         with pytest.raises((OSError, http.client.HTTPException)):
             server.post("/generate", {"text": "x", "rid": "fatal"})
         assert server.process.wait(60) == 1
+        took_s = time.monotonic() - started
     said = "".join(server.lines)
     assert "Scheduler hit an exception" in said
     assert "the accelerator fell off" in said
+    return took_s
+
+
+def test_a_fault_of_the_engine_ends_the_process():
+    seconds_to_end_of_a_fault()
+
+
+@pytest.mark.timing
+def test_a_fault_of_the_engine_ends_the_process_soon():
+    assert seconds_to_end_of_a_fault() < 5 * slowness()

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from closed_port import nobody_listens
+from slowness import slowness
 from unit.reference.engines import prompt
 from unit.serving.serving import Server, environment, serving
 
@@ -134,6 +135,7 @@ def test_without_a_router_and_without_the_other(plain):
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_servers_that_do_not_fit_each_other_and_one_that_is_killed():
     with disaggregated((), ("--kv-cache-dtype", "fp8_e4m3")) as (router, prefill, _):
         answer = router.generate(PROMPTS[1], new=4)
@@ -142,8 +144,11 @@ def test_servers_that_do_not_fit_each_other_and_one_that_is_killed():
         assert (finish["type"], "other KV settings" in finish["message"]) == ("abort", True)
         prefill.process.kill()
         prefill.process.wait()
+        started = time.monotonic()
         status, text = router.post("/generate", {"input_ids": PROMPTS[0], "sampling_params": {"max_new_tokens": 2}})
         assert (status >= 500, "gone" in text) == (True, True)
+        took_s = time.monotonic() - started
+        assert took_s < 5 * slowness()
         assert router.get("/health")[0] == 503
 
 

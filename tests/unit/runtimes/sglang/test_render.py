@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.model.knobs import KnobValue
+from dsabench.model.knobs import KNOBS, Knob, KnobValue
 from dsabench.runtimes.sglang.accepts import from_table, known_versions
 from dsabench.runtimes.sglang.render import Rendered, render
 from dsabench.runtimes.sglang.spellings import FLAGS, VARIABLES
@@ -21,6 +21,18 @@ HISPARSE = {"hisparse": True, "hisparse_device_buffer_size": 6144}
 
 def at(version: str, knobs: dict[str, KnobValue], env: dict[str, str] | None = None) -> Rendered:
     return render(knobs, env or {}, from_table(parse_version(version)))
+
+
+def values_of(knob: Knob) -> tuple[KnobValue, ...]:
+    by_type: dict[type, tuple[KnobValue, ...]] = {bool: (True, False), int: (1,), float: (1.0,), str: ("x",)}
+    return knob.choices or by_type[knob.type]
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_no_version_drops_a_knob_in_silence_where_others_know_it(name: str) -> None:
+    versions = [str(version) for version in known_versions()]
+    rendered = [at(version, {name: value}) for version in versions for value in values_of(KNOBS[name])]
+    assert any(one != Rendered((), {}, ()) for one in rendered), "neither words, nor a variable, nor a remark"
 
 
 def test_every_spelling_is_one_that_some_version_takes() -> None:
