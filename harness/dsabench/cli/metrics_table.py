@@ -10,7 +10,7 @@ from rich.table import Table
 from dsabench.cli.broken_names import broken
 from dsabench.cli.figures import show_figure
 from dsabench.model.outcome import Measured, Scored
-from dsabench.stats.repeats import Repeats
+from dsabench.stats.intervals import BootMean
 
 _GAP = 2
 _METRIC_MIN = 16
@@ -19,7 +19,7 @@ Columns = dict[str, list[str]]
 """Head → a cell for each metric."""
 
 
-def metrics_tables(outcome: Measured | Scored, repeats: Mapping[str, Repeats], width: int) -> Iterator[Table]:
+def metrics_tables(outcome: Measured | Scored, repeats: Mapping[str, BootMean], width: int) -> Iterator[Table]:
     """Value and n of the record, and the means where there are several boots: side by side, or below where that is too wide."""
     names = list(outcome.metrics)
     own, means = _own(outcome), _means(names, repeats)
@@ -39,7 +39,7 @@ def _own(outcome: Measured | Scored) -> Columns:
     return columns | ({"95 %": bounds} if any(bounds) else {})
 
 
-def _means(names: Sequence[str], repeats: Mapping[str, Repeats]) -> Columns:
+def _means(names: Sequence[str], repeats: Mapping[str, BootMean]) -> Columns:
     if not repeats:
         return {}
     found = [repeats.get(name) for name in names]

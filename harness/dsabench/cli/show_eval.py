@@ -12,9 +12,9 @@ from dsabench.evals.client import Target
 from dsabench.evals.conduct import Finished
 from dsabench.evals.plan import Plan
 from dsabench.evals.published import Beside, nearest_published
+from dsabench.evals.statistics import mean_score
 from dsabench.model.outcome import Metric, Scored
 from dsabench.reporting.eval_lines import result_lines
-from dsabench.stats.accuracy import mean_score
 
 
 def result_object(plan: Plan, target: Target, finished: Finished, beside: Sequence[Beside]) -> dict[str, JsonValue]:

@@ -8,8 +8,8 @@ from statistics import mean
 
 from dsabench.errors import InputError
 from dsabench.evals.sample import EvalSample
+from dsabench.evals.statistics import NonInferiority, mcnemar, non_inferiority, paired_bootstrap
 from dsabench.model.verdict import Verdict, VerdictWord
-from dsabench.stats.noninferiority import NonInferiority, mcnemar, non_inferiority, paired_bootstrap
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dsabench.evals.sample import EvalSample
+from dsabench.evals.statistics import MeanScore, majority, mean_of_questions, mean_score, pass_at_k, spread_of_runs
 from dsabench.model.outcome import Metric, Scored
-from dsabench.stats.accuracy import MeanScore, majority, mean_of_questions, mean_score, pass_at_k, spread_of_runs
 from dsabench.stats.percentiles import percentile
 
 THINKING_MARKS = ("</think>", "<think>")

@@ -14,7 +14,7 @@ from dsabench.load.steady import Unsteady, Window
 from dsabench.model.outcome import Metric
 from dsabench.model.sample import Times
 from dsabench.model.workload import Workload
-from dsabench.stats.percentiles import needed
+from dsabench.stats.percentiles import observations_needed
 
 
 def cautions(
@@ -46,9 +46,11 @@ def _of_accept_length(metrics: Mapping[str, Metric]) -> Iterator[str]:
 def _refusals(latencies: Mapping[str, Times]) -> Iterator[str]:
     """One line per quantile that some latency has too few observations for."""
     for label, q in QUANTILES.items():
-        refused = [f"{name} ({len(values)})" for name, values in latencies.items() if 0 < len(values) < needed(q)]
+        refused = [
+            f"{name} ({len(values)})" for name, values in latencies.items() if 0 < len(values) < observations_needed(q)
+        ]
         if refused:
-            yield f"no {label} from fewer than {needed(q)} observations: {', '.join(refused)}"
+            yield f"no {label} from fewer than {observations_needed(q)} observations: {', '.join(refused)}"
 
 
 def _of_client(run: Run, workload: Workload) -> Iterator[str]:

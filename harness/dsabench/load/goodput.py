@@ -11,7 +11,7 @@ from dsabench.load.latencies import gaps_s
 from dsabench.model.outcome import Metric
 from dsabench.model.sample import RequestSample, Times
 from dsabench.model.workload import Slo
-from dsabench.stats.proportion import wilson
+from dsabench.stats.intervals import wilson
 
 Met = npt.NDArray[np.bool_]
 

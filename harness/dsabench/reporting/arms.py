@@ -13,7 +13,7 @@ from dsabench.errors import InputError
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.comparison import Pair, Side, contrasts, judged
-from dsabench.stats.contrast import Contrast
+from dsabench.stats.compare import BootComparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def compare_places(
         InputError: nothing to compare, or no environment is on both sides.
 
     """
-    asked: list[tuple[Pair, Contrast]] = []
+    asked: list[tuple[Pair, BootComparison]] = []
     names: list[str | None] = []
     trouble: InputError | None = None
     for folder, left, right in _arms(base, candidate):

@@ -11,8 +11,7 @@ from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
 from dsabench.model.runtime import Environment
 from dsabench.model.verdict import Verdict
-from dsabench.stats.compare import correct
-from dsabench.stats.contrast import BootValue, Contrast, Question, contrast
+from dsabench.stats.compare import BootComparison, BootValue, ComparisonSpec, compare_boots, judge_family
 
 EQUIVALENCE = 0.01
 """A difference of 1 % or less is none; a family's interval inside it is `no difference`."""
@@ -41,7 +40,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How the spread is estimated; see `Question`."""
+    """How the spread is estimated; see `ComparisonSpec`."""
 
     one_spread: bool = False
     pilot: tuple[int, int] = (0, 0)
@@ -66,9 +65,9 @@ def compare_sides(base: Side, candidate: Side, metrics: Sequence[str], *, across
     return judged(contrasts(base, candidate, metrics, across=across))
 
 
-def judged(asked: Sequence[tuple[Pair, Contrast]]) -> tuple[Verdict, ...]:
+def judged(asked: Sequence[tuple[Pair, BootComparison]]) -> tuple[Verdict, ...]:
     """The verdicts of one family."""
-    verdicts = correct([contrasted for _, contrasted in asked])
+    verdicts = judge_family([contrasted for _, contrasted in asked])
     return tuple(
         v.model_copy(update={"trial": pair.trial, "environment": pair.environment})
         for v, (pair, _) in zip(verdicts, asked, strict=True)
@@ -77,7 +76,7 @@ def judged(asked: Sequence[tuple[Pair, Contrast]]) -> tuple[Verdict, ...]:
 
 def contrasts(
     base: Side, candidate: Side, metrics: Sequence[str], *, across: bool = False, asked: Asked = _WELCH
-) -> list[tuple[Pair, Contrast]]:
+) -> list[tuple[Pair, BootComparison]]:
     """What the boots say to every pair and metric, before a level of significance is chosen.
 
     Raises:
@@ -125,8 +124,8 @@ def match(base: Side, candidate: Side) -> list[Pair]:
     return pairs
 
 
-def _contrast(pair: Pair, metric: str, asked: Asked) -> Contrast:
-    question = Question(
+def _contrast(pair: Pair, metric: str, asked: Asked) -> BootComparison:
+    question = ComparisonSpec(
         metric,
         pair.workload,
         METRICS[metric].direction,
@@ -135,7 +134,7 @@ def _contrast(pair: Pair, metric: str, asked: Asked) -> Contrast:
         one_spread=asked.one_spread,
         pilot=asked.pilot,
     )
-    return contrast(question, _values(pair.base, metric), _values(pair.candidate, metric))
+    return compare_boots(question, _values(pair.base, metric), _values(pair.candidate, metric))
 
 
 def _values(records: Sequence[Record], metric: str) -> list[BootValue]:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from dsabench.errors import StoreError
 from dsabench.evals.sample import EvalSample
+from dsabench.evals.statistics import mean_score
 from dsabench.evals.summarise import Tally
 from dsabench.model.evals import EvalTask
-from dsabench.stats.accuracy import mean_score
 
 SAMPLES_MAX = 2000
 """Wrong ones come first, so what is left out is right."""

@@ -12,8 +12,7 @@ from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
 from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.comparison import Asked, Side, contrasts
-from dsabench.stats.compare import correct
-from dsabench.stats.contrast import Contrast, Estimate
+from dsabench.stats.compare import BootComparison, LogRatioEstimate, judge_family
 from dsabench.stats.power import BOOTS_MAX, boots_needed, boots_needed_beside, careful_spread
 
 FALSE_ALARMS = 0.001
@@ -209,7 +208,7 @@ def judge(base: Side, candidate: Side, rules: Rules, pilot: int = 0) -> Judgemen
     """
     asked = Asked(one_spread=True, pilot=(pilot if rules.both_grow else 0, pilot))
     family = contrasts(base, candidate, rules.metrics, across=rules.across, asked=asked)
-    verdicts = correct([one for _, one in family], rules.alpha)
+    verdicts = judge_family([one for _, one in family], rules.alpha)
     named = tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, family, strict=True))
     wanted = _boots_wanted([one for _, one in family], rules)
     boots = [(one.n_base, one.n_candidate) for _, one in family]
@@ -217,12 +216,12 @@ def judge(base: Side, candidate: Side, rules: Rules, pilot: int = 0) -> Judgemen
     return Judgement(named, rules.effect, wanted, had, rules.both_grow, beside)
 
 
-def _boots_wanted(family: Sequence[Contrast], rules: Rules) -> int | None:
+def _boots_wanted(family: Sequence[BootComparison], rules: Rules) -> int | None:
     """Of the noisiest metric, at the level that Holm's strictest step has."""
     alpha, difference = rules.alpha / len(family), math.log1p(rules.effect)
     most = 2
     for one in family:
-        if not isinstance(one.answer, Estimate):
+        if not isinstance(one.answer, LogRatioEstimate):
             continue
         spread, paired = careful_spread(one.answer.spread, one.answer.df), one.question.paired
         first = max(one.question.pilot) or one.n_candidate

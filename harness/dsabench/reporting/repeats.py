@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
-from dsabench.stats.repeats import Repeats, over_boots
+from dsabench.stats.intervals import BootMean, mean_over_boots
 
 _EXTREMES = (".min", ".max")
 """An extreme is one observation; its mean over boots says nothing."""
@@ -30,12 +30,12 @@ def averaged(record: Record, records: Sequence[Record]) -> tuple[Record, ...]:
     return same if len({one.boot for one in same}) > 1 else ()
 
 
-def repeats_of(record: Record, records: Sequence[Record]) -> dict[str, Repeats]:
+def repeats_of(record: Record, records: Sequence[Record]) -> dict[str, BootMean]:
     """Metric → its mean over those boots. A metric that some boot lacks (too few requests) counts the others."""
     values: dict[str, dict[str, list[float]]] = {}
     for one in averaged(record, records):
         for name, metric in one.outcome.metrics.items() if isinstance(one.outcome, Measured) else ():
             if not name.endswith(_EXTREMES):
                 values.setdefault(name, {}).setdefault(one.boot, []).append(metric.value)
-    found = {name: over_boots(of_metric) for name, of_metric in values.items()}
+    found = {name: mean_over_boots(of_metric) for name, of_metric in values.items()}
     return {name: one for name, one in found.items() if one is not None}

@@ -20,8 +20,7 @@ from dsabench.model.workload import Workload
 from dsabench.reporting.comparison import Side
 from dsabench.runtimes.sglang.rank import load_of_rank, shape_of, stands_for, strategy_of
 from dsabench.runtimes.sglang.slice import Shape
-from dsabench.stats.compare import compare
-from dsabench.stats.contrast import BootValue
+from dsabench.stats.compare import BootValue, judge_alone
 
 FORMULA = {
     "rates": "groups of the attention × the rank's (dpN: N ×; tpN: 1 ×)",
@@ -173,7 +172,7 @@ def _hold(deployment: Deployment, whole: _Measured, rank: _Measured, metric: str
     if not base or not candidate or min(one.value for one in (*base, *candidate)) <= 0:
         return None
     direction = METRICS[metric].direction
-    verdict = compare(metric, whole.workload.name, base, candidate, direction=direction, paired=False)
+    verdict = judge_alone(metric, whole.workload.name, base, candidate, direction=direction, paired=False)
     measured, predicted = (statistics.geometric_mean([one.value for one in side]) for side in (base, candidate))
     bounded = verdict.ci_low is not None and verdict.ci_high is not None
     return Prediction(

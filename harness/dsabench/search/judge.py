@@ -11,8 +11,7 @@ from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.verdict import Verdict
 from dsabench.search.ledger import Ledger
-from dsabench.stats.compare import ALPHA, correct
-from dsabench.stats.contrast import BootValue, Question, contrast
+from dsabench.stats.compare import ALPHA, BootValue, ComparisonSpec, compare_boots, judge_family
 
 Confirmed = Mapping[str, tuple[Record, ...]]
 """Workload → records."""
@@ -41,15 +40,15 @@ def judge_sides(config: SweepConfig, base: Confirmed, candidate: Confirmed) -> t
     """The same of records that the caller chose, by workload; one that a side lacks is undecided."""
     metrics = dict.fromkeys([config.objective.metric, *(bound.metric for bound in config.objective.constraints)])
     family = [
-        contrast(
-            Question(metric, workload.name, METRICS[metric].direction, paired=True, equivalence=EQUIVALENCE),
+        compare_boots(
+            ComparisonSpec(metric, workload.name, METRICS[metric].direction, paired=True, equivalence=EQUIVALENCE),
             boot_values(base.get(workload.name, ()), metric),
             boot_values(candidate.get(workload.name, ()), metric),
         )
         for workload in config.workloads
         for metric in metrics
     ]
-    return correct(family)
+    return judge_family(family)
 
 
 def levels(family: Sequence[Verdict]) -> str:

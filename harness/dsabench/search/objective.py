@@ -12,7 +12,7 @@ from dsabench.model.outcome import Measured
 from dsabench.model.record import Record
 from dsabench.model.study import Bound, Objective
 from dsabench.model.workload import Workload
-from dsabench.stats.percentiles import needed
+from dsabench.stats.percentiles import observations_needed
 
 _OF_SLO = ("goodput_req_s", "slo_attainment")
 
@@ -73,7 +73,7 @@ def refuse_unprovable(objective: Objective, workloads: Sequence[Workload]) -> No
         family, _, statistic = name.rpartition(".")
         if family.endswith("itl_ms") or not re.fullmatch(r"p\d\d", statistic):
             continue
-        least = needed(int(statistic[1:]) / 100)
+        least = observations_needed(int(statistic[1:]) / 100)
         for workload in workloads:
             if workload.num_prompts < least:
                 raise InputError(

@@ -15,8 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.stats.compare import ALPHA, holm
-from dsabench.stats.contrast import BootValue, Direction, Estimate, Question, contrast, relative
+from dsabench.stats.compare import (
+    ALPHA,
+    BootValue,
+    ComparisonSpec,
+    Direction,
+    LogRatioEstimate,
+    compare_boots,
+    holm,
+    relative,
+)
 
 SERIES_MIN = 6
 SEGMENT_MIN = 3
@@ -24,7 +32,7 @@ SEGMENT_MIN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LevelChange:
     """A new level from `index` on; `effect` is relative to the level before."""
 
     index: int
@@ -33,13 +41,15 @@ class Change:
     is_worse: bool
 
 
-def find_changes(values: Sequence[float], direction: Direction, *, equivalence: float = 0.01) -> tuple[Change, ...]:
+def find_changes(
+    values: Sequence[float], direction: Direction, *, equivalence: float = 0.01
+) -> tuple[LevelChange, ...]:
     """Confirmed changes in the order of time; none of a series shorter than six, or with a value that is not positive."""
     data = np.asarray(values, dtype=np.float64)
     if data.size < SERIES_MIN or float(data.min()) <= 0.0:
         return ()
     logs = np.log(data)
-    found: tuple[Change, ...] = ()
+    found: tuple[LevelChange, ...] = ()
     places = _places(logs)
     while places:
         tested = [_test(logs, places, i, direction) for i in range(len(places))]
@@ -68,7 +78,7 @@ def _places(logs: npt.NDArray[np.float64]) -> list[int]:
     return [int(end) for end in ends[:-1]]
 
 
-def _test(logs: npt.NDArray[np.float64], places: Sequence[int], i: int, direction: Direction) -> Change:
+def _test(logs: npt.NDArray[np.float64], places: Sequence[int], i: int, direction: Direction) -> LevelChange:
     start = places[i - 1] if i else 0
     end = places[i + 1] if i + 1 < len(places) else logs.size
     before, after = logs[start : places[i]], logs[places[i] : end]
@@ -76,7 +86,7 @@ def _test(logs: npt.NDArray[np.float64], places: Sequence[int], i: int, directio
         [BootValue(str(n), math.exp(v)) for n, v in enumerate(side, first)]
         for side, first in ((before, start), (after, places[i]))
     ]
-    question = Question("", "", direction, paired=False, equivalence=0.0)
-    answer = contrast(question, sides[0], sides[1]).answer
-    p, difference = (answer.p, answer.difference) if isinstance(answer, Estimate) else (1.0, 0.0)
-    return Change(places[i], relative(difference), p, (difference < 0.0) == (direction == "maximize"))
+    question = ComparisonSpec("", "", direction, paired=False, equivalence=0.0)
+    answer = compare_boots(question, sides[0], sides[1]).answer
+    p, difference = (answer.p, answer.difference) if isinstance(answer, LogRatioEstimate) else (1.0, 0.0)
+    return LevelChange(places[i], relative(difference), p, (difference < 0.0) == (direction == "maximize"))

@@ -21,7 +21,7 @@ BODY_MIN = 10
 """Fewest observations for the quantiles below `TAIL`: p90 then lies between the two largest, p50 inside the middle."""
 
 
-def needed(q: float) -> int:
+def observations_needed(q: float) -> int:
     """Fewest observations from which quantile `q` (0 < q < 1) is given."""
     if not 0.0 < q < 1.0:
         raise ValueError(f"a quantile lies between 0 and 1, not at {q}")
@@ -31,7 +31,7 @@ def needed(q: float) -> int:
 
 
 def percentile(values: Sequence[float] | npt.NDArray[np.float64], q: float) -> float | None:
-    """Linear interpolation between order statistics (numpy's default); None from fewer than `needed(q)` values."""
-    if len(values) < needed(q):
+    """Linear interpolation between order statistics (numpy's default); None from fewer than `observations_needed(q)` values."""
+    if len(values) < observations_needed(q):
         return None
     return float(np.quantile(np.asarray(values, dtype=np.float64), q))

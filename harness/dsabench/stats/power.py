@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from scipy import special
 
-from dsabench.stats.tails import chi_squared_quantile, t_critical
+from dsabench.stats.distributions import chi_squared_quantile, t_critical
 
 POWER = 0.80
 BOOTS_MAX = 1000

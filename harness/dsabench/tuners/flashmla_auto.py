@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dsabench.model.tuned_table import SparseKernel, choose
 from dsabench.model.value import digest
-from dsabench.stats.bootstrap import Interval
+from dsabench.stats.intervals import Interval
 from dsabench.tuners.families import FAMILIES, Family, Rule
 from dsabench.tuners.observed import KERNELS, Observed
 from dsabench.tuners.prefill_mix import Step

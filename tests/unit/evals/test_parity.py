@@ -10,8 +10,8 @@ import pytest
 from dsabench.evals.client import Target
 from dsabench.evals.run import Effort, run
 from dsabench.evals.sample_log import open_log
+from dsabench.evals.statistics import majority, pass_at_k, spread_of_runs
 from dsabench.evals.summarise import tally
-from dsabench.stats.accuracy import majority, pass_at_k, spread_of_runs
 from eval_replay import digest_of, replays
 from openai_server import OpenAiServer
 

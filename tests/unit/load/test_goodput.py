@@ -12,7 +12,7 @@ from dsabench.model.trial import Trial
 from dsabench.model.value import canonical_json
 from dsabench.model.workload import Slo
 from dsabench.search.objective import refuse_unprovable
-from dsabench.stats.proportion import wilson
+from dsabench.stats.intervals import wilson
 from factories import make_spec, make_workload
 from unit.load.made import run_of, sample
 

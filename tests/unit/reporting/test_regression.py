@@ -24,7 +24,7 @@ from dsabench.reporting.regression import (
     undisturbed,
     undisturbed_rounds,
 )
-from dsabench.stats.contrast import BootValue, Estimate, Question, contrast
+from dsabench.stats.compare import BootValue, ComparisonSpec, LogRatioEstimate, compare_boots
 from dsabench.stats.power import boots_needed, boots_needed_beside
 from factories import make_record, make_spec
 
@@ -134,15 +134,15 @@ def _value(record: Record) -> float:
 def test_few_boots_beside_many_keep_the_level() -> None:
     """Welch's interval gave 4 false alarms for each one allowed."""
     rng, alarms, families = np.random.default_rng(9), 0, 10_000
-    question = Question("m", "w", "maximize", paired=False, equivalence=0.0, one_spread=True)
+    question = ComparisonSpec("m", "w", "maximize", paired=False, equivalence=0.0, one_spread=True)
     for _ in range(families):
         values = rng.lognormal(0.0, 0.02, 45)
         sides = [
             [BootValue(str(i), float(v)) for i, v in part]
             for part in (list(enumerate(values))[:40], list(enumerate(values))[40:])
         ]
-        answer = contrast(question, *sides).answer
-        assert isinstance(answer, Estimate)
+        answer = compare_boots(question, *sides).answer
+        assert isinstance(answer, LogRatioEstimate)
         alarms += answer.p <= 0.001
     assert alarms <= stats.binom.ppf(0.999, families, 0.001)
 

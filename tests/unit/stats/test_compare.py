@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dsabench.model.verdict import Verdict
-from dsabench.stats.compare import compare, correct, holm
-from dsabench.stats.contrast import BootValue, Contrast, Question, contrast
+from dsabench.stats.compare import (
+    BootComparison,
+    BootValue,
+    ComparisonSpec,
+    compare_boots,
+    holm,
+    judge_alone,
+    judge_family,
+)
 from dsabench.stats.power import boots_needed, detectable
 
 SPREAD = 0.015
@@ -25,11 +32,11 @@ def side(name: str, *values: float) -> list[BootValue]:
 
 def versus(base: list[BootValue], candidate: list[BootValue], **changes: Any) -> Verdict:
     options = {"direction": "maximize", "paired": False} | changes
-    return compare("output_throughput_tok_s", "c4", base, candidate, **options)
+    return judge_alone("output_throughput_tok_s", "c4", base, candidate, **options)
 
 
-def question(**changes: Any) -> Question:
-    return Question(
+def question(**changes: Any) -> ComparisonSpec:
+    return ComparisonSpec(
         **{"metric": "m", "workload": "w", "direction": "maximize", "paired": True, "equivalence": 0.01} | changes
     )
 
@@ -215,8 +222,8 @@ def test_holm_levels() -> None:
 
 def test_a_family_is_judged_at_its_own_level() -> None:
     rng = np.random.default_rng(5)
-    family = [contrast(question(equivalence=1e-6), *pairs(rng, 5, ratio, 0.0)) for ratio in (1.0, 1.2, 1.05, 1.03)]
-    for alone, corrected in zip([correct([member])[0] for member in family], correct(family), strict=True):
+    family = [compare_boots(question(equivalence=1e-6), *pairs(rng, 5, ratio, 0.0)) for ratio in (1.0, 1.2, 1.05, 1.03)]
+    for alone, corrected in zip([judge_family([member])[0] for member in family], judge_family(family), strict=True):
         assert corrected.ci_low is not None
         assert corrected.ci_high is not None
         assert (corrected.ci_low <= 0 <= corrected.ci_high) == (corrected.verdict == "inconclusive")
@@ -227,17 +234,19 @@ def test_a_family_is_judged_at_its_own_level() -> None:
 
 def test_a_member_without_estimate_takes_no_part() -> None:
     rng = np.random.default_rng(5)
-    tested = contrast(question(), *pairs(rng, 4, 1.1, 0.0))
-    settled = contrast(question(), side("a", 1.0), side("b", 2.0))
-    assert correct([settled, tested, settled])[1] == correct([tested])[0]
+    tested = compare_boots(question(), *pairs(rng, 4, 1.1, 0.0))
+    settled = compare_boots(question(), side("a", 1.0), side("b", 2.0))
+    assert judge_family([settled, tested, settled])[1] == judge_family([tested])[0]
 
 
 def test_a_family_of_equal_sides_rarely_has_any_difference() -> None:
     rng = np.random.default_rng(8)
-    families: list[list[Contrast]] = [
-        [contrast(question(), *pairs(rng, 4, 1.0, 0.05)) for _ in range(6)] for _ in range(500)
+    families: list[list[BootComparison]] = [
+        [compare_boots(question(), *pairs(rng, 4, 1.0, 0.05)) for _ in range(6)] for _ in range(500)
     ]
-    alarms = [any(v.verdict in {"better", "worse"} for v in correct(family)) for family in families]
-    uncorrected = [any(correct([m])[0].verdict in {"better", "worse"} for m in family) for family in families[:200]]
+    alarms = [any(v.verdict in {"better", "worse"} for v in judge_family(family)) for family in families]
+    uncorrected = [
+        any(judge_family([m])[0].verdict in {"better", "worse"} for m in family) for family in families[:200]
+    ]
     assert np.mean(alarms) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 500)
     assert np.mean(uncorrected) > 0.15

@@ -135,7 +135,7 @@ def _attainment(report: Report) -> dict[str, object]:
     """Wilson's 95 % interval of the share that met every SLO; it takes requests as independent."""
     if report.goodput is None:
         return {}
-    from dsabench.stats.proportion import wilson  # noqa: PLC0415  (only a run with SLOs needs it)
+    from dsabench.stats.intervals import wilson  # noqa: PLC0415  (only a run with SLOs needs it)
 
     sent = len(report.samples)
     interval = wilson(report.goodput.slo_attainment * sent, sent)

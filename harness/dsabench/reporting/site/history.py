@@ -16,7 +16,7 @@ from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.site.canvas import QUIET, SERIES, draw, linked
 from dsabench.reporting.site.entry import Entry, machine_of
 from dsabench.reporting.site.figures import show, show_date
-from dsabench.stats.changes import SERIES_MIN, Change, find_changes
+from dsabench.stats.changes import SERIES_MIN, LevelChange, find_changes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ class Turn:
     """One confirmed change, and the record from which on it holds."""
 
     metric: str
-    change: Change
+    change: LevelChange
     before: Entry
     after: Entry
 
@@ -129,7 +129,9 @@ def _dashboard(number: int, entries: Sequence[Entry]) -> Dashboard:
     )
 
 
-def _draw(name: str, metric: str, entries: Sequence[Entry], values: Sequence[float], changes: Sequence[Change]) -> str:
+def _draw(
+    name: str, metric: str, entries: Sequence[Entry], values: Sequence[float], changes: Sequence[LevelChange]
+) -> str:
     borders = [0, *(change.index for change in changes), len(values)]
 
     def plot(axes: Axes) -> None:

@@ -15,7 +15,7 @@ from dsabench.reporting.site.paper import Paper
 from dsabench.reporting.site.study import Study
 from dsabench.reporting.site.study_page import environment_facts
 from dsabench.reporting.site.timeline_strip import draw_strip, read_course
-from dsabench.stats.repeats import Repeats
+from dsabench.stats.intervals import BootMean
 
 _TILES = (
     *("total_throughput_tok_s", "output_throughput_tok_s", "ttft_ms.p50", "ttft_ms.p90", "tpot_ms.p50", "itl_ms.p99"),
@@ -29,7 +29,7 @@ class Alike:
     """All records of one trial in one environment, and what they say together: metric → its mean over boots."""
 
     entries: Sequence[Entry]
-    repeats: Mapping[str, Repeats]
+    repeats: Mapping[str, BootMean]
 
 
 def write_record(

@@ -19,7 +19,7 @@ from dsabench.reporting.comparison import Side, compare_sides
 from dsabench.reporting.site.entry import Entry, label_of, machine_of
 from dsabench.runtimes.sglang.gpus import gpus_of
 from dsabench.search.pinned import measured_default
-from dsabench.stats.repeats import Repeats, over_boots
+from dsabench.stats.intervals import BootMean, mean_over_boots
 
 GUARDS = (
     *("output_throughput_tok_s", "ttft_ms.p50", "ttft_ms.p90", "ttft_ms.p99", "tpot_ms.p50", "tpot_ms.p90"),
@@ -77,7 +77,7 @@ class Setting:
         if len(boots) == 1:
             values = next(iter(boots.values()))
             return Figure(math.fsum(values) / len(values), 1, None, None, entries)
-        found = over_boots(boots)
+        found = mean_over_boots(boots)
         assert found is not None
         low, high = found.interval or (None, None)
         return Figure(found.mean, found.boots, low, high, entries)
@@ -311,11 +311,11 @@ class Study:
         return tuple(sorted({label for entry in self.entries for label in entry.record.labels}))
 
 
-def repeats_by_metric(entries: Sequence[Entry]) -> dict[str, Repeats]:
+def repeats_by_metric(entries: Sequence[Entry]) -> dict[str, BootMean]:
     """Metric → its mean over the boots of one trial; empty where there is one boot."""
     boots: dict[str, dict[str, list[float]]] = {}
     for entry in entries:
         for name, metric in entry.metrics.items():
             boots.setdefault(name, {}).setdefault(entry.record.boot, []).append(metric.value)
-    found = {name: over_boots(values) for name, values in boots.items() if len(values) > 1}
+    found = {name: mean_over_boots(values) for name, values in boots.items() if len(values) > 1}
     return {name: one for name, one in found.items() if one is not None}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from dsabench.stats.tails import chi_squared_quantile, fair_coin_p, normal_critical, t_above, t_critical
+from dsabench.stats.distributions import chi_squared_quantile, fair_coin_p, normal_critical, t_above, t_critical
 
 CHANCES = (1e-9, 0.005, 0.025, 0.2, 0.5, 0.9, 1 - 1e-9)
 
