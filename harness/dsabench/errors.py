@@ -1,4 +1,4 @@
-"""The tree of errors. Only the CLI turns one into an exit code; only `trial.py` turns a `TrialFault` into a record.
+"""The tree of errors, and two helpers for their messages. Only the CLI turns one into an exit code; only `trial.py` turns a `TrialFault` into a record.
 
 DsabenchError
 ├── InputError        the user's input is wrong: one line, exit 2
@@ -10,6 +10,7 @@ DsabenchError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -53,3 +54,21 @@ class TrialFault(DsabenchError):
     ) -> None:
         self.kind, self.message, self.stage, self.log_tail, self.transient = kind, message, stage, log_tail, transient
         super().__init__(f"{stage}: {kind}: {message}")
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant: one that begins with the word (`tp`, `tp_size`), else one spelt like it."""
+    from difflib import get_close_matches  # noqa: PLC0415  (only a message needs it)
+
+    by_lower = {name.lower(): name for name in names}
+    if longer := [name for name in by_lower if name.startswith(f"{word.lower()}_")]:
+        return by_lower[min(longer, key=len)]
+    close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.55)
+    return by_lower[close[0]] if close else None
+
+
+def printable(text: str, most: int | None = None) -> str:
+    """The text with every character escaped that could break or colour a terminal's line, cut to `most` characters."""
+    start = text if most is None else text[: most + 1]
+    shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in start)
+    return shown if most is None or len(shown) <= most else f"{shown[: most - 1]}…"

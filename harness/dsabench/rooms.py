@@ -5,10 +5,9 @@ A path given wins over the working directory, that over the checkout, that over 
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
-from dsabench.errors import InputError
+from dsabench.errors import InputError, nearest
 
 _PACKAGE = Path(__file__).parent
 
@@ -46,8 +45,8 @@ def find(room: str, name: str) -> Path:
             if candidate.is_file():
                 return candidate
     known = (names(room, relative.parent) if is_name else []) or names(room)
-    near = difflib.get_close_matches(relative.with_suffix("").as_posix(), known, n=1) if is_name else []
-    hint = f"; did you mean {near[0]}?" if near else ""
+    near = nearest(relative.with_suffix("").as_posix(), known) if is_name else None
+    hint = f"; did you mean {near}?" if near else ""
     raise InputError(f"{name or repr(name)}: {_what_is_there(name)}{hint} (known {room}: {', '.join(known) or 'none'})")
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 from collections.abc import Sequence
 from typing import NoReturn
 
 from dsabench.cli.bench_checks import check_combinations, check_output
 from dsabench.cli.bench_values import address, json_object, one_of, positive, rate, ratio, slo, whole
-from dsabench.errors import InputError
+from dsabench.errors import InputError, nearest
 
 BACKENDS = (
     "sglang",
@@ -68,8 +67,8 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     known, unknown = parser.parse_known_args(argv)
     if unknown:
         flags = [flag for action in parser._actions for flag in action.option_strings]  # noqa: SLF001 (no public list)
-        near = difflib.get_close_matches(unknown[0].partition("=")[0], flags, n=1)
-        raise InputError(f"{unknown[0]}: no such flag" + (f"; did you mean {near[0]}?" if near else " (see --help)"))
+        near = nearest(unknown[0].partition("=")[0], flags)
+        raise InputError(f"{unknown[0]}: no such flag" + (f"; did you mean {near}?" if near else " (see --help)"))
     check_combinations(known)
     check_output(known)
     return known

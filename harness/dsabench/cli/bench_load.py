@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from dsabench.cli.interrupts import run_loop
 from dsabench.load.answers import replies, samples_of
 from dsabench.load.arrivals.protocol import Times
 from dsabench.load.drive import drive, drive_alone
@@ -17,6 +16,7 @@ from dsabench.load.readers.reply import Spoken
 from dsabench.load.target import EndpointName
 from dsabench.model.sample import Prompt, RequestSample
 from dsabench.probes.observer import Observer
+from dsabench.signals import run_loop
 
 Tell = Callable[[int, int], None]
 

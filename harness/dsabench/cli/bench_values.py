@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import math
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
+
+from dsabench.errors import nearest
 
 SLO_NAMES = ("ttft", "tpot", "e2el")
 
@@ -20,8 +21,8 @@ def one_of(allowed: Sequence[str], others: Sequence[str]) -> Callable[[str], str
             return text
         if text in others:
             raise argparse.ArgumentTypeError(f"{text} is not supported by dsabench bench; it has {', '.join(allowed)}")
-        near = difflib.get_close_matches(text, allowed, n=1)
-        hint = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(allowed)}"
+        near = nearest(text, allowed)
+        hint = f"; did you mean {near}?" if near else f"; allowed: {', '.join(allowed)}"
         raise argparse.ArgumentTypeError(f"no such choice {text!r}{hint}")
 
     return read

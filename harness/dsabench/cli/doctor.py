@@ -26,10 +26,10 @@ def doctor(
 
     Exits with 0 when there is no problem (warnings are none), 1 when there is one, 2 when the question is wrong.
     """
-    from dsabench.cli.interrupts import run_loop
     from dsabench.cli.show_findings import findings_json, print_findings, tell_progress
     from dsabench.config.load import load_launch
     from dsabench.doctor.examine import Complaint, examine
+    from dsabench.signals import run_loop
 
     complaint = Complaint(
         runtime=None if config is None else load_launch(config),

@@ -7,12 +7,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dsabench.cli.interrupts import end_at_any_signal, run_loop
 from dsabench.errors import TrialFault
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.sglang.deployment import Planner, deployed
+from dsabench.signals import run_loop, stop_at_any_signal
 
 
 def drive(spec: RuntimeSpec, planner: Planner, launch: Launch, logs: Path | None) -> int:
@@ -24,7 +24,7 @@ def drive(spec: RuntimeSpec, planner: Planner, launch: Launch, logs: Path | None
         TrialFault: a part failed or ended by itself; the others are gone by then.
 
     """
-    end_at_any_signal()
+    stop_at_any_signal()
     try:
         run_loop(_serve(spec, planner, launch, logs))
     except KeyboardInterrupt:

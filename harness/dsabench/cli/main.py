@@ -29,7 +29,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # … and ± where the terminal has ASCII only
     code = run(argv)
     if code == _INTERRUPTED:
-        from dsabench.cli.interrupts import ignore_interrupts
+        from dsabench.signals import ignore_interrupts
 
         ignore_interrupts()
     code = _written(code)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
-from dsabench.errors import InputError
+from dsabench.errors import InputError, nearest
 from dsabench.model.metrics import METRICS
 
 
@@ -18,8 +17,8 @@ def require_metrics(names: Iterable[str]) -> None:
     """
     for name in names:
         if name not in METRICS:
-            near = difflib.get_close_matches(name, METRICS, n=1)
-            raise InputError(f"{name}: no such metric" + (f"; did you mean {near[0]}?" if near else _LISTED))
+            near = nearest(name, METRICS)
+            raise InputError(f"{name}: no such metric" + (f"; did you mean {near}?" if near else _LISTED))
 
 
 _LISTED = " (docs/metrics.md lists them)"

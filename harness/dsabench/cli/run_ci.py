@@ -11,7 +11,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dsabench.cli.interrupts import run_loop
 from dsabench.cli.measure_boots import Installed, look_at, measure_boots
 from dsabench.cli.metric_names import require_metrics
 from dsabench.cli.run_compare import side_of
@@ -33,6 +32,7 @@ from dsabench.reporting.regression import (
     undisturbed,
     undisturbed_rounds,
 )
+from dsabench.signals import run_loop
 from dsabench.store.journal import Journal
 
 _BASELINE = "main:results/ci"

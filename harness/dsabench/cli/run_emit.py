@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dsabench.cli.interrupts import run_loop
 from dsabench.emit.expiry import examine, installed_at, installed_here
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.importable import broken_by_patch, import_changed
@@ -18,6 +17,7 @@ from dsabench.emit.patch import Patch, apply_patch, changed_since, plan_patch, r
 from dsabench.emit.tables import File, read_tables
 from dsabench.emit.tree import Tree, find_tree
 from dsabench.errors import DsabenchError, InputError
+from dsabench.signals import run_loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ import uvloop
 from rich.console import Console
 
 from dsabench.cli.eval_progress import make_eval_progress
-from dsabench.cli.interrupts import cancel_at_first_signal, ignore_interrupts
 from dsabench.cli.show_eval import print_eval, result_object
 from dsabench.config.load_eval import load_eval
 from dsabench.errors import InputError, TrialFault
@@ -37,6 +36,7 @@ from dsabench.model.outcome import Failed
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.probes.environment import collect_environment
 from dsabench.reporting.eval_page import Asked, write_page
+from dsabench.signals import cancel_at_first_signal, ignore_interrupts
 from dsabench.store.journal import Journal
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import dsabench
-from dsabench.cli.interrupts import end_at_any_signal, run_loop
 from dsabench.cli.kernel_answer import Answer, counted, finish, note
 from dsabench.cli.kernel_progress import Progress, follow, say, say_point
 from dsabench.errors import InputError, TrialFault
@@ -24,6 +23,7 @@ from dsabench.microbench.worker_process import Said
 from dsabench.model.runtime import Environment, RuntimeIdentity
 from dsabench.probes.environment import collect_environment
 from dsabench.runtimes.identify import hash_of
+from dsabench.signals import run_loop, stop_at_any_signal
 from dsabench.store.claim import claim
 
 _SETTLED = ("ok", "wrong", "unavailable")
@@ -86,7 +86,7 @@ def _folded(line: str, indent: int) -> str:
 
 def check_candidates(request: Request, python: str | None, *, as_json: bool) -> int:
     """0 when nothing that ran was wrong, else 1."""
-    end_at_any_signal()
+    stop_at_any_signal()
     answer: Answer = {}
     progress = Progress(request, python)
 
@@ -106,7 +106,7 @@ def bench_candidates(request: Request, python: str | None, results: Path, *, aga
         BusyError: another process measures into the folder.
 
     """
-    end_at_any_signal()
+    stop_at_any_signal()
     with claim(results):
         bench = _Bench(request, results, Progress(request, python), again=again)
         try:

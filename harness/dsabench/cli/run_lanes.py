@@ -14,7 +14,6 @@ from multiprocessing.process import BaseProcess
 
 from rich.console import Console
 
-from dsabench.cli.interrupts import each_interrupt, end_at_any_signal, hold_interrupts, let_interrupts_come, run_loop
 from dsabench.cli.outlook import Outlook, identity_for_plan, outlook_of
 from dsabench.cli.progress import PlainProgress
 from dsabench.config.specs import SweepConfig
@@ -34,6 +33,7 @@ from dsabench.search.loop import has_work
 from dsabench.search.plan import listed
 from dsabench.search.refused import require_legal_default
 from dsabench.search.space import legal
+from dsabench.signals import hold_interrupts, on_each_interrupt, release_interrupts, run_loop, stop_at_any_signal
 from dsabench.store.bookings import Bookings
 from dsabench.store.claim import claim
 from dsabench.store.journal import Journal
@@ -141,7 +141,7 @@ def _run_lanes(lanes: _Lanes, shares: tuple[Share, ...]) -> None:
         for number, share in enumerate(shares, start=1)
     ]
     try:
-        with each_interrupt(lambda: _tell(running)) as interrupted:
+        with on_each_interrupt(lambda: _tell(running)) as interrupted:
             _start(running)
             if interrupted():  # one of them was not known yet
                 _tell(running)
@@ -168,7 +168,7 @@ def _start(lanes: Sequence[BaseProcess]) -> None:
         _tell(lanes)
         raise
     finally:
-        let_interrupts_come()
+        release_interrupts()
 
 
 def _tell(lanes: Sequence[BaseProcess]) -> None:
@@ -179,9 +179,9 @@ def _tell(lanes: Sequence[BaseProcess]) -> None:
 
 def _in_child(lanes: _Lanes, share: Share, number: int, parent: int) -> None:
     os.setpgid(0, 0)  # a Ctrl-C is the parent's, which ends each of us once
-    end_at_any_signal()
+    stop_at_any_signal()
     try:
-        let_interrupts_come()
+        release_interrupts()
         share.take()
         run_loop(_beside_parent(lanes, number, parent))
         hold_interrupts()  # they are too late

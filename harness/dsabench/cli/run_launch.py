@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dsabench.cli.interrupts import run_loop
 from dsabench.config.load import load_launch
 from dsabench.config.specs import LaunchSpec, RuntimeConfig
 from dsabench.errors import InputError
@@ -30,6 +29,7 @@ from dsabench.runtimes.sglang.model_config import local_folder
 from dsabench.runtimes.sglang.settle import settle
 from dsabench.runtimes.sglang.topology import Plan, Process, plan
 from dsabench.runtimes.sglang.versions import OLDEST, parse_version
+from dsabench.signals import run_loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from dsabench.cli.gate import gate_of
-from dsabench.cli.interrupts import end_at_any_signal, ignore_interrupts, run_loop
 from dsabench.cli.outlook import Outlook, identity_for_plan, outlook_of
 from dsabench.cli.progress import make_progress
 from dsabench.cli.run_lanes import LaneOrder, measure_in_lanes
@@ -33,6 +32,7 @@ from dsabench.search.objective import refuse_unprovable
 from dsabench.search.refused import require_legal_default
 from dsabench.search.rest import Rest
 from dsabench.search.space import require_some
+from dsabench.signals import ignore_interrupts, run_loop, stop_at_any_signal
 from dsabench.store.claim import claim
 from dsabench.store.journal import Journal
 from dsabench.trial import Bench
@@ -88,7 +88,7 @@ def measure(request: Request, adjusted: SweepConfig) -> Study:
         notes.print(f"warning: {problem}", markup=False, highlight=False, soft_wrap=True)
     if request.conclude:
         return run_loop(_conclude(request, config, journal, notes))
-    end_at_any_signal()
+    stop_at_any_signal()
     started_s = time.monotonic()
     try:
         if request.lanes > 1:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from statistics import median
 
-from dsabench.cli.interrupts import end_at_any_signal, run_loop
 from dsabench.cli.kernel_progress import Progress, follow, say, say_point, title_of
 from dsabench.cli.run_kernels import environment_of
 from dsabench.errors import InputError
@@ -15,6 +14,7 @@ from dsabench.microbench.pairs import Pair, append_pair
 from dsabench.microbench.request import Point, Request
 from dsabench.microbench.worker_process import Said
 from dsabench.model.runtime import Environment
+from dsabench.signals import run_loop, stop_at_any_signal
 from dsabench.store.claim import claim
 
 _NO_DIFFERENCE = 0.99
@@ -28,7 +28,7 @@ def measure_twice(request: Request, python: str | None, results: Path, *, as_jso
         InputError: no pair has two times, or another process measures into the folder.
 
     """
-    end_at_any_signal()
+    stop_at_any_signal()
     with claim(results):
         twice = _Twice(results, Progress(request, python))
         run_loop(follow(conduct(request, python, twice.known), twice.progress, twice.hear))

@@ -10,7 +10,6 @@ from dsabench import rooms
 from dsabench.config.document import LaunchFile, SweepFile
 from dsabench.config.load_eval import eval_mistakes
 from dsabench.config.mistakes import parse_sections
-from dsabench.config.plain import printable
 from dsabench.config.rules import (
     budget_mistakes,
     confirm_mistakes,
@@ -26,7 +25,7 @@ from dsabench.config.rules import (
 from dsabench.config.spaces import Part, join
 from dsabench.config.specs import RuntimeConfig, SweepConfig
 from dsabench.config.yaml_source import Source, read_yaml
-from dsabench.errors import ConfigError, InputError
+from dsabench.errors import ConfigError, InputError, printable
 from dsabench.model.space import SearchSpace
 
 _RULES: dict[str, Callable[[Source, Any], Iterator[ConfigError]]] = {

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from dsabench.config.plain import KeyPath, Plain
 from dsabench.config.schema import FORMS, Form, allowed_keys, choices, nullable
 from dsabench.config.yaml_source import Source
-from dsabench.errors import ConfigError
+from dsabench.errors import ConfigError, nearest
 
 _WANTED = {
     "int_type": "a whole number",
@@ -84,15 +84,6 @@ def unknown_word(what: str, word: str, allowed: Iterable[str]) -> str:
     if len(names) > 24:
         names = [*difflib.get_close_matches(word, names, n=6, cutoff=0.3), "…"]
     return f"unknown {what} {shown(word)}{hint} (allowed: {', '.join(names) or 'none'})"
-
-
-def nearest(word: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant: one that begins with the word (`tp`, `tp_size`), else one spelt like it."""
-    by_lower = {name.lower(): name for name in names}
-    if longer := [name for name in by_lower if name.startswith(f"{word.lower()}_")]:
-        return by_lower[min(longer, key=len)]
-    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.55)
-    return by_lower[close[0]] if close else None
 
 
 def shown(value: object) -> str:

@@ -22,8 +22,3 @@ def key_text(path: KeyPath) -> str:
     """`workloads[0].input_len`."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")
-
-
-def printable(text: str) -> str:
-    """The text with every character escaped that could break or colour a terminal's line."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from dsabench import rooms
-from dsabench.config.mistakes import nearest, shown, unknown_word
+from dsabench.config.mistakes import shown, unknown_word
 from dsabench.config.plain import KeyPath
 from dsabench.config.spaces import Part
 from dsabench.config.specs import (
@@ -23,7 +23,7 @@ from dsabench.config.specs import (
     changes_behaviour,
 )
 from dsabench.config.yaml_source import Source
-from dsabench.errors import ConfigError, InputError
+from dsabench.errors import ConfigError, InputError, nearest
 from dsabench.model.metrics import METRICS
 from dsabench.model.secrets import looks_secret
 from dsabench.model.space import Assignment, SearchSpace, holds

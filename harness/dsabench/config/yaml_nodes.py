@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import yaml
 
-from dsabench.config.plain import KeyPath, Place, Plain, key_text, printable
-from dsabench.errors import ConfigError
+from dsabench.config.plain import KeyPath, Place, Plain, key_text
+from dsabench.errors import ConfigError, printable
 
 try:  # the C parser is ten times as fast; PyYAML may be built without it
     from yaml import CSafeLoader as _Parser

@@ -11,9 +11,9 @@ from types import MappingProxyType
 import yaml
 from yaml.reader import Reader
 
-from dsabench.config.plain import KeyPath, Place, Plain, key_text, printable
+from dsabench.config.plain import KeyPath, Place, Plain, key_text
 from dsabench.config.yaml_nodes import Build, Loader, survey
-from dsabench.errors import ConfigError
+from dsabench.errors import ConfigError, printable
 
 MAX_BYTES = 1 << 20
 

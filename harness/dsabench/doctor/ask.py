@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from dsabench.doctor.finding import printable
+from dsabench.doctor.finding import one_line
 from dsabench.doctor.heard import Heard
 from dsabench.load.sse import DONE, SseReader
 from dsabench.runtimes.answer import parts_of, text_of
@@ -110,7 +110,7 @@ class Asker:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            return Answer(None, f"{path}: not a JSON object: {printable(text, 80)}", status)
+            return Answer(None, f"{path}: not a JSON object: {one_line(text, 80)}", status)
         return Answer(found, status=status)
 
     @asynccontextmanager
@@ -133,12 +133,12 @@ def _why(path: str, error: Exception) -> str:
     """Why no answer came."""
     if isinstance(error, aiohttp.ClientConnectorError):
         why = os.strerror(error.os_error.errno) if error.os_error.errno else error.os_error.strerror
-        return f"{path}: no connection to {error.host}:{error.port}: {printable(str(why))}"
-    return f"{path}: {printable(str(error) or type(error).__name__)}"
+        return f"{path}: no connection to {error.host}:{error.port}: {one_line(str(why))}"
+    return f"{path}: {one_line(str(error) or type(error).__name__)}"
 
 
 def _refusal(path: str, status: int, text: str) -> str:
-    return f"{path}: HTTP {status}: {printable(text, 200)}"
+    return f"{path}: HTTP {status}: {one_line(text, 200)}"
 
 
 async def _frames(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from dsabench.errors import printable
 from dsabench.model.value import Value
 
 Verdict = Literal["ok", "warning", "problem"]
@@ -22,20 +23,19 @@ class Finding(Value):
 
 def ok(check: str, line: str) -> Finding:
     """Nothing to do."""
-    return Finding(check=check, verdict="ok", line=printable(line))
+    return Finding(check=check, verdict="ok", line=one_line(line))
 
 
 def warning(check: str, line: str, fix: str | None = None) -> Finding:
     """Works, perhaps not for long or not as fast."""
-    return Finding(check=check, verdict="warning", line=printable(line), fix=fix)
+    return Finding(check=check, verdict="warning", line=one_line(line), fix=fix)
 
 
 def problem(check: str, line: str, fix: str | None = None) -> Finding:
     """Does not work."""
-    return Finding(check=check, verdict="problem", line=printable(line), fix=fix)
+    return Finding(check=check, verdict="problem", line=one_line(line), fix=fix)
 
 
-def printable(text: str, most: int = 300) -> str:
-    """One line without control characters: what servers and tools say must not steer a terminal."""
-    flat = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return flat if len(flat) <= most else flat[: most - 1] + "…"
+def one_line(text: str, most: int = 300) -> str:
+    """What a server or tool said as one line of at most so many characters, which cannot steer a terminal."""
+    return printable(" ".join(text.split()), most)

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from dsabench.doctor.finding import printable
+from dsabench.doctor.finding import one_line
 from dsabench.doctor.json_paths import dig, text_at
 from dsabench.load.readers.stream import as_int, problem_of
 from dsabench.load.sse import DONE
@@ -89,9 +89,9 @@ class Heard:
         except orjson.JSONDecodeError:
             frame = None
         if not isinstance(frame, dict):
-            return replace(self, error=f"not a JSON object: {printable(data.decode(errors='replace'), 80)}")
+            return replace(self, error=f"not a JSON object: {one_line(data.decode(errors='replace'), 80)}")
         if (problem := problem_of(frame)) is not None:
-            return replace(self, error=f"the server says in its answer: {printable(problem, 200)}")
+            return replace(self, error=f"the server says in its answer: {one_line(problem, 200)}")
         return self._with_choice(dig(frame, "choices", 0), at_s)
 
     def _with_choice(self, choice: object, at_s: float) -> Heard:

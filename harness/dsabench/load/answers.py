@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from dsabench.errors import printable
 from dsabench.load.readers import READERS, Reply
-from dsabench.load.readers.stream import printable
 from dsabench.load.recording import Recording
 from dsabench.load.streams import read_streams
 from dsabench.load.target import EndpointName

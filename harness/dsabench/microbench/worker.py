@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import select
 
-from dsabench.probes.parent import die_with_parent
+from dsabench.signals import die_with_parent
 
 
 def main() -> None:

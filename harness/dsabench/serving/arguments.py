@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from dsabench.errors import InputError
+from dsabench.errors import InputError, nearest
 from dsabench.reference.settings import DecodeBackend, HiSparse, PrefillBackend
 from dsabench.reference.sizes import SIZES
 from dsabench.serving import hisparse, overrides, parallel
@@ -256,5 +255,5 @@ def whole(low: int, high: int | None = None) -> Callable[[str], int]:
 
 
 def _nearest(text: str, allowed: Sequence[str]) -> str:
-    near = difflib.get_close_matches(text, allowed, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
+    near = nearest(text, allowed)
+    return f"; did you mean {near}?" if near else ""

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 
-from dsabench.probes.parent import die_with_parent
 from dsabench.reference.seat import Seat
 from dsabench.serving.arguments import ServerArgs
 from dsabench.serving.parallel import Parallel
+from dsabench.signals import die_with_parent
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 _FORK = multiprocessing.get_context("fork")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from dsabench.errors import printable
 from dsabench.load.sse import DONE, Read, events
 
 if TYPE_CHECKING:
@@ -69,13 +70,8 @@ def message_of(problem: JsonValue) -> str:
 
 
 def shortened(text: str) -> str:
-    """One line of at most 200 characters; what could steer a terminal is replaced."""
-    return printable(" ".join(text.split())[:_MESSAGE_CHARS])
-
-
-def printable(line: str) -> str:
-    """The line with U+FFFD for every control character: it came from a server and is shown on a terminal."""
-    return line if line.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in line)
+    """One line of at most 200 characters; what could steer a terminal is escaped."""
+    return printable(" ".join(text.split()), _MESSAGE_CHARS)
 
 
 def shown(frame: JsonValue) -> str:

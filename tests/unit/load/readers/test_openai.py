@@ -130,7 +130,7 @@ def test_what_one_usage_tells_another_does_not_take_back() -> None:
 
 def test_a_servers_words_do_not_steer_the_terminal() -> None:
     reply = read_completions(reads((0.0, {"error": {"message": "bad \x1b[2J\u202e end"}})), 0.0)
-    assert reply.error == "server: bad \ufffd[2J\ufffd end"
+    assert reply.error == r"server: bad \x1b[2J\u202e end"
 
 
 def test_the_end_needs_no_done_where_a_finish_reason_came() -> None:

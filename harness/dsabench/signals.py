@@ -1,12 +1,9 @@
-"""Ctrl-C, TERM and HUP: work ends in order at the first, and a process that is asked again does not linger.
-
-A polite TERM (a scheduler, `kill`) or HUP (a closed terminal) is a Ctrl-C that nobody typed. A job that a shell starts in
-the background inherits SIGINT as ignored, so each of these sets it anew.
-"""
+"""Ctrl-C, TERM and HUP: the first stops the work in order, later ones stop it at once."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import itertools
 import os
 import signal
@@ -41,7 +38,7 @@ def run_loop(work: Coroutine[object, object, T]) -> T:
     runner = asyncio.Runner()
     loop = runner.get_loop()
     task = loop.create_task(work)
-    interrupts = _Interrupts(loop, task)
+    interrupts = _InterruptHandler(loop, task)
     signal.signal(signal.SIGINT, interrupts)
     try:
         with runner:
@@ -56,7 +53,7 @@ def run_loop(work: Coroutine[object, object, T]) -> T:
     return result
 
 
-class _Interrupts:
+class _InterruptHandler:
     """The handler of Ctrl-C while a loop runs. It raises only where the loop does not turn, or takes its time to close."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: asyncio.Task[T]) -> None:
@@ -90,7 +87,7 @@ class _Interrupts:
         self._waits_since_s = time.monotonic()
 
 
-def end_at_any_signal() -> None:
+def stop_at_any_signal() -> None:
     """TERM and HUP become the KeyboardInterrupt of a Ctrl-C: for work that `run_loop` drives."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in _ENDING:
@@ -110,7 +107,8 @@ async def cancel_at_first_signal(work: Coroutine[object, object, int], farewell:
         if next(interrupts) == 0:
             task.cancel()
             return
-        print(farewell, file=sys.stderr, flush=True)
+        sys.stderr.write(f"{farewell}\n")
+        sys.stderr.flush()
         os._exit(130)
 
     for number in _ALL:
@@ -123,14 +121,14 @@ def hold_interrupts() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
 
 
-def let_interrupts_come() -> None:
+def release_interrupts() -> None:
     """The end of `hold_interrupts`, in each process by itself: a child inherits that they wait."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ALL)
 
 
 @contextmanager
-def each_interrupt(act: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """After `end_at_any_signal`: while it is open each calls `act`, and none raises. It gives whether there was one.
+def on_each_interrupt(act: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """After `stop_at_any_signal`: while it is open each calls `act`, and none raises. It gives whether there was one.
 
     Raises:
         KeyboardInterrupt: at its end, where there was one.
@@ -159,3 +157,11 @@ def ignore_interrupts() -> None:
     """
     for number in _ALL:
         signal.signal(number, signal.SIG_IGN)
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends; whether that was before this call is the caller's to ask."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)

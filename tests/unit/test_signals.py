@@ -9,7 +9,7 @@ import pytest
 
 HEAD = """
 import asyncio, os, signal, sys, threading, time
-from dsabench.cli.interrupts import end_at_any_signal, run_loop
+from dsabench.signals import end_at_any_signal, run_loop
 
 def ask(number=signal.SIGINT):
     os.kill(os.getpid(), number)
@@ -204,7 +204,7 @@ print(run_loop(work()))
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_those_that_come_while_the_interpreter_ends_do_not_change_the_exit_code(number: str) -> None:
     program = f"""
-from dsabench.cli.interrupts import ignore_interrupts
+from dsabench.signals import ignore_interrupts
 
 end_at_any_signal()
 ignore_interrupts()
