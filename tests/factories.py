@@ -5,10 +5,9 @@ from __future__ import annotations
 import uuid
 from datetime import UTC, datetime, timedelta
 
-from dsabench.model.outcome import Failed, Measured, Metric, Outcome
-from dsabench.model.record import Phase, Record
-from dsabench.model.runtime import Environment, Hardware, RuntimeIdentity, RuntimeSpec, fingerprint
-from dsabench.model.trial import Trial
+from dsabench.model.environment import Environment, Hardware, RuntimeIdentity, fingerprint
+from dsabench.model.record import Failed, Measured, Metric, Outcome, Phase, Record, Trial
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.workload import Workload
 
 HARDWARE = Hardware(cpu="Test CPU", cpu_cores=2, memory_mib=1024)

@@ -20,8 +20,7 @@ from statistics import fmean, median
 import numpy as np
 
 from dsabench.config.load import load_sweep
-from dsabench.model.outcome import Measured
-from dsabench.model.record import Record
+from dsabench.model.record import Measured, Record
 from dsabench.model.sample import RequestSample
 from dsabench.model.workload import Workload
 from dsabench.store.journal import Journal

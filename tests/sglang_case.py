@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.topology import Role, RoleName, Router, Topology
+from dsabench.model.topology import Role, RoleName, RouterSpec, Topology
 from dsabench.runtimes.sglang.hardware import HARDWARE, Accelerator
 from dsabench.runtimes.sglang.rules import RULES, Rule
 from dsabench.runtimes.sglang.rules.rule import READ
@@ -87,7 +87,7 @@ def topology(
     roles = [Role(role=role, nodes=nodes, knobs=knobs)]
     if role != "server":
         roles.append(Role(role="decode" if role == "prefill" else "prefill", knobs={"tp_size": 8, **peer}))
-    return Topology(roles=tuple(roles), router=Router() if role != "server" else None)
+    return Topology(roles=tuple(roles), router=RouterSpec() if role != "server" else None)
 
 
 def changed(knobs: Mapping[str, KnobValue], change: Knobs) -> dict[str, KnobValue]:

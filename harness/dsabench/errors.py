@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dsabench.model.outcome import FaultKind, Stage
+    from dsabench.model.record import FaultKind, Stage
 
 
 class DsabenchError(Exception):

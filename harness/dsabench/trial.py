@@ -21,13 +21,10 @@ from dsabench.load.rehearse import Rehearsal, rehearse
 from dsabench.load.server_view import ServerView
 from dsabench.load.summarise import summarise
 from dsabench.load.target import Target
-from dsabench.model.labels import labels_of
-from dsabench.model.outcome import SERVER_LOST, Failed, Measured, Metric, Outcome, Stage
-from dsabench.model.record import Phase, Record
-from dsabench.model.refusal import Refusal
-from dsabench.model.runtime import Environment
+from dsabench.model.environment import Environment
+from dsabench.model.record import SERVER_LOST, Failed, Measured, Metric, Outcome, Phase, Record, Stage, Trial
+from dsabench.model.runtime import RuleRefusal, labels_of
 from dsabench.model.secrets import hide_keys, without_secrets
-from dsabench.model.trial import Trial
 from dsabench.probes.disturbance import warn_of_others
 from dsabench.probes.neighbours import CpuUse
 from dsabench.probes.observer import Observer
@@ -141,7 +138,7 @@ async def measure_on(bench: Bench, server: Server, errands: Sequence[Errand]) ->
     return tuple(log.records)
 
 
-def refuse_boot(bench: Bench, errands: Sequence[Errand], refusal: Refusal) -> tuple[Record, ...]:
+def refuse_boot(bench: Bench, errands: Sequence[Errand], refusal: RuleRefusal) -> tuple[Record, ...]:
     """Append a `Failed` record for each errand of a setting that the rules forbid; nothing is booted.
 
     Raises:

@@ -13,7 +13,7 @@ import pytest
 
 from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
-from dsabench.model.space import Assignment, SearchSpace
+from dsabench.model.study import Assignment, SearchSpace
 from dsabench.search.proposers import PROPOSERS, Observation, Proposer, make_proposer
 from dsabench.search.space import is_legal, key_of, legal
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from dsabench.cli.main import run
-from dsabench.model.outcome import Measured
+from dsabench.model.record import Measured
 from dsabench.probes.disturbance import warn_of_others
 from dsabench.store.journal import Journal, read_journal
 from studies import STUDY, write_study

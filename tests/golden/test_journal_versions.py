@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.model.outcome import Failed, Measured
-from dsabench.model.runtime import fingerprint
+from dsabench.model.environment import fingerprint
+from dsabench.model.record import Failed, Measured
 from dsabench.store.journal import read_journal
 
 HERE = Path(__file__).parent

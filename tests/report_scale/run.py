@@ -23,10 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dsabench.model.outcome import Failed, Measured, Metric, Outcome
-from dsabench.model.record import Record
-from dsabench.model.runtime import Environment, RuntimeSpec
-from dsabench.model.trial import Trial
+from dsabench.model.environment import Environment
+from dsabench.model.record import Failed, Measured, Metric, Outcome, Record, Trial
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.workload import Workload
 from dsabench.store.journal import read_journal
 

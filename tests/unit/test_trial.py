@@ -17,10 +17,8 @@ from pathlib import Path
 import pytest
 
 from dsabench.errors import TrialFault
-from dsabench.model.outcome import Failed, Measured
-from dsabench.model.record import Record
+from dsabench.model.record import Failed, Measured, Record, Trial
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.trial import Trial
 from dsabench.runtimes.external import External
 from dsabench.runtimes.launch import Launch
 from dsabench.store.journal import Journal

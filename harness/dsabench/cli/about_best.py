@@ -8,7 +8,7 @@ from dsabench.cli.figures import show_figure, show_percent
 from dsabench.config.specs import SweepConfig
 from dsabench.emit.best_setting import Best
 from dsabench.evals.numerics import changed_numerics
-from dsabench.model.labels import labels_of
+from dsabench.model.runtime import labels_of
 from dsabench.model.verdict import Verdict
 
 

@@ -13,9 +13,8 @@ from dsabench.config.specs import SweepConfig
 from dsabench.errors import TrialFault
 from dsabench.evals.conduct import Setting
 from dsabench.evals.server import Served, find_server
-from dsabench.model.outcome import SERVER_LOST, Failed
+from dsabench.model.record import SERVER_LOST, Failed, Trial
 from dsabench.model.secrets import without_secrets
-from dsabench.model.trial import Trial
 from dsabench.probes.environment import collect_environment
 from dsabench.runtimes.choose import make_runtime
 from dsabench.runtimes.cores import lease_cores

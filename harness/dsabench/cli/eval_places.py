@@ -11,8 +11,7 @@ from dsabench.cli.show_results import load_records
 from dsabench.errors import InputError
 from dsabench.evals.sample import EvalSample
 from dsabench.evals.sample_log import parse_samples, read_samples
-from dsabench.model.outcome import Scored
-from dsabench.model.record import Record
+from dsabench.model.record import Record, Scored
 from dsabench.store.git_journals import Place, find_commit, read_at, read_file_at
 from dsabench.store.journal import FILE_NAME
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from dsabench.config.specs import SweepConfig
-from dsabench.model.record import Record
-from dsabench.model.runtime import Environment
-from dsabench.model.trial import Trial
+from dsabench.model.environment import Environment
+from dsabench.model.record import Record, Trial
 from dsabench.probes.environment import collect_environment
 from dsabench.runtimes.choose import make_runtime
 from dsabench.runtimes.cores import lease_cores

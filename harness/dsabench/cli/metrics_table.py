@@ -9,7 +9,7 @@ from rich.table import Table
 
 from dsabench.cli.broken_names import broken
 from dsabench.cli.figures import show_figure
-from dsabench.model.outcome import Measured, Scored
+from dsabench.model.record import Measured, Scored
 from dsabench.stats.intervals import BootMean
 
 _GAP = 2

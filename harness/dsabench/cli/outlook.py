@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
-from dsabench.model.refusal import Annotate, Refuse, annotate_nothing, refuse_nothing
-from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
+from dsabench.model.environment import RuntimeIdentity
+from dsabench.model.runtime import Annotate, Refuse, RuntimeSpec, annotate_nothing, refuse_nothing
 from dsabench.runtimes.protocol import Runtime
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dsabench.cli.show_results import find_record, setting_of
 from dsabench.errors import InputError
-from dsabench.model.outcome import Failed
+from dsabench.model.record import Failed
 from dsabench.reporting.timeline import draw_timeline
 from dsabench.store.samples import read_samples
 

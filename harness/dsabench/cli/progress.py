@@ -13,8 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from dsabench.cli.figures import show_duration, show_figure
-from dsabench.model.outcome import Failed, Scored
-from dsabench.model.record import Record
+from dsabench.model.record import Failed, Record, Scored
 from dsabench.search.plan import Step
 from dsabench.trial import Errand, Watch
 

@@ -18,7 +18,7 @@ from dsabench.cli.verdict_table import VerdictTable
 from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError, TrialFault
-from dsabench.model.outcome import Measured as MeasuredOutcome
+from dsabench.model.record import Measured as MeasuredOutcome
 from dsabench.model.record import Record
 from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.ci_files import append_summary, github_commands, summary_markdown, write_junit

@@ -32,7 +32,7 @@ from dsabench.evals.scorers import SLOW
 from dsabench.evals.scorers.mathematics import require_math_verify
 from dsabench.evals.server import DEFAULT_URL, Served, find_server
 from dsabench.model.evals import EvalSpec
-from dsabench.model.outcome import Failed
+from dsabench.model.record import Failed
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.probes.environment import collect_environment
 from dsabench.reporting.eval_page import Asked, write_page

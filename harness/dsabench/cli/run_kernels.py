@@ -20,7 +20,7 @@ from dsabench.microbench.measured import FILE_NAME, Measurement, append, latest,
 from dsabench.microbench.request import Action, Limits, Point, Request
 from dsabench.microbench.table import read_points, write_table
 from dsabench.microbench.worker_process import Said
-from dsabench.model.runtime import Environment, RuntimeIdentity
+from dsabench.model.environment import Environment, RuntimeIdentity
 from dsabench.probes.environment import collect_environment
 from dsabench.runtimes.identify import hash_of
 from dsabench.signals import run_loop, stop_at_any_signal

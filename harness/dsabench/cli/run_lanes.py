@@ -18,7 +18,8 @@ from dsabench.cli.outlook import Outlook, identity_for_plan, outlook_of
 from dsabench.cli.progress import PlainProgress
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import DsabenchError, InputError, TrialFault
-from dsabench.model.runtime import Environment, RuntimeSpec
+from dsabench.model.environment import Environment
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.probes.environment import collect_environment
 from dsabench.probes.hardware import visible_gpus
 from dsabench.runtimes.choose import make_runtime

@@ -18,8 +18,8 @@ from dsabench.cli.show_plan import SweepPlan
 from dsabench.cli.study_request import Request
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError, StoreError
-from dsabench.model.refusal import Refuse
-from dsabench.model.runtime import Environment
+from dsabench.model.environment import Environment
+from dsabench.model.runtime import Refuse
 from dsabench.probes.environment import collect_environment
 from dsabench.runtimes.choose import make_runtime
 from dsabench.runtimes.cores import lease_cores

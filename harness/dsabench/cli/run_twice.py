@@ -13,7 +13,7 @@ from dsabench.microbench.conduct import conduct
 from dsabench.microbench.pairs import Pair, append_pair
 from dsabench.microbench.request import Point, Request
 from dsabench.microbench.worker_process import Said
-from dsabench.model.runtime import Environment
+from dsabench.model.environment import Environment
 from dsabench.signals import run_loop, stop_at_any_signal
 from dsabench.store.claim import claim
 

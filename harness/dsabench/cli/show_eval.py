@@ -13,7 +13,7 @@ from dsabench.evals.conduct import Finished
 from dsabench.evals.plan import Plan
 from dsabench.evals.published import Beside, nearest_published
 from dsabench.evals.statistics import mean_score
-from dsabench.model.outcome import Metric, Scored
+from dsabench.model.record import Metric, Scored
 from dsabench.reporting.eval_lines import result_lines
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from dsabench.cli.figures import show_count, show_duration
 from dsabench.cli.outlook import Outlook
 from dsabench.cli.titled_table import titled
-from dsabench.model.refusal import Note
+from dsabench.model.runtime import RuleNote
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import Forecast
 from dsabench.search.ledger import Ledger
@@ -53,7 +53,7 @@ class SweepPlan:
         """The points that would run otherwise than they ask."""
         return survey_overruled(self.ledger.config, self.forecast.refused.passed, self.outlook.annotate)
 
-    def notes(self) -> tuple[Note, ...]:
+    def notes(self) -> tuple[RuleNote, ...]:
         """What the rules say of the default, against which all else is measured."""
         return self.outlook.annotate(self.ledger.config.default)
 

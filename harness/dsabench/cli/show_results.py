@@ -14,8 +14,7 @@ from rich.text import Text
 from dsabench.cli.figures import show_figure
 from dsabench.cli.metrics_table import metrics_tables
 from dsabench.errors import InputError
-from dsabench.model.outcome import Failed, Scored
-from dsabench.model.record import Record
+from dsabench.model.record import Failed, Record, Scored
 from dsabench.reporting.repeats import averaged, repeats_of
 from dsabench.store.journal import find_journals, read_journal
 

@@ -11,7 +11,7 @@ from dsabench.cli.figures import show_count, show_duration
 from dsabench.cli.run_study import Study
 from dsabench.cli.show_plan import plan_facts, print_plan
 from dsabench.cli.show_sweep import print_result, result_facts
-from dsabench.model.runtime import Environment
+from dsabench.model.environment import Environment
 from dsabench.reporting.site.entry import machine_of
 from dsabench.reporting.sweep_plot import draw_sweep
 from dsabench.search.loop import Result

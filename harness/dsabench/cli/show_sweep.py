@@ -17,10 +17,8 @@ from dsabench.cli.titled_table import titled
 from dsabench.cli.verdict_table import VerdictTable
 from dsabench.config.specs import SweepConfig
 from dsabench.evals.numerics import changed_numerics
-from dsabench.model.labels import labels_of
-from dsabench.model.outcome import Failed, Measured
-from dsabench.model.record import Record
-from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.record import Failed, Measured, Record
+from dsabench.model.runtime import RuntimeSpec, labels_of
 from dsabench.search.judge import levels
 from dsabench.search.loop import Result
 from dsabench.search.plan import Candidate

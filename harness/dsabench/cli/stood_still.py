@@ -7,8 +7,7 @@ from pathlib import Path
 
 from dsabench.errors import InputError
 from dsabench.load.standstill import standstill_cautions, tells_standstill
-from dsabench.model.outcome import Measured
-from dsabench.model.record import Record
+from dsabench.model.record import Measured, Record
 from dsabench.store.samples import read_samples
 
 

@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from dsabench.config.knob_types import KnobAxes, KnobConditions, KnobSettings
 from dsabench.config.specs import RuntimeConfig
-from dsabench.model.study import Budget, Gate, Objective, ProposerSpec
+from dsabench.model.study import Budget, GateSpec, Objective, ProposerSpec
 from dsabench.model.value import Value
 from dsabench.model.workload import Workload
 
@@ -65,5 +65,5 @@ class ConfigFile(Value):
     """What counts as better."""
     budget: Budget = Budget()
     """Where the sweep stops."""
-    gate: Gate | None = None
+    gate: GateSpec | None = None
     """The accuracy eval that the best setting must pass; null where no setting changes numerics."""

@@ -26,7 +26,7 @@ from dsabench.config.spaces import Part, join
 from dsabench.config.specs import RuntimeConfig, SweepConfig
 from dsabench.config.yaml_source import Source, read_yaml
 from dsabench.errors import ConfigError, InputError, printable
-from dsabench.model.space import SearchSpace
+from dsabench.model.study import SearchSpace
 
 _RULES: dict[str, Callable[[Source, Any], Iterator[ConfigError]]] = {
     "runtime": runtime_mistakes,

@@ -26,8 +26,7 @@ from dsabench.config.yaml_source import Source
 from dsabench.errors import ConfigError, InputError, nearest
 from dsabench.model.metrics import METRICS
 from dsabench.model.secrets import looks_secret
-from dsabench.model.space import Assignment, SearchSpace, holds
-from dsabench.model.study import Budget, Gate, Objective
+from dsabench.model.study import Assignment, Budget, GateSpec, Objective, SearchSpace, holds
 from dsabench.model.workload import Workload
 
 Mistakes = Iterator[ConfigError]
@@ -324,7 +323,7 @@ def first_mistakes(source: Source, first: Sequence[Assignment], space: SearchSpa
             yield source.error("is forbidden by the sweeps", ("first", index))
 
 
-def gate_mistakes(source: Source, gate: Gate) -> Mistakes:
+def gate_mistakes(source: Source, gate: GateSpec) -> Mistakes:
     """The eval and the data file must exist, and a confirmation in whose boots the eval runs."""
     match source.data.get("budget"):
         case {"confirm_boots": 0}:

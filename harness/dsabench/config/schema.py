@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, Literal
 
@@ -10,10 +10,11 @@ from pydantic import BaseModel
 
 from dsabench.config.document import ConfigFile, LaunchFile, SweepFile
 from dsabench.config.plain import KeyPath
-from dsabench.config.specs import DRIVEN, LAUNCHED
+from dsabench.config.specs import DRIVEN, LAUNCHED, RuntimeConfig
 from dsabench.model.evals import EvalSpec
 from dsabench.model.metrics import METRICS, OBJECTIVES
 from dsabench.model.published import PublishedRun
+from dsabench.model.study import MetricLimit, Objective
 
 Form = Literal["config", "sweep", "launch", "published", "eval"]
 Schema = dict[str, Any]
@@ -32,11 +33,14 @@ def json_schema(form: Form = "config") -> Schema:
     """The schema of one kind of file. Shared between calls: not to be changed."""
     schema = FORMS[form].model_json_schema()
     definitions = schema.get("$defs", {})
-    for name, metrics in (("Objective", OBJECTIVES), ("Bound", sorted(METRICS))):
-        if name in definitions:
-            definitions[name]["properties"]["metric"]["enum"] = list(metrics)
-    if "RuntimeConfig" in definitions:
-        definitions["RuntimeConfig"]["properties"]["kind"]["enum"] = list(LAUNCHED if form == "launch" else DRIVEN)
+    narrowed: tuple[tuple[type[BaseModel], str, Iterable[str]], ...] = (
+        (Objective, "metric", OBJECTIVES),
+        (MetricLimit, "metric", sorted(METRICS)),
+        (RuntimeConfig, "kind", LAUNCHED if form == "launch" else DRIVEN),
+    )
+    for model, key, allowed in narrowed:
+        if model.__name__ in definitions:
+            definitions[model.__name__]["properties"][key]["enum"] = list(allowed)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

@@ -12,7 +12,7 @@ from dsabench.config.plain import KeyPath
 from dsabench.config.yaml_source import Source
 from dsabench.errors import ConfigError
 from dsabench.model.knobs import KnobValue
-from dsabench.model.space import Assignment, Axis, SearchSpace
+from dsabench.model.study import Assignment, Axis, SearchSpace
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from dsabench.config.knob_types import KnobSettings
 from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeKind, RuntimeSpec
 from dsabench.model.secrets import BEHAVIOUR_PREFIX, looks_secret
-from dsabench.model.space import Assignment, SearchSpace
-from dsabench.model.study import Budget, Gate, Objective, ProposerSpec
-from dsabench.model.topology import Role, Router, Site, Topology
+from dsabench.model.study import Assignment, Budget, GateSpec, Objective, ProposerSpec, SearchSpace
+from dsabench.model.topology import Role, RoleHosts, RouterSpec, Topology
 from dsabench.model.value import FrozenMap, Value
 from dsabench.model.workload import Workload
 
@@ -69,7 +68,7 @@ class LaunchSpec(Value):
     """A container around the command. Only for sglang."""
     entry: Literal["launch_server", "serve"] = "launch_server"
     """`python -m sglang.launch_server`, or `sglang serve`. Only for sglang."""
-    sites: FrozenMap[Site] = Field(default_factory=dict)
+    sites: FrozenMap[RoleHosts] = Field(default_factory=dict)
     """Where each role of a topology stands: server, prefill, decode, router. Only for sglang."""
     env: FrozenMap[str] = Field(default_factory=dict, repr=False)
     """Paths and tokens that the runtime needs. `SGLANG_…` names change behaviour and are moved to `runtime.env`."""
@@ -87,7 +86,7 @@ class TopologyConfig(Value):
 
     roles: tuple[RoleConfig, ...] = Field((RoleConfig(),), min_length=1)
     """One server role, or prefill and decode."""
-    router: Router | None = None
+    router: RouterSpec | None = None
     """What stands before prefill and decode."""
 
     def settled(self) -> Topology:
@@ -159,7 +158,7 @@ class SweepConfig(Value):
     proposer: ProposerSpec
     objective: Objective
     budget: Budget
-    gate: Gate | None = None
+    gate: GateSpec | None = None
 
     def spec(self, assignment: Assignment) -> RuntimeSpec:
         """What is served under an assignment: the base with the assignment's values in place, and what follows from both."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dsabench.doctor.finding import Finding, ok, problem, warning
 from dsabench.errors import TrialFault
-from dsabench.model.runtime import Hardware
+from dsabench.model.environment import Hardware
 from dsabench.runtimes.ports import PortLease, is_free
 
 OPEN_FILES = 65_536

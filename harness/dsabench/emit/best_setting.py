@@ -12,11 +12,8 @@ from dsabench.emit.fit import gates_that_count, why_not_emitted
 from dsabench.errors import InputError
 from dsabench.evals.gate import recorded_gate
 from dsabench.evals.numerics import changed_numerics
-from dsabench.model.labels import labels_of
-from dsabench.model.outcome import Measured
-from dsabench.model.record import Record
-from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.trial import Trial
+from dsabench.model.record import Measured, Record, Trial
+from dsabench.model.runtime import RuntimeSpec, labels_of
 from dsabench.model.tuned_table import GateEvidence
 from dsabench.model.verdict import Verdict
 from dsabench.search.judge import judge_sides

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from dsabench.errors import InputError
-from dsabench.model.labels import RANDOM_WEIGHTS, SIMULATED, labels_of
-from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.study import Gate
+from dsabench.model.runtime import RANDOM_WEIGHTS, SIMULATED, RuntimeSpec, labels_of
+from dsabench.model.study import GateSpec
 from dsabench.model.tuned_table import GateEvidence, TunedTable
 from dsabench.model.verdict import Verdict
 
@@ -59,7 +58,7 @@ def why_not_emitted(
     return _failed(gates)
 
 
-def gates_that_count(gate: Gate | None, verdict: Verdict | None, labels: Sequence[str]) -> tuple[GateEvidence, ...]:
+def gates_that_count(gate: GateSpec | None, verdict: Verdict | None, labels: Sequence[str]) -> tuple[GateEvidence, ...]:
     """The gate's verdict where there is one that can mean something: random weights of sglang have no accuracy."""
     if gate is None or verdict is None or RANDOM_WEIGHTS in labels:
         return ()

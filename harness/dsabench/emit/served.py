@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dsabench.model.labels import RANDOM_WEIGHTS, SIMULATED
-from dsabench.model.record import Record
-from dsabench.model.trial import Trial
+from dsabench.model.record import Record, Trial
+from dsabench.model.runtime import RANDOM_WEIGHTS, SIMULATED
 
 
 def served_lines(records: Iterable[Record]) -> list[str]:

@@ -19,10 +19,9 @@ from dsabench.evals.run import Effort, Pace, run
 from dsabench.evals.sample_log import open_log
 from dsabench.evals.summarise import Tally, summarise, tally
 from dsabench.load.failures import too_many
-from dsabench.model.outcome import Failed, Outcome
-from dsabench.model.record import Phase, Record
-from dsabench.model.runtime import Environment, RuntimeSpec
-from dsabench.model.trial import EvalTrial
+from dsabench.model.environment import Environment
+from dsabench.model.record import EvalTrial, Failed, Outcome, Phase, Record
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.store.journal import Journal
 
 _WARM_UP_TIMEOUT_S = 600.0

@@ -25,12 +25,10 @@ from dsabench.evals.sample_log import read_samples
 from dsabench.evals.scorers import SLOW
 from dsabench.evals.scorers.mathematics import require_math_verify
 from dsabench.evals.server import find_server
-from dsabench.model.outcome import Failed, Scored
-from dsabench.model.record import Record
+from dsabench.model.record import EvalTrial, Failed, Record, Scored
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.secrets import without_secrets
-from dsabench.model.study import Gate
-from dsabench.model.trial import EvalTrial
+from dsabench.model.study import GateSpec
 from dsabench.model.verdict import Verdict
 from dsabench.runtimes.protocol import Place, Server
 from dsabench.trial import Bench, unless_it_dies
@@ -40,7 +38,7 @@ from dsabench.trial import Bench, unless_it_dies
 class GateRun:
     """A gate about to be run: each finalist and the default answer the eval once in a round, on a server of the bench."""
 
-    gate: Gate
+    gate: GateSpec
     bench: Bench
     plan: Plan
     default: RuntimeSpec
@@ -139,7 +137,7 @@ class GateRun:
 
 
 def recorded_gate(
-    gate: Gate, folder: Path, records: Sequence[Record], default: RuntimeSpec, best: RuntimeSpec
+    gate: GateSpec, folder: Path, records: Sequence[Record], default: RuntimeSpec, best: RuntimeSpec
 ) -> Verdict:
     """What a gate's records say, without its questions and without a server; undecided where a side has no score.
 
@@ -162,7 +160,7 @@ def recorded_gate(
     return compare_scored(gate, folder, scored[default.id], scored[best.id])
 
 
-def compare_scored(gate: Gate, folder: Path, default: Record, best: Record) -> Verdict:
+def compare_scored(gate: GateSpec, folder: Path, default: Record, best: Record) -> Verdict:
     """Both scores by their samples, which lie in the journal's folder."""
     sides = []
     for name, record in (("default", default), ("best", best)):
@@ -174,7 +172,7 @@ def compare_scored(gate: Gate, folder: Path, default: Record, best: Record) -> V
     return compare(sides[0], sides[1], gate.margin)
 
 
-def _undecided(gate: Gate, eval_: str, reason: str) -> Verdict:
+def _undecided(gate: GateSpec, eval_: str, reason: str) -> Verdict:
     return Verdict(
         metric=gate.measure,
         workload=eval_,
@@ -187,7 +185,7 @@ def _undecided(gate: Gate, eval_: str, reason: str) -> Verdict:
 
 
 async def prepare_gate(
-    gate: Gate, bench: Bench, default: RuntimeSpec, round_: int, say: Callable[[str], None]
+    gate: GateSpec, bench: Bench, default: RuntimeSpec, round_: int, say: Callable[[str], None]
 ) -> GateRun:
     """Read the eval and its questions.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dsabench.model.evals import EvalSpec, EvalTask, PublishedScore
-from dsabench.model.outcome import Metric
+from dsabench.model.record import Metric
 
 
 @dataclass(frozen=True, slots=True)

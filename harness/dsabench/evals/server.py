@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from dsabench.errors import InputError, TrialFault
 from dsabench.evals.client import Target
-from dsabench.model.runtime import RuntimeIdentity
+from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.secrets import without_secrets
 from dsabench.model.value import digest
 from dsabench.runtimes.answer import text_of

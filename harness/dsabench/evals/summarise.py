@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dsabench.evals.sample import EvalSample
 from dsabench.evals.statistics import MeanScore, majority, mean_of_questions, mean_score, pass_at_k, spread_of_runs
-from dsabench.model.outcome import Metric, Scored
+from dsabench.model.record import Metric, Scored
 from dsabench.stats.percentiles import percentile
 
 THINKING_MARKS = ("</think>", "<think>")

@@ -11,7 +11,7 @@ from dsabench.load.machine import observed_cautions
 from dsabench.load.request_cautions import request_cautions
 from dsabench.load.standstill import standstill_cautions
 from dsabench.load.steady import Unsteady, Window
-from dsabench.model.outcome import Metric
+from dsabench.model.record import Metric
 from dsabench.model.sample import Times
 from dsabench.model.workload import Workload
 from dsabench.stats.percentiles import observations_needed

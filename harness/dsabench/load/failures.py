@@ -10,7 +10,7 @@ from dsabench.errors import TrialFault
 from dsabench.model.sample import RequestSample
 
 if TYPE_CHECKING:  # a load test from the command line has no workload, and pydantic costs 100 ms
-    from dsabench.model.outcome import FaultKind, Stage
+    from dsabench.model.record import FaultKind, Stage
 
 FAILED_SHARE_MAX = 0.1
 """Beyond one failed request in ten the others are no sample of the load that was asked: the fastest survive. Nor are the

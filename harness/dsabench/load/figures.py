@@ -8,7 +8,7 @@ import numpy as np
 
 from dsabench.load.latencies import gaps_s, latencies_ms
 from dsabench.load.steady import Window, in_flight
-from dsabench.model.outcome import Metric
+from dsabench.model.record import Metric
 from dsabench.model.sample import RequestSample, Times
 from dsabench.stats.percentiles import percentile
 

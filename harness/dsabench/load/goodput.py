@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsabench.load.latencies import gaps_s
-from dsabench.model.outcome import Metric
+from dsabench.model.record import Metric
 from dsabench.model.sample import RequestSample, Times
 from dsabench.model.workload import Slo
 from dsabench.stats.intervals import wilson

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # a load generator that starts for one run does not pay for pydantic
     from pydantic import JsonValue
 
-    from dsabench.model.outcome import Metric
+    from dsabench.model.record import Metric
 
     Info = Mapping[str, JsonValue]
 
@@ -41,7 +41,7 @@ class ServerView:
     @property
     def lifetime_accept_length(self) -> Metric | None:
         """Mean of `avg_spec_accept_length` over the data-parallel ranks: since the server's start, not of this run."""
-        from dsabench.model.outcome import Metric  # noqa: PLC0415
+        from dsabench.model.record import Metric  # noqa: PLC0415
 
         values = [
             float(value)

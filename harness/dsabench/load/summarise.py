@@ -13,7 +13,7 @@ from dsabench.load.latencies import latencies_ms
 from dsabench.load.machine import Done, machine_figures
 from dsabench.load.server_view import ServerView
 from dsabench.load.steady import Unsteady, steady_window
-from dsabench.model.outcome import Measured, Metric
+from dsabench.model.record import Measured, Metric
 from dsabench.model.sample import RequestSample
 from dsabench.model.workload import Workload
 

@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, ValidationError
 from dsabench.errors import InputError, StoreError
 from dsabench.microbench.request import Point
 from dsabench.microbench.summary import Times
-from dsabench.model.runtime import Environment
+from dsabench.model.environment import Environment
 from dsabench.model.value import Value, digest
 
 FILE_NAME = "kernels.jsonl"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from dsabench.microbench.measured import append_line
 from dsabench.microbench.summary import Times, are_apart
-from dsabench.model.runtime import Environment
+from dsabench.model.environment import Environment
 from dsabench.model.value import Value
 
 FILE_NAME = "twice.jsonl"

@@ -49,7 +49,7 @@ class PromptSpec(Value):
     thinking: ThinkingMode | None = None
 
 
-class Sampling(Value):
+class EvalSampling(Value):
     """How the answer is drawn."""
 
     temperature: NonNegativeFloat
@@ -101,7 +101,7 @@ class EvalSpec(Value):
     """What reads the data and makes the questions."""
     dataset: DatasetSource
     prompt: PromptSpec
-    sampling: Sampling
+    sampling: EvalSampling
     models: tuple[ModelSampling, ...] = ()
     scorer: ScorerName
     repeat: PositiveInt = 1

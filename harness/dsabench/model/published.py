@@ -12,7 +12,7 @@ from dsabench.model.value import FrozenMap, Value
 Figure = Annotated[float, Field(ge=0)] | None
 
 
-class Printed(Value):
+class PublishedFigures(Value):
     """Figures under bench_serving's names, as its JSONL has them (`max_itl_ms` it prints only). None is not printed."""
 
     completed: Figure = None
@@ -45,7 +45,7 @@ class Printed(Value):
     max_itl_ms: Figure = None
 
     @model_validator(mode="after")
-    def _some_figure(self) -> Printed:
+    def _some_figure(self) -> PublishedFigures:
         if not self.figures:
             raise ValueError("needs at least one figure")
         return self
@@ -56,7 +56,7 @@ class Printed(Value):
         return {name: value for name, value in self if value is not None}
 
 
-class Machine(Value):
+class PublishedHardware(Value):
     """What it ran on."""
 
     accelerator: str
@@ -66,7 +66,7 @@ class Machine(Value):
     nodes: PositiveInt = 1
 
 
-class ServedBy(Value):
+class PublishedServer(Value):
     """The server."""
 
     version: str
@@ -79,7 +79,7 @@ class ServedBy(Value):
     """What the command sets, and which of the parallel sizes and drafts it leaves off, under the names of /server_info."""
 
 
-class AskedLoad(Value):
+class PublishedLoad(Value):
     """The load as it really was, which the printed command does not always say. None is not known."""
 
     dataset: str | None = None
@@ -99,12 +99,12 @@ class PublishedRun(Value):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     source: str
     """Page and section."""
-    hardware: Machine
-    runtime: ServedBy
+    hardware: PublishedHardware
+    runtime: PublishedServer
     command: str | None = None
     """The benchmark's command as printed, in one line; None where none is."""
-    load: AskedLoad
-    printed: Printed
+    load: PublishedLoad
+    printed: PublishedFigures
     """Every figure on the page."""
     notes: tuple[str, ...] = ()
     """What a reader should know: where the command and the figures do not agree, what follows from what."""

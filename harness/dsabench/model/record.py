@@ -2,14 +2,129 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
-from dsabench.model.outcome import Outcome
-from dsabench.model.runtime import Environment
-from dsabench.model.trial import AnyTrial
-from dsabench.model.value import FrozenMap, Value
+from dsabench.model.environment import Environment
+from dsabench.model.evals import EvalTask
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.value import FrozenMap, Value, canonical_json, digest
+from dsabench.model.workload import Workload
+
+
+class Trial(Value):
+    """One load test of one setting. Self-contained: everything needed to run it again, but the place."""
+
+    kind: Literal["serve"] = "serve"
+    runtime: RuntimeSpec
+    workload: Workload
+
+    @property
+    def id(self) -> str:
+        """sha256 of the canonical JSON, which is also the form in which a record holds the trial."""
+        return digest(canonical_json(self))
+
+
+class EvalTrial(Value):
+    """One eval of one setting."""
+
+    kind: Literal["eval"] = "eval"
+    runtime: RuntimeSpec
+    workload: EvalTask
+
+    @property
+    def id(self) -> str:
+        """As of `Trial`."""
+        return digest(canonical_json(self))
+
+
+AnyTrial = Annotated[Trial | EvalTrial, Field(discriminator="kind")]
+
+
+Stage = Literal["plan", "boot", "warmup", "load", "summarise", "store", "stop"]
+"""`plan`: the setting was refused before a boot was spent on it."""
+
+FaultKind = Literal[
+    "boot_timeout",
+    "exited",
+    "killed",
+    "illegal_config",
+    "bad_arguments",
+    "missing_file",
+    "out_of_memory",
+    "weights_out_of_memory",
+    "kv_pool_out_of_memory",
+    "graph_out_of_memory",
+    "nccl_timeout",
+    "watchdog",
+    "nan",
+    "gpu_error",
+    "jit_compile",
+    "port_in_use",
+    "unreachable",
+    "bad_response",
+    "request_errors",
+    "request_timeout",
+    "client_saturated",
+    "server_restarted",
+    "disk_full",
+    "not_gone",
+    "internal",
+]
+
+SERVER_LOST: frozenset[FaultKind] = frozenset(
+    {
+        *("exited", "killed", "unreachable", "out_of_memory", "weights_out_of_memory", "kv_pool_out_of_memory"),
+        *("graph_out_of_memory", "nccl_timeout", "watchdog", "nan", "gpu_error", "jit_compile"),
+    }
+)
+"""Faults after which the server cannot be measured any more."""
+
+
+class Metric(Value):
+    """One number with the count of observations behind it and, where it has one, its 95 % interval."""
+
+    value: float
+    n: int
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+class Measured(Value):
+    """A load test that ran to its end."""
+
+    kind: Literal["measured"] = "measured"
+    metrics: FrozenMap[Metric]
+    """Name → metric. Names carry their unit: `ttft_ms.p50`, `output_throughput_tok_s`, `accept_length.mean`."""
+    samples: str | None = None
+    """Parquet of the requests, relative to the journal's folder."""
+    warnings: tuple[str, ...] = ()
+
+
+class Scored(Value):
+    """An eval that ran to its end."""
+
+    kind: Literal["scored"] = "scored"
+    metrics: FrozenMap[Metric]
+    samples: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Failed(Value):
+    """A trial that gave no number. `fault` is the class of the failure, `stage` where it happened."""
+
+    kind: Literal["failed"] = "failed"
+    stage: Stage
+    fault: FaultKind
+    message: str
+    log_tail: str = ""
+    transient: bool = False
+    """True where trying again may help: it is tried once more, as a new occasion."""
+
+
+Outcome = Annotated[Measured | Scored | Failed, Field(discriminator="kind")]
+
 
 SCHEMA_VERSION: Literal[1] = 1
 # 1: first schema. A later version reads all earlier ones; tests/golden holds a journal of each.
@@ -17,7 +132,7 @@ SCHEMA_VERSION: Literal[1] = 1
 Phase = Literal["search", "confirm", "gate"]
 
 
-class Key(NamedTuple):
+class RecordKey(NamedTuple):
     """Only records with an equal key are the same measurement."""
 
     trial_id: str
@@ -62,6 +177,6 @@ class Record(Value):
         return self.outcome.kind == "failed" and self.outcome.stage == "plan"
 
     @property
-    def key(self) -> Key:
+    def key(self) -> RecordKey:
         """(trial id, environment fingerprint, occasion)."""
-        return Key(self.id, self.environment.fingerprint, self.occasion)
+        return RecordKey(self.id, self.environment.fingerprint, self.occasion)

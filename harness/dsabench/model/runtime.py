@@ -1,14 +1,15 @@
-"""What runs: the runtime's kind, model and settings; and the machine that it ran on."""
+"""What runs: the runtime's kind, model and settings, and what its rules say of them."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
 from dsabench.model.knobs import KnobValue
-from dsabench.model.topology import Topology
+from dsabench.model.topology import SINGLE, Topology
 from dsabench.model.value import FrozenMap, Value, canonical_json, digest
 
 RuntimeKind = Literal["reference", "sglang", "external"]
@@ -44,58 +45,59 @@ class RuntimeSpec(Value):
         return " ".join(f"{name}={value}" for name, value in knobs if default.knobs.get(name) != value) or "default"
 
 
-class Gpu(Value):
-    """One accelerator as the driver names it."""
-
-    name: str
-    memory_mib: int
-    uuid: str | None = None
+RANDOM_WEIGHTS = "random weights"
+"""Speeds are those of the shapes; nothing that hangs on the values (outputs, accuracy) means anything."""
+SIMULATED = "simulated"
+"""Something that hangs on the values was pinned (accept length) or came from random ones (HiSparse's hits)."""
 
 
-class Hardware(Value):
-    """What the measuring process can use of this machine."""
-
-    cpu: str
-    cpu_cores: int
-    """Cores this process may run on (its affinity), not those the machine has."""
-    memory_mib: int
-    gpus: tuple[Gpu, ...] = ()
-    driver: str | None = None
-    cuda: str | None = None
-
-
-class RuntimeIdentity(Value):
-    """What is installed: enough to say whether two measurements were of the same program."""
-
-    kind: RuntimeKind
-    version: str
-    wheel_hash: str
-    """sha256 over the runtime's own code (RECORD of its wheel, or its source files)."""
-    torch: str | None = None
-    python: str | None = None
-    packages: FrozenMap[str] | None = None
-    """Version of what else decides its speed (kernel packages, CUDA of its torch); None where nobody looked."""
+def labels_of(spec: RuntimeSpec) -> tuple[str, ...]:
+    """The labels of a spec's records."""
+    roles = (spec.topology or SINGLE).roles
+    settings = [{**spec.knobs, **role.knobs} for role in roles]
+    random = any(knobs.get("load_format") == "dummy" for knobs in settings)
+    speculates = any(knobs.get("speculative_algorithm", "off") != "off" for knobs in settings)
+    pinned = any("simulated_accept_length" in knobs for knobs in settings) and speculates
+    hisparse = any(knobs.get("hisparse") is True for knobs in settings)
+    simulated = pinned or (random and (speculates or hisparse))
+    return (RANDOM_WEIGHTS,) * random + (SIMULATED,) * simulated
 
 
-class Environment(Value):
-    """Where a record was measured. `fingerprint` covers hardware and runtime, never host, time or dsabench's commit."""
+@dataclass(frozen=True, slots=True)
+class RuleRefusal:
+    """A rule that says the runtime would not run this setting, or would compute garbage."""
 
-    fingerprint: str
-    hardware: Hardware
-    runtime: RuntimeIdentity
-    host: str
-    os: str
-    dsabench_version: str
-    dsabench_commit: str | None = None
-    """Commit of the checkout dsabench ran from, with `+dirty` where it had changes; None outside a checkout."""
+    rule: str
+    """Its id, as in docs/sglang-rules.md."""
+    line: str
+    """One line that begins with the id: the settings, the runtime's own words, the nearest setting that works."""
 
 
-def fingerprint(hardware: Hardware, runtime: RuntimeIdentity) -> str:
-    """First 16 hex digits of the sha256 over hardware and runtime, GPU serials left out."""
-    return digest(canonical_json(without_serials(hardware)) + canonical_json(runtime))[:16]
+@dataclass(frozen=True, slots=True)
+class RuleNote:
+    """A rule's word on a setting that boots: it runs as something else, or as asked at a price worth knowing."""
+
+    rule: str
+    """Its id, as in docs/sglang-rules.md."""
+    line: str
+    """One line that begins with the id."""
+    overrules: bool
+    """Whether it runs as something else than asked."""
 
 
-def without_serials(hardware: Hardware) -> Hardware:
-    """The same for every GPU of a kind."""
-    gpus = tuple(gpu.model_copy(update={"uuid": None}) for gpu in hardware.gpus)
-    return hardware.model_copy(update={"gpus": gpus})
+Refuse = Callable[[RuntimeSpec], RuleRefusal | None]
+"""Asked of every setting before it is booted; None where nothing forbids it."""
+
+
+Annotate = Callable[[RuntimeSpec], tuple[RuleNote, ...]]
+"""All that the rules say of a setting beside a refusal; empty where they have nothing to say."""
+
+
+def refuse_nothing(_spec: RuntimeSpec) -> RuleRefusal | None:
+    """For runtimes without rules."""
+    return None
+
+
+def annotate_nothing(_spec: RuntimeSpec) -> tuple[RuleNote, ...]:
+    """For runtimes without rules."""
+    return ()

@@ -1,15 +1,61 @@
-"""What a sweep is after: objective, budget, proposer, gate."""
+"""What a study searches and what counts: space, objective, budget, proposer, gate."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from dsabench.model.value import Value
+from dsabench.model.knobs import KnobValue
+from dsabench.model.value import FrozenMap, Value
+
+Assignment = Mapping[str, KnobValue]
+"""Axis name → chosen value; an inactive axis is not in it."""
 
 
-class Bound(Value):
+def holds(conditions: Assignment, settings: Assignment) -> bool:
+    """Whether the settings have every value that the conditions name."""
+    return all(name in settings and settings[name] == value for name, value in conditions.items())
+
+
+class Axis(Value):
+    """One knob and the values to try, in the order given."""
+
+    name: str
+    values: tuple[KnobValue, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Axis:
+        if len({(type(v), v) for v in self.values}) < len(self.values):
+            raise ValueError("values repeat")
+        return self
+
+
+class ImpliedKnobs(Value):
+    """What settings bring along: where all of `when` hold (base or axes), the knobs of `then` are set too."""
+
+    when: FrozenMap[KnobValue]
+    then: FrozenMap[KnobValue]
+
+
+class SearchSpace(Value):
+    """A finite product of axes with conditions. Partial assignments in `when` and `forbid` are conjunctions."""
+
+    axes: tuple[Axis, ...]
+    when: FrozenMap[FrozenMap[KnobValue]] = Field(default_factory=dict)
+    """Axis name → the settings (base or axes) under which it is active; inactive, the base or default holds."""
+    forbid: tuple[FrozenMap[KnobValue], ...] = ()
+    """Combinations (base included) never to try."""
+    follow: tuple[ImpliedKnobs, ...] = ()
+    """Knobs that are no choice of their own; given by who plans a study, not by its file."""
+
+    def brought_by(self, settings: Assignment) -> dict[str, KnobValue]:
+        """The knobs that follow from the settings (base ∪ assignment)."""
+        return {name: value for one in self.follow if holds(one.when, settings) for name, value in one.then.items()}
+
+
+class MetricLimit(Value):
     """A limit on one metric; a measurement outside it is infeasible."""
 
     metric: str
@@ -17,7 +63,7 @@ class Bound(Value):
     min: float | None = None
 
     @model_validator(mode="after")
-    def _some_limit(self) -> Bound:
+    def _some_limit(self) -> MetricLimit:
         if self.max is None and self.min is None:
             raise ValueError("needs max or min")
         return self
@@ -28,7 +74,7 @@ class Objective(Value):
 
     metric: str
     direction: Literal["maximize", "minimize"]
-    constraints: tuple[Bound, ...] = ()
+    constraints: tuple[MetricLimit, ...] = ()
 
 
 class Budget(Value):
@@ -56,7 +102,7 @@ class ProposerSpec(Value):
     seed: int = 0
 
 
-class Gate(Value):
+class GateSpec(Value):
     """An accuracy eval that a faster setting must not fail."""
 
     eval: str
@@ -74,7 +120,7 @@ class Gate(Value):
     """Settings that are confirmed and scored, at most: after one that is less accurate comes the next best."""
 
     @model_validator(mode="after")
-    def _first_pass_is_the_key(self) -> Gate:
+    def _first_pass_is_the_key(self) -> GateSpec:
         if self.measure == "agreement" and self.repeat < 2:
             raise ValueError(
                 "measure agreement needs repeat 2 or more: the first pass of the default is what is agreed with"

@@ -30,7 +30,7 @@ class Role(Value):
     """Variables of this role alone; they win over the runtime's."""
 
 
-class Router(Value):
+class RouterSpec(Value):
     """What stands before prefill and decode servers and pairs them."""
 
     policy: RouterPolicy | None = None
@@ -43,7 +43,7 @@ class Topology(Value):
     """One `server` role, or `prefill` and `decode` (either may be missing where it is launched elsewhere)."""
 
     roles: tuple[Role, ...] = Field((Role(),), min_length=1)
-    router: Router | None = None
+    router: RouterSpec | None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Topology:
@@ -69,7 +69,7 @@ SINGLE = Topology()
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
-class Site(Value):
+class RoleHosts(Value):
     """Where the instances of a role stand. Says nothing of behaviour, so it is no part of a trial.
 
     Texts may be placeholders of a shell (`$MASTER_ADDR`) or of a document (`<HEAD_NODE_IP>`).

@@ -105,7 +105,7 @@ class GateEvidence(Value):
         return self.verdict in ("better", "no difference")
 
 
-class Evidence(Value):
+class TableEvidence(Value):
     """Why the rule is believed, and the conditions outside which it is not."""
 
     label: Literal["measured", "simulated", "shipped"]
@@ -155,7 +155,7 @@ class TunedTable(Value):
     index_topk: int = Field(gt=0)
     kv_cache_dtype: Literal["bfloat16", "fp8_e4m3"]
     rule: Rule
-    evidence: Evidence
+    evidence: TableEvidence
 
     @model_validator(mode="after")
     def _form_fits_kind(self) -> TunedTable:

@@ -33,7 +33,7 @@ class Slo(Value):
         return {name: limit for name, limit in self if limit is not None}
 
 
-class SharedPrefix(Value):
+class SharedPrefixSpec(Value):
     """`generated-shared-prefix`: groups of prompts behind one system prompt each. Lengths are tokens."""
 
     groups: PositiveInt
@@ -46,7 +46,7 @@ class SharedPrefix(Value):
     """Groups drawn by rank with p ∝ 1 / rank**alpha; None gives each the same number of prompts."""
 
 
-class Trace(Value):
+class TraceReplay(Value):
     """`mooncake`: how a trace is replayed."""
 
     slowdown: PositiveFloat = 1.0
@@ -54,7 +54,7 @@ class Trace(Value):
     """Requests per session, due together."""
 
 
-class Conversations(Value):
+class ConversationSpec(Value):
     """Turns that follow one another: each prompt is the one before, an answer and a new question."""
 
     turns: PositiveInt
@@ -112,9 +112,9 @@ class Workload(Value):
     """`sharegpt` and `custom`: put the question into the tokenizer's template; None does not."""
     context_len: PositiveInt | None = None
     """`sharegpt` and `custom`: leave longer conversations out."""
-    shared_prefix: SharedPrefix | None = None
-    trace: Trace | None = None
-    sessions: Conversations | None = None
+    shared_prefix: SharedPrefixSpec | None = None
+    trace: TraceReplay | None = None
+    sessions: ConversationSpec | None = None
     """`random-ids`: `num_prompts` requests are conversations of so many turns. `input_len` and `output_len` are then those
     of one question and one answer, `request_rate` counts conversations that begin, and `max_concurrency` is of them."""
     endpoint: EndpointName | None = None

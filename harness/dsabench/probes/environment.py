@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 
 import dsabench
-from dsabench.model.runtime import Environment, RuntimeIdentity, fingerprint
+from dsabench.model.environment import Environment, RuntimeIdentity, fingerprint
 from dsabench.probes.command import output_of
 from dsabench.probes.hardware import collect_hardware
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from dsabench.model.runtime import Gpu, Hardware
+from dsabench.model.environment import Gpu, Hardware
 from dsabench.probes.command import output_of
 
 _CPUINFO = Path("/proc/cpuinfo")

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dsabench.errors import InputError
+from dsabench.model.environment import Environment
 from dsabench.model.metrics import METRICS
-from dsabench.model.outcome import Measured
-from dsabench.model.record import Record
-from dsabench.model.runtime import Environment
+from dsabench.model.record import Measured, Record
 from dsabench.model.verdict import Verdict
 from dsabench.stats.compare import BootComparison, BootValue, ComparisonSpec, compare_boots, judge_family
 

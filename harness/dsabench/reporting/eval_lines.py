@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from dsabench.evals.summarise import Tally
 from dsabench.model.evals import EvalTask
-from dsabench.model.outcome import Metric
+from dsabench.model.record import Metric
 
 Metrics = Mapping[str, Metric]
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dsabench.model.outcome import Measured
-from dsabench.model.record import Record
+from dsabench.model.record import Measured, Record
 from dsabench.model.verdict import Verdict
 from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.comparison import Asked, Side, contrasts

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dsabench.model.outcome import Measured
-from dsabench.model.record import Record
+from dsabench.model.record import Measured, Record
 from dsabench.stats.intervals import BootMean, mean_over_boots
 
 _EXTREMES = (".min", ".max")

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dsabench.errors import InputError
-from dsabench.model.outcome import Measured
 from dsabench.model.published import PublishedRun
-from dsabench.model.record import Record
+from dsabench.model.record import Measured, Record
 from dsabench.model.workload import Workload
 
 Setting = str | float | bool

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 
 from dsabench.errors import InputError
 from dsabench.model.metrics import METRICS
-from dsabench.model.outcome import Measured
-from dsabench.model.record import Record
+from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.trial import Trial
 from dsabench.model.workload import Workload
 from dsabench.reporting.comparison import Side
 from dsabench.runtimes.sglang.rank import load_of_rank, shape_of, stands_for, strategy_of

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import StoreError
 from dsabench.model.metrics import METRICS
-from dsabench.model.outcome import Measured
-from dsabench.model.record import Phase
+from dsabench.model.record import Measured, Phase
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.verdict import Verdict
 from dsabench.search.judge import levels

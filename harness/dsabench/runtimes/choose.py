@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dsabench.config.specs import LaunchSpec, RuntimeConfig
-from dsabench.model.refusal import Annotate, Refuse, annotate_nothing, refuse_nothing
-from dsabench.model.runtime import RuntimeIdentity, RuntimeKind
+from dsabench.model.environment import RuntimeIdentity
+from dsabench.model.runtime import Annotate, Refuse, RuntimeKind, annotate_nothing, refuse_nothing
 from dsabench.runtimes.external import External
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Runtime

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dsabench.errors import TrialFault
-from dsabench.model.outcome import FaultKind, Stage
+from dsabench.model.record import FaultKind, Stage
 from dsabench.runtimes.faults import Ending, fault_of_ending
 from dsabench.runtimes.keeper import CANNOT
 

@@ -10,7 +10,7 @@ import aiohttp
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from dsabench.errors import TrialFault
-from dsabench.model.outcome import Stage
+from dsabench.model.record import Stage
 from dsabench.runtimes.answer import text_of
 
 _OBJECT = TypeAdapter(dict[str, JsonValue])

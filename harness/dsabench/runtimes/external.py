@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 
 from dsabench.errors import InputError, TrialFault
-from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
+from dsabench.model.environment import RuntimeIdentity
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.value import digest
 from dsabench.probes.devices import of_address
 from dsabench.runtimes.endpoint import Endpoint

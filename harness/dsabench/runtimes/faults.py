@@ -9,7 +9,7 @@ import signal
 from dataclasses import dataclass
 
 from dsabench.errors import TrialFault
-from dsabench.model.outcome import FaultKind, Stage
+from dsabench.model.record import FaultKind, Stage
 
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 """Signals that a program does not send itself when it crashes."""

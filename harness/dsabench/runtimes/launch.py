@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from dsabench.config.specs import ContainerSpec
-from dsabench.model.topology import Site
+from dsabench.model.topology import RoleHosts
 from dsabench.runtimes.lifeline import Lifeline
 
 Entry = Literal["launch_server", "serve"]
@@ -29,7 +29,7 @@ class Launch:
     container: ContainerSpec | None = None
     entry: Entry = "launch_server"
     """`python -m sglang.launch_server`, or `sglang serve`."""
-    sites: Mapping[str, Site] = field(default_factory=dict)
+    sites: Mapping[str, RoleHosts] = field(default_factory=dict)
     """Role, or `router` → where its instances stand."""
     lifeline: Lifeline | None = None
     """For commands that are run and not only written: what ends the far side of a prefix or container."""

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
+from dsabench.model.environment import RuntimeIdentity
+from dsabench.model.runtime import RuntimeSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.topology import ROUTER, SINGLE, Role, Router, Site, Topology
+from dsabench.model.topology import ROUTER, SINGLE, Role, RoleHosts, RouterSpec, Topology
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.ports import HOST
 from dsabench.runtimes.protocol import Place
@@ -51,8 +51,8 @@ def replace_knob(spec: RuntimeSpec, name: str, value: int) -> RuntimeSpec:
     return spec.model_copy(update={"knobs": {**spec.knobs, name: value}})
 
 
-def _site(launch: Launch, role: str) -> Site:
-    return launch.sites.get(role, Site())
+def _site(launch: Launch, role: str) -> RoleHosts:
+    return launch.sites.get(role, RoleHosts())
 
 
 def _port(launch: Launch, role: Role, instance: int, number: int) -> int:
@@ -74,7 +74,7 @@ def _words(launch: Launch, role: Role, instance: int) -> Iterator[str]:
         yield from ("--disaggregation-bootstrap-port", str(_bootstrap_port(launch, instance)))
 
 
-def _router(reference: Reference, topology: Topology, router: Router, launch: Launch) -> Process:
+def _router(reference: Reference, topology: Topology, router: RouterSpec, launch: Launch) -> Process:
     words = [str(reference.python), "-m", _ROUTER_MODULE, "--pd-disaggregation"]
     for number, role in enumerate(topology.roles):
         for instance in range(role.instances):

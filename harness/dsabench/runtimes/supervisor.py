@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from dsabench.errors import TrialFault
-from dsabench.model.outcome import Stage
+from dsabench.model.record import Stage
 from dsabench.runtimes.clients import fault_of_client
 from dsabench.runtimes.faults import Ending, fault_of_ending, fault_of_start
 from dsabench.runtimes.leaving import raise_or_note

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dsabench.config.specs import SweepConfig
-from dsabench.model.outcome import Failed
+from dsabench.model.record import Failed
 from dsabench.model.study import Budget
 from dsabench.model.workload import Workload
 from dsabench.search.ledger import Ledger

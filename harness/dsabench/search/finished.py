@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dsabench.config.specs import SweepConfig
-from dsabench.model.outcome import Failed
-from dsabench.model.record import Record
+from dsabench.model.record import Failed, Record
 
 
 def settle(records: Sequence[Record]) -> Iterator[Record]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from dsabench.model.refusal import Refuse, refuse_nothing
+from dsabench.model.runtime import Refuse, refuse_nothing
 from dsabench.search.budget import Costs, Purse, costs
 from dsabench.search.refused import Survey, survey
 from dsabench.search.space import base_assignment, count

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dsabench.config.specs import SweepConfig
 from dsabench.model.metrics import METRICS
-from dsabench.model.outcome import Measured
-from dsabench.model.record import Record
+from dsabench.model.record import Measured, Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.verdict import Verdict
 from dsabench.search.ledger import Ledger

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from dsabench.model.record import Record
-from dsabench.model.refusal import Refuse, refuse_nothing
+from dsabench.model.runtime import Refuse, refuse_nothing
 from dsabench.search.budget import Purse
 from dsabench.search.ledger import Ledger
 from dsabench.search.loop import to_confirm

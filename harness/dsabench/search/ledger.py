@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from dsabench.config.specs import SweepConfig
-from dsabench.model.record import Phase, Record
-from dsabench.model.runtime import Environment, RuntimeSpec
-from dsabench.model.space import Assignment
-from dsabench.model.trial import AnyTrial, Trial
+from dsabench.model.environment import Environment
+from dsabench.model.record import AnyTrial, Phase, Record, Trial
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.study import Assignment
 from dsabench.model.workload import Workload
 from dsabench.search.finished import finished_boots, settle
 from dsabench.store.bookings import Booked, Booking

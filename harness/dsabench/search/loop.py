@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from dsabench.model.record import Record
-from dsabench.model.refusal import Refuse, refuse_nothing
-from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.runtime import Refuse, RuntimeSpec, refuse_nothing
 from dsabench.model.verdict import Verdict
 from dsabench.search.budget import Purse
 from dsabench.search.finalists import AccuracyGate, Finalist, chosen, constrained

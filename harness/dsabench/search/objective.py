@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dsabench.errors import InputError
-from dsabench.model.outcome import Measured
-from dsabench.model.record import Record
-from dsabench.model.study import Bound, Objective
+from dsabench.model.record import Measured, Record
+from dsabench.model.study import MetricLimit, Objective
 from dsabench.model.workload import Workload
 from dsabench.stats.percentiles import observations_needed
 
@@ -102,7 +101,7 @@ def _failure(settled: Sequence[Record]) -> str:
     return f"{outcome.stage}: {outcome.fault}" if outcome.kind == "failed" else outcome.kind
 
 
-def _excess(bound: Bound, outcome: Measured) -> tuple[float, str | None]:
+def _excess(bound: MetricLimit, outcome: Measured) -> tuple[float, str | None]:
     """How far outside the bound, relative to it, and the words for it. A metric that is absent proves nothing: 1.0."""
     metric = outcome.metrics.get(bound.metric)
     if metric is None:

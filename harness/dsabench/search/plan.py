@@ -6,10 +6,8 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from dsabench.config.specs import SweepConfig
-from dsabench.model.record import Phase
-from dsabench.model.refusal import Refusal, Refuse, refuse_nothing
-from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.trial import Trial
+from dsabench.model.record import Phase, Trial
+from dsabench.model.runtime import Refuse, RuleRefusal, RuntimeSpec, refuse_nothing
 from dsabench.model.workload import Workload
 from dsabench.search.ledger import Ledger
 from dsabench.search.objective import Score, better, score
@@ -176,7 +174,7 @@ class Foreseen:
 
     label: str
     spec: RuntimeSpec
-    refusal: Refusal | None = None
+    refusal: RuleRefusal | None = None
     missing: int = 0
     """Workloads that are not measured yet."""
 
@@ -210,5 +208,5 @@ def foresee(ledger: Ledger, round_: int, boots: int, refuse: Refuse = refuse_not
     return shown
 
 
-def _bootable(refusals: Mapping[str, Refusal | None]) -> int:
+def _bootable(refusals: Mapping[str, RuleRefusal | None]) -> int:
     return sum(refusal is None for refusal in refusals.values())

@@ -9,9 +9,8 @@ from itertools import islice
 
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
-from dsabench.model.refusal import Annotate, Note, Refuse, annotate_nothing, refuse_nothing
-from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.space import Assignment
+from dsabench.model.runtime import Annotate, Refuse, RuleNote, RuntimeSpec, annotate_nothing, refuse_nothing
+from dsabench.model.study import Assignment
 from dsabench.search.proposers.uniform import ENUMERABLE, draw, generator
 from dsabench.search.space import legal
 
@@ -70,7 +69,7 @@ def survey_overruled(config: SweepConfig, passed: Sequence[Assignment], annotate
     if annotate is annotate_nothing:
         return Overruled()
 
-    def overruling(spec: RuntimeSpec) -> list[Note]:
+    def overruling(spec: RuntimeSpec) -> list[RuleNote]:
         return [note for note in annotate(spec) if note.overrules]
 
     common = {said.rule for said in overruling(config.default)}

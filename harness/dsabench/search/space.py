@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from dsabench.errors import InputError
 from dsabench.model.knobs import KnobValue
-from dsabench.model.space import Assignment, Axis, SearchSpace, holds
+from dsabench.model.study import Assignment, Axis, SearchSpace, holds
 
 AssignmentKey = tuple[tuple[str, KnobValue], ...]
 """An assignment as a value that sets and dicts take: its items, sorted by name."""

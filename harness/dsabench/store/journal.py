@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dsabench.errors import InputError, StoreError
-from dsabench.model.record import SCHEMA_VERSION, Key, Record
+from dsabench.model.record import SCHEMA_VERSION, Record, RecordKey
 
 FILE_NAME = "journal.jsonl"
 
@@ -41,7 +41,7 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
         self._offset = 0
-        self._keys: set[Key] = set()
+        self._keys: set[RecordKey] = set()
 
     def read(self) -> Reading:
         """All records in the order written. A missing file is an empty journal."""
@@ -105,7 +105,7 @@ def parse_journal(data: bytes, path: Path) -> Reading:
     """
     records: list[Record] = []
     problems: list[str] = []
-    first_line: dict[Key, int] = {}
+    first_line: dict[RecordKey, int] = {}
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
             continue
@@ -166,7 +166,7 @@ def _describe(line: bytes, error: ValidationError, path: Path, number: int, *, t
     return f"not a record ({where}: {first['msg']}); skipped"
 
 
-def _key_of(line: bytes) -> Key | None:
+def _key_of(line: bytes) -> RecordKey | None:
     """The key of a line that reads as a record; another line takes no key away from the record that replaces it."""
     try:
         return Record.model_validate_json(line).key
@@ -178,7 +178,7 @@ def _has_key(line: bytes) -> bool:
     """Whether a line has what makes a key, be it of a record that only a newer dsabench can read."""
     try:
         data = json.loads(line)
-        Key(str(data["id"]), str(data["environment"]["fingerprint"]), int(data["occasion"]))
+        RecordKey(str(data["id"]), str(data["environment"]["fingerprint"]), int(data["occasion"]))
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
     return True

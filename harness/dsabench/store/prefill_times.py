@@ -11,10 +11,8 @@ from pydantic import ValidationError
 
 from dsabench import rooms
 from dsabench.errors import InputError
-from dsabench.model.outcome import Measured
 from dsabench.model.prefill_time import PrefillTime
-from dsabench.model.record import Record
-from dsabench.model.trial import Trial
+from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.workload import Workload
 from dsabench.store.journal import FILE_NAME, read_journal
 

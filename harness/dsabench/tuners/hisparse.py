@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
 from dsabench.model.knobs import KnobValue
-from dsabench.model.space import Consequence
+from dsabench.model.study import ImpliedKnobs
 from dsabench.model.tuned_table import BufferRule, TunedTable
 from dsabench.runtimes.sglang.hardware import accelerator
 from dsabench.runtimes.sglang.models import find_model
@@ -79,7 +79,7 @@ def plan_hisparse(config: SweepConfig, rank: Rank, host_bytes: float, *, same_po
     if len(forbid) == len(buffer_lines):
         raise InputError("no setting of HiSparse fits: " + "; ".join(lines))
     follow = tuple(
-        Consequence(when=_setting(dtype, ratio), then={"max_total_tokens": tokens})
+        ImpliedKnobs(when=_setting(dtype, ratio), then={"max_total_tokens": tokens})
         for (dtype, ratio), tokens in pools.items()
     )
     space = config.space.model_copy(update={"forbid": (*config.space.forbid, *forbid), "follow": follow})

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dsabench.config.specs import SweepConfig
-from dsabench.model.tuned_table import Evidence, TunedTable
+from dsabench.model.tuned_table import TableEvidence, TunedTable
 from dsabench.tuners.flashmla_auto import Case, Tuned, tune, weigh
 from dsabench.tuners.observed import Observations, Observed
 from dsabench.tuners.prefill_mix import Step, steps_of
@@ -92,11 +92,11 @@ def _gain_of(chunk: int, mix: dict[Step, float], tuned: Tuned, points: tuple[Obs
     return ChunkGain(chunk, -case.mean(case.slower(kernels)), case.mean(case.lost(kernels)))
 
 
-def _evidence(tuned: Tuned, seen: Observations, points: tuple[Observed, ...], command: str) -> Evidence:
+def _evidence(tuned: Tuned, seen: Observations, points: tuple[Observed, ...], command: str) -> TableEvidence:
     new = [point.step.new_tokens for point in points]
     kv = [point.step.kv_tokens for point in points]
     servers = sum(point.source == "server" for point in points)
-    return Evidence(
+    return TableEvidence(
         label="measured",
         versions=dict(seen.versions),
         samples_sha256=seen.sha256,

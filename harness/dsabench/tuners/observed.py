@@ -12,9 +12,7 @@ from typing import Any, Literal
 from dsabench.emit.manifest import sha256
 from dsabench.errors import InputError
 from dsabench.microbench.shape_id import shape_of
-from dsabench.model.outcome import Measured
-from dsabench.model.record import Record
-from dsabench.model.trial import Trial
+from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.tuned_table import SparseKernel
 from dsabench.tuners.prefill_mix import Step, steps_of
 from dsabench.tuners.target import Target

@@ -8,11 +8,9 @@ from statistics import median
 
 from dsabench.config.specs import SweepConfig
 from dsabench.emit.fit import gates_that_count
-from dsabench.model.labels import SIMULATED
-from dsabench.model.outcome import Measured
-from dsabench.model.record import Record
-from dsabench.model.trial import Trial
-from dsabench.model.tuned_table import BufferRule, Evidence, GateEvidence, ThresholdRule, TunedTable
+from dsabench.model.record import Measured, Record, Trial
+from dsabench.model.runtime import SIMULATED
+from dsabench.model.tuned_table import BufferRule, GateEvidence, TableEvidence, ThresholdRule, TunedTable
 from dsabench.model.value import canonical_json, digest
 from dsabench.model.verdict import Verdict
 from dsabench.runtimes.sglang.hardware import HARDWARE
@@ -65,7 +63,7 @@ def why_unfinished(config: SweepConfig, result: Result) -> str | None:
     return f"{boots} of the confirmation missing: a table takes {config.budget.confirm_boots} of every side"
 
 
-def evidence_of(config: SweepConfig, result: Result, conditions: Sequence[str], command: str) -> Evidence:
+def evidence_of(config: SweepConfig, result: Result, conditions: Sequence[str], command: str) -> TableEvidence:
     """Versions, digest of the records, the weakest workload's interval, and the gate."""
     verdicts = objective_verdicts(config, result)
     sign = 1 if config.objective.direction == "maximize" else -1
@@ -76,7 +74,7 @@ def evidence_of(config: SweepConfig, result: Result, conditions: Sequence[str], 
     versions |= {"torch": last.runtime.torch} if last.runtime.torch else {}
     versions |= {"driver": last.hardware.driver} if last.hardware.driver else {}
     simulated = any(SIMULATED in record.labels for record in result.records)
-    return Evidence(
+    return TableEvidence(
         label="simulated" if simulated else "measured",
         versions=versions,
         samples_sha256=digest("\n".join(canonical_json(record) for record in result.records)),

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from dsabench.cli.main import run
-from dsabench.model.outcome import Measured, Metric
-from dsabench.model.record import Record
-from dsabench.model.runtime import fingerprint
+from dsabench.model.environment import fingerprint
+from dsabench.model.record import Measured, Metric, Record
 from dsabench.store.journal import Journal
 from factories import ENVIRONMENT, make_record, make_spec
 

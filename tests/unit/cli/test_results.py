@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.cli.main import run
-from dsabench.model.outcome import Measured, Metric
-from dsabench.model.record import Phase
+from dsabench.model.record import Measured, Metric, Phase
 from dsabench.store.journal import Journal
 from factories import make_record
 

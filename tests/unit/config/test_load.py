@@ -9,7 +9,7 @@ from dsabench import rooms
 from dsabench.config.load import check, load_sweep
 from dsabench.config.specs import REFERENCE_KNOBS
 from dsabench.errors import ConfigError, InputError
-from dsabench.model.space import Axis
+from dsabench.model.study import Axis
 from dsabench.runtimes.reference import render
 
 from .conftest import MINIMAL, Write

@@ -50,7 +50,7 @@ def test_every_key_of_a_config_is_described() -> None:
     described = [*schema["properties"].items(), *schema["$defs"]["RuntimeConfig"]["properties"].items()]
     assert [name for name, one in described if "description" not in one] == []
     assert schema["$defs"]["Objective"]["properties"]["metric"]["enum"] == list(OBJECTIVES)
-    assert schema["$defs"]["Bound"]["properties"]["metric"]["enum"] == sorted(METRICS)
+    assert schema["$defs"]["MetricLimit"]["properties"]["metric"]["enum"] == sorted(METRICS)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from dsabench.config.load import load_sweep
 from dsabench.config.specs import REFERENCE_MODELS, looks_secret
-from dsabench.model.trial import Trial
+from dsabench.model.record import Trial
 from dsabench.model.value import canonical_json
 
 from .conftest import MINIMAL, Write

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dsabench.config.load import check
+from dsabench.model.record import Trial
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.trial import Trial
 from dsabench.model.value import canonical_json
 from factories import make_workload
 

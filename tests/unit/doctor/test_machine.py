@@ -22,7 +22,7 @@ from dsabench.doctor.machine import (
     read_limits,
 )
 from dsabench.errors import InputError
-from dsabench.model.runtime import Gpu, Hardware
+from dsabench.model.environment import Gpu, Hardware
 from dsabench.runtimes.launch import Launch
 
 PLAIN = Hardware(cpu="cpu", cpu_cores=2, memory_mib=1024)

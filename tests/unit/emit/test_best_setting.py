@@ -9,8 +9,7 @@ import pytest
 from dsabench.cli.main import run
 from dsabench.emit.best_setting import Best, best_settings, study_of
 from dsabench.errors import InputError
-from dsabench.model.outcome import Measured, Metric
-from dsabench.model.record import Record
+from dsabench.model.record import Measured, Metric, Record
 from factories import make_record
 from studies import STUDY, load_study
 

@@ -11,10 +11,8 @@ import pytest
 from dsabench.cli.main import run
 from dsabench.evals.sample import EvalSample
 from dsabench.model.evals import EvalTask
-from dsabench.model.outcome import Metric, Scored
-from dsabench.model.record import Record
+from dsabench.model.record import EvalTrial, Metric, Record, Scored
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.trial import EvalTrial
 from dsabench.store.journal import Journal
 from factories import make_record
 

@@ -6,9 +6,9 @@ from pydantic import ValidationError
 from dsabench.errors import InputError
 from dsabench.load.goodput import goodput, per_request_ms
 from dsabench.load.summarise import summarise
+from dsabench.model.record import Trial
 from dsabench.model.sample import NO_FRAMES, Frames
 from dsabench.model.study import Objective
-from dsabench.model.trial import Trial
 from dsabench.model.value import canonical_json
 from dsabench.model.workload import Slo
 from dsabench.search.objective import refuse_unprovable

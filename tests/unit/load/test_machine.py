@@ -10,7 +10,7 @@ import pytest
 from dsabench.load.machine import Done, MachineUse, machine_cautions, machine_figures, machine_line, machine_use
 from dsabench.load.summarise import summarise
 from dsabench.model.metrics import METRICS, OBJECTIVES
-from dsabench.model.outcome import Measured
+from dsabench.model.record import Measured
 from dsabench.probes.course import CoresUse, GpuUse
 from dsabench.probes.disturbance import is_disturbed
 from dsabench.probes.observer import Observer

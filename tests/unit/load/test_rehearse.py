@@ -12,7 +12,7 @@ from dsabench.errors import TrialFault
 from dsabench.load.datasets.prompts import draw_prompts, draw_rehearsal
 from dsabench.load.rehearse import Rehearsal, rehearse
 from dsabench.load.target import Target
-from dsabench.model.workload import Conversations, Workload
+from dsabench.model.workload import ConversationSpec, Workload
 
 WORKLOAD = Workload(
     name="w", dataset="random-ids", input_len=8, output_len=2, num_prompts=12, max_concurrency=3, seed=5
@@ -146,7 +146,7 @@ async def test_every_turn_of_a_session_is_rehearsed() -> None:
     async def flush() -> None:
         return None
 
-    turns = WORKLOAD.model_copy(update={"max_concurrency": 1, "sessions": Conversations(turns=6, opening_len=40)})
+    turns = WORKLOAD.model_copy(update={"max_concurrency": 1, "sessions": ConversationSpec(turns=6, opening_len=40)})
     async with compiling_server(0.0, seen) as target:
         await rehearse(target, turns.model_copy(update={"rehearsal_passes": 1}), flush)
         measured = draw_prompts(target, turns).measured

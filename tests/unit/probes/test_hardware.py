@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.model.runtime import RuntimeIdentity
+from dsabench.model.environment import RuntimeIdentity
 from dsabench.probes.command import output_of
 from dsabench.probes.environment import collect_environment, commit_of
 from dsabench.probes.hardware import collect_hardware, cpu_name, cuda_version, memory_mib

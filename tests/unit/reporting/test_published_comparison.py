@@ -7,7 +7,7 @@ import pytest
 
 from dsabench.config.published import load_published, published_file
 from dsabench.errors import InputError
-from dsabench.model.outcome import Measured, Metric
+from dsabench.model.record import Measured, Metric
 from dsabench.reporting.published_comparison import hold_beside
 from dsabench.reporting.serving_run import ServingRun, logged_run, published_run, recorded_run
 from factories import make_record, make_spec, make_workload

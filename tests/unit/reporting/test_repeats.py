@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dsabench.model.outcome import Measured, Metric
+from dsabench.model.record import Measured, Metric
 from dsabench.reporting.repeats import repeats_of
 from factories import make_failure, make_record, make_spec
 

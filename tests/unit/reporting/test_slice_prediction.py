@@ -13,8 +13,7 @@ from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
 from dsabench.model.metrics import METRICS
-from dsabench.model.outcome import Measured, Metric
-from dsabench.model.record import Record
+from dsabench.model.record import Measured, Metric, Record
 from dsabench.reporting.comparison import Side
 from dsabench.reporting.slice_findings import Order, conclusions, effects_of, orders_of
 from dsabench.reporting.slice_prediction import PREDICTED_METRICS, predict

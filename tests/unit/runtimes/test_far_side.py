@@ -21,7 +21,7 @@ import pytest
 import dsabench
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.topology import Site
+from dsabench.model.topology import RoleHosts
 from dsabench.probes.marked import marked
 from dsabench.runtimes.containers import engine_of, with_id_file
 from dsabench.runtimes.launch import Launch
@@ -281,7 +281,7 @@ async def test_sglang_is_served_through_ssh(
         python=Path(sys.executable),
         env={"PYTHONPATH": str(install_server(tmp_path / "site"))},
         command_prefix=(*ssh, "-o", "HostName={host}", "far"),
-        sites={"server": Site(hosts=("127.0.0.1",))},
+        sites={"server": RoleHosts(hosts=("127.0.0.1",))},
     )
     note = 'it\'s "a" $HOME'
     knobs = {"tp_size": 8, "model_overrides": json.dumps({"note": note})}

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from dsabench.model.study import Budget, Gate
+from dsabench.model.study import Budget, GateSpec
 from dsabench.model.verdict import Verdict, VerdictWord
 from dsabench.search.budget import Purse
 from dsabench.search.finalists import Finalist, chosen, constrained
@@ -104,7 +104,7 @@ def test_what_a_conclusion_lacks_is_counted(ledger) -> None:
     # After one that is less accurate the next best is still to be confirmed, where the gate asks for more than one.
     refused = Finalist(first, 0, told("worse", -0.1))
     for finalists, lacking in ((1, 0), (3, 4)):
-        gate = Gate(eval="gsm8k", finalists=finalists)
+        gate = GateSpec(eval="gsm8k", finalists=finalists)
         config = ledger.config.model_copy(update={"gate": gate})
         gated = Ledger(config, ENVIRONMENT.fingerprint, ledger.records)
         assert conclude(gated, Purse(Budget(), gated, 0), None, 0, [refused]).unconfirmed == lacking

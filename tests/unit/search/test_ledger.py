@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dsabench.config.specs import SweepConfig
-from dsabench.model.record import Record
-from dsabench.model.trial import Trial
+from dsabench.model.record import Record, Trial
 from dsabench.search.budget import Purse
 from dsabench.search.ledger import Ledger, environments
 from dsabench.store.bookings import Booked, Booking

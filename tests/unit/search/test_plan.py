@@ -6,7 +6,7 @@ import pytest
 
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
-from dsabench.model.outcome import Failed, Measured, Metric, Outcome
+from dsabench.model.record import Failed, Measured, Metric, Outcome
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import make_forecast
 from dsabench.search.judge import judge

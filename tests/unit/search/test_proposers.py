@@ -10,7 +10,7 @@ import pytest
 
 from dsabench.config.load import load_sweep
 from dsabench.model.knobs import KnobValue
-from dsabench.model.space import Assignment, SearchSpace
+from dsabench.model.study import Assignment, SearchSpace
 from dsabench.search.proposers import Observation, Proposer
 from dsabench.search.proposers.grid import Grid
 from dsabench.search.proposers.tpe import Tpe

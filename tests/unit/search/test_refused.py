@@ -13,9 +13,9 @@ from dsabench.cli.outlook import Outlook
 from dsabench.cli.show_plan import SweepPlan, plan_facts, print_plan
 from dsabench.config.specs import RuntimeConfig, SweepConfig
 from dsabench.errors import InputError
-from dsabench.model.outcome import Failed
-from dsabench.model.refusal import Refuse, annotate_nothing
-from dsabench.model.space import Axis, SearchSpace
+from dsabench.model.record import Failed
+from dsabench.model.runtime import Refuse, annotate_nothing
+from dsabench.model.study import Axis, SearchSpace
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import from_table

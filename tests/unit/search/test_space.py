@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dsabench.config.load import load_sweep
 from dsabench.errors import InputError
-from dsabench.model.space import Axis, SearchSpace
+from dsabench.model.study import Axis, SearchSpace
 from dsabench.search.space import (
     base_assignment,
     canonical,

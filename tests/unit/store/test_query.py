@@ -12,7 +12,7 @@ import pytest
 
 from dsabench.cli.main import run
 from dsabench.errors import InputError
-from dsabench.model.outcome import Measured, Metric
+from dsabench.model.record import Measured, Metric
 from dsabench.model.sample import Frames, RequestSample
 from dsabench.store.journal import Journal
 from dsabench.store.query import ask, export

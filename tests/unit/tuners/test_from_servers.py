@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dsabench.errors import InputError
-from dsabench.model.outcome import Measured, Metric
+from dsabench.model.record import Measured, Metric
 from dsabench.model.verdict import Verdict
 from dsabench.search.loop import Result
 from dsabench.search.objective import Score

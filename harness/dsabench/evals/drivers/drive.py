@@ -21,7 +21,7 @@ from dsabench.evals.run import Pace
 from dsabench.evals.sample import EvalSample
 from dsabench.evals.summarise import tally
 from dsabench.model.evals import EvalTask
-from dsabench.model.outcome import Scored
+from dsabench.model.record import Scored
 from dsabench.model.value import digest
 
 _TAIL_BYTES = 8000

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dsabench.model.outcome import Metric, Scored
+from dsabench.model.record import Metric, Scored
 
 _ALIKE = 0.0002
 """Shares of 1. NeMo-Skills may round its percentages to hundredths."""

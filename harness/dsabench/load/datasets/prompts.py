@@ -19,7 +19,7 @@ from dsabench.load.target import Target
 from dsabench.model.sample import Prompt
 
 if TYPE_CHECKING:
-    from dsabench.model.workload import Conversations, Workload
+    from dsabench.model.workload import ConversationSpec, Workload
 
 
 class Prompts(NamedTuple):
@@ -72,7 +72,7 @@ def draw_rehearsal(target: Target, workload: Workload, count: int, number: int) 
     return DATASETS[workload.dataset](target, workload).draw(lengths, content)
 
 
-def _draw_sessions(target: Target, workload: Workload, shape: Conversations) -> Prompts:
+def _draw_sessions(target: Target, workload: Workload, shape: ConversationSpec) -> Prompts:
     turns = shape.turns
     if workload.dataset != "random-ids" or workload.draw is not None:
         raise InputError(f"workload {workload.name}: sessions are drawn from dataset random-ids, without draw")

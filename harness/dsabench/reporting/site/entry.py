@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsabench.model.outcome import Failed, Measured, Metric, Scored
-from dsabench.model.record import Record
-from dsabench.model.runtime import Environment, RuntimeSpec
-from dsabench.model.trial import Trial
+from dsabench.model.environment import Environment
+from dsabench.model.record import Failed, Measured, Metric, Record, Scored, Trial
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.workload import Workload
 
 

@@ -14,8 +14,7 @@ from dsabench.evals.summarise import tally
 from dsabench.microbench.measured import FILE_NAME as KERNELS
 from dsabench.microbench.measured import Measurement
 from dsabench.microbench.measured import read as read_kernels
-from dsabench.model.outcome import Metric, Scored
-from dsabench.model.trial import EvalTrial
+from dsabench.model.record import EvalTrial, Metric, Scored
 from dsabench.reporting import eval_page, kernel_page
 from dsabench.reporting.site.entry import Entry, machine_of
 from dsabench.store.journal import FILE_NAME as JOURNAL

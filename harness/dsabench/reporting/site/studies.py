@@ -11,8 +11,8 @@ from pathlib import Path
 from dsabench.config.load import load_sweep
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
+from dsabench.model.environment import Environment, without_serials
 from dsabench.model.metrics import METRICS
-from dsabench.model.runtime import Environment, without_serials
 from dsabench.model.value import canonical_json
 from dsabench.reporting.site.entry import Entry
 from dsabench.reporting.site.study import Study

@@ -9,9 +9,10 @@ from functools import cached_property
 
 from dsabench.config.specs import SweepConfig
 from dsabench.errors import InputError
+from dsabench.model.environment import Environment
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Phase
-from dsabench.model.runtime import Environment, RuntimeSpec
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import Objective
 from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from dsabench.model.environment import Environment
 from dsabench.model.metrics import METRICS
-from dsabench.model.outcome import Measured
-from dsabench.model.runtime import Environment
+from dsabench.model.record import Measured
 from dsabench.reporting.site.entry import Entry
 from dsabench.reporting.site.knob_plots import draw_effects, draw_importance, draw_parallel, observed
 from dsabench.reporting.site.load_curves import draw_curves

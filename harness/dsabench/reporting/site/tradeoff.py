@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dsabench.model.labels import SIMULATED
 from dsabench.model.metrics import METRICS
+from dsabench.model.runtime import SIMULATED
 from dsabench.reporting.site.canvas import LINE, QUIET, SERIES, TEXT, draw, linked
 from dsabench.reporting.site.entry import Entry
 from dsabench.reporting.site.figures import show

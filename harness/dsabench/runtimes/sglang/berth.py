@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from dsabench.errors import TrialFault
-from dsabench.model.topology import ROUTER, Site, Topology
+from dsabench.model.topology import ROUTER, RoleHosts, Topology
 from dsabench.runtimes.ports import HOST, PortLease, is_free
 from dsabench.runtimes.sglang.posts import PORT_STEP
 
@@ -20,7 +20,7 @@ _ATTEMPTS = 50
 class Berth:
     """Sites with every host and port filled in, and the descriptors that keep the ports ours."""
 
-    sites: Mapping[str, Site]
+    sites: Mapping[str, RoleHosts]
     fds: tuple[int, ...]
 
     def url(self, role: str, instance: int, nodes: int = 1) -> str:
@@ -30,17 +30,17 @@ class Berth:
         return f"http://{site.hosts[instance * nodes]}:{site.port + PORT_STEP * instance}"
 
 
-async def find_berth(stack: AsyncExitStack, topology: Topology, given: Mapping[str, Site]) -> Berth:
+async def find_berth(stack: AsyncExitStack, topology: Topology, given: Mapping[str, RoleHosts]) -> Berth:
     """Leased for as long as the stack is open. Hosts that are not given are this machine; given ports stay.
 
     Raises:
         TrialFault: kind port_in_use, where no block of ports is free.
 
     """
-    sites: dict[str, Site] = {}
+    sites: dict[str, RoleHosts] = {}
     fds: list[int] = []
     for role in topology.roles:
-        site = given.get(role.role, Site())
+        site = given.get(role.role, RoleHosts())
         hosts = site.hosts or (HOST,) * (role.instances * role.nodes)
         port = site.port
         if not isinstance(port, int):
@@ -56,7 +56,7 @@ async def find_berth(stack: AsyncExitStack, topology: Topology, given: Mapping[s
             changes["bootstrap_port"] = port + _BOOTSTRAP
         sites[role.role] = site.model_copy(update=changes)
     if topology.router is not None:
-        site = given.get(ROUTER, Site())
+        site = given.get(ROUTER, RoleHosts())
         changes = {"hosts": site.hosts or (HOST,), "bind": site.bind or (None if site.hosts else HOST)}
         if not isinstance(site.port, int):
             lease = await stack.enter_async_context(PortLease())

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from dsabench.errors import TrialFault
-from dsabench.model.outcome import Stage
+from dsabench.model.record import Stage
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, SINGLE
 from dsabench.probes.devices import held_by, named, places_of

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dsabench.errors import TrialFault
-from dsabench.model.outcome import FaultKind
+from dsabench.model.record import FaultKind
 from dsabench.runtimes.log_tail import redact
 
 _EXCERPT_BEFORE, _EXCERPT_AFTER = 24, 12

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dsabench.errors import InputError
-from dsabench.model.runtime import RuntimeIdentity
+from dsabench.model.environment import RuntimeIdentity
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import Accepted, flag_of
 from dsabench.runtimes.sglang.command import enclose

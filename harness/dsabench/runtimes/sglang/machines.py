@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.topology import ROUTER, Site
+from dsabench.model.topology import ROUTER, RoleHosts
 from dsabench.runtimes.sglang.posts import Post
 
 ROUTER_PORT = 8000
@@ -90,7 +90,7 @@ def first_gpus(tenants: Sequence[Tenant]) -> tuple[int, ...]:
     return tuple(firsts)
 
 
-def check_ports(tenants: Sequence[Tenant], router: Site | None) -> None:
+def check_ports(tenants: Sequence[Tenant], router: RoleHosts | None) -> None:
     """Hold the ports of instances on one machine against each other.
 
     Raises:
@@ -108,7 +108,9 @@ def check_ports(tenants: Sequence[Tenant], router: Site | None) -> None:
                 )
 
 
-def _bound(tenants: Sequence[Tenant], router: Site | None) -> Iterator[tuple[str, str, str, Iterator[tuple[int, str]]]]:
+def _bound(
+    tenants: Sequence[Tenant], router: RoleHosts | None
+) -> Iterator[tuple[str, str, str, Iterator[tuple[int, str]]]]:
     """Host, role, name and ports of everything that stands on a machine with a name."""
     for tenant in tenants:
         host = next(iter(tenant.machines), None)

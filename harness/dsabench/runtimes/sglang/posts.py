@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dsabench.model.topology import Role, Site, Topology
+from dsabench.model.topology import Role, RoleHosts, Topology
 
 PORT_STEP = 300
 """Between instances: DP attention takes ports at port + 13 and port + 233 to + 239, or dist port + 1 to + 13."""
@@ -22,7 +22,7 @@ class Post:
     instance: int
     index: int
     """Over all roles, for ports."""
-    site: Site
+    site: RoleHosts
 
     @property
     def alone(self) -> bool:

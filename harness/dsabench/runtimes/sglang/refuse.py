@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.model.refusal import Annotate, Note, Refusal, Refuse
-from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.runtime import Annotate, Refuse, RuleNote, RuleRefusal, RuntimeSpec
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.runtime import objections_to, refusal_of
@@ -15,9 +14,9 @@ def refuse_by(accepted: Accepted, launch: Launch) -> Refuse:
     Asking raises InputError where the launch itself is wrong (sites, image), whatever the spec.
     """
 
-    def refuse(spec: RuntimeSpec) -> Refusal | None:
+    def refuse(spec: RuntimeSpec) -> RuleRefusal | None:
         line = refusal_of(spec, accepted, launch)
-        return None if line is None else Refusal(line.partition(":")[0], line)
+        return None if line is None else RuleRefusal(line.partition(":")[0], line)
 
     return refuse
 
@@ -25,10 +24,10 @@ def refuse_by(accepted: Accepted, launch: Launch) -> Refuse:
 def annotate_by(accepted: Accepted, launch: Launch) -> Annotate:
     """What the rules say of a spec beside a refusal. Asking raises as above."""
 
-    def annotate(spec: RuntimeSpec) -> tuple[Note, ...]:
+    def annotate(spec: RuntimeSpec) -> tuple[RuleNote, ...]:
         objections = objections_to(spec, accepted, launch)
         return tuple(
-            Note(one.rule, str(one), overrules=one.severity == "overwritten")
+            RuleNote(one.rule, str(one), overrules=one.severity == "overwritten")
             for one in objections
             if one.severity != "error"
         )

@@ -13,7 +13,8 @@ from functools import cached_property, partial
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from dsabench.errors import InputError, TrialFault
-from dsabench.model.runtime import RuntimeIdentity, RuntimeSpec
+from dsabench.model.environment import RuntimeIdentity
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.gpu_memory import memory_back, read_used
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Place

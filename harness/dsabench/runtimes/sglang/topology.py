@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.topology import ROUTER, SINGLE, Role, Router, Site, Topology
+from dsabench.model.topology import ROUTER, SINGLE, Role, RoleHosts, RouterSpec, Topology
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.command import enclose, public_env, public_words, server_head
@@ -72,7 +72,7 @@ def plan(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> Plan:
         for post in _posts(topology, launch.sites)
         if post.role.role == role.role
     ]
-    check_ports(tenants, launch.sites.get(ROUTER, Site()) if topology.router is not None else None)
+    check_ports(tenants, launch.sites.get(ROUTER, RoleHosts()) if topology.router is not None else None)
     rendered = {role.role: render(own.knobs, own.env, accepted) for role, own in role_specs(spec)}
     processes: list[Process] = []
     for tenant, first_gpu in zip(tenants, first_gpus(tenants), strict=True):
@@ -83,16 +83,16 @@ def plan(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> Plan:
     return Plan(tuple(processes), tuple(remarks))
 
 
-def _posts(topology: Topology, sites: Mapping[str, Site]) -> Iterator[Post]:
+def _posts(topology: Topology, sites: Mapping[str, RoleHosts]) -> Iterator[Post]:
     """Every instance of every role, numbered through."""
     index = 0
     for role in topology.roles:
         for instance in range(role.instances):
-            yield Post(topology, role, instance, index, sites.get(role.role, Site()))
+            yield Post(topology, role, instance, index, sites.get(role.role, RoleHosts()))
             index += 1
 
 
-def _check_sites(topology: Topology, sites: Mapping[str, Site]) -> None:
+def _check_sites(topology: Topology, sites: Mapping[str, RoleHosts]) -> None:
     roles: dict[str, Role] = {role.role: role for role in topology.roles}
     for name, site in sites.items():
         if name not in roles and (name != ROUTER or topology.router is None):
@@ -120,7 +120,7 @@ def _nodes(tenant: Tenant, first_gpu: int, rendered: Rendered, launch: Launch) -
         yield Process(post.role.role, post.instance, node, argv, env)
 
 
-def _router(topology: Topology, router: Router, launch: Launch) -> Process:
+def _router(topology: Topology, router: RouterSpec, launch: Launch) -> Process:
     words = [launch.interpreter, "-m", _ROUTER_MODULE, "--pd-disaggregation"]
     for post in _posts(topology, launch.sites):
         words += [f"--{post.role.role}", post.url]
@@ -130,7 +130,7 @@ def _router(topology: Topology, router: Router, launch: Launch) -> Process:
         words += ["--policy", router.policy]
     if router.retries is False:
         words.append("--disable-retries")
-    site = launch.sites.get(ROUTER, Site())
+    site = launch.sites.get(ROUTER, RoleHosts())
     words += [] if site.bind is None else ["--host", site.bind]
     host = site.hosts[0] if site.hosts else "$ROUTER_HOST"
     argv, env = enclose([*words, "--port", str(site.port or ROUTER_PORT)], {}, launch, None, host)

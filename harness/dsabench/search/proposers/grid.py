@@ -10,7 +10,7 @@ from itertools import combinations, islice
 from types import MappingProxyType
 
 from dsabench.model.knobs import KnobValue
-from dsabench.model.space import Assignment, SearchSpace
+from dsabench.model.study import Assignment, SearchSpace
 from dsabench.search.proposers.protocol import Observation
 from dsabench.search.proposers.uniform import ENUMERABLE, draw_unseen, generator, seen
 from dsabench.search.space import AssignmentKey, key_of, legal

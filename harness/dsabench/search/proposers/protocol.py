@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dsabench.model.space import Assignment
+from dsabench.model.study import Assignment
 
 
 @dataclass(frozen=True, slots=True)

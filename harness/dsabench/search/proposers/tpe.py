@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from dsabench.model.knobs import KnobValue
-from dsabench.model.space import Assignment, Axis, SearchSpace
+from dsabench.model.study import Assignment, Axis, SearchSpace
 from dsabench.search.proposers.protocol import Observation
 from dsabench.search.proposers.uniform import draw_unseen, generator, seen
 from dsabench.search.space import canonical, is_active, is_legal, key_of, ordered_axes

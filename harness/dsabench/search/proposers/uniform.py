@@ -11,7 +11,7 @@ from itertools import islice
 from types import MappingProxyType
 
 from dsabench.model.knobs import KnobValue
-from dsabench.model.space import Assignment, SearchSpace
+from dsabench.model.study import Assignment, SearchSpace
 from dsabench.search.proposers.protocol import Observation
 from dsabench.search.space import AssignmentKey, canonical, is_active, is_forbidden, key_of, legal, ordered_axes
 

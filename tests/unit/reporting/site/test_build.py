@@ -8,12 +8,11 @@ import pytest
 
 from dsabench.cli.main import run
 from dsabench.evals.sample import EvalSample
+from dsabench.model.environment import fingerprint
 from dsabench.model.evals import EvalTask
-from dsabench.model.outcome import Failed, Measured, Metric, Scored
-from dsabench.model.record import Record
-from dsabench.model.runtime import RuntimeSpec, fingerprint
+from dsabench.model.record import EvalTrial, Failed, Measured, Metric, Record, Scored
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.sample import Frames, RequestSample
-from dsabench.model.trial import EvalTrial
 from dsabench.model.tuned_table import TunedTable
 from dsabench.reporting.site.entry import make_entries
 from dsabench.reporting.site.studies import make_studies

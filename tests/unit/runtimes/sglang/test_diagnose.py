@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.errors import TrialFault
-from dsabench.model.outcome import SERVER_LOST, FaultKind
+from dsabench.model.record import SERVER_LOST, FaultKind
 from dsabench.runtimes.sglang.diagnose import diagnose, refine
 
 LOGS = Path(__file__).parent / "logs"

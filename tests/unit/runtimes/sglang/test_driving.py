@@ -16,7 +16,7 @@ from contracts.runtime import RuntimeContract
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.topology import Role, Router, Topology
+from dsabench.model.topology import Role, RouterSpec, Topology
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Place, Runtime, Server
 from dsabench.runtimes.sglang.deployment import Deployment
@@ -164,7 +164,7 @@ async def test_a_watchdog_that_bites_while_serving(site: Path, tmp_path: Path) -
     assert (caught.value.kind, caught.value.stage) == ("watchdog", "load")
 
 
-PD = Topology(roles=(Role(role="prefill"), Role(role="decode", instances=2)), router=Router(policy="round_robin"))
+PD = Topology(roles=(Role(role="prefill"), Role(role="decode", instances=2)), router=RouterSpec(policy="round_robin"))
 
 
 async def test_prefill_decode_and_router_come_and_go_together(site: Path, tmp_path: Path, workshop: Workshop) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.model.knobs import KnobValue
-from dsabench.model.outcome import Measured
+from dsabench.model.record import Measured
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.sglang.diagnose import diagnose
 from dsabench.runtimes.sglang.hardware import HARDWARE

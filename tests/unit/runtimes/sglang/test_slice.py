@@ -8,7 +8,7 @@ import pytest
 from dsabench.cli.main import run
 from dsabench.config.load import load_sweep
 from dsabench.errors import InputError
-from dsabench.model.labels import labels_of
+from dsabench.model.runtime import labels_of
 from dsabench.runtimes.sglang.slice import Limits, Slice, cut, parse_strategy
 from dsabench.runtimes.sglang.widths import WIDTHS
 

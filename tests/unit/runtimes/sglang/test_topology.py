@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from dsabench.config.specs import ContainerSpec
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.topology import Role, Router, Site, Topology
+from dsabench.model.topology import Role, RoleHosts, RouterSpec, Topology
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import from_table
 from dsabench.runtimes.sglang.command import in_shell, public_env
@@ -19,7 +19,7 @@ from dsabench.runtimes.sglang.topology import Process, plan
 from dsabench.runtimes.sglang.versions import Version
 
 ACCEPTED = from_table(Version(0, 5, 16))
-PD = Topology(roles=(Role(role="prefill", instances=2), Role(role="decode", instances=3)), router=Router())
+PD = Topology(roles=(Role(role="prefill", instances=2), Role(role="decode", instances=3)), router=RouterSpec())
 
 
 PLAIN = Launch()
@@ -41,7 +41,7 @@ def test_a_spec_without_a_topology_is_one_plain_command() -> None:
 
 
 def test_the_nodes_of_a_server_differ_in_their_rank_alone() -> None:
-    site = Site(hosts=("a", "b", "c"), port=8000, dist_port=62001)
+    site = RoleHosts(hosts=("a", "b", "c"), port=8000, dist_port=62001)
     nodes = processes(Launch(sites={"server": site}), topology=Topology(roles=(Role(nodes=3),)))
     assert [option(node, "--node-rank") for node in nodes] == ["0", "1", "2"]
     assert {option(node, "--dist-init-addr") for node in nodes} == {"a:62001"}
@@ -85,8 +85,11 @@ def test_the_router_knows_every_server_by_the_address_it_answers_on() -> None:
 
 
 def test_router_options() -> None:
-    topology = PD.model_copy(update={"router": Router(policy="round_robin", retries=False)})
-    sites = {"router": Site(bind="127.0.0.1", port=9000), "decode": Site(urls=("http://x", "http://y", "http://z"))}
+    topology = PD.model_copy(update={"router": RouterSpec(policy="round_robin", retries=False)})
+    sites = {
+        "router": RoleHosts(bind="127.0.0.1", port=9000),
+        "decode": RoleHosts(urls=("http://x", "http://y", "http://z")),
+    }
     router = processes(Launch(sites=sites), topology=topology)[-1]
     assert " ".join(router.argv).endswith(
         "--decode http://x --decode http://y --decode http://z "
@@ -103,21 +106,21 @@ def test_a_role_has_its_own_settings_on_top() -> None:
 
 
 def test_instances_on_one_machine_take_the_next_gpus() -> None:
-    sites = {"prefill": Site(hosts=("a", "a", "b"))}
+    sites = {"prefill": RoleHosts(hosts=("a", "a", "b"))}
     topology = Topology(roles=(Role(role="prefill", instances=3),))
     made = processes(Launch(sites=sites), topology=topology, knobs={"tp_size": 2, "pp_size": 2})
     assert [option(process, "--base-gpu-id") for process in made] == [None, "4", None]
 
 
 def test_roles_on_one_machine_take_the_next_gpus() -> None:
-    sites = {"prefill": Site(hosts=("a",)), "decode": Site(hosts=("a", "b", "a"))}
+    sites = {"prefill": RoleHosts(hosts=("a",)), "decode": RoleHosts(hosts=("a", "b", "a"))}
     topology = Topology(roles=(Role(role="prefill"), Role(role="decode", instances=3, knobs={"tp_size": 2})))
     made = processes(Launch(sites=sites), topology=topology, knobs={"tp_size": 4})
     assert [option(process, "--base-gpu-id") for process in made] == [None, "4", None, "6"]
 
 
 def test_whole_replicas_take_gpus_of_their_own() -> None:
-    sites = {"prefill": Site(hosts=("a",)), "decode": Site(hosts=("a",))}
+    sites = {"prefill": RoleHosts(hosts=("a",)), "decode": RoleHosts(hosts=("a",))}
     topology = Topology(roles=(Role(role="prefill", knobs={"dp_size": 2}), Role(role="decode")))
     made = processes(Launch(sites=sites), topology=topology, knobs={"tp_size": 2})
     assert [option(process, "--base-gpu-id") for process in made] == [None, "4"]
@@ -125,7 +128,7 @@ def test_whole_replicas_take_gpus_of_their_own() -> None:
 
 def test_roles_that_see_other_devices_count_from_the_first() -> None:
     """Whoever says which devices a role sees has shared the machine out already."""
-    sites = {"prefill": Site(hosts=("a",)), "decode": Site(hosts=("a",))}
+    sites = {"prefill": RoleHosts(hosts=("a",)), "decode": RoleHosts(hosts=("a",))}
     decode = Role(role="decode", env={"CUDA_VISIBLE_DEVICES": "4,5,6,7"})
     made = processes(Launch(sites=sites), topology=Topology(roles=(Role(role="prefill"), decode)))
     assert [option(process, "--base-gpu-id") for process in made] == [None, None]
@@ -135,12 +138,14 @@ def test_roles_that_see_other_devices_count_from_the_first() -> None:
 def test_half_of_a_deployment_can_be_reached_by_the_other(role: Any) -> None:
     (process,) = processes(topology=Topology(roles=(Role(role=role),)))
     assert option(process, "--host") == "0.0.0.0"
-    (here,) = processes(Launch(sites={role: Site(hosts=("127.0.0.1",))}), topology=Topology(roles=(Role(role=role),)))
+    (here,) = processes(
+        Launch(sites={role: RoleHosts(hosts=("127.0.0.1",))}), topology=Topology(roles=(Role(role=role),))
+    )
     assert option(here, "--host") is None
 
 
 def test_several_machines_that_are_shared() -> None:
-    sites = {"prefill": Site(hosts=("a", "b")), "decode": Site(hosts=("b", "c"))}
+    sites = {"prefill": RoleHosts(hosts=("a", "b")), "decode": RoleHosts(hosts=("b", "c"))}
     roles = tuple(Role(role=name, nodes=2) for name in ("prefill", "decode"))
     made = processes(Launch(sites=sites), topology=Topology(roles=roles), knobs={"tp_size": 8})
     assert [option(process, "--base-gpu-id") for process in made] == [None, None, "4", "4"]
@@ -148,32 +153,32 @@ def test_several_machines_that_are_shared() -> None:
 
 def test_placeholders_are_other_machines_for_each_role() -> None:
     """`$HOST` is each machine's own address."""
-    sites = {name: Site(hosts=("$HOST",), port=30000) for name in ("prefill", "decode")}
+    sites = {name: RoleHosts(hosts=("$HOST",), port=30000) for name in ("prefill", "decode")}
     topology = Topology(roles=(Role(role="prefill"), Role(role="decode")))
     made = processes(Launch(sites=sites), topology=topology)
     assert [option(process, "--base-gpu-id") for process in made] == [None, None]
 
 
-ON_A = Site(hosts=("a",))
+ON_A = RoleHosts(hosts=("a",))
 
 
 @pytest.mark.parametrize(
     ("sites", "said"),
     [
         (
-            {"prefill": Site(hosts=("a",), port=30000), "decode": Site(hosts=("a",), port=30000)},
+            {"prefill": RoleHosts(hosts=("a",), port=30000), "decode": RoleHosts(hosts=("a",), port=30000)},
             "sites.decode: port 30000 on a is prefill's port already",
         ),
         (
-            {"prefill": Site(hosts=("a",), port=30000), "decode": Site(hosts=("a",), port=30234)},
+            {"prefill": RoleHosts(hosts=("a",), port=30000), "decode": RoleHosts(hosts=("a",), port=30234)},
             "sites.decode: port 30234 on a is prefill's port of DP attention already",
         ),
-        ({"prefill": ON_A, "decode": Site(hosts=("a",), port=8998)}, "port 8998 on a is prefill's bootstrap_port"),
-        ({"prefill": ON_A, "decode": ON_A, "router": Site(hosts=("a",), port=30300)}, "router: port 30300 on a"),
+        ({"prefill": ON_A, "decode": RoleHosts(hosts=("a",), port=8998)}, "port 8998 on a is prefill's bootstrap_port"),
+        ({"prefill": ON_A, "decode": ON_A, "router": RoleHosts(hosts=("a",), port=30300)}, "router: port 30300 on a"),
     ],
 )
-def test_ports_that_meet_on_one_machine(sites: dict[str, Site], said: str) -> None:
-    topology = Topology(roles=(Role(role="prefill"), Role(role="decode")), router=Router())
+def test_ports_that_meet_on_one_machine(sites: dict[str, RoleHosts], said: str) -> None:
+    topology = Topology(roles=(Role(role="prefill"), Role(role="decode")), router=RouterSpec())
     with pytest.raises(InputError, match=said):
         processes(Launch(sites=sites), topology=topology, knobs={"tp_size": 4, "dp_size": 4, "dp_attention": True})
 
@@ -181,19 +186,19 @@ def test_ports_that_meet_on_one_machine(sites: dict[str, Site], said: str) -> No
 @pytest.mark.parametrize("port", [0, 65536])
 def test_a_port_that_is_none(port: int) -> None:
     with pytest.raises(ValidationError):
-        Site(port=port)
+        RoleHosts(port=port)
 
 
 @pytest.mark.parametrize(
     ("sites", "said"),
     [
-        ({"server": Site()}, "sites.server: the topology has no such role"),
-        ({"prefill": Site(hosts=("a",))}, "sites.prefill.hosts: 1 for 2 machines"),
-        ({"prefill": Site(urls=("a",))}, "sites.prefill.urls: 1 for 2 instances"),
-        ({"prefill": Site(port="$PORT")}, "sites.prefill.port: 2 instances need a number"),
+        ({"server": RoleHosts()}, "sites.server: the topology has no such role"),
+        ({"prefill": RoleHosts(hosts=("a",))}, "sites.prefill.hosts: 1 for 2 machines"),
+        ({"prefill": RoleHosts(urls=("a",))}, "sites.prefill.urls: 1 for 2 instances"),
+        ({"prefill": RoleHosts(port="$PORT")}, "sites.prefill.port: 2 instances need a number"),
     ],
 )
-def test_places_that_do_not_fit(sites: dict[str, Site], said: str) -> None:
+def test_places_that_do_not_fit(sites: dict[str, RoleHosts], said: str) -> None:
     with pytest.raises(InputError, match=said):
         processes(Launch(sites=sites), topology=PD)
 
@@ -203,16 +208,16 @@ def test_places_that_do_not_fit(sites: dict[str, Site], said: str) -> None:
     [
         (("prefill", "prefill"), None, "stands twice"),
         (("server", "decode"), None, "cannot stand beside"),
-        (("prefill",), Router(), "needs a prefill and a decode"),
+        (("prefill",), RouterSpec(), "needs a prefill and a decode"),
     ],
 )
-def test_roles_that_do_not_fit(roles: tuple[Any, ...], router: Router | None, said: str) -> None:
+def test_roles_that_do_not_fit(roles: tuple[Any, ...], router: RouterSpec | None, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Topology(roles=tuple(Role(role=name) for name in roles), router=router)
 
 
 def test_prefix_and_serve() -> None:
-    sites = {"server": Site(hosts=("n1",))}
+    sites = {"server": RoleHosts(hosts=("n1",))}
     prefix = ("srun", "--nodelist={host}")
     (process,) = processes(Launch(entry="serve", command_prefix=prefix, env={"P": "/x y"}, sites=sites))
     assert process.argv[:6] == ("srun", "--nodelist=n1", "env", "P=/x y", "sglang", "serve")
@@ -278,6 +283,6 @@ def test_pasted_into_a_shell_the_words_are_the_words() -> None:
 
 
 def test_placeholders_stay_open_to_the_shell() -> None:
-    site = Site(hosts=("$HEAD", "<SECOND_NODE>"), dist_port="$PORT")
+    site = RoleHosts(hosts=("$HEAD", "<SECOND_NODE>"), dist_port="$PORT")
     first, _ = processes(Launch(sites={"server": site}), topology=Topology(roles=(Role(nodes=2),)))
     assert "--dist-init-addr $HEAD:$PORT" in in_shell(first.argv, first.env)
