@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 import eval_cases
-from dsabench.config.load_eval import load_eval
+from dsabench.config.load import load_eval
 from dsabench.evals.plan import Plan, Wishes, make_plan
 from dsabench.evals.readers import mmlu
 from openai_server import Turn

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.config.specs import ContainerSpec
+from dsabench.config.specs import ContainerConfig
 from dsabench.runtimes.launch import Launch
 
 _SSHD = """
@@ -99,7 +99,7 @@ def slurm() -> Iterator[tuple[str, ...]]:
 
 
 @contextmanager
-def container(engine: str, folder: Path) -> Iterator[ContainerSpec]:
+def container(engine: str, folder: Path) -> Iterator[ContainerConfig]:
     """An image into which this machine's programs and the folder are mounted."""
     if shutil.which(engine) is None:
         pytest.skip(f"no {engine} is installed")
@@ -113,7 +113,7 @@ def container(engine: str, folder: Path) -> Iterator[ContainerSpec]:
         if tried.returncode != 0:
             pytest.skip(f"{engine} runs no container: {tried.stderr.decode().strip()[-160:]}")
         mounts = tuple(word for word in _mounted(folder) if word != "-v")
-        yield ContainerSpec.model_validate({"engine": engine, "image": IMAGE, "mounts": mounts})
+        yield ContainerConfig.model_validate({"engine": engine, "image": IMAGE, "mounts": mounts})
     finally:
         subprocess.run([engine, "rmi", IMAGE], capture_output=True, check=False)
 

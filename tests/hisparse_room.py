@@ -19,7 +19,7 @@ from statistics import fmean, median
 
 import numpy as np
 
-from dsabench.config.load import load_sweep
+from dsabench.config.load import load_study
 from dsabench.model.record import Measured, Record
 from dsabench.model.sample import RequestSample
 from dsabench.model.workload import Workload
@@ -151,7 +151,7 @@ def main() -> None:
 
 def expect(name: str, paces: Mapping[Kind, Paces]) -> None:
     """Print what the load of a config would take under the baselines and the best setting of the records."""
-    config = load_sweep(name)
+    config = load_study(name)
     load, rank = config.workloads[0], rank_of(config, gpus=8)
     assert load.input_len is not None
     assert load.output_len is not None

@@ -9,8 +9,8 @@ import time
 import urllib.request
 from pathlib import Path
 
-from dsabench.config.load import load_sweep
-from dsabench.config.specs import SweepConfig
+from dsabench.config.load import load_study as load
+from dsabench.config.specs import StudyConfig
 
 STUDY = """
 name: study
@@ -81,5 +81,5 @@ def write_study(folder: Path, text: str = STUDY) -> Path:
     return path
 
 
-def load_study(folder: Path, text: str = STUDY) -> SweepConfig:
-    return load_sweep(write_study(folder, text))
+def load_study(folder: Path, text: str = STUDY) -> StudyConfig:
+    return load(write_study(folder, text))

@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 import pytest
 
-from dsabench.config.load import load_sweep
-from dsabench.config.specs import SweepConfig
+from dsabench.config.load import load_study
+from dsabench.config.specs import StudyConfig
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.search.proposers import PROPOSERS, Observation, Proposer, make_proposer
 from dsabench.search.space import is_legal, key_of, legal
 
 SPACES: dict[str, SearchSpace] = {
-    "conditional": load_sweep("local").space,
+    "conditional": load_study("local").space,
     "none": SearchSpace(axes=()),
     "single": SearchSpace.model_validate({"axes": [{"name": "cpu_threads", "values": [1]}]}),
     "mixed": SearchSpace.model_validate(
@@ -47,11 +47,11 @@ Make = Callable[[str], tuple[Proposer, SearchSpace, Assignment]]
 
 @pytest.fixture(params=PROPOSERS)
 def make(request: pytest.FixtureRequest) -> Make:
-    config = load_sweep("local")
+    config = load_study("local")
 
     def over(name: str) -> tuple[Proposer, SearchSpace, Assignment]:
         spec = config.proposer.model_copy(update={"kind": request.param, "seed": 3})
-        mine: SweepConfig = config.model_copy(update={"proposer": spec, "space": SPACES[name]})
+        mine: StudyConfig = config.model_copy(update={"proposer": spec, "space": SPACES[name]})
         return make_proposer(mine), mine.space, mine.runtime.base
 
     return over

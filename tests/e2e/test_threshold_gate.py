@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dsabench.cli.main import run
-from dsabench.config.load import load_sweep
+from dsabench.config.load import load_study
 from dsabench.errors import InputError
 from dsabench.store.journal import read_journal
 from dsabench.store.tuned_tables import read_table
@@ -92,4 +92,4 @@ def test_the_gate_refuses_what_one_point_does_not_allow_and_lets_pass_what_seven
 def test_agreement_with_a_single_pass_is_refused_in_the_config(tmp_path) -> None:
     (tmp_path / "study.yaml").write_text(STUDY + "gate: {eval: needle-reference, measure: agreement, repeat: 1}\n")
     with pytest.raises(InputError, match="repeat 2 or more"):
-        load_sweep(tmp_path / "study.yaml")
+        load_study(tmp_path / "study.yaml")

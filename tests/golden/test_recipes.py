@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from dsabench import rooms
-from dsabench.config.load import check, load_launch
-from dsabench.config.specs import LaunchSpec
+from dsabench.config.load import find_mistakes, load_launch
+from dsabench.config.specs import LaunchConfig
 from dsabench.errors import InputError
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import Accepted, from_table
@@ -37,7 +37,7 @@ RECIPES = sorted(
 Said = dict[str, Any]
 
 
-def launch_of(how: LaunchSpec) -> Launch:
+def launch_of(how: LaunchConfig) -> Launch:
     return Launch(
         env=how.env, command_prefix=how.command_prefix, container=how.container, entry=how.entry, sites=how.sites
     )
@@ -117,7 +117,7 @@ def test_every_command_of_the_documents_has_a_recipe() -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_has_no_mistake_and_bears_its_files_name(recipe: str) -> None:
-    assert check(recipe) == ()
+    assert find_mistakes(recipe) == ()
     assert f"name: {recipe.removeprefix('recipes/')}\n" in rooms.find("configs", recipe).read_text()
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from dsabench.cli.measure_boots import Installed, look_at, measure_boots
-from dsabench.config.load import load_sweep
+from dsabench.config.load import load_study
 from dsabench.model.record import Record
 from dsabench.runtimes.reference import Reference
 from dsabench.store.journal import Journal
@@ -52,7 +52,7 @@ def boots_had(folder: Path) -> int:
 
 
 async def main(results: Path, minutes: float, rounds: int) -> None:
-    config = load_sweep(str(CONFIG))
+    config = load_study(str(CONFIG))
     plain = await look_at(config)
     installed = dict(zip(SIDES, (plain, slowed(plain)), strict=True))
     ends_s = time.monotonic() + 60 * minutes

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dsabench.cli.figures import show_figure, show_percent
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.emit.best_setting import Best
 from dsabench.evals.numerics import changed_numerics
 from dsabench.model.runtime import labels_of
 from dsabench.model.verdict import Verdict
 
 
-def about_best(config: SweepConfig, best: Best) -> tuple[str, ...]:
+def about_best(config: StudyConfig, best: Best) -> tuple[str, ...]:
     """One line each."""
     return tuple(_lines(config, best))
 
 
-def _lines(config: SweepConfig, best: Best) -> Iterator[str]:
+def _lines(config: StudyConfig, best: Best) -> Iterator[str]:
     chosen, metric = best.chosen, config.objective.metric
     boots = f"median of {chosen.boots} boots" if chosen.boots > 1 else "one boot"
     yield f"best of {config.name} under {best.workload}: {metric} {show_figure(chosen.value)}, {boots}"

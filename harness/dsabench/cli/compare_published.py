@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dsabench.cli.figures import show_figure, show_percent
 from dsabench.cli.titled_table import titled
-from dsabench.config.published import load_published, published_file
+from dsabench.config.load import load_published, published_file
 from dsabench.errors import InputError, printable
 from dsabench.model.record import Record
 from dsabench.reporting.published_comparison import NO_VERDICT, Difference, SideBySide, hold_beside

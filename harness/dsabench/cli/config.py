@@ -32,7 +32,7 @@ def schema(
     ] = Form.config,
 ) -> None:
     """Print the JSON Schema of the YAML files, with which editors complete and check them."""
-    from dsabench.config.schema import json_schema
+    from dsabench.config.files import json_schema
 
     print(json.dumps(json_schema(form.value), indent=2))
 
@@ -43,7 +43,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="print a list of files with their errors")] = False,
 ) -> None:
     """Check configs and sweeps without running anything: prints OK or every mistake; exit 2 if there is one."""
-    from dsabench.config.load import check as mistakes_of
+    from dsabench.config.load import find_mistakes as mistakes_of
 
     found = {file: mistakes_of(file) for file in files}
     if as_json:

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from dsabench.cli.progress import say_record
-from dsabench.config.load import load_sweep
-from dsabench.config.specs import SweepConfig
+from dsabench.config.load import load_study
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import TrialFault
 from dsabench.evals.conduct import Setting
 from dsabench.evals.server import Served, find_server
@@ -35,7 +35,7 @@ async def booted(
         TrialFault: the boot failed, or the server died while it was measured.
 
     """
-    config = load_sweep(name)
+    config = load_study(name)
     runtime = make_runtime(config.runtime)
     environment = await collect_environment(await runtime.identity())
     journal, boot = Journal(results), str(uuid.uuid4())
@@ -69,7 +69,7 @@ async def booted(
         )
 
 
-async def _measure(config: SweepConfig, bench: Bench, server: Server) -> None:
+async def _measure(config: StudyConfig, bench: Bench, server: Server) -> None:
     ledger = Ledger(config, bench.environment.fingerprint, bench.journal.read().records)
     trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads]
     errands = [Errand(trial, ledger.next_occasion(trial), "search", ledger.latest_round) for trial in trials]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.search.finalists import AccuracyGate
 from dsabench.trial import Bench
 
 
-async def gate_of(config: SweepConfig, bench: Bench, round_: int, say: Callable[[str], None]) -> AccuracyGate | None:
+async def gate_of(config: StudyConfig, bench: Bench, round_: int, say: Callable[[str], None]) -> AccuracyGate | None:
     """The gate of a config, its questions read; None without one.
 
     Raises:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.model.environment import Environment
 from dsabench.model.record import Record, Trial
 from dsabench.probes.environment import collect_environment
@@ -32,7 +32,7 @@ class Installed:
     environment: Environment
 
 
-async def look_at(config: SweepConfig) -> Installed:
+async def look_at(config: StudyConfig) -> Installed:
     """What would be measured.
 
     Raises:
@@ -44,7 +44,7 @@ async def look_at(config: SweepConfig) -> Installed:
 
 
 async def measure_boots(
-    config: SweepConfig, installed: Installed, folder: Path, boots: int, on_boot: OnBoot = lambda _n, _r: None
+    config: StudyConfig, installed: Installed, folder: Path, boots: int, on_boot: OnBoot = lambda _n, _r: None
 ) -> tuple[Record, ...]:
     """Boot the config's default so many times, every workload in each boot; records are appended to the folder's journal.
 

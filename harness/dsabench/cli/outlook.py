@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import Annotate, Refuse, RuntimeSpec, annotate_nothing, refuse_nothing
@@ -26,7 +26,7 @@ class Outlook:
         return next((self.gpus(spec) for spec in by_size if self.refuse(spec) is None), 0)
 
 
-async def identity_for_plan(runtime: Runtime, config: SweepConfig) -> tuple[RuntimeIdentity, str | None]:
+async def identity_for_plan(runtime: Runtime, config: StudyConfig) -> tuple[RuntimeIdentity, str | None]:
     """What is installed; where nothing is, the version that the config names, or the newest, from the table.
 
     And a note on that.
@@ -43,7 +43,7 @@ async def identity_for_plan(runtime: Runtime, config: SweepConfig) -> tuple[Runt
         return identity_of_table(version), f"planned for sglang {version} by its table of flags ({error})"
 
 
-async def outlook_of(config: SweepConfig, identity: RuntimeIdentity) -> Outlook:
+async def outlook_of(config: StudyConfig, identity: RuntimeIdentity) -> Outlook:
     """For sglang what its rules say, for the version that is installed or asked for."""
     if config.runtime.kind != "sglang":
         return Outlook()

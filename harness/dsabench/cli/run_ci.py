@@ -15,8 +15,8 @@ from dsabench.cli.measure_boots import Installed, look_at, measure_boots
 from dsabench.cli.metric_names import require_metrics
 from dsabench.cli.run_compare import side_of
 from dsabench.cli.verdict_table import VerdictTable
-from dsabench.config.load import load_sweep
-from dsabench.config.specs import SweepConfig
+from dsabench.config.load import load_study
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.record import Measured as MeasuredOutcome
 from dsabench.model.record import Record
@@ -64,7 +64,7 @@ class Check:
 class Measured:
     """One side that is measured here."""
 
-    config: SweepConfig
+    config: StudyConfig
     installed: Installed
     folder: Path
 
@@ -108,12 +108,12 @@ def run_ci(check: Check) -> int:
 
 
 async def _check(check: Check) -> tuple[Judgement, list[str], str]:
-    config = load_sweep(check.config)
+    config = load_study(check.config)
     folder = check.results or Path("results") / "local-ci" / config.name
     ours = Measured(config, await look_at(config), folder if check.against is None else folder / "candidate")
     theirs = None
     if check.against is not None:
-        other = load_sweep(check.against)
+        other = load_study(check.against)
         theirs = Measured(other, await look_at(other), folder / "base")
     looks = 2 if check.max_boots > check.boots and not check.no_run else 1
     bounds = tuple(bound.metric for bound in config.objective.constraints)

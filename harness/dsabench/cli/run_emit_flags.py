@@ -16,8 +16,8 @@ import yaml
 from dsabench.cli.about_best import about_best
 from dsabench.cli.run_launch import Order as LaunchOrder
 from dsabench.cli.run_launch import launch_config
-from dsabench.config.load import load_launch, load_sweep
-from dsabench.config.specs import RuntimeConfig, SweepConfig
+from dsabench.config.load import load_launch, load_study
+from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.emit.best_setting import best_settings, study_of
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.flags import knobs_of
@@ -108,13 +108,13 @@ def _key(table: TunedTable, runtime: RuntimeConfig) -> Iterator[tuple[str, objec
 
 
 def _of_study(folder: Path, config_name: str, *, allow_simulated: bool) -> list[Tuned]:
-    config = load_sweep(config_name)
+    config = load_study(config_name)
     records = read_journal(folder / FILE_NAME).records
     study = study_of(config, folder, records, _index_topk(config), allow_simulated=allow_simulated)
     return [Tuned(best.workload, best.chosen.spec.knobs, about_best(config, best)) for best in best_settings(study)]
 
 
-def _index_topk(config: SweepConfig) -> int | None:
+def _index_topk(config: StudyConfig) -> int | None:
     try:
         return target_of(config).index_topk
     except InputError:  # a model whose widths are not known here

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from dsabench.cli.eval_progress import make_eval_progress
 from dsabench.cli.show_eval import print_eval, result_object
-from dsabench.config.load_eval import load_eval
+from dsabench.config.load import load_eval
 from dsabench.errors import InputError, TrialFault
 from dsabench.evals.client import Target
 from dsabench.evals.conduct import Finished, Setting, conduct

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from dsabench.cli.outlook import Outlook, identity_for_plan, outlook_of
 from dsabench.cli.progress import PlainProgress
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import DsabenchError, InputError, TrialFault
 from dsabench.model.environment import Environment
 from dsabench.model.runtime import RuntimeSpec
@@ -48,7 +48,7 @@ _PARENT_S = 0.5
 class _Lanes:
     """What all processes of a study have in common. `purse` says how far it is and what it may still cost."""
 
-    config: SweepConfig
+    config: StudyConfig
     runtime: Runtime
     environment: Environment
     """Of the first share."""
@@ -67,7 +67,7 @@ class LaneOrder:
     started_s: float
 
 
-def measure_in_lanes(order: LaneOrder, config: SweepConfig, journal: Journal) -> None:
+def measure_in_lanes(order: LaneOrder, config: StudyConfig, journal: Journal) -> None:
     """Measure with several processes what can be; the gate and the verdict are left to this one.
 
     This process stays confined to the first share, as the environment of every record is that of a share. A plan may be
@@ -104,7 +104,7 @@ def measure_in_lanes(order: LaneOrder, config: SweepConfig, journal: Journal) ->
             _run_lanes(_Lanes(config, runtime, environment, outlook, journal, purse), shares)
 
 
-async def _shares_of(config: SweepConfig, outlook: Outlook, lanes: int) -> tuple[Share, ...]:
+async def _shares_of(config: StudyConfig, outlook: Outlook, lanes: int) -> tuple[Share, ...]:
     """The machine's GPUs and cores in as many equal shares, each large enough for every setting.
 
     Raises:
@@ -121,7 +121,7 @@ async def _shares_of(config: SweepConfig, outlook: Outlook, lanes: int) -> tuple
     return split_machine(lanes, sorted(os.sched_getaffinity(0)), gpus, each)
 
 
-def _settings(config: SweepConfig) -> Iterable[RuntimeSpec]:
+def _settings(config: StudyConfig) -> Iterable[RuntimeSpec]:
     assignments = islice(legal(config.space, config.default.knobs), _ASKED_FOR_GPUS)
     return (config.default, *listed(config), *map(config.spec, assignments))
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from dsabench.config.load import load_launch
-from dsabench.config.specs import LaunchSpec, RuntimeConfig
+from dsabench.config.specs import LaunchConfig, RuntimeConfig
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE, Role, Topology
@@ -77,7 +77,7 @@ def run_launch(order: Order) -> int:
         generated = generate(order.wish())
         for note in generated.notes:
             _note(note)
-        return _launch(order, generated.spec, LaunchSpec(entry="serve"))
+        return _launch(order, generated.spec, LaunchConfig(entry="serve"))
     if order.chosen():
         raise InputError(f"{order.chosen()[0]} goes without a CONFIG: what it says stands there")
     return launch_config(order, load_launch(order.config))
@@ -90,7 +90,7 @@ def launch_config(order: Order, config: RuntimeConfig) -> int:
     return _launch(order, config.spec({}), config.launch)
 
 
-def _launch(order: Order, spec: RuntimeSpec, how: LaunchSpec) -> int:
+def _launch(order: Order, spec: RuntimeSpec, how: LaunchConfig) -> int:
     launch = launch_as(how)
     accepted = _accepted(order, spec, launch)
     spec = settle(spec)

@@ -16,7 +16,7 @@ from dsabench.cli.progress import make_progress
 from dsabench.cli.run_lanes import LaneOrder, measure_in_lanes
 from dsabench.cli.show_plan import SweepPlan
 from dsabench.cli.study_request import Request
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError, StoreError
 from dsabench.model.environment import Environment
 from dsabench.model.runtime import Refuse
@@ -47,7 +47,7 @@ class Study:
     """A study as a run left it."""
 
     request: Request
-    config: SweepConfig
+    config: StudyConfig
     """With the command line's limits."""
     journal: Journal
     environment: Environment
@@ -76,7 +76,7 @@ class Study:
         return replace(self.request, time_s=math.ceil(_MARGIN * self.plan.seconds_of(rest))).resume_command()
 
 
-def measure(request: Request, adjusted: SweepConfig) -> Study:
+def measure(request: Request, adjusted: StudyConfig) -> Study:
     """Run, resume, only plan or only conclude the study of a config (or of what was made of it)."""
     config = request.apply(adjusted)
     refuse_unprovable(config.objective, config.workloads)
@@ -112,7 +112,7 @@ def measure(request: Request, adjusted: SweepConfig) -> Study:
     return replace(study, result=replace(study.result, measured_now=measured_now))
 
 
-async def _run(request: Request, config: SweepConfig, journal: Journal, notes: Console, started_s: float) -> Study:
+async def _run(request: Request, config: StudyConfig, journal: Journal, notes: Console, started_s: float) -> Study:
     runtime = make_runtime(config.runtime)
     if request.dry_run:
         identity, note = await identity_for_plan(runtime, config)
@@ -141,7 +141,7 @@ async def _run(request: Request, config: SweepConfig, journal: Journal, notes: C
     )
 
 
-async def _conclude(request: Request, config: SweepConfig, journal: Journal, notes: Console) -> Study:
+async def _conclude(request: Request, config: StudyConfig, journal: Journal, notes: Console) -> Study:
     """What the records come to, in their own environment: this machine and what is installed on it are not asked.
 
     Raises:
@@ -178,7 +178,7 @@ def _study(
 
 @dataclass(frozen=True, slots=True)
 class _Lab:
-    config: SweepConfig
+    config: StudyConfig
     runtime: Runtime
     environment: Environment
     journal: Journal

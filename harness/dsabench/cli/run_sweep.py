@@ -7,12 +7,12 @@ import json
 from dsabench.cli.run_study import measure
 from dsabench.cli.show_study import exit_code, say_next, show_plan, show_result, study_facts
 from dsabench.cli.study_request import Request
-from dsabench.config.load import load_sweep
+from dsabench.config.load import load_study
 
 
 def run_sweep(request: Request) -> int:
     """Run, resume, plan or conclude a sweep; returns the exit code."""
-    study = measure(request, load_sweep(request.config))
+    study = measure(request, load_study(request.config))
     if study.result is None:
         show_plan(study)
         return 0

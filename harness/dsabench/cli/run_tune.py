@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from dsabench.config.load import load_sweep
+from dsabench.config.load import load_study
 from dsabench.emit.pr_body import rule_in_words
 from dsabench.emit.tables import write_table
 from dsabench.microbench.table import TABLE_NAME
@@ -43,7 +43,7 @@ class KernelOrder:
 
 def tune_kernels(order: KernelOrder) -> None:
     """Fit, write the table, say what came out."""
-    config = load_sweep(order.config)
+    config = load_study(order.config)
     target = target_of(config)
     seen = of_kernels(order.kernels / TABLE_NAME, target)
     records = read_journal(order.study / FILE_NAME).records if order.study is not None else ()

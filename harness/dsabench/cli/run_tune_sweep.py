@@ -14,7 +14,7 @@ from rich.table import Table
 from dsabench.cli.run_study import Study, measure
 from dsabench.cli.show_study import exit_code, say_next, show_plan, show_result, study_facts
 from dsabench.cli.study_request import Request
-from dsabench.config.load import load_sweep
+from dsabench.config.load import load_study
 from dsabench.emit.tables import write_table
 from dsabench.model.tuned_table import TunedTable
 from dsabench.search.loop import Result
@@ -28,7 +28,7 @@ _GPUS = 8
 
 def tune_threshold(request: Request) -> int:
     """Measure, propose, write; returns the exit code."""
-    config = load_sweep(request.config)
+    config = load_study(request.config)
     require_threshold_study(config)
     study = measure(request, config)
     if study.result is None:
@@ -82,7 +82,7 @@ class HisparseOrder:
 
 def tune_hisparse(order: HisparseOrder) -> int:
     """Plan, say the arithmetic, measure, write; returns the exit code."""
-    request, config = order.sweep(), load_sweep(order.request.config)
+    request, config = order.sweep(), load_study(order.request.config)
     plan = plan_hisparse(config, rank_of(config, gpus=order.gpus), order.host_bytes(), same_pool=order.same_pool)
     for line in () if request.as_json or request.conclude else plan.arithmetic:
         print(line)

@@ -15,7 +15,7 @@ from rich.table import Table
 from dsabench.cli.figures import show_count, show_figure
 from dsabench.cli.titled_table import titled
 from dsabench.cli.verdict_table import VerdictTable
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.evals.numerics import changed_numerics
 from dsabench.model.record import Failed, Measured, Record
 from dsabench.model.runtime import RuntimeSpec, labels_of
@@ -27,7 +27,7 @@ _MESSAGE = 300
 """Characters of a fault's message; `results show` has all of it."""
 
 
-def print_result(console: Console, config: SweepConfig, journal: Path, result: Result, plot: Path | None) -> None:
+def print_result(console: Console, config: StudyConfig, journal: Path, result: Result, plot: Path | None) -> None:
     """The settings measured, best against default with the verdict, and where everything lies."""
     metric = config.objective.metric
     if result.candidates:
@@ -67,7 +67,7 @@ def _counted(result: Result) -> str:
     )
 
 
-def _print_verdicts(console: Console, config: SweepConfig, result: Result) -> None:
+def _print_verdicts(console: Console, config: StudyConfig, result: Result) -> None:
     """Best against default, then against each rival."""
     label, undecided = "" if result.best is None else result.best.label, False
     for name, verdicts in (("the default", result.verdicts), *((one.label, one.verdicts) for one in result.rivals)):
@@ -82,7 +82,7 @@ def _print_verdicts(console: Console, config: SweepConfig, result: Result) -> No
         console.print(_more_boots(config), highlight=False)
 
 
-def _more_boots(config: SweepConfig) -> str:
+def _more_boots(config: StudyConfig) -> str:
     """What to change in the config for more boots a side."""
     budget = config.budget
     limit = (
@@ -106,12 +106,12 @@ def print_gate(console: Console, result: Result) -> None:
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def _print_unguarded(console: Console, config: SweepConfig, result: Result) -> None:
+def _print_unguarded(console: Console, config: StudyConfig, result: Result) -> None:
     for line in _unguarded(config, result):
         console.print(line, style="yellow", markup=False, highlight=False)
 
 
-def _unguarded(config: SweepConfig, result: Result) -> Iterator[str]:
+def _unguarded(config: StudyConfig, result: Result) -> Iterator[str]:
     """What the speed of the best setting does not say, where nothing else here says it either."""
     if result.best is None:
         return
@@ -122,7 +122,7 @@ def _unguarded(config: SweepConfig, result: Result) -> Iterator[str]:
         yield f"may answer otherwise than the default ({', '.join(knobs)}): accuracy unproven, {why}"
 
 
-def result_facts(config: SweepConfig, journal: Path, result: Result, plot: Path | None) -> dict[str, object]:
+def result_facts(config: StudyConfig, journal: Path, result: Result, plot: Path | None) -> dict[str, object]:
     """The result for machines."""
     return {
         "study": config.name,
@@ -163,7 +163,7 @@ def _candidate_json(candidate: Candidate) -> dict[str, object]:
     }
 
 
-def _no_challenger(config: SweepConfig, result: Result) -> str:
+def _no_challenger(config: StudyConfig, result: Result) -> str:
     """Why there is nothing to hold against the default."""
     of_default = [record for record in result.records if record.trial.runtime == config.default]
     if of_default and not any(isinstance(record.outcome, Measured) for record in of_default):
@@ -181,7 +181,7 @@ def _no_challenger(config: SweepConfig, result: Result) -> str:
     return "No setting other than the default met the constraints: nothing to compare."
 
 
-def _faults(config: SweepConfig, records: tuple[Record, ...]) -> Counter[str]:
+def _faults(config: StudyConfig, records: tuple[Record, ...]) -> Counter[str]:
     """How often what failed and why; alike but for their figures they are one."""
     kinds: dict[tuple[bool, str], str] = {}
     counts: Counter[str] = Counter()
@@ -210,7 +210,7 @@ def _warnings(records: tuple[Record, ...]) -> Counter[str]:
     return counts
 
 
-def _settings_table(config: SweepConfig, result: Result, metric: str) -> Group:
+def _settings_table(config: StudyConfig, result: Result, metric: str) -> Group:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("setting", overflow="fold")
     for workload in config.workloads:
@@ -226,7 +226,7 @@ def _settings_table(config: SweepConfig, result: Result, metric: str) -> Group:
     return titled(f"{config.name}: {metric} by setting (search, one boot each)", table)
 
 
-def _best_first(config: SweepConfig, found: tuple[Candidate, ...]) -> list[Candidate]:
+def _best_first(config: StudyConfig, found: tuple[Candidate, ...]) -> list[Candidate]:
     sign = -1.0 if config.objective.direction == "maximize" else 1.0
 
     def key(candidate: Candidate) -> tuple[bool, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 
 Flags = Iterable[tuple[str, object]]
@@ -39,7 +39,7 @@ class Request:
     out: Path | None = None
     """Folder of the table that a tune writes."""
 
-    def apply(self, config: SweepConfig) -> SweepConfig:
+    def apply(self, config: StudyConfig) -> StudyConfig:
         """The config with the command line's limits in place of its own.
 
         Raises:
@@ -58,11 +58,11 @@ class Request:
         limited = config.model_copy(update={"budget": config.budget.model_copy(update=limits)})
         return with_launch_env(limited, self.launch_env)
 
-    def folder(self, config: SweepConfig) -> Path:
+    def folder(self, config: StudyConfig) -> Path:
         """Where the study's journal lies."""
         return self.results or Path("results") / config.name
 
-    def tables(self, config: SweepConfig) -> Path:
+    def tables(self, config: StudyConfig) -> Path:
         """Where its table is written: beside its journal, unless told otherwise."""
         return self.out or self.folder(config) / "tables"
 
@@ -97,7 +97,7 @@ class Request:
             )
 
 
-def with_launch_env(config: SweepConfig, pairs: Sequence[str]) -> SweepConfig:
+def with_launch_env(config: StudyConfig, pairs: Sequence[str]) -> StudyConfig:
     """The config with these variables in its runtime's `launch.env`.
 
     Raises:

@@ -39,7 +39,7 @@ def _values(knob: Knob) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _PerKnob:
+class _KnobMapping:
     """Annotation: a mapping that has every knob as an optional key."""
 
     title: str
@@ -68,11 +68,11 @@ def _of(knob: Knob, form: Form) -> Any:
     return _setting(knob) if form == "value" else _values(knob)
 
 
-KnobSettings = Annotated[Mapping[str, KnobValue], _PerKnob("KnobSettings", "value")]
+KnobSettings = Annotated[Mapping[str, KnobValue], _KnobMapping("KnobSettings", "value")]
 """Knob → value."""
 
-KnobAxes = Annotated[Mapping[str, tuple[KnobValue, ...]], _PerKnob("KnobAxes", "values")]
+KnobAxes = Annotated[Mapping[str, tuple[KnobValue, ...]], _KnobMapping("KnobAxes", "values")]
 """Knob → the values to try."""
 
-KnobConditions = Annotated[Mapping[str, Mapping[str, KnobValue]], _PerKnob("KnobConditions", "conditions")]
+KnobConditions = Annotated[Mapping[str, Mapping[str, KnobValue]], _KnobMapping("KnobConditions", "conditions")]
 """Knob → the settings under which its axis is active."""

@@ -1,4 +1,4 @@
-"""A config's name or path → a `SweepConfig`, or every mistake in it and in the sweeps that it names."""
+"""Load a config, an eval or a published run by its name, or tell every mistake in it."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from dsabench import rooms
-from dsabench.config.document import LaunchFile, SweepFile
-from dsabench.config.load_eval import eval_mistakes
+from dsabench.config.files import LaunchFile, SweepFile
 from dsabench.config.mistakes import parse_sections
-from dsabench.config.rules import (
+from dsabench.config.runtime_rules import foreign_axes, launch_mistakes, runtime_mistakes
+from dsabench.config.search_space import SweepPart, join
+from dsabench.config.specs import RuntimeConfig, StudyConfig
+from dsabench.config.study_rules import (
     budget_mistakes,
     confirm_mistakes,
     first_mistakes,
-    foreign_axes,
     gate_mistakes,
-    launch_mistakes,
     objective_mistakes,
-    runtime_mistakes,
     tokenizer_mistakes,
     workload_mistakes,
 )
-from dsabench.config.spaces import Part, join
-from dsabench.config.specs import RuntimeConfig, SweepConfig
-from dsabench.config.yaml_source import Source, read_yaml
+from dsabench.config.yaml_file import YamlFile, read_yaml
 from dsabench.errors import ConfigError, InputError, printable
+from dsabench.model.evals import EvalSpec
+from dsabench.model.published import PublishedRun
 from dsabench.model.study import SearchSpace
 
-_RULES: dict[str, Callable[[Source, Any], Iterator[ConfigError]]] = {
+_RULES: dict[str, Callable[[YamlFile, Any], Iterator[ConfigError]]] = {
     "runtime": runtime_mistakes,
     "workloads": workload_mistakes,
     "objective": objective_mistakes,
@@ -37,7 +36,7 @@ _RULES: dict[str, Callable[[Source, Any], Iterator[ConfigError]]] = {
 }
 
 
-def load_sweep(name: str | Path) -> SweepConfig:
+def load_study(name: str | Path) -> StudyConfig:
     """The config that `name` means: a path, `configs/NAME.yaml`, or just NAME.
 
     Raises:
@@ -72,7 +71,7 @@ def _first_of(found: tuple[ConfigError, ...], name: str | Path) -> ConfigError:
     return ConfigError(first.message + rest, file=first.file, line=first.line, key=first.key)
 
 
-def check(name: str | Path) -> tuple[ConfigError, ...]:
+def find_mistakes(name: str | Path) -> tuple[ConfigError, ...]:
     """Every mistake of a config, or of a sweep file by itself; empty when it loads."""
     try:
         path = rooms.find("configs", str(name))
@@ -90,12 +89,12 @@ def check(name: str | Path) -> tuple[ConfigError, ...]:
     return _read_launch(source)[1] if _is_launch(source) else _read_config(path)[1]
 
 
-def _is_launch(source: Source) -> bool:
+def _is_launch(source: YamlFile) -> bool:
     """Whether the file describes a server alone."""
     return "runtime" in source.data and source.data.keys() <= LaunchFile.model_fields.keys()
 
 
-def _read_launch(source: Source) -> tuple[RuntimeConfig | None, tuple[ConfigError, ...]]:
+def _read_launch(source: YamlFile) -> tuple[RuntimeConfig | None, tuple[ConfigError, ...]]:
     sections, found = parse_sections(source, "launch" if _is_launch(source) else "config")
     runtime: RuntimeConfig | None = sections.get("runtime")
     if not _is_launch(source):
@@ -107,7 +106,7 @@ def _read_launch(source: Source) -> tuple[RuntimeConfig | None, tuple[ConfigErro
     return runtime.settled(), ()
 
 
-def _read_config(path: Path) -> tuple[SweepConfig | None, tuple[ConfigError, ...]]:
+def _read_config(path: Path) -> tuple[StudyConfig | None, tuple[ConfigError, ...]]:
     """The config, or None and at least one mistake, in the order of the files and lines."""
     try:
         source = read_yaml(path)
@@ -129,16 +128,16 @@ def _read_config(path: Path) -> tuple[SweepConfig | None, tuple[ConfigError, ...
         return None, tuple(_in_order(found, source.file))
     del sections["sweeps"]
     sections["runtime"] = sections["runtime"].settled()
-    return SweepConfig(**sections, space=space), ()
+    return StudyConfig(**sections, space=space), ()
 
 
 def _joint_space(
-    source: Source, path: Path, sections: Mapping[str, Any]
+    source: YamlFile, path: Path, sections: Mapping[str, Any]
 ) -> tuple[SearchSpace | None, list[ConfigError]]:
     """Read the named sweeps even where the rest is wrong, and join them where all are right."""
     given = source.data.get("sweeps")
     inline: tuple[str | SweepFile, ...] = sections.get("sweeps", ())
-    parts: list[Part] = []
+    parts: list[SweepPart] = []
     found: list[ConfigError] = []
     for index, entry in enumerate(given if isinstance(given, list) else []):
         if isinstance(entry, str) and entry:
@@ -146,7 +145,7 @@ def _joint_space(
             found += wrong
             parts += [part] if part else []
         elif index < len(inline) and isinstance(sweep := inline[index], SweepFile):
-            parts.append(Part(source, ("sweeps", index), sweep))
+            parts.append(SweepPart(source, ("sweeps", index), sweep))
     if found or not {"sweeps", "runtime"} <= sections.keys():
         return None, found
     runtime: RuntimeConfig = sections["runtime"]
@@ -154,7 +153,7 @@ def _joint_space(
     return space, [*found, *foreign_axes(parts, runtime)]
 
 
-def _named_part(source: Source, index: int, name: str, config: Path) -> tuple[Part | None, list[ConfigError]]:
+def _named_part(source: YamlFile, index: int, name: str, config: Path) -> tuple[SweepPart | None, list[ConfigError]]:
     try:
         file = _find_sweep(name, config)
     except InputError as error:
@@ -166,7 +165,7 @@ def _named_part(source: Source, index: int, name: str, config: Path) -> tuple[Pa
     except ConfigError as error:
         return None, [error]
     sections, found = parse_sections(inner, "sweep")
-    return (None if found else Part(inner, (), SweepFile(**sections))), found
+    return (None if found else SweepPart(inner, (), SweepFile(**sections))), found
 
 
 def _find_sweep(name: str, config: Path) -> Path:
@@ -175,13 +174,82 @@ def _find_sweep(name: str, config: Path) -> Path:
     return beside if name.endswith((".yaml", ".yml")) and beside.is_file() else rooms.find("sweeps", name)
 
 
-def _sweep_mistakes(source: Source) -> list[ConfigError]:
+def _sweep_mistakes(source: YamlFile) -> list[ConfigError]:
     sections, found = parse_sections(source, "sweep")
     if not found:
-        found = join([Part(source, (), SweepFile(**sections))], None)[1]
+        found = join([SweepPart(source, (), SweepFile(**sections))], None)[1]
     return _in_order(found, source.file)
 
 
 def _in_order(found: list[ConfigError], first_file: str) -> list[ConfigError]:
     once = {str(error): error for error in found}.values()  # a broken sweep may be named twice
     return sorted(once, key=lambda error: (error.file != first_file, error.file, error.line or 0))
+
+
+def load_eval(name: str) -> EvalSpec:
+    """The eval that `name` means: a path, `evals/NAME.yaml`, or just NAME.
+
+    Raises:
+        InputError: no such file.
+        ConfigError: the first mistake of the file.
+
+    """
+    source = read_yaml(rooms.find("evals", name))
+    sections, found = parse_sections(source, "eval")
+    found = sorted(found or list(_mistakes(source, EvalSpec(**sections))), key=lambda error: error.line or 0)
+    if found:
+        raise found[0]
+    return EvalSpec(**sections)
+
+
+def eval_mistakes(source: YamlFile) -> tuple[ConfigError, ...]:
+    """Every mistake of an eval's file."""
+    sections, found = parse_sections(source, "eval")
+    return tuple(found or _mistakes(source, EvalSpec(**sections)))
+
+
+def _mistakes(source: YamlFile, spec: EvalSpec) -> Iterator[ConfigError]:
+    if (spec.reader == "needle") != (spec.needle is not None):
+        yield source.error("stands exactly where reader is needle", ("needle",))
+    if spec.reader != "needle" and (spec.dataset.url is None or spec.dataset.file is None):
+        yield source.error(f"reader {spec.reader} needs url and file", ("dataset",))
+    if spec.num_subjects is not None and spec.reader != "mmlu":
+        yield source.error("only reader mmlu has subjects", ("num_subjects",))
+
+
+_FOLDER = "published"
+
+
+def published_file(name: str) -> Path | None:
+    """The file that `name` means: a YAML file by its path, or the name of a published run; None for anything else."""
+    given = Path(name)
+    if given.suffix in (".yaml", ".yml") and given.is_file():
+        return given
+    if given.exists() or "#" in name:
+        return None
+    stem = given.name.removesuffix(".yaml") if given.parent.name in ("", _FOLDER) else ""
+    known = published_names()
+    return rooms.find("sweeps", f"{_FOLDER}/{stem}") if stem in known else None
+
+
+def published_names() -> list[str]:
+    """Every published run, sorted."""
+    found = {file.stem for folder in rooms.folders("sweeps") for file in (folder / _FOLDER).glob("*.yaml")}
+    return sorted(found)
+
+
+def load_published(path: Path) -> PublishedRun:
+    """One run.
+
+    Raises:
+        ConfigError: the first mistake of the file.
+
+    """
+    source = read_yaml(path)
+    sections, found = parse_sections(source, "published")
+    if found:
+        raise min(found, key=lambda error: error.line or 0)
+    run = PublishedRun(**sections)
+    if run.name != path.stem:
+        raise ConfigError(f"the file is {path.stem}.yaml; they must be equal", file=source.file, key="name")
+    return run

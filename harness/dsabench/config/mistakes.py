@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from dsabench.config.plain import KeyPath, Plain
-from dsabench.config.schema import FORMS, Form, allowed_keys, choices, nullable
-from dsabench.config.yaml_source import Source
+from dsabench.config.files import FORMS, Form, allowed_keys, choices, nullable
+from dsabench.config.yaml_file import KeyPath, Plain, YamlFile
 from dsabench.errors import ConfigError, nearest
+
+Mistakes = Iterator[ConfigError]
 
 _WANTED = {
     "int_type": "a whole number",
@@ -42,7 +43,7 @@ _FIXED = {
 }
 
 
-def parse_sections(source: Source, form: Form) -> tuple[dict[str, Any], list[ConfigError]]:
+def parse_sections(source: YamlFile, form: Form) -> tuple[dict[str, Any], list[ConfigError]]:
     """Validate each top-level key by itself, so that one wrong section does not hide the mistakes of another.
 
     Returns the sections that are right (defaults filled in), and every mistake.
@@ -97,7 +98,7 @@ def shown(value: object) -> str:
     return json.dumps(value)
 
 
-def _translate(source: Source, form: Form, section: str, error: ValidationError) -> list[ConfigError]:
+def _translate(source: YamlFile, form: Form, section: str, error: ValidationError) -> list[ConfigError]:
     found: list[tuple[KeyPath, ErrorDetails]] = [
         (_locate(source.data, (section, *details["loc"])), details)
         for details in error.errors(include_url=False)

@@ -45,7 +45,7 @@ HardwareName = Literal["h200", "h20", "h800", "b200", "mi300x", "mi355x", "npu"]
 """Accelerators that defaults and rules are known for."""
 
 
-class ContainerSpec(Value):
+class ContainerConfig(Value):
     """A container that has the runtime. It sees the machine's network and all its accelerators."""
 
     engine: Literal["docker", "podman", "enroot"] = "docker"
@@ -57,14 +57,14 @@ class ContainerSpec(Value):
     """Size of /dev/shm, as `32g`; null shares the machine's."""
 
 
-class LaunchSpec(Value):
+class LaunchConfig(Value):
     """How the runtime is started on this machine. Never part of a trial's identity; its values are never recorded."""
 
     python: str | None = None
     """Interpreter that has the runtime; null takes the one that runs dsabench, or `python3` for kind sglang."""
     command_prefix: tuple[str, ...] = ()
     """Words before the command (`srun …`, `ssh {host}`, where {host} is the process's machine in `sites`). Only for sglang."""
-    container: ContainerSpec | None = None
+    container: ContainerConfig | None = None
     """A container around the command. Only for sglang."""
     entry: Literal["launch_server", "serve"] = "launch_server"
     """`python -m sglang.launch_server`, or `sglang serve`. Only for sglang."""
@@ -104,7 +104,7 @@ class RuntimeConfig(Value):
 
     kind: RuntimeKind
     """Which runtime serves the model."""
-    launch: LaunchSpec = LaunchSpec()
+    launch: LaunchConfig = LaunchConfig()
     """How it is started here; not recorded."""
     model: str = Field(min_length=1)
     """A size of the reference model, or a model path or name for other runtimes."""
@@ -145,7 +145,7 @@ class RuntimeConfig(Value):
         )
 
 
-class SweepConfig(Value):
+class StudyConfig(Value):
     """One study: what is served, what is asked of it, what is tried and what counts."""
 
     name: str

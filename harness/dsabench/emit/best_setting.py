@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.emit.fit import gates_that_count, why_not_emitted
 from dsabench.errors import InputError
 from dsabench.evals.gate import recorded_gate
@@ -25,7 +25,7 @@ from dsabench.search.pinned import measured_default
 class Study:
     """The records of a config, and what decides whether its settings may be a default."""
 
-    config: SweepConfig
+    config: StudyConfig
     folder: Path
     records: tuple[Record, ...]
     """Those of the last environment, evals among them; of its last round that confirmed something, where one did."""
@@ -70,7 +70,7 @@ class Best:
 
 
 def study_of(
-    config: SweepConfig, folder: Path, records: Sequence[Record], index_topk: int | None, *, allow_simulated: bool
+    config: StudyConfig, folder: Path, records: Sequence[Record], index_topk: int | None, *, allow_simulated: bool
 ) -> Study:
     """The records that count.
 

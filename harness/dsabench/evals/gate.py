@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from dsabench.config.load_eval import load_eval
+from dsabench.config.load import load_eval
 from dsabench.errors import InputError, TrialFault
 from dsabench.evals.agreement import compare_agreement
 from dsabench.evals.compare import Side, compare_evals

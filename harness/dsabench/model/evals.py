@@ -18,6 +18,7 @@ ThinkingMode = Literal["deepseek-v3", "qwen3", "qwen-3", "glm-45", "kimi-k2"]
 """Names of sglang's run_eval; they decide the keyword that the chat template gets."""
 
 SafeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+"""Serves as a folder's name: letters, digits, `.`, `_` and `-`, beginning with a letter or digit."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import StoreError
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Measured, Phase
@@ -36,7 +36,7 @@ _LEAST = -1.0
 """A decrease ends at -100 %."""
 
 
-def draw_sweep(config: SweepConfig, result: Result, folder: Path) -> Path | None:
+def draw_sweep(config: StudyConfig, result: Result, folder: Path) -> Path | None:
     """Write `sweep.svg` and `sweep.png` into the folder; returns the SVG's path, None when nothing was measured.
 
     Raises:
@@ -64,7 +64,7 @@ def draw_sweep(config: SweepConfig, result: Result, folder: Path) -> Path | None
     return svg
 
 
-def sweep_figure(config: SweepConfig, result: Result, shown: list[Candidate]) -> Figure:
+def sweep_figure(config: StudyConfig, result: Result, shown: list[Candidate]) -> Figure:
     """The settings on the left; where something was confirmed, the verdicts on the right."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -84,7 +84,7 @@ def sweep_figure(config: SweepConfig, result: Result, shown: list[Candidate]) ->
     return figure
 
 
-def _draw_settings(axes: Axes, config: SweepConfig, result: Result, shown: list[Candidate]) -> None:
+def _draw_settings(axes: Axes, config: StudyConfig, result: Result, shown: list[Candidate]) -> None:
     """One row a setting, best on top; one colour a workload; hollow marks are outside a constraint."""
     sign = 1.0 if config.objective.direction == "maximize" else -1.0
     ordered = sorted(shown, key=lambda candidate: sign * (candidate.score.value or 0.0))

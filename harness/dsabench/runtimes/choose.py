@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from dsabench.config.specs import LaunchSpec, RuntimeConfig
+from dsabench.config.specs import LaunchConfig, RuntimeConfig
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import Annotate, Refuse, RuntimeKind, annotate_nothing, refuse_nothing
 from dsabench.runtimes.external import External
@@ -56,7 +56,7 @@ def launch_of(config: RuntimeConfig) -> Launch:
     return launch_as(config.launch, config.base_url)
 
 
-def launch_as(how: LaunchSpec, base_url: str | None = None) -> Launch:
+def launch_as(how: LaunchConfig, base_url: str | None = None) -> Launch:
     """The same from its two parts."""
     return Launch(
         python=None if how.python is None else Path(how.python),

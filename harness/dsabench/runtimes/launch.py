@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from dsabench.config.specs import ContainerSpec
+from dsabench.config.specs import ContainerConfig
 from dsabench.model.topology import RoleHosts
 from dsabench.runtimes.lifeline import Lifeline
 
@@ -26,7 +26,7 @@ class Launch:
     """Only for `external`."""
     command_prefix: tuple[str, ...] = ()
     """Words before the command: `srun …`, `ssh HOST`."""
-    container: ContainerSpec | None = None
+    container: ContainerConfig | None = None
     entry: Entry = "launch_server"
     """`python -m sglang.launch_server`, or `sglang serve`."""
     sites: Mapping[str, RoleHosts] = field(default_factory=dict)

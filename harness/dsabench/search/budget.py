@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Failed
 from dsabench.model.study import Budget
 from dsabench.model.workload import Workload
@@ -48,7 +48,7 @@ def costs(ledger: Ledger) -> Costs:
     )
 
 
-def _assumed_trial_s(config: SweepConfig) -> float:
+def _assumed_trial_s(config: StudyConfig) -> float:
     """A flat guess, and at least the time until a workload's last request is due, where one rate says that."""
     flat = _ASSUMED_TRIAL_S[config.runtime.kind]
     return math.fsum(max(flat, _due_s(one)) for one in config.workloads) / len(config.workloads)

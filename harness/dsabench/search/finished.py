@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Failed, Record
 
 
@@ -21,7 +21,7 @@ def settle(records: Sequence[Record]) -> Iterator[Record]:
         yield record
 
 
-def finished_boots(config: SweepConfig, records: Iterable[Record]) -> set[str]:
+def finished_boots(config: StudyConfig, records: Iterable[Record]) -> set[str]:
     """The boots of one round that failed, or that recorded every trial which their setting lacked when they began.
 
     The others were interrupted, or their records were lost: another boot makes up for them. A journal does not say what
@@ -54,7 +54,7 @@ def _in_order(records: Iterable[Record]) -> list[list[Record]]:
     return list(boots.values())
 
 
-def _settled(config: SweepConfig, records: Sequence[Record]) -> dict[str, int]:
+def _settled(config: StudyConfig, records: Sequence[Record]) -> dict[str, int]:
     """How many of a setting's records count, by workload."""
     return {
         workload.name: sum(1 for _ in settle([one for one in records if one.trial.workload == workload]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Measured, Record
 from dsabench.model.runtime import RuntimeSpec
@@ -35,7 +35,7 @@ def judge_against(ledger: Ledger, best: RuntimeSpec, rival: RuntimeSpec, round_:
     return judge_sides(ledger.config, base, candidate)
 
 
-def judge_sides(config: SweepConfig, base: Confirmed, candidate: Confirmed) -> tuple[Verdict, ...]:
+def judge_sides(config: StudyConfig, base: Confirmed, candidate: Confirmed) -> tuple[Verdict, ...]:
     """The same of records that the caller chose, by workload; one that a side lacks is undecided."""
     metrics = dict.fromkeys([config.objective.metric, *(bound.metric for bound in config.objective.constraints)])
     family = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.model.environment import Environment
 from dsabench.model.record import AnyTrial, Phase, Record, Trial
 from dsabench.model.runtime import RuntimeSpec
@@ -26,7 +26,7 @@ class Ledger:
     """
 
     def __init__(
-        self, config: SweepConfig, fingerprint: str, records: Iterable[Record], bookings: Sequence[Booking] = ()
+        self, config: StudyConfig, fingerprint: str, records: Iterable[Record], bookings: Sequence[Booking] = ()
     ) -> None:
         self.config = config
         self.bookings = tuple(bookings)
@@ -124,7 +124,7 @@ class Ledger:
         return any(record is not None and (record.is_refusal or record.boot in used) for record in records)
 
 
-def environments(config: SweepConfig, records: Iterable[Record]) -> list[Environment]:
+def environments(config: StudyConfig, records: Iterable[Record]) -> list[Environment]:
     """Those in which something of the study was measured, by fingerprint; the one of its last record comes last."""
     found: dict[str, Environment] = {}
     for record in records:
@@ -134,7 +134,7 @@ def environments(config: SweepConfig, records: Iterable[Record]) -> list[Environ
     return list(found.values())
 
 
-def _assignment_of(config: SweepConfig, spec: RuntimeSpec) -> Assignment | None:
+def _assignment_of(config: StudyConfig, spec: RuntimeSpec) -> Assignment | None:
     """The axes' values that make this spec, or None when no assignment of the config does."""
     base = config.default.knobs
     axes = {axis.name: axis.values for axis in config.space.axes}

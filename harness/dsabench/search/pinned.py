@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.model.runtime import RuntimeSpec
 
 
-def measured_default(config: SweepConfig, specs: Sequence[RuntimeSpec]) -> RuntimeSpec | None:
+def measured_default(config: StudyConfig, specs: Sequence[RuntimeSpec]) -> RuntimeSpec | None:
     """The config's default, be it with a knob that every setting has and the config does not name; None where it was not measured.
 
     `tune hisparse` pins the device pool so, to one size or to each setting's own.

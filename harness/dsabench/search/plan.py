@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Phase, Trial
 from dsabench.model.runtime import Refuse, RuleRefusal, RuntimeSpec, refuse_nothing
 from dsabench.model.workload import Workload
@@ -153,7 +153,7 @@ def begun(ledger: Ledger, round_: int) -> RuntimeSpec | None:
     return None
 
 
-def listed(config: SweepConfig) -> list[RuntimeSpec]:
+def listed(config: StudyConfig) -> list[RuntimeSpec]:
     """The settings that the config wants first."""
     base = config.default.knobs
     return [config.spec(completed(config.space, base, setting)) for setting in config.first]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.runtime import Annotate, Refuse, RuleNote, RuntimeSpec, annotate_nothing, refuse_nothing
 from dsabench.model.study import Assignment
@@ -35,7 +35,7 @@ class Survey:
     """Whether `asked` are all points; else they are drawn, so that only their share says something."""
 
 
-def survey(config: SweepConfig, refuse: Refuse) -> Survey:
+def survey(config: StudyConfig, refuse: Refuse) -> Survey:
     """Ask the rules about the points of the space. Runtimes without rules are not asked."""
     if refuse is refuse_nothing:
         return Survey()
@@ -61,7 +61,7 @@ class Overruled:
     """Rule id → what it says of the first such point."""
 
 
-def survey_overruled(config: SweepConfig, passed: Sequence[Assignment], annotate: Annotate) -> Overruled:
+def survey_overruled(config: StudyConfig, passed: Sequence[Assignment], annotate: Annotate) -> Overruled:
     """Ask about the points that passed the survey. Runtimes without rules are not asked.
 
     Rules that overrule the default too are left out: they say nothing of what the search adds.
@@ -80,7 +80,7 @@ def survey_overruled(config: SweepConfig, passed: Sequence[Assignment], annotate
     return Overruled(len(passed), len(found), dict(rules.most_common()), lines)
 
 
-def sample(config: SweepConfig) -> tuple[list[Assignment], bool]:
+def sample(config: StudyConfig) -> tuple[list[Assignment], bool]:
     """The points of the space, and whether that is all; of a large one so many are drawn."""
     points = list(islice(legal(config.space, config.runtime.base), LISTED + 1))
     if len(points) <= LISTED:
@@ -88,7 +88,7 @@ def sample(config: SweepConfig) -> tuple[list[Assignment], bool]:
     return list(islice(_drawn(config), LISTED)), False
 
 
-def _drawn(config: SweepConfig) -> Iterator[Assignment]:
+def _drawn(config: StudyConfig) -> Iterator[Assignment]:
     rng = generator(config.proposer.seed)
     for _ in range(ENUMERABLE):
         point = draw(config.space, config.runtime.base, rng)
@@ -96,7 +96,7 @@ def _drawn(config: SweepConfig) -> Iterator[Assignment]:
             yield point
 
 
-def require_legal_default(config: SweepConfig, refuse: Refuse) -> None:
+def require_legal_default(config: StudyConfig, refuse: Refuse) -> None:
     """Refuse a sweep whose default cannot run: every comparison is with the default.
 
     Raises:

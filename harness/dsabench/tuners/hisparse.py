@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.knobs import KnobValue
 from dsabench.model.study import ImpliedKnobs
@@ -41,7 +41,7 @@ OFF = 1
 class Plan:
     """The study with its pools pinned and what cannot run forbidden, and the arithmetic behind it."""
 
-    config: SweepConfig
+    config: StudyConfig
     arithmetic: tuple[str, ...]
 
 
@@ -54,7 +54,7 @@ class _Load:
     """Tokens of a request, prompt and answer; None where a dataset decides it."""
 
 
-def plan_hisparse(config: SweepConfig, rank: Rank, host_bytes: float, *, same_pool: bool = False) -> Plan:
+def plan_hisparse(config: StudyConfig, rank: Rank, host_bytes: float, *, same_pool: bool = False) -> Plan:
     """Pin each setting's device pool to what a full rank has under it, and forbid the buffers that do not fit.
 
     With `same_pool` all have the smallest of these: what settings cost at equal tokens, not at equal memory.
@@ -88,7 +88,7 @@ def plan_hisparse(config: SweepConfig, rank: Rank, host_bytes: float, *, same_po
     return Plan(config.model_copy(update={"space": space, "budget": budget}), tuple(lines))
 
 
-def _load_of(config: SweepConfig) -> _Load:
+def _load_of(config: StudyConfig) -> _Load:
     return _Load(
         max(load.max_concurrency or load.num_prompts for load in config.workloads),
         max(
@@ -112,7 +112,7 @@ def _pool_line(rank: Rank, dtype: str, ratio: int, tokens: int, load: _Load) -> 
 
 
 def _forbidden(
-    config: SweepConfig, pools: Pools, load: _Load, host_bytes: float
+    config: StudyConfig, pools: Pools, load: _Load, host_bytes: float
 ) -> tuple[list[Mapping[str, KnobValue]], list[str]]:
     """The settings that cannot run, and a line for each setting that was looked at."""
     target, buffers = target_of(config), _values(config, _BUFFER)
@@ -128,7 +128,7 @@ def _forbidden(
     return forbid, lines
 
 
-def rank_of(config: SweepConfig, *, gpus: int) -> Rank:
+def rank_of(config: StudyConfig, *, gpus: int) -> Rank:
     """A rank of the full model on so many GPUs, attention split as the config's own base says.
 
     Raises:
@@ -146,7 +146,7 @@ def rank_of(config: SweepConfig, *, gpus: int) -> Rank:
     return Rank(widths, max(1, widths.heads // target.heads_per_rank), gpus, device.memory_gib, float(share))
 
 
-def table_of(config: SweepConfig, result: Result, command: str) -> tuple[TunedTable | None, str]:
+def table_of(config: StudyConfig, result: Result, command: str) -> tuple[TunedTable | None, str]:
     """The table of the best setting, and one line on where it stands."""
     if (why := why_unfinished(config, result)) is not None:
         return None, f"unfinished: {why}"
@@ -176,7 +176,7 @@ def table_of(config: SweepConfig, result: Result, command: str) -> tuple[TunedTa
     )
 
 
-def _pool_condition(config: SweepConfig, knobs: Mapping[str, KnobValue]) -> str:
+def _pool_condition(config: StudyConfig, knobs: Mapping[str, KnobValue]) -> str:
     same = len({one.then["max_total_tokens"] for one in config.space.follow}) == 1
     of = (
         "on every side, smaller than HiSparse off would have"
@@ -197,7 +197,7 @@ def _rule(knobs: Mapping[str, KnobValue]) -> BufferRule:
     )
 
 
-def _require_study(config: SweepConfig) -> None:
+def _require_study(config: StudyConfig) -> None:
     axes = {axis.name for axis in config.space.axes}
     if missing := {"hisparse", _BUFFER, _RATIO} - axes:
         raise InputError(f"{config.name}: tune hisparse needs the axis {min(missing)}")
@@ -210,12 +210,12 @@ def _require_study(config: SweepConfig) -> None:
             raise InputError(f"{config.name}: base and first leave out the baseline {{{said}}}")
 
 
-def _values(config: SweepConfig, name: str) -> list[int]:
+def _values(config: StudyConfig, name: str) -> list[int]:
     found = next(axis.values for axis in config.space.axes if axis.name == name)
     return sorted(value for value in found if isinstance(value, int))
 
 
-def _named(config: SweepConfig, name: str) -> set[KnobValue]:
+def _named(config: StudyConfig, name: str) -> set[KnobValue]:
     axis = next((axis.values for axis in config.space.axes if axis.name == name), ())
     return {*axis, *([config.runtime.base[name]] if name in config.runtime.base else [])}
 

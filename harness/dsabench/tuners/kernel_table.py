@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.model.tuned_table import TableEvidence, TunedTable
 from dsabench.tuners.flashmla_auto import Case, Tuned, tune, weigh
 from dsabench.tuners.observed import Observations, Observed
@@ -33,7 +33,7 @@ class KernelStudy:
 
 
 def study_kernels(
-    config: SweepConfig, target: Target, seen: Observations, servers: Iterable[Observed], *, seed: int, command: str
+    config: StudyConfig, target: Target, seen: Observations, servers: Iterable[Observed], *, seed: int, command: str
 ) -> KernelStudy:
     """Fit one rule for all chunk sizes of the config together, and say what it gains under each."""
     points = (*seen.points, *servers)
@@ -59,7 +59,7 @@ def study_kernels(
     return KernelStudy(table, tuned, chunks, points)
 
 
-def chunks_of(config: SweepConfig) -> list[int]:
+def chunks_of(config: StudyConfig) -> list[int]:
     """Chunk sizes that a rank sees: the base's and those of the axis, over the groups of DP attention."""
     base = config.runtime.base
     values = {base.get("chunked_prefill_size")}
@@ -68,7 +68,7 @@ def chunks_of(config: SweepConfig) -> list[int]:
     return sorted({v // groups for v in values if isinstance(v, int) and v > 0}) or [0]
 
 
-def mix_of(config: SweepConfig, chunk: int) -> dict[Step, float]:
+def mix_of(config: StudyConfig, chunk: int) -> dict[Step, float]:
     """The batches that one rank gets of the workloads; a chunk of 0 is none."""
     groups = _groups(config)
     shared = [
@@ -80,7 +80,7 @@ def mix_of(config: SweepConfig, chunk: int) -> dict[Step, float]:
     return dict(steps_of(shared, chunk or None))
 
 
-def _groups(config: SweepConfig) -> int:
+def _groups(config: StudyConfig) -> int:
     base = config.runtime.base
     size = base.get("dp_size", 1)
     return size if base.get("dp_attention") is True and isinstance(size, int) else 1

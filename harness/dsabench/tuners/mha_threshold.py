@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.tuned_table import GateEvidence, ThresholdRule, TunedTable
 from dsabench.search.loop import Result
@@ -26,7 +26,7 @@ class Proposal:
     table: TunedTable | None
 
 
-def require_threshold_study(config: SweepConfig) -> None:
+def require_threshold_study(config: StudyConfig) -> None:
     """Refuse a space that mixes the threshold with other settings: its curve would be theirs too.
 
     Raises:
@@ -40,7 +40,7 @@ def require_threshold_study(config: SweepConfig) -> None:
         )
 
 
-def propose(config: SweepConfig, result: Result, command: str) -> Proposal:
+def propose(config: StudyConfig, result: Result, command: str) -> Proposal:
     """The table of the best threshold, and where it stands."""
     if (why := why_unfinished(config, result)) is not None:
         return Proposal("unfinished", why, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dsabench.config.specs import RuntimeConfig, SweepConfig
+from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.knobs import KnobValue
 from dsabench.model.tuned_table import ConstantRule, RatioRule
@@ -26,7 +26,7 @@ class Target:
     layers: int
 
 
-def target_of(config: SweepConfig) -> Target:
+def target_of(config: StudyConfig) -> Target:
     """The model's heads on one rank of the attention, and its index_topk.
 
     Raises:

@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dsabench import rooms
-from dsabench.config.load import check, load_sweep
-from dsabench.config.plain import KeyPath
-from dsabench.config.yaml_source import read_yaml
+from dsabench.config.load import find_mistakes, load_study
+from dsabench.config.yaml_file import KeyPath, read_yaml
 from dsabench.errors import ConfigError
 
 QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -36,7 +35,7 @@ VALUES = st.recursive(
 
 
 def prove_one_line_inside(path: Path) -> None:
-    found = check(path)
+    found = find_mistakes(path)
     for error in found:
         assert len(str(error).splitlines()) == 1
         assert str(error).isprintable()
@@ -45,10 +44,10 @@ def prove_one_line_inside(path: Path) -> None:
         assert error.line is None or 1 <= error.line <= lines
     if found:
         with pytest.raises(ConfigError) as caught:
-            load_sweep(path)
+            load_study(path)
         assert len(str(caught.value).splitlines()) == 1
     else:
-        load_sweep(path)
+        load_study(path)
 
 
 @QUICK
@@ -107,7 +106,7 @@ def test_any_damage_to_the_text_of_the_shipped_files(tmp_path: Path, data: st.Da
     end = data.draw(st.integers(start, min(len(text), start + 30)))
     path = tmp_path / file.name
     path.write_text(text[:start] + data.draw(TEXTS) + text[end:], encoding="utf-8", errors="surrogatepass")
-    found = check(path)
+    found = find_mistakes(path)
     for error in found:
         assert error.line is None or 1 <= error.line <= len(path.read_bytes().split(b"\n"))
         assert len(str(error).splitlines()) == 1

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dsabench.cli.config import app
-from dsabench.config.schema import json_schema
+from dsabench.config.files import json_schema
 
 from .conftest import MINIMAL, Write
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsabench.config.load import check, load_launch, load_sweep
+from dsabench.config.load import find_mistakes, load_launch, load_study
 from dsabench.config.specs import HardwareName, RuntimeConfig
 from dsabench.errors import ConfigError
 from dsabench.model.runtime import RuntimeSpec
@@ -17,7 +17,7 @@ SERVER = "name: s\nruntime: {kind: sglang, model: m%s}\n"
 def test_a_recipe_is_a_name_and_a_runtime(write: Write) -> None:
     path = write(SERVER % ", hardware: b200, topology: {roles: [{nodes: 2, knobs: {tp_size: 16}}]}")
     runtime = load_launch(path)
-    assert check(path) == ()
+    assert find_mistakes(path) == ()
     spec = runtime.spec({})
     assert spec.hardware == "b200"
     assert spec.topology == Topology(roles=(Role(nodes=2, knobs={"tp_size": 16}),))
@@ -43,7 +43,7 @@ def test_a_whole_config_can_be_launched_whatever_it_measures(write: Write) -> No
 
 
 def test_a_sweep_drives_it(write: Write) -> None:
-    config = load_sweep(write(MINIMAL.replace("kind: reference, model: tiny", "kind: sglang, model: m")))
+    config = load_study(write(MINIMAL.replace("kind: reference, model: tiny", "kind: sglang, model: m")))
     assert config.default.kind == "sglang"
 
 
@@ -80,7 +80,7 @@ def test_defaults_of_launch_have_no_effect_on_other_kinds(write: Write) -> None:
 )  # fmt: skip
 def test_mistakes_of_a_recipe(write: Write, rest: str, said: str) -> None:
     path = write(SERVER % rest)
-    (mistake,) = check(path)
+    (mistake,) = find_mistakes(path)
     assert f"{mistake.key}: {mistake.message}".startswith(said)
     with pytest.raises(ConfigError):
         load_launch(path)
@@ -100,13 +100,13 @@ def test_mistakes_of_a_recipe(write: Write, rest: str, said: str) -> None:
     ],
 )  # fmt: skip
 def test_what_the_reference_runtime_does_not_have(write: Write, rest: str, said: str) -> None:
-    (mistake,) = check(write(MINIMAL.replace("model: tiny", f"model: tiny{rest}")))
+    (mistake,) = find_mistakes(write(MINIMAL.replace("model: tiny", f"model: tiny{rest}")))
     assert f"{mistake.key}: {mistake.message}".startswith(said)
 
 
 def test_axes_that_the_reference_runtime_does_not_have(write: Write) -> None:
     sweeps = "sweeps: [{axes: {pp_size: [1, 2], dtype: [float32], decode_backend: [flashmla_kv, fa3]}}]\n"
-    found = check(write(MINIMAL + sweeps))
+    found = find_mistakes(write(MINIMAL + sweeps))
     assert {error.key for error in found} == {"sweeps[0].axes.pp_size", "sweeps[0].axes.decode_backend"}
 
 

@@ -6,7 +6,7 @@ import pytest
 from _pytest.monkeypatch import MonkeyPatch
 
 from dsabench import rooms
-from dsabench.config.load import check, load_sweep
+from dsabench.config.load import find_mistakes, load_study
 from dsabench.config.specs import REFERENCE_KNOBS
 from dsabench.errors import ConfigError, InputError
 from dsabench.model.study import Axis
@@ -33,7 +33,7 @@ forbid: [{kv_cache_dtype: bfloat16, prefill_backend: flashmla_kv}]
 
 def mistakes(path: Path) -> list[str]:
     """`line: key: message` of every mistake; files other than the config keep their name."""
-    return [str(error).removeprefix(f"{path}:") for error in check(path)]
+    return [str(error).removeprefix(f"{path}:") for error in find_mistakes(path)]
 
 
 def one_mistake(path: Path) -> str:
@@ -46,9 +46,9 @@ def test_the_design_s_examples_load_as_they_stand(write: Write, tmp_path: Path, 
     write("axes: {mha_threshold_tokens: [128, 512]}\n", "sweeps/mha_threshold.yaml")
     path = write(DESIGN_CONFIG, "configs/local.yaml")
     monkeypatch.chdir(tmp_path)
-    assert check("local") == ()
-    config = load_sweep("local")
-    assert config == load_sweep(path)
+    assert find_mistakes("local") == ()
+    config = load_study("local")
+    assert config == load_study(path)
     assert [axis.name for axis in config.space.axes] == ["kv_cache_dtype", "prefill_backend", "mha_threshold_tokens"]
     assert config.space.when == {"prefill_backend": {"kv_cache_dtype": "fp8_e4m3"}}
     assert config.workloads[0].max_concurrency == 4
@@ -60,11 +60,11 @@ def test_the_design_s_examples_load_as_they_stand(write: Write, tmp_path: Path, 
 def test_every_shipped_file_is_right(room: str) -> None:
     shipped = [file for folder in rooms.folders(room) for file in folder.glob("*.yaml")]
     assert shipped
-    assert [str(error) for file in shipped for error in check(file)] == []
+    assert [str(error) for file in shipped for error in find_mistakes(file)] == []
 
 
 def test_the_main_job_stays_within_twelve_boots_and_five_minutes() -> None:
-    config = load_sweep("local")
+    config = load_study("local")
     assert len(config.workloads) == 2
     assert (config.budget.max_boots, config.budget.time_s, config.budget.confirm_boots) == (12, 300.0, 3)
     axes = {axis.name for axis in config.space.axes}
@@ -73,7 +73,7 @@ def test_the_main_job_stays_within_twelve_boots_and_five_minutes() -> None:
 
 
 def test_the_full_job_has_every_axis_and_stays_within_twelve_boots_and_eight_minutes() -> None:
-    config = load_sweep("local-full")
+    config = load_study("local-full")
     assert (config.budget.max_boots, config.budget.time_s) == (12, 480.0)
     axes = {axis.name for axis in config.space.axes}
     left_out = {
@@ -91,7 +91,7 @@ def test_the_full_job_has_every_axis_and_stays_within_twelve_boots_and_eight_min
 
 
 def test_the_smallest_config_has_a_base_and_defaults(write: Write) -> None:
-    config = load_sweep(write(MINIMAL))
+    config = load_study(write(MINIMAL))
     assert config.space.axes == ()
     assert config.proposer.kind == "grid"
     assert config.budget.max_boots is None
@@ -103,7 +103,7 @@ def test_the_smallest_config_has_a_base_and_defaults(write: Write) -> None:
 def test_a_sweep_asks_for_a_gpu_and_its_kernels(write: Write) -> None:
     space = "{axes: {device: [cpu, cuda], decode_backend: [flashmla_sparse, triton]}, "
     space += "forbid: [{device: cpu, decode_backend: triton}]}"
-    config = load_sweep(write(MINIMAL.replace("tiny", "small") + f"sweeps: [{space}]\n"))
+    config = load_study(write(MINIMAL.replace("tiny", "small") + f"sweeps: [{space}]\n"))
     spec = config.spec({"device": "cuda", "decode_backend": "triton"})
     assert render(spec.knobs)[0] == ("--dsa-decode-backend", "triton", "--device", "cuda")
 
@@ -111,7 +111,7 @@ def test_a_sweep_asks_for_a_gpu_and_its_kernels(write: Write) -> None:
 def test_the_first_mistake_is_raised_with_the_count_of_the_others(write: Write) -> None:
     path = write(MINIMAL + "budgt: 1\nsweps: 1\nbudget: {time_s: soon}\n")
     with pytest.raises(ConfigError) as caught:
-        load_sweep(path)
+        load_study(path)
     error = caught.value
     assert (error.file, error.line, error.key) == (str(path), 5, "budgt")
     assert str(error).startswith(
@@ -131,15 +131,15 @@ def test_the_first_mistake_is_raised_with_the_count_of_the_others(write: Write) 
 def test_a_misspelt_key_is_one_mistake_with_its_suggestion(write: Write, wrong: tuple[str, str], said: str) -> None:
     path = write(MINIMAL.replace(*wrong))
     with pytest.raises(ConfigError) as caught:
-        load_sweep(path)
+        load_study(path)
     assert str(caught.value).startswith(f"{path}{said}")
     assert "more: dsabench config check" not in str(caught.value)
 
 
 def test_a_missing_file_names_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean local"):
-        load_sweep("locale")
-    (error,) = check("locale")
+        load_study("locale")
+    (error,) = find_mistakes("locale")
     assert str(error).startswith("locale: no such file; did you mean local?")
 
 
@@ -235,7 +235,7 @@ def test_mistakes_of_all_sections_and_files_are_found_at_once(write: Write) -> N
         extra: 1
         """
     )
-    found = [(Path(error.file).name, error.line, error.key) for error in check(path)]
+    found = [(Path(error.file).name, error.line, error.key) for error in find_mistakes(path)]
     assert found == [
         ("config.yaml", 1, "name"),
         ("config.yaml", 4, "runtime.modle"),
@@ -264,7 +264,7 @@ def test_several_sweeps_make_one_joint_space(write: Write) -> None:
         "b.yaml",
     )
     inline = "{axes: {prefix_cache: [true, false]}, forbid: [{cpu_threads: 2, dtype: float32}]}"
-    config = load_sweep(write(MINIMAL + f"sweeps: [a.yaml, b.yaml, {inline}]\n"))
+    config = load_study(write(MINIMAL + f"sweeps: [a.yaml, b.yaml, {inline}]\n"))
     assert config.space.axes == (
         Axis(name="cpu_threads", values=(1, 2)),
         Axis(name="dtype", values=("float32", "bfloat16")),
@@ -301,13 +301,13 @@ def test_the_default_must_not_be_forbidden(write: Write) -> None:
 
 def test_a_broken_sweep_named_twice_is_reported_once(write: Write) -> None:
     write("axes: [\n", "a.yaml")
-    assert len(check(write(MINIMAL + "sweeps: [a.yaml, a.yaml]\n"))) == 1
+    assert len(find_mistakes(write(MINIMAL + "sweeps: [a.yaml, a.yaml]\n"))) == 1
 
 
 def test_a_sweep_file_can_be_checked_by_itself(write: Write) -> None:
     path = write("axes: {dtype: [float32]}\nwhen: {dtype: {cpu_threads: 1}}\nforbid: [{prefill_backend: x}]\n")
     assert one_mistake(path).startswith("3: forbid[0].prefill_backend: must be flashmla_sparse, ")
-    assert check(write("axes: {dtype: [float32]}\nwhen: {dtype: {cpu_threads: 1}}\n")) == ()
+    assert find_mistakes(write("axes: {dtype: [float32]}\nwhen: {dtype: {cpu_threads: 1}}\n")) == ()
 
 
 def test_no_message_repeats_a_secret(write: Write) -> None:
@@ -324,9 +324,9 @@ def test_no_message_repeats_a_secret(write: Write) -> None:
         objective: {metric: output_throughput_tok_s, direction: maximize}
         """
     )
-    assert [error.line for error in check(path)] == [7]
+    assert [error.line for error in find_mistakes(path)] == [7]
     path.write_text(path.read_text().replace("[hunter2]", "hunter2"))
-    assert {error.line for error in check(path)} == {5, 6, 7}
+    assert {error.line for error in find_mistakes(path)} == {5, 6, 7}
     assert "hunter2" not in "".join(mistakes(path))
 
 
@@ -345,7 +345,7 @@ def test_settings_to_begin_with_lie_in_the_space(write, first: str, said: str) -
     axes = "axes: {prefill_backend: [flashmla_kv, flashmla_sparse], kv_cache_dtype: [fp8_e4m3]}"
     sweeps = f"sweeps: [{{{axes}, forbid: [{{prefill_backend: flashmla_sparse}}]}}]\n"
     text = MINIMAL.replace("model: tiny", "model: tiny, base: {kv_cache_dtype: fp8_e4m3, prefill_backend: flashmla_kv}")
-    (error,) = check(write(text + sweeps + f"first: {first}\n"))
+    (error,) = find_mistakes(write(text + sweeps + f"first: {first}\n"))
     assert said in str(error)
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsabench.config.load import check
-from dsabench.config.published import load_published, published_file, published_names
+from dsabench.config.load import find_mistakes, load_published, published_file, published_names
 from dsabench.errors import ConfigError
 from dsabench.model.published import PublishedRun
 
@@ -26,7 +25,7 @@ def test_every_shipped_run_loads_and_is_checked() -> None:
         assert load(name).name == name
         file = published_file(name)
         assert file is not None
-        assert check(file) == ()
+        assert find_mistakes(file) == ()
 
 
 @pytest.mark.parametrize("name", COMPLETE)
@@ -67,7 +66,7 @@ def test_mistakes_name_file_line_and_what_is_allowed(tmp_path: Path) -> None:
     wrong.write_text(text.replace("mean_ttft_ms", "mean_tftt_ms"))
     with pytest.raises(ConfigError, match=r"b200-latency\.yaml:\d+: printed.*mean_ttft_ms"):
         load_published(wrong)
-    assert len(check(wrong)) == 1
+    assert len(find_mistakes(wrong)) == 1
     other = tmp_path / "other.yaml"
     other.write_text(text)
     with pytest.raises(ConfigError, match=r"the file is other\.yaml"):

@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 
 from dsabench import rooms
-from dsabench.config.schema import Form, json_schema
-from dsabench.config.yaml_source import parse_yaml, read_yaml
+from dsabench.config.files import Form, json_schema
+from dsabench.config.yaml_file import parse_yaml, read_yaml
 from dsabench.model.knobs import KNOBS
 from dsabench.model.metrics import METRICS, OBJECTIVES
 

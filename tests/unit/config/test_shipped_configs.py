@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.config.load import check, load_sweep
+from dsabench.config.load import find_mistakes, load_study
 from dsabench.runtimes.choose import launch_of
 from dsabench.runtimes.sglang.accepts import from_table
 from dsabench.runtimes.sglang.gpus import gpus_of
@@ -39,17 +39,17 @@ SGLANG = [name for name in CONFIGS if not name.startswith("local")]
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_it_loads(name: str) -> None:
-    assert check(str(ROOT / "configs" / f"{name}.yaml")) == ()
+    assert find_mistakes(str(ROOT / "configs" / f"{name}.yaml")) == ()
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda file: file.stem)
 def test_each_sweep_stands_by_itself(file: Path) -> None:
-    assert check(str(file)) == ()
+    assert find_mistakes(str(file)) == ()
 
 
 @pytest.mark.parametrize("name", SGLANG)
 def test_all_that_it_may_try_is_legal(name: str) -> None:
-    config = load_sweep(ROOT / "configs" / f"{name}.yaml")
+    config = load_study(ROOT / "configs" / f"{name}.yaml")
     accepted, launch = from_table(parse_version(config.runtime.version or "")), launch_of(config.runtime)
     base = config.default.knobs
     assert count(config.space, base) <= 5000
@@ -69,13 +69,13 @@ def test_all_that_it_may_try_is_legal(name: str) -> None:
 
 def test_what_a_config_lists_first_is_in_its_space() -> None:
     for name in SGLANG:
-        config = load_sweep(ROOT / "configs" / f"{name}.yaml")
+        config = load_study(ROOT / "configs" / f"{name}.yaml")
         possible = {config.spec(assignment).id for assignment in legal(config.space, config.default.knobs)}
         assert {spec.id for spec in listed(config)} <= possible
         assert len(listed(config)) == len(config.first)
 
 
 def test_the_slice_fails_once_for_want_of_memory_and_otherwise_has_the_same() -> None:
-    config = load_sweep(ROOT / "configs" / "h200-slice.yaml")
+    config = load_study(ROOT / "configs" / "h200-slice.yaml")
     small = [a for a in legal(config.space, config.default.knobs) if a["mem_fraction_static"] != 0.8]
     assert len(small) == 1

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsabench.config.load import check
+from dsabench.config.load import find_mistakes
 
 from .conftest import MINIMAL
 
@@ -17,6 +17,6 @@ from .conftest import MINIMAL
     ],
 )
 def test_an_slo_is_checked_where_it_stands(write, slo: str, said: str | None) -> None:
-    found = check(write(MINIMAL.replace("num_prompts: 2", f"num_prompts: 2, slo: {slo}")))
+    found = find_mistakes(write(MINIMAL.replace("num_prompts: 2", f"num_prompts: 2, slo: {slo}")))
     assert [said in str(error) for error in found] == ([] if said is None else [True])
     assert all(error.key is not None and error.key.startswith("workloads[0].slo") for error in found)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsabench.config.load import load_sweep
+from dsabench.config.load import load_study
 from dsabench.config.specs import REFERENCE_MODELS, looks_secret
 from dsabench.model.record import Trial
 from dsabench.model.value import canonical_json
@@ -12,7 +12,7 @@ from .conftest import MINIMAL, Write
 
 def test_a_spec_is_the_base_with_the_assignment_in_place(write: Write) -> None:
     text = MINIMAL.replace("tiny", "tiny, base: {dtype: float32, cpu_threads: 2}, env: {A: b}")
-    config = load_sweep(write(text))
+    config = load_study(write(text))
     spec = config.spec({"cpu_threads": 1, "context_length": 64})
     assert spec.knobs == {"dtype": "float32", "cpu_threads": 1, "context_length": 64}
     assert spec.env == {"A": "b"}
@@ -23,7 +23,7 @@ def test_a_spec_is_the_base_with_the_assignment_in_place(write: Write) -> None:
 def test_how_it_is_started_is_no_part_of_the_trial(write: Write) -> None:
     launch = "launch: {python: /opt/python, env: {HF_TOKEN: hunter2, CUDA_HOME: /opt/cuda}}"
     plain, started = (
-        load_sweep(write(MINIMAL.replace("tiny", f"tiny{extra}"))) for extra in ("", f", {launch}")
+        load_study(write(MINIMAL.replace("tiny", f"tiny{extra}"))) for extra in ("", f", {launch}")
     )  # fmt: skip
     trials = [Trial(runtime=config.default, workload=config.workloads[0]) for config in (plain, started)]
     assert trials[0].id == trials[1].id
@@ -33,7 +33,7 @@ def test_how_it_is_started_is_no_part_of_the_trial(write: Write) -> None:
 
 def test_behaviour_in_launch_env_is_moved_to_what_is_recorded(write: Write) -> None:
     launch = "launch: {env: {SGLANG_A: '1', SGLANG_API_KEY: hunter2, PYTHONPATH: /x}}, env: {B: '2'}"
-    config = load_sweep(write(MINIMAL.replace("tiny", f"tiny, {launch}")))
+    config = load_study(write(MINIMAL.replace("tiny", f"tiny, {launch}")))
     assert config.runtime.launch.env == {"SGLANG_API_KEY": "hunter2", "PYTHONPATH": "/x"}
     assert config.default.env == config.runtime.env == {"B": "2", "SGLANG_A": "1"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsabench.config.load import check
+from dsabench.config.load import find_mistakes
 from dsabench.model.record import Trial
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.value import canonical_json
@@ -23,7 +23,7 @@ from .conftest import MINIMAL
     ],
 )
 def test_an_endpoint_is_checked_where_it_stands(write, endpoint: str, said: str | None) -> None:
-    found = check(write(MINIMAL.replace("num_prompts: 2", f"num_prompts: 2, endpoint: {endpoint}")))
+    found = find_mistakes(write(MINIMAL.replace("num_prompts: 2", f"num_prompts: 2, endpoint: {endpoint}")))
     assert [said in str(error) for error in found] == ([] if said is None else [True])
     assert all(error.key == "workloads[0].endpoint" for error in found)
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.config.plain import Place
-from dsabench.config.yaml_source import parse_yaml, read_yaml
+from dsabench.config.yaml_file import YamlPosition, parse_yaml, read_yaml
 from dsabench.errors import ConfigError
 
 
@@ -19,11 +18,11 @@ def refusal(text: str | bytes) -> ConfigError:
 def test_reads_data_and_the_place_of_every_key() -> None:
     source = parse_yaml(b"a: 1\nb:\n  - x\n  - {c: [true, null]}\n", "f.yaml")
     assert source.data == {"a": 1, "b": ["x", {"c": [True, None]}]}
-    assert source.place(("a",)) == Place(1, 1)
-    assert source.place(("b", 1)) == Place(4, 5)
-    assert source.place(("b", 1, "c")) == Place(4, 6)
-    assert source.place(("b", 1, "missing", 3)) == Place(4, 5)
-    assert source.place(("missing",)) == Place(1, 1)
+    assert source.place(("a",)) == YamlPosition(1, 1)
+    assert source.place(("b", 1)) == YamlPosition(4, 5)
+    assert source.place(("b", 1, "c")) == YamlPosition(4, 6)
+    assert source.place(("b", 1, "missing", 3)) == YamlPosition(4, 5)
+    assert source.place(("missing",)) == YamlPosition(1, 1)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from dsabench.config.load_eval import load_eval
+from dsabench.config.load import load_eval
 from dsabench.errors import InputError
 from dsabench.evals.agreement import compare_agreement
 from dsabench.evals.client import Target

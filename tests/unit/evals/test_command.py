@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dsabench.config.load_eval import load_eval
+from dsabench.config.load import load_eval
 from dsabench.errors import InputError
 from dsabench.evals.plan import Wishes, make_plan
 from dsabench.evals.server import normal_url

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dsabench.cli.main import run as dsabench
-from dsabench.config.load_eval import load_eval
+from dsabench.config.load import load_eval
 from dsabench.errors import InputError
 from dsabench.evals.client import Target
 from dsabench.evals.compare import Side, compare_evals

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.config.load_eval import load_eval
+from dsabench.config.load import load_eval
 from dsabench.evals.plan import Wishes, make_plan
 from dsabench.store.journal import read_journal
 from eval_process import dsabench

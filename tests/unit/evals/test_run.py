@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from dsabench.config.load_eval import load_eval
+from dsabench.config.load import load_eval
 from dsabench.errors import BusyError, StoreError, TrialFault
 from dsabench.evals.client import Target
 from dsabench.evals.plan import Plan, Wishes, make_plan

@@ -12,7 +12,7 @@ import pytest
 
 import kernel_figures
 from dsabench.cli.run_kernels import ask
-from dsabench.config.load import load_sweep
+from dsabench.config.load import load_study
 from dsabench.microbench import choose
 from dsabench.microbench.measured import Measurement, read
 from dsabench.microbench.request import Point
@@ -118,7 +118,7 @@ def test_the_swap_in_kernel_took_what_its_readme_says():
 def test_the_table_chooses_the_slower_kernel_at_no_measured_shape_of_its_heads():
     [file] = (RESULTS / "tables").glob("flashmla_auto,H=128,*.json")
     rule = read_table(file).rule
-    points = of_kernels(RESULTS / "kernels" / TABLE_NAME, target_of(load_sweep("h200-slice"))).points
+    points = of_kernels(RESULTS / "kernels" / TABLE_NAME, target_of(load_study("h200-slice"))).points
     assert len(points) == 107
     for point in points:
         new, cached = point.step

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dsabench.config.published import load_published, published_file
+from dsabench.config.load import load_published, published_file
 from dsabench.errors import InputError
 from dsabench.model.record import Measured, Metric
 from dsabench.reporting.published_comparison import hold_beside

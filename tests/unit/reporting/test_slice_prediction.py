@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dsabench.cli.main import run
-from dsabench.config.load import load_sweep
-from dsabench.config.specs import SweepConfig
+from dsabench.config.load import load_study
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Measured, Metric, Record
@@ -29,16 +29,16 @@ NAMES = {
 }
 
 
-def config_of(name: str) -> SweepConfig:
-    return load_sweep(ROOT / "configs" / f"{name}.yaml")
+def config_of(name: str) -> StudyConfig:
+    return load_study(ROOT / "configs" / f"{name}.yaml")
 
 
-def slices_of(gpus: int) -> list[SweepConfig]:
+def slices_of(gpus: int) -> list[StudyConfig]:
     folder = ROOT / "configs" / f"h200-x{gpus}-predict"
-    return [load_sweep(file) for file in sorted(folder.glob("*.yaml"))]
+    return [load_study(file) for file in sorted(folder.glob("*.yaml"))]
 
 
-def measured(config: SweepConfig, rate: float, minute: int = 0, time_ms: float = 10.0) -> Iterable[Record]:
+def measured(config: StudyConfig, rate: float, minute: int = 0, time_ms: float = 10.0) -> Iterable[Record]:
     """A record of every setting and load of a config; MTP doubles its speed."""
     for assignment in legal(config.space, config.default.knobs):
         spec = config.spec(assignment)

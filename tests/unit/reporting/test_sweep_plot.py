@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from matplotlib import rc_context
 
-from dsabench.config.load import load_sweep
+from dsabench.config.load import load_study
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.sweep_plot import sweep_figure, window
 from dsabench.search.budget import Purse
@@ -49,7 +49,7 @@ def test_the_axis_holds_every_interval_and_zero() -> None:
 
 
 def test_after_again_verdicts_and_picture_are_of_the_same_boots() -> None:
-    config, records = load_sweep("local"), read_journal(REFERENCE / "journal.jsonl").records
+    config, records = load_study("local"), read_journal(REFERENCE / "journal.jsonl").records
     once_more = [
         one.model_copy(update={"round": 1, "occasion": one.occasion + 10, "boot": f"again-{one.boot}"})
         for one in records
@@ -70,7 +70,7 @@ def test_after_again_verdicts_and_picture_are_of_the_same_boots() -> None:
 
 def test_labels_keep_off_the_other_axes_and_the_edge(tmp_path: Path) -> None:
     shutil.copy(REFERENCE / "journal.jsonl", tmp_path)
-    config, records = load_sweep("local"), read_journal(tmp_path / "journal.jsonl").records
+    config, records = load_study("local"), read_journal(tmp_path / "journal.jsonl").records
     ledger = Ledger(config, records[-1].environment.fingerprint, records)
     result = conclude(ledger, Purse(config.budget, ledger, 0), None, 0)
     assert len(result.verdicts) == 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsabench.config.specs import ContainerSpec
+from dsabench.config.specs import ContainerConfig
 from dsabench.runtimes.clients import complaint, fault_of_client, last_words
 from dsabench.runtimes.faults import Ending
 from dsabench.runtimes.launch import Launch
@@ -76,14 +76,14 @@ def test_each_ssh_is_a_shell_more(prefix: tuple[str, ...], times: int) -> None:
 
 
 def test_only_what_runs_has_a_lifeline() -> None:
-    container = ContainerSpec(image="an/image")
+    container = ContainerConfig(image="an/image")
     words, _ = enclose(("true",), {}, Launch(container=container))
     assert "-i" not in words
     assert words[-2:] == ("an/image", "true")
 
 
 def test_podman_is_told_the_registry() -> None:
-    words, _ = enclose(("true",), {}, Launch(container=ContainerSpec(engine="podman")))
+    words, _ = enclose(("true",), {}, Launch(container=ContainerConfig(engine="podman")))
     assert words[-2] == "docker.io/lmsysorg/sglang:latest"
-    words, _ = enclose(("true",), {}, Launch(container=ContainerSpec(engine="docker")))
+    words, _ = enclose(("true",), {}, Launch(container=ContainerConfig(engine="docker")))
     assert words[-2] == "lmsysorg/sglang:latest"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.config.specs import ContainerSpec
+from dsabench.config.specs import ContainerConfig
 from dsabench.errors import TrialFault
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.containers import engine_of, removed_after, with_id_file
@@ -76,7 +76,7 @@ def test_only_a_run_of_an_engine_here_is_one() -> None:
 @pytest.mark.usefixtures("workshop")
 async def test_a_server_in_a_container_is_removed_by_its_id(tmp_path: Path, docker: Path) -> None:
     site = install_server(tmp_path / "site")
-    container = ContainerSpec(image="an/image")
+    container = ContainerConfig(image="an/image")
     launch = Launch(python=Path(sys.executable), env={"PYTHONPATH": str(site)}, container=container)
     spec = RuntimeSpec(kind="sglang", model="v3.2", hardware="h200", knobs={"tp_size": 8})
     place = Place(folder=tmp_path / "boot", ready_timeout_s=30, stop_timeout_s=3)

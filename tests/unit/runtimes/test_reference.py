@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.config.specs import REFERENCE_KNOBS, LaunchSpec, RuntimeConfig
+from dsabench.config.specs import REFERENCE_KNOBS, LaunchConfig, RuntimeConfig
 from dsabench.errors import InputError
 from dsabench.model.knobs import KNOBS
 from dsabench.model.runtime import RuntimeSpec
@@ -120,7 +120,7 @@ def test_hash_sees_content_and_names_but_not_the_place_or_byte_code(tmp_path: Pa
 
 def test_choose() -> None:
     config = RuntimeConfig(
-        kind="reference", model="tiny", launch=LaunchSpec(python="x/python", env={"A_KEY": "secret"})
+        kind="reference", model="tiny", launch=LaunchConfig(python="x/python", env={"A_KEY": "secret"})
     )
     runtime = make_runtime(config)
     assert isinstance(runtime, Reference)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Record, Trial
 from dsabench.search.budget import Purse
 from dsabench.search.ledger import Ledger, environments
@@ -12,11 +12,11 @@ from studies import STUDY, load_study
 
 
 @pytest.fixture
-def config(tmp_path) -> SweepConfig:
+def config(tmp_path) -> StudyConfig:
     return load_study(tmp_path)
 
 
-def ledger_of(config: SweepConfig, *records: Record) -> Ledger:
+def ledger_of(config: StudyConfig, *records: Record) -> Ledger:
     return Ledger(config, ENVIRONMENT.fingerprint, records)
 
 
@@ -93,7 +93,7 @@ def test_a_boot_counts_once_however_many_trials_it_served(config) -> None:
 class Boots:
     """A journal as boots write it: each records some workloads of a setting, in order."""
 
-    def __init__(self, config: SweepConfig) -> None:
+    def __init__(self, config: StudyConfig) -> None:
         self.config, self.records, self._began = config, [], 0
 
     def add(self, spec, *names: str, phase="search", failed: str | None = None, transient: bool = True) -> Boots:

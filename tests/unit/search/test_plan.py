@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.record import Failed, Measured, Metric, Outcome
 from dsabench.search.budget import Purse
@@ -21,7 +21,7 @@ from studies import STUDY, load_study
 
 
 @pytest.fixture
-def config(tmp_path) -> SweepConfig:
+def config(tmp_path) -> StudyConfig:
     return load_study(tmp_path)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from dsabench.config.load import load_sweep
+from dsabench.config.load import load_study
 from dsabench.model.knobs import KnobValue
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.search.proposers import Observation, Proposer
@@ -94,7 +94,7 @@ def test_a_longer_grid_covers_all_pairs_early() -> None:
 
 
 def test_six_settings_of_the_shipped_config_show_every_value() -> None:
-    config = load_sweep("local")
+    config = load_study("local")
     base = Observation(config.runtime.base, 1.0)
     history = [base]
     for _ in range(5):

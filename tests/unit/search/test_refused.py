@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dsabench.cli.outlook import Outlook
 from dsabench.cli.show_plan import SweepPlan, plan_facts, print_plan
-from dsabench.config.specs import RuntimeConfig, SweepConfig
+from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.record import Failed
 from dsabench.model.runtime import Refuse, annotate_nothing
@@ -49,7 +49,7 @@ def refuse() -> Refuse:
 
 
 @pytest.fixture
-def config(tmp_path) -> SweepConfig:
+def config(tmp_path) -> StudyConfig:
     """Half of its four points have `flashmla_auto` for decode, which BE19 forbids."""
     axes = (
         Axis(name="decode_backend", values=("flashmla_kv", "flashmla_auto")),
@@ -58,7 +58,7 @@ def config(tmp_path) -> SweepConfig:
     return sglang_study(tmp_path, axes)
 
 
-def sglang_study(folder: Path, axes: tuple[Axis, ...], **base: bool | str | float) -> SweepConfig:
+def sglang_study(folder: Path, axes: tuple[Axis, ...], **base: bool | str | float) -> StudyConfig:
     runtime = RuntimeConfig(
         kind="sglang", model="deepseek-ai/DeepSeek-V3.2", version="0.5.16", hardware="h200", base={**BASE, **base}
     )

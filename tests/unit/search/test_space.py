@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsabench.config.load import load_sweep
+from dsabench.config.load import load_study
 from dsabench.errors import InputError
 from dsabench.model.study import Axis, SearchSpace
 from dsabench.search.space import (
@@ -29,7 +29,7 @@ def make_space(axes: Mapping[str, tuple[int, ...]], **rest: object) -> SearchSpa
 
 
 def test_the_shipped_space_leaves_out_what_cannot_run() -> None:
-    config = load_sweep("local")
+    config = load_study("local")
     found = [dict(assignment) for assignment in legal(config.space, config.runtime.base)]
     kernels = {(one["kv_cache_dtype"], one.get("prefill_backend")) for one in found}
     assert kernels == {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.cli.main import run
-from dsabench.config.load import load_sweep
+from dsabench.config.load import load_study
 from dsabench.errors import InputError
 from dsabench.runtimes.sglang.widths import WIDTHS
 from dsabench.search.space import legal
@@ -40,7 +40,7 @@ def test_live_requests_and_host_memory():
 
 
 def test_every_setting_has_the_pool_of_a_full_rank_under_it():
-    config = load_sweep("h200-hisparse")
+    config = load_study("h200-hisparse")
     plan = plan_hisparse(config, rank_of(config, gpus=8), 60 * GIB)
     fits = list(legal(plan.config.space, plan.config.runtime.base))
     pools = {
@@ -59,7 +59,7 @@ def test_every_setting_has_the_pool_of_a_full_rank_under_it():
 
 
 def test_what_does_not_fit_is_left_out():
-    config = load_sweep("h200-hisparse-rank")
+    config = load_study("h200-hisparse-rank")
     plan = plan_hisparse(config, rank_of(config, gpus=8), 11 * GIB)
     left_out = [line for line in plan.arithmetic if "left out" in line]
     assert len(plan.config.space.forbid) == len(config.space.forbid) + len(left_out)
@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_left_out():
 
 def test_in_one_pool_the_arithmetic_gives_the_requests_that_servers_ran_at_once():
     """results/h200/hisparse: decode batches of 6 requests with HiSparse off, of 12 at ratio 2 and of all 16 from 4 on."""
-    config = load_sweep("h200-hisparse")
+    config = load_study("h200-hisparse")
     plan = plan_hisparse(config, rank_of(config, gpus=8), 60 * GIB, same_pool=True)
     fits = legal(plan.config.space, plan.config.runtime.base)
     assert {plan.config.spec(one).knobs["max_total_tokens"] for one in fits} == {202_368}
@@ -110,7 +110,7 @@ def test_what_was_measured_with_as_much_memory_is_concluded_again(tmp_path, caps
 
 
 def test_nothing_that_fits_is_refused_with_the_arithmetic():
-    config = load_sweep("h200-hisparse")
+    config = load_study("h200-hisparse")
     with pytest.raises(InputError, match="no setting of HiSparse fits") as caught:
         plan_hisparse(config, rank_of(config, gpus=8), GIB)
     assert "GiB of weights" in str(caught.value)
@@ -118,7 +118,7 @@ def test_nothing_that_fits_is_refused_with_the_arithmetic():
 
 
 def test_a_missing_baseline_is_named():
-    config = load_sweep("h200-hisparse").model_copy(update={"first": ()})
+    config = load_study("h200-hisparse").model_copy(update={"first": ()})
     with pytest.raises(InputError, match=r"leave out the baseline \{hisparse: False, kv_cache_dtype: bfloat16\}"):
         plan_hisparse(config, rank_of(config, gpus=8), 1 << 40)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsabench.config.load_eval import load_eval
+from dsabench.config.load import load_eval
 from dsabench.errors import InputError
 from dsabench.evals.published import beside_published, nearest_published
 from dsabench.evals.sample_log import read_samples

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from dsabench.config.load import load_sweep
-from dsabench.config.specs import SweepConfig
+from dsabench.config.load import load_study
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.environment import Environment, without_serials
 from dsabench.model.metrics import METRICS
@@ -102,10 +102,10 @@ def _by_environment(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
     return found
 
 
-def _config_of(name: str) -> SweepConfig | None:
+def _config_of(name: str) -> StudyConfig | None:
     """The config of that name, for its objective; None where there is none, or it is wrong by now."""
     try:
-        config = load_sweep(name)
+        config = load_study(name)
     except InputError:
         return None
     return config if config.name == name and config.objective.metric in METRICS else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dsabench.config.specs import SweepConfig
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.environment import Environment
 from dsabench.model.metrics import METRICS
@@ -104,7 +104,7 @@ class Study:
     name: str
     slug: str
     entries: tuple[Entry, ...]
-    config: SweepConfig | None
+    config: StudyConfig | None
     metric: str
     arm: str = ""
     """Folder of its journal where other folders hold the same trials, measured apart: before and after a patch, say."""

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from dsabench.config.specs import ContainerSpec
+from dsabench.config.specs import ContainerConfig
 from dsabench.errors import InputError
 from dsabench.model.secrets import looks_secret
 from dsabench.runtimes.launch import Launch
@@ -107,7 +107,7 @@ def _contained(words: tuple[str, ...], env: Mapping[str, str], launch: Launch, d
     ), hidden
 
 
-def _engine(container: ContainerSpec, device: Accelerator | None, *, attached: bool) -> tuple[str, ...]:
+def _engine(container: ContainerConfig, device: Accelerator | None, *, attached: bool) -> tuple[str, ...]:
     devices = _DEVICES["cuda" if device is None else device.platform]
     if container.engine == "podman" and devices[0] == "--gpus":
         devices = ("--device", "nvidia.com/gpu=all")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.cli.main import run
-from dsabench.config.load import load_sweep
+from dsabench.config.load import load_study
 from dsabench.errors import InputError
 from dsabench.model.runtime import labels_of
 from dsabench.runtimes.sglang.slice import Limits, Slice, cut, parse_strategy
@@ -102,7 +102,7 @@ def test_a_slice_on_disk_is_a_study(tmp_path: Path, capsys: pytest.CaptureFixtur
     out = tmp_path / "one rank"
     assert run(["slice", "--strategy", "dp8,ep8", "--layers", "5", str(out)]) == 0
     assert "no communication" in capsys.readouterr().out
-    config = load_sweep(out / "slice.yaml")
+    config = load_study(out / "slice.yaml")
     assert config.runtime.model == out.as_posix()
     assert config.default.knobs["chunked_prefill_size"] == 1024
     assert labels_of(config.default) == ("random weights",)
@@ -133,8 +133,8 @@ def test_the_shipped_slices_are_what_the_command_writes(folder: str, strategy: s
 
 
 def test_labels_say_what_random_weights_did_not_do() -> None:
-    config = load_sweep(ROOT / "configs" / "h200-slice.yaml")
+    config = load_study(ROOT / "configs" / "h200-slice.yaml")
     mtp = config.spec({"speculative_algorithm": "EAGLE", "simulated_accept_length": 2.5})
     assert labels_of(mtp) == ("random weights", "simulated")
     assert labels_of(config.default) == ("random weights",)
-    assert labels_of(load_sweep(ROOT / "configs" / "h200.yaml").default) == ()
+    assert labels_of(load_study(ROOT / "configs" / "h200.yaml").default) == ()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dsabench.config.specs import ContainerSpec
+from dsabench.config.specs import ContainerConfig
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, RoleHosts, RouterSpec, Topology
@@ -234,8 +234,8 @@ def test_ssh_gets_one_text_that_the_other_shell_takes_apart_again() -> None:
 
 @pytest.mark.parametrize("secret", ["hunter2", "hunter2 with 'quotes' and $more"])
 @pytest.mark.parametrize("prefix", [(), ("srun",), ("ssh", "h")])
-@pytest.mark.parametrize("container", [None, ContainerSpec()])
-def test_secrets_are_left_to_the_shell(secret: str, prefix: tuple[str, ...], container: ContainerSpec | None) -> None:
+@pytest.mark.parametrize("container", [None, ContainerConfig()])
+def test_secrets_are_left_to_the_shell(secret: str, prefix: tuple[str, ...], container: ContainerConfig | None) -> None:
     launch = Launch(env={"HF_TOKEN": secret}, command_prefix=prefix, container=container)
     (process,) = processes(launch)
     printed = in_shell(process.argv, public_env(process.env)) + str(process.public())
@@ -254,7 +254,7 @@ def test_secrets_are_left_to_the_shell(secret: str, prefix: tuple[str, ...], con
     ],
 )
 def test_containers(engine: Any, hardware: str, image: str | None, parts: list[str]) -> None:
-    container = ContainerSpec(engine=engine, image=image, mounts=("/models:/models",), shm="32g")
+    container = ContainerConfig(engine=engine, image=image, mounts=("/models:/models",), shm="32g")
     launch = Launch(container=container, env={"HF_TOKEN": "hunter2", "HF_HOME": "/models"})
     (process,) = processes(launch, hardware=hardware, env={"SGLANG_SET_CPU_AFFINITY": "1"})
     assert process.argv[0] == engine
@@ -270,7 +270,7 @@ def test_containers(engine: Any, hardware: str, image: str | None, parts: list[s
 
 
 def test_a_container_needs_an_image_that_is_known() -> None:
-    launch = Launch(container=ContainerSpec())
+    launch = Launch(container=ContainerConfig())
     assert "lmsysorg/sglang:latest" in processes(launch)[0].argv
     assert "lmsysorg/sglang:latest" in processes(launch, hardware="h20")[0].argv
 

@@ -6,20 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from dsabench.config.document import SweepFile
+from dsabench.config.files import SweepFile
 from dsabench.config.mistakes import unknown_word
-from dsabench.config.plain import KeyPath
-from dsabench.config.yaml_source import Source
+from dsabench.config.yaml_file import KeyPath, YamlFile
 from dsabench.errors import ConfigError
 from dsabench.model.knobs import KnobValue
 from dsabench.model.study import Assignment, Axis, SearchSpace
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SweepPart:
     """One sweep and where it stands: a file of its own, or inline below `path`."""
 
-    source: Source
+    source: YamlFile
     path: KeyPath
     sweep: SweepFile
 
@@ -37,7 +36,7 @@ class Part:
         return sorted(named, key=lambda knob: self.source.place((*self.path, section, knob)))
 
 
-def join(parts: Sequence[Part], base: Assignment | None) -> tuple[SearchSpace, list[ConfigError]]:
+def join(parts: Sequence[SweepPart], base: Assignment | None) -> tuple[SearchSpace, list[ConfigError]]:
     """The joint space, in the order of the files, and every mistake.
 
     Without a base (a sweep file checked by itself) conditions may name any knob.
@@ -61,8 +60,8 @@ def join(parts: Sequence[Part], base: Assignment | None) -> tuple[SearchSpace, l
     return space, found
 
 
-def _contradictions(parts: Sequence[Part], section: str) -> Iterator[ConfigError]:
-    first: dict[str, Part] = {}
+def _contradictions(parts: Sequence[SweepPart], section: str) -> Iterator[ConfigError]:
+    first: dict[str, SweepPart] = {}
     for part in parts:
         for knob, said in getattr(part.sweep, section).items():
             other = first.setdefault(knob, part)
@@ -72,7 +71,7 @@ def _contradictions(parts: Sequence[Part], section: str) -> Iterator[ConfigError
 
 
 def _condition_mistakes(
-    part: Part, axes: Mapping[str, tuple[KnobValue, ...]], base: Assignment | None
+    part: SweepPart, axes: Mapping[str, tuple[KnobValue, ...]], base: Assignment | None
 ) -> Iterator[ConfigError]:
     """An axis that can never be active would be ignored in silence."""
     for knob, conditions in part.sweep.when.items():
@@ -93,7 +92,7 @@ def _never(knob: str, needed: str, value: KnobValue, possible: set[KnobValue]) -
     return f"{needed} is never {value} here (only {taken}), so {knob} would never be tried"
 
 
-def _forbid_mistakes(part: Part, base: Assignment | None) -> Iterator[ConfigError]:
+def _forbid_mistakes(part: SweepPart, base: Assignment | None) -> Iterator[ConfigError]:
     for index, rule in enumerate(part.sweep.forbid):
         if not rule:
             yield part.error("forbids everything; name at least one setting", "forbid", index)
@@ -101,7 +100,7 @@ def _forbid_mistakes(part: Part, base: Assignment | None) -> Iterator[ConfigErro
             yield part.error("forbids the default: runtime.base has just these settings", "forbid", index)
 
 
-def _cycles(parts: Sequence[Part], when: Mapping[str, Mapping[str, KnobValue]]) -> Iterator[ConfigError]:
+def _cycles(parts: Sequence[SweepPart], when: Mapping[str, Mapping[str, KnobValue]]) -> Iterator[ConfigError]:
     try:
         TopologicalSorter({knob: list(conditions) for knob, conditions in when.items()}).prepare()
     except CycleError as error:

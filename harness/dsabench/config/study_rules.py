@@ -1,0 +1,175 @@
+"""Check workloads, objective, budget, first settings and gate of a config: what types cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dsabench import rooms
+from dsabench.config.mistakes import Mistakes, unknown_word
+from dsabench.config.specs import (
+    RuntimeConfig,
+)
+from dsabench.config.yaml_file import KeyPath, YamlFile
+from dsabench.errors import InputError, nearest
+from dsabench.model.metrics import METRICS
+from dsabench.model.study import Assignment, Budget, GateSpec, Objective, SearchSpace, holds
+from dsabench.model.workload import Workload
+
+
+def workload_mistakes(source: YamlFile, workloads: tuple[Workload, ...]) -> Mistakes:
+    """Names that tell load points apart, and files that must be there."""
+    first: dict[str, int] = {}
+    for index, workload in enumerate(workloads):
+        path: KeyPath = ("workloads", index, "name")
+        if not workload.name.strip() or not workload.name.isprintable() or len(workload.name) > 100:
+            yield source.error("must be one line of 1 to 100 printable characters", path)
+        if workload.name in first:
+            line = source.place(("workloads", first[workload.name], "name")).line
+            yield source.error(f"{workload.name!r} names the workload in line {line} already", path)
+        first.setdefault(workload.name, index)
+        yield from _dataset_mistakes(source, workload, ("workloads", index))
+
+
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "random": ("input_len", "output_len", "dataset_path"),
+    "random-ids": ("input_len", "output_len"),
+    "custom": ("dataset_path",),
+    "openai": ("dataset_path",),
+    "generated-shared-prefix": ("shared_prefix",),
+}
+
+
+_COUNTS_TEXT = ("random", "sharegpt", "generated-shared-prefix", "mooncake", "custom")
+
+
+def tokenizer_mistakes(source: YamlFile, workloads: tuple[Workload, ...], runtime: RuntimeConfig) -> Mistakes:
+    """Datasets of text need a tokenizer, and a server that has one; only the reference runtime tells its own."""
+    if runtime.kind != "sglang":
+        return
+    for index, workload in enumerate(workloads):
+        if workload.dataset not in _COUNTS_TEXT:
+            continue
+        path: KeyPath = ("workloads", index)
+        if workload.tokenizer is None:
+            reason = f"dataset {workload.dataset} counts tokens of text; name a folder with tokenizer.json"
+            yield source.error(f"missing key 'tokenizer': {reason}", path)
+        if runtime.base.get("tokenizer") is False:
+            reason = "sends text, and runtime.base says tokenizer: false; take random-ids (with sessions for prefixes)"
+            yield source.error(f"dataset {workload.dataset} {reason}", (*path, "dataset"))
+
+
+def _dataset_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mistakes:
+    """Keys that the dataset or the arrivals need, and a file that is there; addresses are tried when they are used."""
+    for key in _NEEDS.get(workload.dataset, ()):
+        if getattr(workload, key) is None:
+            text = workload.dataset == "random" and key == "dataset_path"
+            reason = "cuts its text from that file (ShareGPT's JSON)" if text else "needs it"
+            yield source.error(f"missing key {key!r}: dataset {workload.dataset} {reason}", path)
+    place = workload.dataset_path
+    if place is not None and not place.startswith(("http://", "https://")) and not _is_file(place):
+        yield source.error(f"{place}: no such file", (*path, "dataset_path"))
+    if workload.dataset == "random-ids" and workload.endpoint == "chat":
+        yield source.error("dataset random-ids draws token ids, and chat takes text", (*path, "endpoint"))
+    if workload.dataset == "openai" and workload.endpoint != "chat":
+        yield source.error("dataset openai goes to endpoint: chat", path)
+    for arrivals, key in (("gamma", "burstiness"), ("ramp", "ramp_to")):
+        if (workload.arrivals == arrivals) != (getattr(workload, key) is not None):
+            yield source.error(f"arrivals: {arrivals} and {key} go together", path)
+    if workload.arrivals == "ramp" and workload.request_rate is None:
+        yield source.error("arrivals: ramp starts at request_rate, which is missing", path)
+
+
+def _is_file(name: str) -> bool:
+    return _exists(name) and not Path(name).is_dir()
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except OSError:  # a name longer than the file system takes
+        return False
+
+
+def objective_mistakes(source: YamlFile, objective: Objective) -> Mistakes:
+    """Metrics must exist, and be pushed the way that is better."""
+    path: KeyPath = ("objective", "metric")
+    if (metric := METRICS.get(objective.metric)) is None:
+        yield source.error(_unknown_metric(objective.metric), path)
+    elif metric.direction is None:
+        message = f"neither more nor less of {metric.name} is better: it may be a constraint, but no objective"
+        yield source.error(message, path)
+    elif metric.direction != objective.direction:
+        message = f"{metric.better} {metric.name} is better; write {metric.direction}"
+        yield source.error(message, ("objective", "direction"))
+    for index, bound in enumerate(objective.constraints):
+        here: KeyPath = ("objective", "constraints", index)
+        if bound.metric not in METRICS:
+            yield source.error(_unknown_metric(bound.metric), (*here, "metric"))
+        if bound.min is not None and bound.max is not None and bound.min > bound.max:
+            yield source.error(f"min {bound.min:g} is above max {bound.max:g}: nothing is feasible", here)
+
+
+def _unknown_metric(name: str) -> str:
+    """Also knows a family without its statistic: `ttft_ms` lacks `.p50`."""
+    statistics = [metric.removeprefix(f"{name}.") for metric in METRICS if metric.startswith(f"{name}.")]
+    if statistics:
+        return f"{name!r} needs a statistic: {name}.{statistics[0]} (allowed: {', '.join(statistics)})"
+    family, dot, statistic = name.partition(".")
+    families = dict.fromkeys(metric.partition(".")[0] for metric in METRICS if dot and "." in metric)
+    if (near := nearest(family, families)) and f"{near}.{statistic}" in METRICS:
+        return f"unknown metric {name!r}; did you mean {near}.{statistic}?"
+    return unknown_word("metric", name, METRICS)
+
+
+def budget_mistakes(source: YamlFile, budget: Budget) -> Mistakes:
+    """The search must get at least the boot of the default."""
+    yield from _too_few_boots(source, budget, 2)
+
+
+def confirm_mistakes(source: YamlFile, budget: Budget, first: Sequence[Assignment]) -> Mistakes:
+    """So it must where the settings of `first` are confirmed too."""
+    if not budget.confirm_first:
+        return
+    if not first:
+        yield source.error("there is no setting in `first` to confirm", ("budget", "confirm_first"))
+    else:
+        yield from _too_few_boots(source, budget, budget.sides(len(first)))
+
+
+def _too_few_boots(source: YamlFile, budget: Budget, sides: int) -> Mistakes:
+    kept = sides * budget.confirm_boots
+    if budget.max_boots is not None and budget.max_boots <= kept:
+        message = (
+            f"{budget.max_boots} leaves no boot for the search: {sides} × confirm_boots = {kept} are kept for the "
+            "confirmation"
+        )
+        yield source.error(message, ("budget", "max_boots"))
+
+
+def first_mistakes(source: YamlFile, first: Sequence[Assignment], space: SearchSpace, base: Assignment) -> Mistakes:
+    """Settings to begin with must lie in the space."""
+    axes = {axis.name: axis.values for axis in space.axes}
+    for index, setting in enumerate(first):
+        for knob, value in setting.items():
+            if knob not in axes:
+                yield source.error(unknown_word("axis", knob, axes), ("first", index, knob))
+            elif value not in axes[knob]:
+                taken = ", ".join(map(str, axes[knob]))
+                yield source.error(f"{value} is not searched (the axis has {taken})", ("first", index, knob))
+        chosen = {**base, **setting}
+        if any(holds(rule, chosen) for rule in space.forbid):
+            yield source.error("is forbidden by the sweeps", ("first", index))
+
+
+def gate_mistakes(source: YamlFile, gate: GateSpec) -> Mistakes:
+    """The eval and the data file must exist, and a confirmation in whose boots the eval runs."""
+    match source.data.get("budget"):
+        case {"confirm_boots": 0}:
+            yield source.error("a gate needs confirm_boots of 1 or more: it scores what is confirmed", ("gate",))
+    if gate.data is not None and not _exists(gate.data):
+        yield source.error(f"{gate.data}: no such file", ("gate", "data"))
+    try:
+        rooms.find("evals", gate.eval)
+    except (InputError, OSError) as error:
+        yield source.error(str(error) if isinstance(error, InputError) else "no such eval", ("gate", "eval"))
