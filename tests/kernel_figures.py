@@ -9,6 +9,7 @@ python tests/kernel_figures.py --again results/h200/kernels results/h200/kernels
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,6 @@ from statistics import median
 from scipy.stats import binom, binomtest
 
 from dsabench.microbench.measured import Measurement
-from dsabench.microbench.pairs import FILE_NAME, Pair
 from dsabench.microbench.shape_id import shape_of
 from dsabench.microbench.summary import are_apart
 from dsabench.microbench.table import read_points
@@ -250,11 +250,11 @@ def _between(points: Sequence[tuple[int, float]], x: int) -> float:
 
 def shown_pairs(folders: Sequence[Path]) -> None:
     """A/A of all folders together."""
-    pairs = [Pair.model_validate_json(line) for f in folders for line in (f / FILE_NAME).read_text().splitlines()]
-    apart = sum(pair.is_apart for pair in pairs)
+    pairs = [json.loads(line) for f in folders for line in (f / "twice.jsonl").read_text().splitlines()]
+    apart = sum(pair["is_apart"] for pair in pairs)
     interval = binomtest(apart, len(pairs)).proportion_ci()
     most = binomtest(apart, len(pairs), alternative="less").proportion_ci(0.95).high
-    differences = [abs(pair.ratio - 1) for pair in pairs]
+    differences = [abs(pair["second_us"] / pair["first_us"] - 1) for pair in pairs]
     print(
         f"{apart} of {len(pairs)} pairs told apart: {interval.low:.2%} to {interval.high:.2%}; one-sided, at most {most:.3%}; "
         f"chance of no more where 1 % is true: {binom.cdf(apart, len(pairs), 0.01):.1%}; median difference "

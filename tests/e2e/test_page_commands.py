@@ -31,7 +31,6 @@ ELSEWHERE = {
     "eval": "tests/unit/evals (data sets are downloaded)",
     "kernels check": "tests/unit/dsakernels",
     "kernels bench": "tests/unit/microbench",
-    "kernels twice": "tests/unit/microbench",
     "doctor": "tests/unit/doctor",
     "tune mha-threshold": "tests/e2e/test_threshold_gate.py",
 }

@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from dsabench.errors import InputError
-
 
 def compare(
     base: Annotated[
@@ -26,9 +24,6 @@ def compare(
         float | None,
         typer.Option(min=0.0001, max=1.0, help="Evals: loss of accuracy that does not matter; 0.01 is a point."),
     ] = None,
-    slice_: Annotated[
-        bool, typer.Option("--slice", help="CANDIDATE are one GPU's slices of BASE's deployments: state the errors.")
-    ] = False,
     gate: Annotated[bool, typer.Option("--gate", help="Exit 1 when any verdict is worse.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="A JSON list of verdicts.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table, for a pull request.")] = False,
@@ -43,19 +38,10 @@ def compare(
     With --margin, or two files of an eval's samples, evals are compared
     question by question: not less accurate by more than the margin, yes, no
     or inconclusive.
-
-    With --slice, what one GPU's slices predict of the deployments in BASE is
-    held against them: predicted, measured, error, and what the slices may be
-    used for.
     """
     from dsabench.cli.compare_evals import are_samples, run_compare_evals
-    from dsabench.cli.run_compare import run_compare, run_compare_slices
+    from dsabench.cli.run_compare import run_compare
 
-    if slice_:
-        if gate or margin is not None:
-            raise InputError("--slice states errors and gives no verdicts: leave --gate and --margin out")
-        run_compare_slices((base, candidate), metric or [], across=across, as_json=json_)
-        return
     if margin is not None or are_samples((base, candidate)):
         raise typer.Exit(run_compare_evals((base, candidate), margin, gate=gate, as_json=json_))
     raise typer.Exit(

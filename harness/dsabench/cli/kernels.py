@@ -1,4 +1,4 @@
-"""`dsabench kernels list|check|bench|twice|report|predict|layer`."""
+"""`dsabench kernels list|check|bench|report`."""
 
 from __future__ import annotations
 
@@ -102,20 +102,6 @@ def bench(
     raise typer.Exit(bench_candidates(ask("bench", **asked), python, results, again=again, as_json=json_))
 
 
-@app.command("twice")
-@_with(_selection, _timing)
-def twice(asked: dict[str, Any], results: Results = _RESULTS, json_: Json = False) -> None:
-    """Measure every candidate as if it were two and say how often it is told apart from itself.
-
-    Exit 1 where that is more than one pair in 100, or where the median difference is 1 % or more.
-    """
-    from dsabench.cli.run_kernels import ask
-    from dsabench.cli.run_twice import measure_twice
-
-    python = asked.pop("kernel_python")
-    raise typer.Exit(measure_twice(ask("twice", **asked), python, results, as_json=json_))
-
-
 @app.command("report")
 def report(
     results: Annotated[Path, typer.Option(help="Folder that bench wrote.")] = _RESULTS,
@@ -127,30 +113,3 @@ def report(
     from dsabench.cli.run_kernels import report_kernels
 
     report_kernels(results, output)
-
-
-@app.command("predict")
-def predict(
-    servers: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Prefill times as JSONL, or a journal or its folder.")
-    ],
-    results: Annotated[Path, typer.Option(help="Folder that bench wrote.")] = _RESULTS,
-    json_: Json = False,
-) -> None:
-    """Hold prefill times of servers against the sum of their kernels, and a rest taken from at most three of them."""
-    from dsabench.cli.run_predict import predict_prefill
-
-    predict_prefill(servers, results, as_json=json_)
-
-
-@app.command("layer")
-def layer(
-    results: Annotated[Path, typer.Option(help="Folder that bench wrote.")] = _RESULTS,
-    model: Annotated[str, typer.Option(help="Of the shapes: v3.2, glm5.")] = "v3.2",
-    heads: Annotated[int, typer.Option(min=1, help="Of the rank.")] = 128,
-    json_: Json = False,
-) -> None:
-    """Dense attention of a layer against sparse, each with all the operators that it needs, by new and cached tokens."""
-    from dsabench.cli.run_layer import show_layer
-
-    show_layer(results, model, heads, as_json=json_)

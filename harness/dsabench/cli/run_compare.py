@@ -10,11 +10,9 @@ from pathlib import Path
 from rich.console import Console
 
 from dsabench.cli.compare_published import compare_single_runs, is_single_run
-from dsabench.cli.compare_slices import compare_slices
 from dsabench.cli.metric_names import require_metrics
 from dsabench.cli.named_place import named_place
 from dsabench.cli.show_results import load_records
-from dsabench.cli.stood_still import stood_still
 from dsabench.cli.verdict_table import VerdictTable
 from dsabench.errors import InputError
 from dsabench.model.record import Record
@@ -71,14 +69,6 @@ def _nothing_new(names: tuple[str, str]) -> str:
 
 def _in_markdown(names: tuple[str, str], base: Place, verdicts: Sequence[Verdict]) -> str:
     return verdicts_markdown(verdicts, _title(names), headings(base.records, verdicts))
-
-
-def run_compare_slices(names: tuple[str, str], metrics: list[str], *, across: bool, as_json: bool) -> None:
-    """Hold the slices of the second name against the deployments of the first."""
-    require_metrics(metrics)
-    measured, slices = (_found(name) for name in names)
-    sides = Side(names[0], tuple(r for _, r in measured)), Side(names[1], tuple(r for _, r in slices))
-    compare_slices(*sides, metrics, across=across, as_json=as_json, stood_still=stood_still((*measured, *slices)))
 
 
 def _print(console: Console, verdicts: Sequence[Verdict], title: str, base: Place) -> None:

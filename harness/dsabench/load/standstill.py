@@ -51,14 +51,6 @@ def standstills(samples: Sequence[RequestSample]) -> tuple[Standstill, ...]:
     )
 
 
-_SAID = "stood still: "
-
-
-def tells_standstill(warning: str) -> bool:
-    """Whether a record's warning is one of `standstill_cautions`."""
-    return _SAID in warning
-
-
 def standstill_cautions(samples: Sequence[RequestSample], client_lag_max_ms: float) -> Iterator[str]:
     """One line for all of them. `client_lag_max_ms`: how late the load generator's own event loop ever was."""
     found = standstills(samples)
@@ -70,7 +62,7 @@ def standstill_cautions(samples: Sequence[RequestSample], client_lag_max_ms: flo
         who = "the load generator (or the whole machine)"
     often = "" if len(found) == 1 else f"{len(found)} times, {sum(one.duration_s for one in found):.1f} s in all; "
     yield (
-        f"{who} {_SAID}{often}no token from any stream for {longest.duration_s:.1f} s, from "
+        f"{who} stood still: {often}no token from any stream for {longest.duration_s:.1f} s, from "
         f"{longest.start_s:.1f} to {longest.end_s:.1f} s of the run, with {longest.in_flight} in flight; rates and means "
         "count it (often a kernel that no rehearsal had met was compiled, or others held the cores: measure again)"
     )

@@ -18,7 +18,7 @@ from dsabench.microbench.work import works
 from dsakernels.candidates.candidate import Candidate, Device, obstacle
 from dsakernels.operator import Operator
 
-_ACTS = {"check": points.check_all, "bench": points.bench_all, "twice": points.time_twice}
+_ACTS = {"check": points.check_all, "bench": points.bench_all}
 
 
 def answer() -> None:

@@ -92,27 +92,6 @@ def _benched(say: Say, request: Request, work: Work, ceilings: Ceilings) -> dict
     return told
 
 
-def time_twice(say: Say, request: Request, works: Sequence[Work], device: Device) -> None:
-    """Say a `pair` for every point: its times as those of two candidates that are measured in turn.
-
-    Raises:
-        ContextLostError: what came before it is said.
-
-    """
-    for work in _affordable(say, request, works):
-        verdicts, kept = _examined(say, "check", work, {}, keep=_sets(work.case))
-        for candidate in work.able:
-            words = _words(verdicts[candidate.name])
-            if words["status"] != "ok":
-                say("check", **work.point(candidate)._asdict(), **words)
-                continue
-            start = partial(_say_timing, say, work, 2)
-            pair = in_turn(work.case, [candidate] * 2, kept, request.limits, start=start)
-            say("pair", **work.point(candidate)._asdict(), first=pair[0], second=pair[1])
-        del kept
-        _give_back(device)
-
-
 def count(works: Sequence[Work]) -> int:
     """Points of candidates that take their shape."""
     return sum(len(work.able) for work in works)

@@ -9,8 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
-Action = Literal["list", "check", "bench", "twice"]
-"""`twice` measures every candidate as if it were two (A/A)."""
+Action = Literal["list", "check", "bench"]
 
 
 class Point(NamedTuple):

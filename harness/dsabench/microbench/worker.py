@@ -2,7 +2,7 @@
 
 In come the request and, once `device` is said, the points that are done. Every line out has `is`: `device` (first),
 `candidate`, `asked` (points, and how many are known), `begin` (how many are measured), `doing` (what it is at, for who waits), `start` (before a candidate runs, so that a
-crash can be laid to it), `check`, `point`, `pair`, `ceilings`, `left` (points that the budget left), `mistake` (of the
+crash can be laid to it), `check`, `point`, `ceilings`, `left` (points that the budget left), `mistake` (of the
 request), `lost` (an illegal access ended the CUDA context; another process has to go on), `end`. What kernels and
 compilers print goes to standard error.
 """

@@ -15,7 +15,7 @@ import dsabench
 from dsabench.errors import InputError, TrialFault
 from dsabench.microbench.request import Point, Request
 
-DONE = ("check", "point", "pair")
+DONE = ("check", "point")
 """Lines that end a point."""
 _LINE = 1 << 22
 _TAIL = 4000
@@ -30,7 +30,6 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "start": Point._fields,
     "check": (*Point._fields, "status"),
     "point": (*Point._fields, "status"),
-    "pair": (*Point._fields, "first", "second"),
     "left": ("points",),
     "mistake": ("message",),
     "lost": (),

@@ -1,6 +1,6 @@
 #!/bin/sh
-# All measurements of this folder, in order; run again it goes on where it stopped, but for the pairs of `twice`, which are
-# measured anew and written behind those that are there. About 5 minutes on an H200.
+# All timings of this folder, in order; run again it goes on where it stopped. About 4 minutes on an H200.
+# The A/A pairs of twice.jsonl were measured by a command that later versions do not have.
 #   sh results/h200/kernels/reproduce.sh PYTHON [FOLDER]     PYTHON has sglang and its kernels; FOLDER: results/h200-again/kernels
 set -eu
 python=${1:?the interpreter that has the kernels}
@@ -11,5 +11,3 @@ kernels bench sparse_prefill --shapes study --dtypes fp8 --candidates flashmla_s
 kernels bench dense_prefill absorb kv_expand indexer_ragged topk_select --shapes study \
     --candidates fa3_varlen,torch_mm,torch_bmm,deep_gemm,sgl_kernel
 kernels bench sparse_decode mtp_verify --shapes grid --candidates flashmla_sparse,flashmla_kv,fa3,triton
-kernels twice sparse_prefill sparse_decode dense_prefill --candidates 'flashmla*,fa3*' \
-    --shapes 'v3.2-h128-b1-q*-kv[1-8]???,v3.2-h128-b*-q1-kv8192,glm5-h64-b*-q1-kv*'
