@@ -23,8 +23,8 @@ from dsabench.config.load import load_study
 from dsabench.model.record import Measured, Record
 from dsabench.model.sample import RequestSample
 from dsabench.model.workload import Workload
-from dsabench.store.journal import Journal
-from dsabench.store.samples import read_samples
+from dsabench.results.journal import Journal
+from dsabench.results.samples import read_samples
 from dsabench.tuners.hisparse import OFF, rank_of
 from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank
 

@@ -28,10 +28,10 @@ from dsabench.model.secrets import hide_keys, without_secrets
 from dsabench.probes.disturbance import warn_of_others
 from dsabench.probes.neighbours import CpuUse
 from dsabench.probes.observer import Observer
+from dsabench.results.journal import Journal
+from dsabench.results.samples import samples_name, write_samples
 from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Place, Runtime, Server
-from dsabench.store.journal import Journal
-from dsabench.store.samples import samples_name, write_samples
 
 Result = TypeVar("Result")
 

@@ -9,7 +9,7 @@ import pytest
 from dsabench.cli.main import run
 from dsabench.model.record import Measured
 from dsabench.probes.disturbance import warn_of_others
-from dsabench.store.journal import Journal, read_journal
+from dsabench.results.journal import Journal, read_journal
 from studies import STUDY, write_study
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-from dsabench.store.journal import read_journal
+from dsabench.results.journal import read_journal
 from studies import SHORT_EVAL, STUDY, write_study
 
 SWEEP = """

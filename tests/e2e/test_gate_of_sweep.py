@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dsabench.store.journal import read_journal
+from dsabench.results.journal import read_journal
 from eval_cases import write_gsm8k
 from sglang_server import install_server
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dsabench.store.journal import read_journal
+from dsabench.results.journal import read_journal
 from sglang_server import install_server
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dsabench.store.journal import read_journal
-from dsabench.store.samples import read_samples
+from dsabench.results.journal import read_journal
+from dsabench.results.samples import read_samples
 from studies import STUDY, read_until, wait_for_load, write_study
 
 DSABENCH = (sys.executable, "-m", "dsabench")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from dsabench.cli.main import run
-from dsabench.store.journal import read_journal
+from dsabench.results.journal import read_journal
 from studies import STUDY, write_study
 
 KILLED = """#!/bin/sh

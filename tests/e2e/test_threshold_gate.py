@@ -9,8 +9,8 @@ import pytest
 from dsabench.cli.main import run
 from dsabench.config.load import load_study
 from dsabench.errors import InputError
-from dsabench.store.journal import read_journal
-from dsabench.store.tuned_tables import read_table
+from dsabench.results.journal import read_journal
+from dsabench.results.tuned_tables import read_table
 from unit.serving.serving import TABLES, serving
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dsabench.cli.main import run
-from dsabench.store.tuned_tables import read_table
+from dsabench.results.tuned_tables import read_table
 from sglang_server import install_server
 
 ROOT = Path(__file__).parents[2]

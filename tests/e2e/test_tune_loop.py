@@ -9,7 +9,7 @@ import pytest
 from dsabench.cli.main import run
 from dsabench.emit.tables import write_table
 from dsabench.model.tuned_table import ConstantRule
-from dsabench.store.tuned_tables import read_table
+from dsabench.results.tuned_tables import read_table
 from studies import SHORT_EVAL, STUDY, write_study
 from unit.serving.serving import MHA, TABLES, serving
 

@@ -14,7 +14,7 @@ import pytest
 
 from dsabench.model.environment import fingerprint
 from dsabench.model.record import Failed, Measured
-from dsabench.store.journal import read_journal
+from dsabench.results.journal import read_journal
 
 HERE = Path(__file__).parent
 

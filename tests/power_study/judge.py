@@ -23,7 +23,7 @@ from dsabench.model.record import Measured, Record
 from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.comparison import Side
 from dsabench.reporting.regression import FALSE_ALARMS, Rules, judge
-from dsabench.store.journal import Journal
+from dsabench.results.journal import Journal
 
 OBJECTIVE = "total_throughput_tok_s"
 EFFECT = 0.05

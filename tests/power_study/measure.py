@@ -22,8 +22,8 @@ import numpy as np
 from dsabench.cli.measure_boots import Installed, look_at, measure_boots
 from dsabench.config.load import load_study
 from dsabench.model.record import Record
+from dsabench.results.journal import Journal
 from dsabench.runtimes.reference import Reference
-from dsabench.store.journal import Journal
 
 CONFIG = Path(__file__).with_name("power.yaml")
 SLOWED = Path(__file__).with_name("slowed").absolute()

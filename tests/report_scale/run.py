@@ -27,7 +27,7 @@ from dsabench.model.environment import Environment
 from dsabench.model.record import Failed, Measured, Metric, Outcome, Record, Trial
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.workload import Workload
-from dsabench.store.journal import read_journal
+from dsabench.results.journal import read_journal
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {"seconds": 60.0, "peak_gb": 2.0, "largest_page_mb": 2.0}

@@ -19,10 +19,10 @@ import pytest
 from dsabench.errors import TrialFault
 from dsabench.model.record import Failed, Measured, Record, Trial
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.results.journal import Journal
+from dsabench.results.samples import read_samples
 from dsabench.runtimes.external import External
 from dsabench.runtimes.launch import Launch
-from dsabench.store.journal import Journal
-from dsabench.store.samples import read_samples
 from dsabench.trial import Bench, Errand, late_beside_others, run_boot
 from factories import ENVIRONMENT, make_workload
 from paced_server import Pace, frames

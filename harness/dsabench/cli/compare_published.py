@@ -14,10 +14,10 @@ from dsabench.cli.figures import show_figure, show_percent
 from dsabench.cli.titled_table import titled
 from dsabench.config.load import load_published, published_file
 from dsabench.errors import InputError, printable
+from dsabench.load.bench_serving.log import is_bench_log, read_bench_log
 from dsabench.model.record import Record
 from dsabench.reporting.published_comparison import NO_VERDICT, Difference, SideBySide, hold_beside
 from dsabench.reporting.serving_run import ServingRun, logged_run, published_run, recorded_run
-from dsabench.store.bench_log import is_bench_log, read_bench_log
 
 Records = Callable[[str], tuple[Record, ...]]
 """The records that a name on the command line means."""

@@ -16,11 +16,11 @@ from dsabench.evals.server import Served, find_server
 from dsabench.model.record import SERVER_LOST, Failed, Trial
 from dsabench.model.secrets import without_secrets
 from dsabench.probes.environment import collect_environment
+from dsabench.results.journal import Journal
+from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.choose import make_runtime
 from dsabench.runtimes.cores import lease_cores
 from dsabench.runtimes.protocol import Place, Server
-from dsabench.search.ledger import Ledger
-from dsabench.store.journal import Journal
 from dsabench.trial import Bench, Errand, Watch, measure_on
 
 
@@ -70,7 +70,7 @@ async def booted(
 
 
 async def _measure(config: StudyConfig, bench: Bench, server: Server) -> None:
-    ledger = Ledger(config, bench.environment.fingerprint, bench.journal.read().records)
+    ledger = StudyRecords(config, bench.environment.fingerprint, bench.journal.read().records)
     trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads]
     errands = [Errand(trial, ledger.next_occasion(trial), "search", ledger.latest_round) for trial in trials]
     for record in await measure_on(bench, server, errands):

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsabench.cli.named_place import named_place
 from dsabench.cli.show_results import load_records
 from dsabench.errors import InputError
 from dsabench.evals.sample import EvalSample
 from dsabench.evals.sample_log import parse_samples, read_samples
 from dsabench.model.record import Record, Scored
-from dsabench.store.git_journals import Place, find_commit, read_at, read_file_at
-from dsabench.store.journal import FILE_NAME
+from dsabench.results.journal import FILE_NAME
+from dsabench.results.places import CommitPath, find_commit, find_place, read_at, read_file_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def find_runs(name: str) -> list[Run]:
         InputError: there is none.
 
     """
-    place = named_place(name)
+    place = find_place(name)
     found = _on_disk(place.where) if isinstance(place.where, Path) else _in_commit(place.where)
     runs = [run for run in found if isinstance(run.record.outcome, Scored) and run.record.trial.kind == "eval"]
     runs = [run for run in runs if run.record.id.startswith(place.prefix)]
@@ -83,7 +82,7 @@ def _on_disk(place: Path) -> list[Run]:
     return [run(path, record) for path, record in load_records(place)]
 
 
-def _in_commit(place: Place) -> list[Run]:
+def _in_commit(place: CommitPath) -> list[Run]:
     def run(path: Path, record: Record) -> Run:
         samples = _samples_of(record)
         file = None if samples is None else (path.parent / samples).as_posix()

@@ -12,12 +12,11 @@ from dsabench.config.specs import StudyConfig
 from dsabench.model.environment import Environment
 from dsabench.model.record import Record, Trial
 from dsabench.probes.environment import collect_environment
+from dsabench.results.journal import Journal, claim_folder
+from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.choose import make_runtime
 from dsabench.runtimes.cores import lease_cores
 from dsabench.runtimes.protocol import Runtime
-from dsabench.search.ledger import Ledger
-from dsabench.store.claim import claim
-from dsabench.store.journal import Journal
 from dsabench.trial import Bench, Errand, run_boot
 
 OnBoot = Callable[[int, tuple[Record, ...]], None]
@@ -57,8 +56,8 @@ async def measure_boots(
     journal, notes = Journal(folder), Console(stderr=True)
     say = lambda text: notes.print(text, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
     measured: list[Record] = []
-    with claim(folder):
-        ledger = Ledger(config, installed.environment.fingerprint, journal.read().records)
+    with claim_folder(folder):
+        ledger = StudyRecords(config, installed.environment.fingerprint, journal.read().records)
         trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads]
         async with lease_cores(on_wait=say) as cores:
             bench = Bench(

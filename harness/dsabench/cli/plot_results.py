@@ -8,7 +8,7 @@ from dsabench.cli.show_results import find_record, setting_of
 from dsabench.errors import InputError
 from dsabench.model.record import Failed
 from dsabench.reporting.timeline import draw_timeline
-from dsabench.store.samples import read_samples
+from dsabench.results.samples import read_samples
 
 
 def plot_samples(what: str, output: Path, results: Path) -> None:

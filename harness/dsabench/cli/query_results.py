@@ -17,8 +17,8 @@ from rich.text import Text
 
 from dsabench.cli.figures import show_figure
 from dsabench.errors import InputError
-from dsabench.store.journal import find_journals
-from dsabench.store.query import TABLES, Answer, as_objects, ask, export
+from dsabench.results.places import find_journals
+from dsabench.results.query import TABLES, QueryResult, as_objects, export, query
 
 Form = Literal["table", "csv", "json"]
 Row = tuple[object, ...]
@@ -36,7 +36,7 @@ def run_query(places: list[Path], sql: str, form: Form) -> None:
 
     """
     journals = [journal for place in places for journal in find_journals(place)]
-    answer = ask(journals, sql, None if form != "table" else _SHOWN + 1)
+    answer = query(journals, sql, None if form != "table" else _SHOWN + 1)
     if form == "json":
         for row in as_objects(answer):
             print(json.dumps(row, default=_plain, ensure_ascii=False))
@@ -63,7 +63,7 @@ def run_export(places: list[Path], table: str, output: Path) -> None:
     print(f"{output}: {rows:,} rows of {table}")
 
 
-def _print_table(answer: Answer) -> None:
+def _print_table(answer: QueryResult) -> None:
     console = Console()
     rows = answer.rows[:_SHOWN]
     if len(answer.columns) * (_CELL_MIN + 2) > console.width:

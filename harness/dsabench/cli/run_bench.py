@@ -74,7 +74,7 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
     report = _report(args, server, tokenizer, seen, max(seen.duration_s, draw.departures.end_s))
     code = _publish(args, report, seen, startup_cpu_s, _doubts(report, seen, observer, info))
     if args.samples:
-        from dsabench.store.samples import write_samples
+        from dsabench.results.samples import write_samples
 
         path = Path(args.samples)
         write_samples(path.parent, path.name, report.samples)

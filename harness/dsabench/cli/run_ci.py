@@ -32,8 +32,8 @@ from dsabench.reporting.regression import (
     undisturbed,
     undisturbed_rounds,
 )
+from dsabench.results.journal import Journal
 from dsabench.signals import run_loop
-from dsabench.store.journal import Journal
 
 _BASELINE = "main:results/ci"
 _TRIES = 2

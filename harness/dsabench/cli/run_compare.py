@@ -11,7 +11,6 @@ from rich.console import Console
 
 from dsabench.cli.compare_published import compare_single_runs, is_single_run
 from dsabench.cli.metric_names import require_metrics
-from dsabench.cli.named_place import named_place
 from dsabench.cli.show_results import load_records
 from dsabench.cli.verdict_table import VerdictTable
 from dsabench.errors import InputError
@@ -21,8 +20,8 @@ from dsabench.reporting.arms import Place, compare_places, without_shared
 from dsabench.reporting.comparison import DEFAULT_METRICS, Side
 from dsabench.reporting.headings import headings
 from dsabench.reporting.verdict_markdown import verdicts_markdown
-from dsabench.store.git_journals import Place as CommitPlace
-from dsabench.store.git_journals import read_at
+from dsabench.results.places import CommitPath as CommitPlace
+from dsabench.results.places import find_place, read_at
 
 
 def run_compare(
@@ -97,7 +96,7 @@ def side_of(name: str) -> Side:
 def _place_of(name: str) -> Place:
     """The same with the folders of the journals, as they lie below the name."""
     found = _found(name)
-    where = named_place(name).where
+    where = find_place(name).where
     top = where if isinstance(where, Path) else Path(where.path)
     folders: dict[str, list[Record]] = {}
     for journal, record in found:
@@ -108,7 +107,7 @@ def _place_of(name: str) -> Place:
 
 def _found(name: str) -> list[tuple[Path, Record]]:
     """Its records, each with its journal."""
-    place = named_place(name)
+    place = find_place(name)
     everything = load_records(place.where) if isinstance(place.where, Path) else _of_commit(place.where)
     found = [(journal, record) for journal, record in everything if record.id.startswith(place.prefix)]
     if not found:

@@ -36,8 +36,8 @@ from dsabench.model.record import Failed
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.probes.environment import collect_environment
 from dsabench.reporting.eval_page import Asked, write_page
+from dsabench.results.journal import Journal
 from dsabench.signals import cancel_at_first_signal, ignore_interrupts
-from dsabench.store.journal import Journal
 
 
 @dataclass(frozen=True, slots=True)

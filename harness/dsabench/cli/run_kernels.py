@@ -22,9 +22,9 @@ from dsabench.microbench.table import read_points, write_table
 from dsabench.microbench.worker_process import Said
 from dsabench.model.environment import Environment, RuntimeIdentity
 from dsabench.probes.environment import collect_environment
+from dsabench.results.journal import claim_folder
 from dsabench.runtimes.identify import hash_of
 from dsabench.signals import run_loop, stop_at_any_signal
-from dsabench.store.claim import claim
 
 _SETTLED = ("ok", "wrong", "unavailable")
 """What is not measured again; what did not come to rest, raised or crashed is."""
@@ -107,7 +107,7 @@ def bench_candidates(request: Request, python: str | None, results: Path, *, aga
 
     """
     stop_at_any_signal()
-    with claim(results):
+    with claim_folder(results):
         bench = _Bench(request, results, Progress(request, python), again=again)
         try:
             run_loop(follow(conduct(request, python, bench.known), bench.progress, bench.hear))

@@ -22,6 +22,9 @@ from dsabench.model.environment import Environment
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.probes.environment import collect_environment
 from dsabench.probes.hardware import visible_gpus
+from dsabench.results.journal import Journal, claim_folder
+from dsabench.results.reservations import Reservations
+from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.choose import make_runtime
 from dsabench.runtimes.cores import lease_cores
 from dsabench.runtimes.protocol import Runtime
@@ -29,15 +32,11 @@ from dsabench.runtimes.shares import Share, split_machine
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import make_forecast
 from dsabench.search.lane import Lane
-from dsabench.search.ledger import Ledger
 from dsabench.search.loop import has_work
 from dsabench.search.plan import listed
 from dsabench.search.refused import require_legal_default
 from dsabench.search.space import legal
 from dsabench.signals import hold_interrupts, on_each_interrupt, release_interrupts, run_loop, stop_at_any_signal
-from dsabench.store.bookings import Bookings
-from dsabench.store.claim import claim
-from dsabench.store.journal import Journal
 from dsabench.trial import Bench
 
 _ASKED_FOR_GPUS = 10_000
@@ -96,8 +95,8 @@ def measure_in_lanes(order: LaneOrder, config: StudyConfig, journal: Journal) ->
         return
     environment = run_loop(collect_environment(identity))
     require_legal_default(config, outlook.refuse)
-    with claim(journal.path.parent):
-        ledger = Ledger(config, environment.fingerprint, journal.read().records)
+    with claim_folder(journal.path.parent):
+        ledger = StudyRecords(config, environment.fingerprint, journal.read().records)
         round_ = ledger.latest_round + (1 if order.again and ledger.records else 0)
         purse = Purse(config.budget, ledger, round_, order.started_s, order.lanes)
         if has_work(ledger, purse):
@@ -149,7 +148,7 @@ def _run_lanes(lanes: _Lanes, shares: tuple[Share, ...]) -> None:
             for process in running:
                 process.join()
     finally:
-        Bookings(lanes.journal.path.parent).remove()
+        Reservations(lanes.journal.path.parent).remove()
     killed = [process.name for process in running if (process.exitcode or 0) < 0]
     if killed:
         print(f"warning: {', '.join(killed)} was killed; what is left is measured without it", file=sys.stderr)

@@ -20,21 +20,20 @@ from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError, StoreError
 from dsabench.model.environment import Environment
 from dsabench.model.runtime import Refuse
+from dsabench.model.study_result import StudyResult
 from dsabench.probes.environment import collect_environment
+from dsabench.results.journal import Journal, claim_folder
+from dsabench.results.study_records import StudyRecords, environments
 from dsabench.runtimes.choose import make_runtime
 from dsabench.runtimes.cores import lease_cores
 from dsabench.runtimes.protocol import Runtime
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import Forecast, make_forecast
-from dsabench.search.ledger import Ledger, environments
-from dsabench.search.loop import Result, Sweep, conclude, has_work, why_idle
-from dsabench.search.objective import refuse_unprovable
-from dsabench.search.refused import require_legal_default
+from dsabench.search.loop import Sweep, conclude, has_work, why_idle
+from dsabench.search.refused import refuse_unprovable, require_legal_default
 from dsabench.search.rest import Rest
 from dsabench.search.space import require_some
 from dsabench.signals import ignore_interrupts, run_loop, stop_at_any_signal
-from dsabench.store.claim import claim
-from dsabench.store.journal import Journal
 from dsabench.trial import Bench
 
 _MARGIN = 1.2
@@ -54,7 +53,7 @@ class Study:
     """Of the records."""
     plan: SweepPlan
     """What is not measured yet, for a run that begins now; after a run whatever time that takes."""
-    result: Result | None
+    result: StudyResult | None
     """None where it was only planned."""
 
     def left(self) -> Rest:
@@ -126,13 +125,13 @@ async def _run(request: Request, config: StudyConfig, journal: Journal, notes: C
         notes.print(line, markup=False, highlight=False, soft_wrap=True)
     outlook = await outlook_of(config, identity)
     require_legal_default(config, outlook.refuse)
-    ledger = Ledger(config, environment.fingerprint, journal.read().records)
+    ledger = StudyRecords(config, environment.fingerprint, journal.read().records)
     round_ = ledger.latest_round + (1 if request.again and ledger.records else 0)
     result = None
     if not request.dry_run:
-        with claim(journal.path.parent):
+        with claim_folder(journal.path.parent):
             # Another sweep may have written between the first reading and the claim.
-            ledger = Ledger(config, environment.fingerprint, journal.read().records)
+            ledger = StudyRecords(config, environment.fingerprint, journal.read().records)
             purse = Purse(config.budget, ledger, round_, started_s, request.lanes)
             lab = _Lab(config, runtime, environment, journal, ledger, purse, outlook.refuse)
             result = await _measure(lab, notes)
@@ -156,7 +155,7 @@ async def _conclude(request: Request, config: StudyConfig, journal: Journal, not
     if others := [one.fingerprint for one in known[:-1]]:
         text = f"note: concluded from the latest environment, {environment.fingerprint}; others: {', '.join(others)}"
         notes.print(text, markup=False, highlight=False, soft_wrap=True)
-    ledger = Ledger(config, environment.fingerprint, records)
+    ledger = StudyRecords(config, environment.fingerprint, records)
     round_ = ledger.latest_round
     purse = Purse(config.budget, ledger, round_, closed=_RECORDS_ALONE)
     bench = Bench(config.name, make_runtime(config.runtime), environment, journal, journal.path.parent)
@@ -167,7 +166,12 @@ async def _conclude(request: Request, config: StudyConfig, journal: Journal, not
 
 
 def _study(
-    request: Request, journal: Journal, environment: Environment, purse: Purse, outlook: Outlook, result: Result | None
+    request: Request,
+    journal: Journal,
+    environment: Environment,
+    purse: Purse,
+    outlook: Outlook,
+    result: StudyResult | None,
 ) -> Study:
     config = purse.ledger.config
     if result is not None:
@@ -182,12 +186,12 @@ class _Lab:
     runtime: Runtime
     environment: Environment
     journal: Journal
-    ledger: Ledger
+    ledger: StudyRecords
     purse: Purse
     refuse: Refuse
 
 
-async def _measure(lab: _Lab, notes: Console) -> Result:
+async def _measure(lab: _Lab, notes: Console) -> StudyResult:
     # A gate may be left to run, or its verdict to be read back, where nothing else is.
     if lab.config.gate is None and not has_work(lab.ledger, lab.purse):
         return conclude(lab.ledger, lab.purse, why_idle(lab.ledger, lab.purse), 0)

@@ -16,7 +16,7 @@ from dsabench.emit.tables import write_table
 from dsabench.microbench.table import TABLE_NAME
 from dsabench.model.tuned_table import choose
 from dsabench.reporting.choice_plot import draw_choice
-from dsabench.store.journal import FILE_NAME, read_journal
+from dsabench.results.journal import FILE_NAME, read_journal
 from dsabench.tuners.kernel_table import KernelStudy, study_kernels
 from dsabench.tuners.observed import of_kernels, of_servers
 from dsabench.tuners.target import target_of

@@ -16,8 +16,8 @@ from dsabench.cli.show_study import exit_code, say_next, show_plan, show_result,
 from dsabench.cli.study_request import Request
 from dsabench.config.load import load_study
 from dsabench.emit.tables import write_table
+from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import TunedTable
-from dsabench.search.loop import Result
 from dsabench.tuners.hisparse import free_host_bytes, plan_hisparse, rank_of, table_of
 from dsabench.tuners.hisparse_memory import GIB
 from dsabench.tuners.mha_threshold import KNOB, propose, require_threshold_study
@@ -105,7 +105,7 @@ def _write(study: Study, table: TunedTable | None) -> Path | None:
     return None if table is None else write_table(study.request.tables(study.config), table)
 
 
-def _print_json(study: Study, result: Result, said: Mapping[str, object]) -> None:
+def _print_json(study: Study, result: StudyResult, said: Mapping[str, object]) -> None:
     print(json.dumps({**study_facts(study, result), **said}, indent=1))
 
 
@@ -116,7 +116,7 @@ def _print_curve(study: Study, curve: Sequence[CurvePoint]) -> None:
     Console().print(table)
 
 
-def _print_standing(study: Study, result: Result, standing: str, path: Path | None) -> None:
+def _print_standing(study: Study, result: StudyResult, standing: str, path: Path | None) -> None:
     print(standing)
     if path is not None:
         print(f"table: {path}")

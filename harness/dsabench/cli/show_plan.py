@@ -15,9 +15,9 @@ from dsabench.cli.figures import show_count, show_duration
 from dsabench.cli.outlook import Outlook
 from dsabench.cli.titled_table import titled
 from dsabench.model.runtime import RuleNote
+from dsabench.results.study_records import StudyRecords
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import Forecast
-from dsabench.search.ledger import Ledger
 from dsabench.search.plan import Foreseen, foresee
 from dsabench.search.refused import Overruled, Survey, sample, survey_overruled
 from dsabench.search.rest import Rest, rest_of
@@ -44,7 +44,7 @@ class GpuHours:
 class SweepPlan:
     """A sweep that is not begun."""
 
-    ledger: Ledger
+    ledger: StudyRecords
     purse: Purse
     forecast: Forecast
     outlook: Outlook = field(default_factory=Outlook)

@@ -16,7 +16,8 @@ from dsabench.cli.metrics_table import metrics_tables
 from dsabench.errors import InputError
 from dsabench.model.record import Failed, Record, Scored
 from dsabench.reporting.repeats import averaged, repeats_of
-from dsabench.store.journal import find_journals, read_journal
+from dsabench.results.journal import read_journal
+from dsabench.results.places import find_journals
 
 
 def load_records(place: Path) -> list[tuple[Path, Record]]:

@@ -12,9 +12,9 @@ from dsabench.cli.run_study import Study
 from dsabench.cli.show_plan import plan_facts, print_plan
 from dsabench.cli.show_sweep import print_result, result_facts
 from dsabench.model.environment import Environment
+from dsabench.model.study_result import StudyResult
 from dsabench.reporting.site.entry import machine_of
 from dsabench.reporting.sweep_plot import draw_sweep
-from dsabench.search.loop import Result
 
 
 def show_plan(study: Study, more: Mapping[str, object] | None = None) -> None:
@@ -25,7 +25,7 @@ def show_plan(study: Study, more: Mapping[str, object] | None = None) -> None:
         print_plan(Console(), study.plan)
 
 
-def show_result(study: Study, result: Result) -> None:
+def show_result(study: Study, result: StudyResult) -> None:
     """Settings, verdicts, gate, and where everything lies; the picture is drawn."""
     plot = draw_sweep(study.config, result, study.journal.path.parent)
     print_result(Console(), study.config, study.journal.path, result, plot)
@@ -33,7 +33,7 @@ def show_result(study: Study, result: Result) -> None:
         print(f"concluded from the records alone, which are of {environment_in_words(study.environment)}")
 
 
-def study_facts(study: Study, result: Result) -> dict[str, object]:
+def study_facts(study: Study, result: StudyResult) -> dict[str, object]:
     """The same for machines, with what is left."""
     plot = draw_sweep(study.config, result, study.journal.path.parent)
     rest = study.left()
@@ -52,7 +52,7 @@ def environment_in_words(environment: Environment) -> str:
     return f"{', '.join(parts)} (environment {environment.fingerprint})"
 
 
-def say_next(study: Study, result: Result) -> None:
+def say_next(study: Study, result: StudyResult) -> None:
     """What is left and the command that goes on; where nothing is, how to measure once more."""
     rest, request = study.left(), study.request
     if rest.boots:
@@ -66,14 +66,14 @@ def say_next(study: Study, result: Result) -> None:
         print(_nothing_done(study, result))
 
 
-def exit_code(result: Result) -> int:
+def exit_code(result: StudyResult) -> int:
     """1 where the gate refuses the best setting, 3 where nothing but failures came out."""
     if result.is_refused:
         return 1
     return 0 if any(record.outcome.kind != "failed" for record in result.records) else 3
 
 
-def _nothing_done(study: Study, result: Result) -> str:
+def _nothing_done(study: Study, result: StudyResult) -> str:
     """Why a run measured nothing, and what to type for more."""
     again = f"{study.request.resume_command()} --again"
     if not result.records or result.unconfirmed:

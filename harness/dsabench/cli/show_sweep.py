@@ -19,15 +19,14 @@ from dsabench.config.specs import StudyConfig
 from dsabench.evals.numerics import changed_numerics
 from dsabench.model.record import Failed, Measured, Record
 from dsabench.model.runtime import RuntimeSpec, labels_of
-from dsabench.search.judge import levels
-from dsabench.search.loop import Result
-from dsabench.search.plan import Candidate
+from dsabench.model.study_result import ScoredSetting, StudyResult
+from dsabench.results.scores import levels
 
 _MESSAGE = 300
 """Characters of a fault's message; `results show` has all of it."""
 
 
-def print_result(console: Console, config: StudyConfig, journal: Path, result: Result, plot: Path | None) -> None:
+def print_result(console: Console, config: StudyConfig, journal: Path, result: StudyResult, plot: Path | None) -> None:
     """The settings measured, best against default with the verdict, and where everything lies."""
     metric = config.objective.metric
     if result.candidates:
@@ -54,7 +53,7 @@ def print_result(console: Console, config: StudyConfig, journal: Path, result: R
             console.print(f"{name}: {path}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _counted(result: Result) -> str:
+def _counted(result: StudyResult) -> str:
     """How many trials all this rests on, and of which round where there are several."""
     failed = sum(record.outcome.kind == "failed" for record in result.records)
     confirmed = sum(record.phase == "confirm" for record in result.records)
@@ -67,7 +66,7 @@ def _counted(result: Result) -> str:
     )
 
 
-def _print_verdicts(console: Console, config: StudyConfig, result: Result) -> None:
+def _print_verdicts(console: Console, config: StudyConfig, result: StudyResult) -> None:
     """Best against default, then against each rival."""
     label, undecided = "" if result.best is None else result.best.label, False
     for name, verdicts in (("the default", result.verdicts), *((one.label, one.verdicts) for one in result.rivals)):
@@ -91,7 +90,7 @@ def _more_boots(config: StudyConfig) -> str:
     return f"For more boots a side raise budget.confirm_boots, now {budget.confirm_boots}{limit}."
 
 
-def print_gate(console: Console, result: Result) -> None:
+def print_gate(console: Console, result: StudyResult) -> None:
     """The settings that the gate refused, each with the figures, and what it says of the best one."""
     for one in result.passed_over:
         if one.accuracy is not None:
@@ -106,12 +105,12 @@ def print_gate(console: Console, result: Result) -> None:
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def _print_unguarded(console: Console, config: StudyConfig, result: Result) -> None:
+def _print_unguarded(console: Console, config: StudyConfig, result: StudyResult) -> None:
     for line in _unguarded(config, result):
         console.print(line, style="yellow", markup=False, highlight=False)
 
 
-def _unguarded(config: StudyConfig, result: Result) -> Iterator[str]:
+def _unguarded(config: StudyConfig, result: StudyResult) -> Iterator[str]:
     """What the speed of the best setting does not say, where nothing else here says it either."""
     if result.best is None:
         return
@@ -122,7 +121,7 @@ def _unguarded(config: StudyConfig, result: Result) -> Iterator[str]:
         yield f"may answer otherwise than the default ({', '.join(knobs)}): accuracy unproven, {why}"
 
 
-def result_facts(config: StudyConfig, journal: Path, result: Result, plot: Path | None) -> dict[str, object]:
+def result_facts(config: StudyConfig, journal: Path, result: StudyResult, plot: Path | None) -> dict[str, object]:
     """The result for machines."""
     return {
         "study": config.name,
@@ -153,7 +152,7 @@ def result_facts(config: StudyConfig, journal: Path, result: Result, plot: Path 
     }
 
 
-def _candidate_json(candidate: Candidate) -> dict[str, object]:
+def _candidate_json(candidate: ScoredSetting) -> dict[str, object]:
     return {
         "label": candidate.label,
         "knobs": dict(candidate.spec.knobs),
@@ -163,7 +162,7 @@ def _candidate_json(candidate: Candidate) -> dict[str, object]:
     }
 
 
-def _no_challenger(config: StudyConfig, result: Result) -> str:
+def _no_challenger(config: StudyConfig, result: StudyResult) -> str:
     """Why there is nothing to hold against the default."""
     of_default = [record for record in result.records if record.trial.runtime == config.default]
     if of_default and not any(isinstance(record.outcome, Measured) for record in of_default):
@@ -210,7 +209,7 @@ def _warnings(records: tuple[Record, ...]) -> Counter[str]:
     return counts
 
 
-def _settings_table(config: StudyConfig, result: Result, metric: str) -> Group:
+def _settings_table(config: StudyConfig, result: StudyResult, metric: str) -> Group:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("setting", overflow="fold")
     for workload in config.workloads:
@@ -226,10 +225,10 @@ def _settings_table(config: StudyConfig, result: Result, metric: str) -> Group:
     return titled(f"{config.name}: {metric} by setting (search, one boot each)", table)
 
 
-def _best_first(config: StudyConfig, found: tuple[Candidate, ...]) -> list[Candidate]:
+def _best_first(config: StudyConfig, found: tuple[ScoredSetting, ...]) -> list[ScoredSetting]:
     sign = -1.0 if config.objective.direction == "maximize" else 1.0
 
-    def key(candidate: Candidate) -> tuple[bool, float]:
+    def key(candidate: ScoredSetting) -> tuple[bool, float]:
         value = candidate.score.value
         return (not candidate.score.is_feasible, 0.0 if value is None else sign * value)
 

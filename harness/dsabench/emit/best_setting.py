@@ -16,9 +16,8 @@ from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.runtime import RuntimeSpec, labels_of
 from dsabench.model.tuned_table import GateEvidence
 from dsabench.model.verdict import Verdict
-from dsabench.search.judge import judge_sides
-from dsabench.search.objective import score
-from dsabench.search.pinned import measured_default
+from dsabench.results.scores import compare_settings, score_setting
+from dsabench.results.study_records import measured_default
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ def _contenders(study: Study, workload: str) -> list[Contender]:
     objective, found = study.config.objective, list[Contender]()
     for records in grouped.values():
         confirmed = [record for record in records if record.phase == "confirm"]
-        scores = [score(objective, {workload: [record]}) for record in confirmed or records]
+        scores = [score_setting(objective, {workload: [record]}) for record in confirmed or records]
         values = [one.value for one in scores if one.value is not None]
         if values and not any(one.violation for one in scores):
             spec = records[0].trial.runtime
@@ -177,7 +176,7 @@ def _against_default(study: Study, best: RuntimeSpec) -> tuple[Verdict, ...]:
     heat = _heat(study.config.budget.confirm_boots, *sides)
     base = {name: records[heat] for name, records in sides[0].items()}
     metric = study.config.objective.metric
-    return tuple(one for one in judge_sides(study.config, base, sides[1]) if one.metric == metric)
+    return tuple(one for one in compare_settings(study.config, base, sides[1]) if one.metric == metric)
 
 
 def _confirmed(study: Study, spec: RuntimeSpec) -> dict[str, tuple[Record, ...]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dsabench.errors import InputError, StoreError
 from dsabench.model.tuned_table import TunedTable
-from dsabench.store.tuned_tables import read_table
+from dsabench.results.tuned_tables import read_table
 
 
 @dataclass(frozen=True, slots=True)

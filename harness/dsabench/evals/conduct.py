@@ -22,7 +22,7 @@ from dsabench.load.failures import too_many
 from dsabench.model.environment import Environment
 from dsabench.model.record import EvalTrial, Failed, Outcome, Phase, Record
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.store.journal import Journal
+from dsabench.results.journal import Journal
 
 _WARM_UP_TIMEOUT_S = 600.0
 _WARM_UP_TOKENS = 8

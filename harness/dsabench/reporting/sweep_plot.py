@@ -11,10 +11,9 @@ from dsabench.errors import StoreError
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Measured, Phase
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.study_result import ScoredSetting, StudyResult
 from dsabench.model.verdict import Verdict
-from dsabench.search.judge import levels
-from dsabench.search.loop import Result
-from dsabench.search.plan import Candidate
+from dsabench.results.scores import levels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +35,7 @@ _LEAST = -1.0
 """A decrease ends at -100 %."""
 
 
-def draw_sweep(config: StudyConfig, result: Result, folder: Path) -> Path | None:
+def draw_sweep(config: StudyConfig, result: StudyResult, folder: Path) -> Path | None:
     """Write `sweep.svg` and `sweep.png` into the folder; returns the SVG's path, None when nothing was measured.
 
     Raises:
@@ -64,7 +63,7 @@ def draw_sweep(config: StudyConfig, result: Result, folder: Path) -> Path | None
     return svg
 
 
-def sweep_figure(config: StudyConfig, result: Result, shown: list[Candidate]) -> Figure:
+def sweep_figure(config: StudyConfig, result: StudyResult, shown: list[ScoredSetting]) -> Figure:
     """The settings on the left; where something was confirmed, the verdicts on the right."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -84,7 +83,7 @@ def sweep_figure(config: StudyConfig, result: Result, shown: list[Candidate]) ->
     return figure
 
 
-def _draw_settings(axes: Axes, config: StudyConfig, result: Result, shown: list[Candidate]) -> None:
+def _draw_settings(axes: Axes, config: StudyConfig, result: StudyResult, shown: list[ScoredSetting]) -> None:
     """One row a setting, best on top; one colour a workload; hollow marks are outside a constraint."""
     sign = 1.0 if config.objective.direction == "maximize" else -1.0
     ordered = sorted(shown, key=lambda candidate: sign * (candidate.score.value or 0.0))
@@ -119,7 +118,7 @@ class _Row(NamedTuple):
     verdict: Verdict
 
 
-def _forest(result: Result) -> list[_Row]:
+def _forest(result: StudyResult) -> list[_Row]:
     """The verdicts against the default, then those against each rival, each with what it says."""
     against = [("the default", result.verdicts), *((_in_lines(one.label), one.verdicts) for one in result.rivals)]
     return [
@@ -138,7 +137,7 @@ def _row_inches(label: str) -> float:
     return max(0.5, 0.16 * (label.count("\n") + 1) + 0.1)
 
 
-def _draw_verdicts(axes: Axes, result: Result, forest: list[_Row]) -> None:
+def _draw_verdicts(axes: Axes, result: StudyResult, forest: list[_Row]) -> None:
     """A forest plot: effect and interval per workload and metric; in the grey band a difference may go unseen."""
     rows = list(reversed(forest))
     verdicts = [row.verdict for row in rows]
@@ -173,7 +172,7 @@ def window(verdicts: Sequence[Verdict]) -> tuple[float, float]:
     return max(low - air, _LEAST), high + air
 
 
-def _values(result: Result, spec: RuntimeSpec, workload: str, metric: str, phase: Phase) -> list[float]:
+def _values(result: StudyResult, spec: RuntimeSpec, workload: str, metric: str, phase: Phase) -> list[float]:
     return [
         outcome.metrics[metric].value
         for record in result.records

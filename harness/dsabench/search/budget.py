@@ -12,7 +12,7 @@ from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Failed
 from dsabench.model.study import Budget
 from dsabench.model.workload import Workload
-from dsabench.search.ledger import Ledger
+from dsabench.results.study_records import StudyRecords
 from dsabench.search.plan import begun, default_has_no_number, listed
 
 _ASSUMED_BOOT_S = {"reference": 2.0, "sglang": 300.0, "external": 0.0}
@@ -33,7 +33,7 @@ class Costs:
         return boots * self.boot_s + trials * self.trial_s
 
 
-def costs(ledger: Ledger) -> Costs:
+def costs(ledger: StudyRecords) -> Costs:
     """Medians of boots and means of trials over the study's own records; assumptions where there are none yet.
 
     The first boot on a machine may compile kernels for minutes, which no later one does.
@@ -70,7 +70,7 @@ class Purse:
     """A budget being spent. Trials and boots count over the whole round, time over this run."""
 
     budget: Budget
-    ledger: Ledger
+    ledger: StudyRecords
     round: int
     started_s: float = field(default_factory=time.monotonic)
     lanes: int = 1

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.study_result import Finalist, ScoredSetting
 from dsabench.model.verdict import Verdict
 from dsabench.runtimes.protocol import Server
-from dsabench.search.plan import Candidate
 
 _UNPROVEN = 1.0
 """Excess over a limit that nothing was measured for; as of a constraint whose metric is absent."""
@@ -30,22 +30,6 @@ class AccuracyGate:
     """Hold the setting's score against the default's; `True` lets it boot a side that has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finalist:
-    """A setting that was held against the default."""
-
-    candidate: Candidate
-    heat: int
-    """Counts from 0; each has boots of the default of its own."""
-    accuracy: Verdict | None = None
-    """None where there is no gate, or the setting answers as the default does."""
-
-    @property
-    def is_less_accurate(self) -> bool:
-        """Whether the gate says no; an inconclusive one stays in, for further questions may decide it."""
-        return self.accuracy is not None and self.accuracy.verdict == "worse"
-
-
 def chosen(finalists: Sequence[Finalist]) -> Finalist | None:
     """The last, where it is not less accurate; else the best of them, which is then shown as refused."""
     if not finalists:
@@ -53,7 +37,9 @@ def chosen(finalists: Sequence[Finalist]) -> Finalist | None:
     return finalists[0] if finalists[-1].is_less_accurate else finalists[-1]
 
 
-def constrained(found: Sequence[Candidate], finalists: Sequence[Finalist], margin: float) -> tuple[Candidate, ...]:
+def constrained(
+    found: Sequence[ScoredSetting], finalists: Sequence[Finalist], margin: float
+) -> tuple[ScoredSetting, ...]:
     """The candidates with the gate's verdicts as a constraint like any other: what did not pass is not feasible."""
     excess = {
         one.candidate.spec.id: (_excess(one.accuracy, margin), _why_not(one.accuracy))
@@ -76,6 +62,6 @@ def _why_not(verdict: Verdict) -> str:
     return f"less accurate: {100 * verdict.effect:+.2f} points ({verdict.workload})"
 
 
-def _with(candidate: Candidate, excess: float, why_not: str) -> Candidate:
+def _with(candidate: ScoredSetting, excess: float, why_not: str) -> ScoredSetting:
     score = replace(candidate.score, violation=candidate.score.violation + excess, why_not=why_not)
     return replace(candidate, score=score)

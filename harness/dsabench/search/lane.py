@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from dsabench.model.record import Record
 from dsabench.model.runtime import Refuse, refuse_nothing
+from dsabench.results.reservations import Reservations
+from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords
 from dsabench.search.budget import Purse
-from dsabench.search.ledger import Ledger
 from dsabench.search.loop import to_confirm
 from dsabench.search.plan import Step, next_confirm_step, next_search_step
 from dsabench.search.proposers import Proposer, make_proposer
-from dsabench.store.bookings import Booked, Booking, Bookings
 from dsabench.trial import Bench, Errand, refuse_boot, run_boot
 
 _TURN_S = 0.3
@@ -37,7 +37,7 @@ class Lane:
 
     async def run(self) -> None:
         """Take boots until none is left, or none may start under the budget."""
-        proposer, bookings = make_proposer(self.purse.ledger.config), Bookings(self.bench.folder)
+        proposer, bookings = make_proposer(self.purse.ledger.config), Reservations(self.bench.folder)
         while True:
             with ExitStack() as held:
                 with bookings.turn():
@@ -54,13 +54,13 @@ class Lane:
             # What the others bring in may be the end of the search, and so the beginning of the confirmation.
             await asyncio.sleep(_TURN_S)
 
-    def _look(self, bookings: Bookings) -> None:
+    def _look(self, bookings: Reservations) -> None:
         known, path = self.purse.ledger, self.bench.journal.path
         size = path.stat().st_size if path.exists() else 0
         if size != self._read_to:
             self._read_to, self._records = size, self.bench.journal.read().records
         fingerprint = self.bench.environment.fingerprint
-        self.purse.ledger = Ledger(known.config, fingerprint, self._records, bookings.live())
+        self.purse.ledger = StudyRecords(known.config, fingerprint, self._records, bookings.live())
 
     def _next_step(self, proposer: Proposer) -> Step | None:
         """Search; when nobody searches any more, confirmation."""
@@ -83,6 +83,6 @@ class Lane:
             refuse_boot(self.bench, errands, refusal)
 
 
-def _booking(step: Step, errands: list[Errand]) -> Booking:
-    trials = tuple(Booked(trial=errand.trial.id, occasion=errand.occasion) for errand in errands)
-    return Booking(spec=step.spec, phase=step.phase, round=errands[0].round, trials=trials)
+def _booking(step: Step, errands: list[Errand]) -> BootReservation:
+    trials = tuple(ReservedTrial(trial=errand.trial.id, occasion=errand.occasion) for errand in errands)
+    return BootReservation(spec=step.spec, phase=step.phase, round=errands[0].round, trials=trials)

@@ -6,21 +6,18 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from dsabench.model.record import Record
 from dsabench.model.runtime import Refuse, RuntimeSpec, refuse_nothing
+from dsabench.model.study_result import AlternativeVerdicts, Finalist, ScoredSetting, StudyResult
 from dsabench.model.verdict import Verdict
+from dsabench.results.scores import judge, judge_against, scored_settings
+from dsabench.results.study_records import StudyRecords, describe
 from dsabench.search.budget import Purse
-from dsabench.search.finalists import AccuracyGate, Finalist, chosen, constrained
-from dsabench.search.judge import judge, judge_against
-from dsabench.search.ledger import Ledger
+from dsabench.search.finalists import AccuracyGate, chosen, constrained
 from dsabench.search.plan import (
-    Candidate,
     Step,
-    candidates,
     challenger,
     confirm_boots_left,
     default_has_no_number,
-    describe,
     next_confirm_step,
     next_search_step,
     rivals,
@@ -30,60 +27,18 @@ from dsabench.trial import Bench, Encore, refuse_boot, run_boot
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
-    """A setting of `first` that was confirmed too. `verdicts` are those of the best setting against it."""
-
-    label: str
-    spec: RuntimeSpec
-    verdicts: tuple[Verdict, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a sweep came to. `best` is the best setting other than the default, whether it won or not."""
-
-    records: tuple[Record, ...]
-    """All records of the round, earlier runs' included. Verdicts and candidates rest on no others."""
-    measured_now: int
-    candidates: tuple[Candidate, ...]
-    best: Candidate | None
-    verdicts: tuple[Verdict, ...]
-    stopped: str | None
-    """Why the search ended before its space was exhausted."""
-    gate: Verdict | None = None
-    """Accuracy of the best setting against the default's; anything but a pass takes the recommendation away."""
-    rivals: tuple[Rival, ...] = ()
-    """The other settings that were confirmed, and how the best stands against each."""
-    passed_over: tuple[Finalist, ...] = ()
-    """Finalists that were faster than `best` in the search, and less accurate than the default."""
-    unconfirmed: int = 0
-    """Boots that the confirmation lacks, all sides together: of `best`, whose verdicts then rest on fewer than were asked
-    for, or of the next best setting where the gate refused it."""
-
-    @property
-    def round(self) -> int:
-        """Counts from 0; `--again` begins another."""
-        return max((record.round for record in self.records), default=0)
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the gate did not let the best setting pass."""
-        return self.gate is not None and self.gate.verdict in ("worse", "inconclusive")
-
-
-@dataclass(frozen=True, slots=True)
 class Sweep:
     """One run of `dsabench sweep`."""
 
     bench: Bench
-    ledger: Ledger
+    ledger: StudyRecords
     purse: Purse
     on_step: Callable[[Step], None] = field(default=lambda _: None)
     refuse: Refuse = refuse_nothing
     """The runtime's rules, asked before each boot."""
     gate: AccuracyGate | None = None
 
-    async def run(self) -> Result:
+    async def run(self) -> StudyResult:
         """Search, confirm, judge; every step is on disk before the next begins."""
         before = len(self.ledger.records)
         stopped = await self._search(make_proposer(self.ledger.config))
@@ -106,7 +61,7 @@ class Sweep:
                 return finalists, cut
         return finalists, None
 
-    async def _accuracy(self, best: Candidate, *, may_boot: bool) -> Verdict | None:
+    async def _accuracy(self, best: ScoredSetting, *, may_boot: bool) -> Verdict | None:
         if self.gate is None or not self.gate.applies(best.spec):
             return None
         return await self.gate.judge(best.spec, may_boot)
@@ -121,7 +76,7 @@ class Sweep:
                 return reason
             await self._take(step)
 
-    async def _confirm(self, best: Candidate, heat: int) -> str | None:
+    async def _confirm(self, best: ScoredSetting, heat: int) -> str | None:
         scored = self.gate is not None and self.gate.applies(best.spec)
         left = confirm_boots_left(self.ledger, best.spec, self.purse.round, heat)
         # The first finalist's boots were kept for it; another one is not begun where it cannot be finished.
@@ -148,7 +103,7 @@ class Sweep:
             self.ledger.add(record)
 
 
-def has_work(ledger: Ledger, purse: Purse) -> bool:
+def has_work(ledger: StudyRecords, purse: Purse) -> bool:
     """Whether anything is left to boot; a finished sweep need not wait for a core."""
     if purse.stops_search() is None:
         strategy = make_proposer(ledger.config)
@@ -160,7 +115,7 @@ def has_work(ledger: Ledger, purse: Purse) -> bool:
     return next_confirm_step(ledger, best.spec, purse.round) is not None
 
 
-def why_idle(ledger: Ledger, purse: Purse) -> str | None:
+def why_idle(ledger: StudyRecords, purse: Purse) -> str | None:
     """Why a sweep without work has none; None where everything is measured."""
     best = to_confirm(ledger, purse.round)
     if best is not None and confirm_boots_left(ledger, best.spec, purse.round, 0):
@@ -173,8 +128,8 @@ def why_idle(ledger: Ledger, purse: Purse) -> str | None:
 
 
 def conclude(
-    ledger: Ledger, purse: Purse, stopped: str | None, measured_now: int, finalists: Sequence[Finalist] = ()
-) -> Result:
+    ledger: StudyRecords, purse: Purse, stopped: str | None, measured_now: int, finalists: Sequence[Finalist] = ()
+) -> StudyResult:
     """The result as the ledger has it; without finalists, the best setting with what was confirmed of it."""
     round_ = purse.round
     best = challenger(ledger, round_)
@@ -185,9 +140,9 @@ def conclude(
         was = "was not measured" if ledger.missing(ledger.config.default, "search", round_) else "failed"
         stopped = f"the default {was}, so there is nothing to hold the best setting against"
     margin = 0.0 if ledger.config.gate is None else ledger.config.gate.margin
-    found = constrained(candidates(ledger, round_), finalists, margin)
+    found = constrained(scored_settings(ledger, round_), finalists, margin)
     best = best if winner is None else winner.candidate
-    return Result(
+    return StudyResult(
         records=tuple(record for record in ledger.records if record.round == round_),
         measured_now=measured_now,
         candidates=found,
@@ -201,7 +156,7 @@ def conclude(
     )
 
 
-def _unconfirmed(ledger: Ledger, round_: int, finalists: Sequence[Finalist]) -> int:
+def _unconfirmed(ledger: StudyRecords, round_: int, finalists: Sequence[Finalist]) -> int:
     """What the last finalist lacks, or the one that is to follow it."""
     if not finalists:
         return 0
@@ -212,14 +167,14 @@ def _unconfirmed(ledger: Ledger, round_: int, finalists: Sequence[Finalist]) -> 
     return 0 if following is None else confirm_boots_left(ledger, following.spec, round_, len(finalists))
 
 
-def _rivals(ledger: Ledger, best: RuntimeSpec, round_: int) -> tuple[Rival, ...]:
+def _rivals(ledger: StudyRecords, best: RuntimeSpec, round_: int) -> tuple[AlternativeVerdicts, ...]:
     return tuple(
-        Rival(describe(ledger, rival), rival, judge_against(ledger, best, rival, round_))
+        AlternativeVerdicts(describe(ledger, rival), rival, judge_against(ledger, best, rival, round_))
         for rival in rivals(ledger, best, round_)
     )
 
 
-def to_confirm(ledger: Ledger, round_: int, refused: Container[str] = ()) -> Candidate | None:
+def to_confirm(ledger: StudyRecords, round_: int, refused: Container[str] = ()) -> ScoredSetting | None:
     """The setting to hold against the default, where both can be measured and a confirmation is asked for."""
     if ledger.config.budget.confirm_boots == 0 or default_has_no_number(ledger, round_):
         return None

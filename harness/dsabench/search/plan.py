@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Phase, Trial
 from dsabench.model.runtime import Refuse, RuleRefusal, RuntimeSpec, refuse_nothing
+from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.model.workload import Workload
-from dsabench.search.ledger import Ledger
-from dsabench.search.objective import Score, better, score
+from dsabench.results.scores import is_better, score_setting, scored_settings
+from dsabench.results.study_records import StudyRecords, describe
 from dsabench.search.proposers import Observation, Proposer, make_proposer
 from dsabench.search.space import canonical, completed, is_legal
 from dsabench.trial import Errand
@@ -27,33 +28,13 @@ class Step:
     is_last: bool = False
     """Of default's or best's boots in a confirmation."""
 
-    def errands(self, ledger: Ledger, round_: int) -> list[Errand]:
+    def errands(self, ledger: StudyRecords, round_: int) -> list[Errand]:
         """The trials of this boot with their occasions."""
         trials = [Trial(runtime=self.spec, workload=workload) for workload in self.workloads]
         return [Errand(trial, ledger.next_occasion(trial), self.phase, round_) for trial in trials]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A setting that the search has measured completely."""
-
-    spec: RuntimeSpec
-    label: str
-    score: Score
-
-
-def candidates(ledger: Ledger, round_: int) -> list[Candidate]:
-    """Every completely searched setting, in the order measured."""
-    found = []
-    for assignment in ledger.searched(round_).values():
-        spec = ledger.config.spec(assignment)
-        if not ledger.missing(spec, "search", round_):
-            scored = score(ledger.config.objective, ledger.of_setting(spec, "search", round_))
-            found.append(Candidate(spec, describe(ledger, spec), scored))
-    return found
-
-
-def next_search_step(ledger: Ledger, strategy: Proposer, round_: int, trials_left: int | None) -> Step | None:
+def next_search_step(ledger: StudyRecords, strategy: Proposer, round_: int, trials_left: int | None) -> Step | None:
     """The default first, then what was begun, then what the config lists, then what the proposer asks for."""
     config = ledger.config
     spec: RuntimeSpec | None = config.default
@@ -65,22 +46,22 @@ def next_search_step(ledger: Ledger, strategy: Proposer, round_: int, trials_lef
     return Step(spec, tuple(left), "search", describe(ledger, spec)) if left else None
 
 
-def challenger(ledger: Ledger, round_: int, refused: Container[str] = ()) -> Candidate | None:
+def challenger(ledger: StudyRecords, round_: int, refused: Container[str] = ()) -> ScoredSetting | None:
     """The best feasible setting that is neither the default nor refused (ids of specs); None when there is none."""
-    best: Candidate | None = None
-    for one in candidates(ledger, round_):
+    best: ScoredSetting | None = None
+    for one in scored_settings(ledger, round_):
         if one.spec != ledger.config.default and one.score.is_feasible and one.spec.id not in refused:
-            best = one if best is None or better(ledger.config.objective, one.score, best.score) else best
+            best = one if best is None or is_better(ledger.config.objective, one.score, best.score) else best
     return best
 
 
-def default_has_no_number(ledger: Ledger, round_: int) -> bool:
+def default_has_no_number(ledger: StudyRecords, round_: int) -> bool:
     """Whether the search has no number of the default: it failed, or was not measured."""
     default = ledger.config.default
-    return score(ledger.config.objective, ledger.of_setting(default, "search", round_)).value is None
+    return score_setting(ledger.config.objective, ledger.of_setting(default, "search", round_)).value is None
 
 
-def next_confirm_step(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int = 0) -> Step | None:
+def next_confirm_step(ledger: StudyRecords, best: RuntimeSpec, round_: int, heat: int = 0) -> Step | None:
     """Default, rivals and best take turns (AB BA AB …), so that a drift of the machine hits all alike.
 
     Each heat has boots of the default of its own: another finalist is confirmed at another time.
@@ -88,20 +69,20 @@ def next_confirm_step(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int 
     return next(_turns_left(ledger, best, round_, heat), None)
 
 
-def rivals(ledger: Ledger, best: RuntimeSpec, round_: int) -> list[RuntimeSpec]:
+def rivals(ledger: StudyRecords, best: RuntimeSpec, round_: int) -> list[RuntimeSpec]:
     """What is confirmed beside default and best: the settings of `first`, where asked for and where they gave a number."""
     if not ledger.config.budget.confirm_first:
         return []
-    scored = {one.spec.id for one in candidates(ledger, round_) if one.score.value is not None}
+    scored = {one.spec.id for one in scored_settings(ledger, round_) if one.score.value is not None}
     return [spec for spec in listed(ledger.config) if spec.id in scored and spec not in (ledger.config.default, best)]
 
 
-def confirm_boots_left(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int) -> int:
+def confirm_boots_left(ledger: StudyRecords, best: RuntimeSpec, round_: int, heat: int) -> int:
     """Boots that a heat still takes, if none fails."""
     return sum(1 for _ in _turns_left(ledger, best, round_, heat))
 
 
-def _turns_left(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int) -> Iterator[Step]:
+def _turns_left(ledger: StudyRecords, best: RuntimeSpec, round_: int, heat: int) -> Iterator[Step]:
     default, of_heat = ledger.config.default, ledger.config.budget.confirm_boots
     others = [(spec, 0) for spec in rivals(ledger, best, round_)]
     for pair in range(of_heat):
@@ -113,19 +94,9 @@ def _turns_left(ledger: Ledger, best: RuntimeSpec, round_: int, heat: int) -> It
                 yield Step(spec, tuple(left), "confirm", label, is_last)
 
 
-def describe(ledger: Ledger, spec: RuntimeSpec) -> str:
-    """What differs from the default, as `knob=value knob=value`; `default` when nothing does.
-
-    A conditional axis with a single value says nothing that its condition does not.
-    """
-    space = ledger.config.space
-    implied = {axis.name for axis in space.axes if len(axis.values) == 1 and axis.name in space.when}
-    return spec.changes(ledger.config.default, left_out=implied)
-
-
-def history(ledger: Ledger, round_: int) -> list[Observation]:
+def history(ledger: StudyRecords, round_: int) -> list[Observation]:
     """What the proposer may know: every completely searched setting, in the order measured, and those under way."""
-    known = candidates(ledger, round_)
+    known = scored_settings(ledger, round_)
     seen = {one.spec.id for one in known}
     booked = [one.spec for one in ledger.bookings if one.phase == "search" and one.round == round_]
     observed = [_observe(ledger, one.spec, one.score) for one in known]
@@ -133,7 +104,7 @@ def history(ledger: Ledger, round_: int) -> list[Observation]:
     return [observation for observation in observed if observation is not None]
 
 
-def _observe(ledger: Ledger, spec: RuntimeSpec, score_: Score | None) -> Observation | None:
+def _observe(ledger: StudyRecords, spec: RuntimeSpec, score_: ObjectiveScore | None) -> Observation | None:
     """A setting as proposers see it; None for a default that lies outside the space."""
     config, base = ledger.config, ledger.config.default.knobs
     assignment = canonical(config.space, base, spec.knobs)
@@ -144,7 +115,7 @@ def _observe(ledger: Ledger, spec: RuntimeSpec, score_: Score | None) -> Observa
     return Observation(assignment, score_.value, score_.violation)
 
 
-def begun(ledger: Ledger, round_: int) -> RuntimeSpec | None:
+def begun(ledger: StudyRecords, round_: int) -> RuntimeSpec | None:
     """A setting that was interrupted between two of its workloads."""
     for assignment in ledger.searched(round_).values():
         spec = ledger.config.spec(assignment)
@@ -159,11 +130,11 @@ def listed(config: StudyConfig) -> list[RuntimeSpec]:
     return [config.spec(completed(config.space, base, setting)) for setting in config.first]
 
 
-def _listed(ledger: Ledger, round_: int) -> RuntimeSpec | None:
+def _listed(ledger: StudyRecords, round_: int) -> RuntimeSpec | None:
     return next((spec for spec in listed(ledger.config) if ledger.left(spec, "search", round_)), None)
 
 
-def _asked(ledger: Ledger, strategy: Proposer, round_: int) -> RuntimeSpec | None:
+def _asked(ledger: StudyRecords, strategy: Proposer, round_: int) -> RuntimeSpec | None:
     assignment = strategy.ask(history(ledger, round_))
     return None if assignment is None else ledger.config.spec(assignment)
 
@@ -179,13 +150,13 @@ class Foreseen:
     """Workloads that are not measured yet."""
 
 
-def foresee(ledger: Ledger, round_: int, boots: int, refuse: Refuse = refuse_nothing) -> list[Foreseen]:
+def foresee(ledger: StudyRecords, round_: int, boots: int, refuse: Refuse = refuse_nothing) -> list[Foreseen]:
     """The settings of the search as far as they are certain: measured ones, and what a proposer that does not learn
     will ask for. A learning proposer's next settings depend on results still to come. Refused ones take no boot.
     """
     config = ledger.config
     ahead = listed(config)
-    specs = (config.default, *(one.spec for one in candidates(ledger, round_)), *ahead)
+    specs = (config.default, *(one.spec for one in scored_settings(ledger, round_)), *ahead)
     found = {spec.id: spec for spec in specs}
     refusals = {spec.id: refuse(spec) for spec in found.values()}
     if config.proposer.kind != "tpe":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,9 +11,11 @@ from itertools import islice
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.runtime import Annotate, Refuse, RuleNote, RuntimeSpec, annotate_nothing, refuse_nothing
-from dsabench.model.study import Assignment
+from dsabench.model.study import Assignment, Objective
+from dsabench.model.workload import Workload
 from dsabench.search.proposers.uniform import ENUMERABLE, draw, generator
 from dsabench.search.space import legal
+from dsabench.stats.percentiles import observations_needed
 
 LISTED = 2_000
 """Spaces up to this size are asked about point by point; of larger ones so many points are drawn."""
@@ -106,3 +109,32 @@ def require_legal_default(config: StudyConfig, refuse: Refuse) -> None:
     refusal = refuse(config.default)
     if refusal is not None:
         raise InputError(f"runtime.base: {refusal.line}")
+
+
+_OF_SLO = ("goodput_req_s", "slo_attainment")
+
+
+def refuse_unprovable(objective: Objective, workloads: Sequence[Workload]) -> None:
+    """Refuse what the workloads can never show: a tail percentile of too few requests, goodput without an SLO.
+
+    Gaps between tokens (ITL) are many per request, so their percentiles are not judged beforehand.
+
+    Raises:
+        InputError: names the key, the metric, the workload, and how many requests it takes.
+
+    """
+    keys = [("objective", objective.metric)]
+    keys += [(f"objective.constraints[{index}]", bound.metric) for index, bound in enumerate(objective.constraints)]
+    for key, name in keys:
+        if name in _OF_SLO and (lacking := [workload.name for workload in workloads if workload.slo is None]):
+            raise InputError(f"{key}.metric: {name} needs an slo in every workload; {lacking[0]} has none")
+        family, _, statistic = name.rpartition(".")
+        if family.endswith("itl_ms") or not re.fullmatch(r"p\d\d", statistic):
+            continue
+        least = observations_needed(int(statistic[1:]) / 100)
+        for workload in workloads:
+            if workload.num_prompts < least:
+                raise InputError(
+                    f"{key}.metric: {name} takes at least {least} requests; workload {workload.name} has num_prompts: "
+                    f"{workload.num_prompts}"
+                )

@@ -9,7 +9,7 @@ from typing import Literal
 
 from dsabench.errors import InputError
 from dsabench.model.tuned_table import ConstantRule, GridRule, KernelRule, RatioRule, TunedTable, table_file_name
-from dsabench.store.tuned_tables import read_table
+from dsabench.results.tuned_tables import read_table
 
 FOLDER_VARIABLE = "SGLANG_DSA_CONFIG_DIR"
 _SHIPPED = Path(__file__).with_name("tables_shipped")

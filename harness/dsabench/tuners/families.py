@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule
-from dsabench.search.minimise import Choice, minimise
+from dsabench.tuners.minimise import ParameterChoices, minimise
 from dsabench.tuners.observed import KERNELS, Observed
 
 Rule = ConstantRule | RatioRule | GridRule
@@ -23,7 +23,7 @@ class Family:
 
     name: str
     parameters: int
-    choices: Callable[[Sequence[Observed]], list[Choice]]
+    choices: Callable[[Sequence[Observed]], list[ParameterChoices]]
     build: Callable[[Values], Rule]
     evaluations: int = 600
     """A space of so many cuts is tried whole; in a larger one so many are tried."""
@@ -48,12 +48,12 @@ def cuts(values: Sequence[float], at_most: int = 400) -> list[float]:
     return [every[round(rank * (len(every) - 1) / (at_most - 1))] for rank in range(at_most)]
 
 
-def _ratio_choices(points: Sequence[Observed], at_most: int = 400) -> list[Choice]:
-    return [Choice("ratio", cuts([p.step.kv_tokens / p.step.new_tokens for p in points], at_most))]
+def _ratio_choices(points: Sequence[Observed], at_most: int = 400) -> list[ParameterChoices]:
+    return [ParameterChoices("ratio", cuts([p.step.kv_tokens / p.step.new_tokens for p in points], at_most))]
 
 
-def _few_and_ratio_choices(points: Sequence[Observed]) -> list[Choice]:
-    return [Choice("new", _new(points, 12)), *_ratio_choices(points, 50)]
+def _few_and_ratio_choices(points: Sequence[Observed]) -> list[ParameterChoices]:
+    return [ParameterChoices("new", _new(points, 12)), *_ratio_choices(points, 50)]
 
 
 def _ratio(values: Values) -> Rule:
@@ -75,9 +75,9 @@ def _staircase(steps: int) -> Family:
     sparse kernel can only gain by them.
     """
 
-    def choices(points: Sequence[Observed]) -> list[Choice]:
-        edges = [Choice(f"new{i}", _new(points)) for i in range(steps)]
-        return [*edges, *(Choice(f"kv{i}", _kv(points)) for i in range(steps))]
+    def choices(points: Sequence[Observed]) -> list[ParameterChoices]:
+        edges = [ParameterChoices(f"new{i}", _new(points)) for i in range(steps)]
+        return [*edges, *(ParameterChoices(f"kv{i}", _kv(points)) for i in range(steps))]
 
     def build(values: Values) -> GridRule:
         edges = sorted({math.ceil(values[f"new{i}"]) for i in range(steps)} - {0, 1})
@@ -90,8 +90,8 @@ def _staircase(steps: int) -> Family:
     return Family(f"staircase of {steps}", 2 * steps, choices, build, evaluations=600 if steps == 1 else 150)
 
 
-def _threshold_choices(points: Sequence[Observed]) -> list[Choice]:
-    return [Choice("new", _new(points))]
+def _threshold_choices(points: Sequence[Observed]) -> list[ParameterChoices]:
+    return [ParameterChoices("new", _new(points))]
 
 
 def _threshold(values: Values) -> Rule:

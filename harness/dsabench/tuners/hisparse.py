@@ -10,11 +10,11 @@ from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.knobs import KnobValue
 from dsabench.model.study import ImpliedKnobs
+from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import BufferRule, TunedTable
 from dsabench.runtimes.sglang.hardware import accelerator
 from dsabench.runtimes.sglang.models import find_model
 from dsabench.runtimes.sglang.widths import WIDTHS
-from dsabench.search.loop import Result
 from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank, describe, require_pool
 from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep, why_unfinished
 from dsabench.tuners.target import target_of
@@ -146,7 +146,7 @@ def rank_of(config: StudyConfig, *, gpus: int) -> Rank:
     return Rank(widths, max(1, widths.heads // target.heads_per_rank), gpus, device.memory_gib, float(share))
 
 
-def table_of(config: StudyConfig, result: Result, command: str) -> tuple[TunedTable | None, str]:
+def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[TunedTable | None, str]:
     """The table of the best setting, and one line on where it stands."""
     if (why := why_unfinished(config, result)) is not None:
         return None, f"unfinished: {why}"

@@ -7,8 +7,8 @@ from typing import Literal
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
+from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import GateEvidence, ThresholdRule, TunedTable
-from dsabench.search.loop import Result
 from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep, why_unfinished
 
 KNOB = "mha_threshold_tokens"
@@ -40,7 +40,7 @@ def require_threshold_study(config: StudyConfig) -> None:
         )
 
 
-def propose(config: StudyConfig, result: Result, command: str) -> Proposal:
+def propose(config: StudyConfig, result: StudyResult, command: str) -> Proposal:
     """The table of the best threshold, and where it stands."""
     if (why := why_unfinished(config, result)) is not None:
         return Proposal("unfinished", why, None)

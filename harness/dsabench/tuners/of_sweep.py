@@ -10,11 +10,11 @@ from dsabench.config.specs import StudyConfig
 from dsabench.emit.fit import gates_that_count
 from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.runtime import SIMULATED
+from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import BufferRule, GateEvidence, TableEvidence, ThresholdRule, TunedTable
 from dsabench.model.value import canonical_json, digest
 from dsabench.model.verdict import Verdict
 from dsabench.runtimes.sglang.hardware import HARDWARE
-from dsabench.search.loop import Result
 from dsabench.tuners.target import target_of
 
 
@@ -40,7 +40,7 @@ def curve_of(records: Iterable[Record], knob: str, metric: str) -> list[CurvePoi
     return [CurvePoint(*key, median(values), len(values)) for key, values in sorted(found.items())]
 
 
-def objective_verdicts(config: StudyConfig, result: Result) -> list[Verdict]:
+def objective_verdicts(config: StudyConfig, result: StudyResult) -> list[Verdict]:
     """Those of the objective, one a workload."""
     return [verdict for verdict in result.verdicts if verdict.metric == config.objective.metric]
 
@@ -51,7 +51,7 @@ def is_faster(verdicts: Sequence[Verdict]) -> bool:
     return "better" in words and "worse" not in words
 
 
-def why_unfinished(config: StudyConfig, result: Result) -> str | None:
+def why_unfinished(config: StudyConfig, result: StudyResult) -> str | None:
     """Why no table may be written yet; None where the confirmation has all the boots that the config asks for.
 
     How many they are is said before anything is measured. A table from fewer would let whoever runs the study stop where
@@ -63,7 +63,7 @@ def why_unfinished(config: StudyConfig, result: Result) -> str | None:
     return f"{boots} of the confirmation missing: a table takes {config.budget.confirm_boots} of every side"
 
 
-def evidence_of(config: StudyConfig, result: Result, conditions: Sequence[str], command: str) -> TableEvidence:
+def evidence_of(config: StudyConfig, result: StudyResult, conditions: Sequence[str], command: str) -> TableEvidence:
     """Versions, digest of the records, the weakest workload's interval, and the gate."""
     verdicts = objective_verdicts(config, result)
     sign = 1 if config.objective.direction == "maximize" else -1
@@ -88,7 +88,7 @@ def evidence_of(config: StudyConfig, result: Result, conditions: Sequence[str], 
     )
 
 
-def gates_of(config: StudyConfig, result: Result) -> tuple[GateEvidence, ...]:
+def gates_of(config: StudyConfig, result: StudyResult) -> tuple[GateEvidence, ...]:
     """The gate of the best setting, where it can mean something."""
     labels = [label for record in result.records for label in record.labels]
     return gates_that_count(config.gate, result.gate, labels)
@@ -104,7 +104,7 @@ def device_of(config: StudyConfig, records: Sequence[Record]) -> str:
 
 
 def table_of_sweep(
-    rule: ThresholdRule | BufferRule, config: StudyConfig, result: Result, conditions: Sequence[str], command: str
+    rule: ThresholdRule | BufferRule, config: StudyConfig, result: StudyResult, conditions: Sequence[str], command: str
 ) -> TunedTable:
     """The rule as a table for the config's model, the cache of the best setting and the device it was measured on.
 

@@ -16,7 +16,7 @@ import pytest
 from dsabench.cli.bench_flags import parse_flags
 from dsabench.cli.main import run
 from dsabench.errors import InputError
-from dsabench.store.samples import read_samples
+from dsabench.results.samples import read_samples
 from paced_server import Pace, PacedServer
 from unit.cli.bench_server import BenchServerThread
 

@@ -9,7 +9,7 @@ import pytest
 from dsabench.cli.main import run
 from dsabench.model.environment import fingerprint
 from dsabench.model.record import Measured, Metric, Record
-from dsabench.store.journal import Journal
+from dsabench.results.journal import Journal
 from factories import ENVIRONMENT, make_record, make_spec
 
 VALUES = (100.0, 101.0, 99.0, 100.5, 99.5)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dsabench.store.claim import claim
+from dsabench.results.journal import claim_folder
 from program import dsabench
 
 
@@ -198,7 +198,7 @@ def test_a_slow_start_is_said_again_and_again(tmp_path):
 
 def test_two_do_not_measure_into_one_folder(tmp_path):
     words = ("bench", "kv_quantise", "--spread", "0.5", "--device", "cpu", "--results", str(tmp_path))
-    with claim(tmp_path):
+    with claim_folder(tmp_path):
         done = kernels(*words)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {tmp_path}: another run (pid {os.getpid()}) writes there")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.cli.main import run
-from dsabench.store.journal import Journal
+from dsabench.results.journal import Journal
 from factories import make_record
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dsabench.cli.main import run
 from dsabench.model.record import Measured, Metric, Phase
-from dsabench.store.journal import Journal
+from dsabench.results.journal import Journal
 from factories import make_record
 
 NAMES = ("steady.output_throughput_tok_s", "itl_ms.p95", "ttft_from_schedule_ms.p50")

@@ -11,7 +11,7 @@ from dsabench.emit.fit import require_emittable
 from dsabench.emit.tables import table_json, write_table
 from dsabench.emit.tree import find_tree
 from dsabench.errors import InputError
-from dsabench.store.tuned_tables import read_table
+from dsabench.results.tuned_tables import read_table
 from unit.emit.made import made_table, made_tree
 
 GATE = {"eval": "gsm8k", "verdict": "no difference", "margin": 0.01, "difference": 0.001, "ci_low": -0.004, "n": 1319}

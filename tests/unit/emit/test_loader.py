@@ -13,7 +13,7 @@ import pytest
 from dsabench.emit.payload import dsa_tuned
 from dsabench.emit.tables import write_table
 from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, choose
-from dsabench.store.tuned_tables import read_table
+from dsabench.results.tuned_tables import read_table
 from unit.emit.made import made_table
 
 COMMITTED = sorted((Path(__file__).parents[3] / "results" / "h200" / "tables").glob("*.json"))

@@ -14,7 +14,7 @@ from dsabench.emit.tables import write_table
 from dsabench.emit.touch import LOADER, TABLES
 from dsabench.emit.tree import find_tree
 from dsabench.errors import InputError
-from dsabench.store.tuned_tables import read_table
+from dsabench.results.tuned_tables import read_table
 from unit.emit.made import as_file, made_table, made_tree
 
 EVIDENCE = {

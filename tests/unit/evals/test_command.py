@@ -15,7 +15,7 @@ from dsabench.config.load import load_eval
 from dsabench.errors import InputError
 from dsabench.evals.plan import Wishes, make_plan
 from dsabench.evals.server import normal_url
-from dsabench.store.journal import read_journal
+from dsabench.results.journal import read_journal
 from eval_cases import write_gpqa, write_gsm8k
 from eval_process import dsabench, start
 from openai_server import OpenAiServer, Turn

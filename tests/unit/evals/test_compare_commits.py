@@ -13,7 +13,7 @@ from dsabench.evals.sample import EvalSample
 from dsabench.model.evals import EvalTask
 from dsabench.model.record import EvalTrial, Metric, Record, Scored
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.store.journal import Journal
+from dsabench.results.journal import Journal
 from factories import make_record
 
 QUESTIONS = 300

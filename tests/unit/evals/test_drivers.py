@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.evals.drivers.told import read_told
-from dsabench.store.journal import read_journal
+from dsabench.results.journal import read_journal
 from eval_process import dsabench
 from openai_server import OpenAiServer, Turn
 

@@ -9,7 +9,7 @@ import pytest
 
 from dsabench.config.load import load_eval
 from dsabench.evals.plan import Wishes, make_plan
-from dsabench.store.journal import read_journal
+from dsabench.results.journal import read_journal
 from eval_process import dsabench
 from openai_server import OpenAiServer, Turn
 

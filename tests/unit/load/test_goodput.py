@@ -11,7 +11,7 @@ from dsabench.model.sample import NO_FRAMES, Frames
 from dsabench.model.study import Objective
 from dsabench.model.value import canonical_json
 from dsabench.model.workload import Slo
-from dsabench.search.objective import refuse_unprovable
+from dsabench.search.refused import refuse_unprovable
 from dsabench.stats.intervals import wilson
 from factories import make_spec, make_workload
 from unit.load.made import run_of, sample

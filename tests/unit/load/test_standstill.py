@@ -8,7 +8,7 @@ import pytest
 from dsabench.load.standstill import Standstill, standstill_cautions, standstills
 from dsabench.load.summarise import summarise
 from dsabench.model.sample import NO_FRAMES, Frames, RequestSample
-from dsabench.store.samples import read_samples
+from dsabench.results.samples import read_samples
 from factories import make_workload
 from unit.load.made import closed_loop, run_of, sample
 

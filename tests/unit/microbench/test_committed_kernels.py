@@ -19,7 +19,7 @@ from dsabench.microbench.request import Point
 from dsabench.microbench.table import TABLE_NAME, read_points
 from dsabench.model.tuned_table import choose as choose_kernel
 from dsabench.reporting.kernel_shares import shares
-from dsabench.store.tuned_tables import read_table
+from dsabench.results.tuned_tables import read_table
 from dsabench.tuners.observed import of_kernels
 from dsabench.tuners.target import target_of
 from dsakernels.candidates.candidate import Device

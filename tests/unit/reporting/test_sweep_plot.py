@@ -11,10 +11,10 @@ from matplotlib import rc_context
 from dsabench.config.load import load_study
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.sweep_plot import sweep_figure, window
+from dsabench.results.journal import read_journal
+from dsabench.results.study_records import StudyRecords
 from dsabench.search.budget import Purse
-from dsabench.search.ledger import Ledger
 from dsabench.search.loop import conclude
-from dsabench.store.journal import read_journal
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference-cpu"
 
@@ -55,7 +55,7 @@ def test_after_again_verdicts_and_picture_are_of_the_same_boots() -> None:
         for one in records
         if one.phase == "search" or one.occasion < 2
     ]
-    ledger = Ledger(config, records[-1].environment.fingerprint, (*records, *once_more))
+    ledger = StudyRecords(config, records[-1].environment.fingerprint, (*records, *once_more))
     for round_, boots in ((0, 3), (1, 1)):
         result = conclude(ledger, Purse(config.budget, ledger, round_), None, 0)
         assert {(verdict.n_base, verdict.n_candidate) for verdict in result.verdicts} == {(boots, boots)}
@@ -71,7 +71,7 @@ def test_after_again_verdicts_and_picture_are_of_the_same_boots() -> None:
 def test_labels_keep_off_the_other_axes_and_the_edge(tmp_path: Path) -> None:
     shutil.copy(REFERENCE / "journal.jsonl", tmp_path)
     config, records = load_study("local"), read_journal(tmp_path / "journal.jsonl").records
-    ledger = Ledger(config, records[-1].environment.fingerprint, records)
+    ledger = StudyRecords(config, records[-1].environment.fingerprint, records)
     result = conclude(ledger, Purse(config.budget, ledger, 0), None, 0)
     assert len(result.verdicts) == 4
     with rc_context({"font.size": 9}):

@@ -7,19 +7,14 @@ import itertools
 import pytest
 
 from dsabench.model.study import Budget, GateSpec
+from dsabench.model.study_result import Finalist
 from dsabench.model.verdict import Verdict, VerdictWord
+from dsabench.results.scores import judge, scored_settings
+from dsabench.results.study_records import StudyRecords
 from dsabench.search.budget import Purse
-from dsabench.search.finalists import Finalist, chosen, constrained
-from dsabench.search.judge import judge
-from dsabench.search.ledger import Ledger
+from dsabench.search.finalists import chosen, constrained
 from dsabench.search.loop import conclude, has_work, why_idle
-from dsabench.search.plan import (
-    candidates,
-    challenger,
-    confirm_boots_left,
-    next_confirm_step,
-    next_search_step,
-)
+from dsabench.search.plan import challenger, confirm_boots_left, next_confirm_step, next_search_step
 from dsabench.search.proposers import make_proposer
 from factories import ENVIRONMENT, make_record
 from studies import load_study
@@ -27,7 +22,7 @@ from studies import load_study
 _minutes = itertools.count()
 
 
-def take(ledger: Ledger, step, value: float) -> None:
+def take(ledger: StudyRecords, step, value: float) -> None:
     minute = next(_minutes)
     for errand in step.errands(ledger, 0):
         ledger.add(
@@ -44,9 +39,9 @@ def take(ledger: Ledger, step, value: float) -> None:
 
 
 @pytest.fixture
-def ledger(tmp_path) -> Ledger:
+def ledger(tmp_path) -> StudyRecords:
     """Four settings searched: 100 (the default), 130, 120, 110."""
-    found = Ledger(load_study(tmp_path), ENVIRONMENT.fingerprint, ())
+    found = StudyRecords(load_study(tmp_path), ENVIRONMENT.fingerprint, ())
     for value in (100.0, 130.0, 120.0, 110.0):
         step = next_search_step(found, make_proposer(found.config), 0, None)
         assert step is not None
@@ -54,7 +49,7 @@ def ledger(tmp_path) -> Ledger:
     return found
 
 
-def confirm(ledger: Ledger, heat: int, refused: set[str], values: dict[bool, float]):
+def confirm(ledger: StudyRecords, heat: int, refused: set[str], values: dict[bool, float]):
     """Boot the next finalist against the default; returns it, and who was booted."""
     best = challenger(ledger, 0, refused)
     assert best is not None
@@ -106,7 +101,7 @@ def test_what_a_conclusion_lacks_is_counted(ledger) -> None:
     for finalists, lacking in ((1, 0), (3, 4)):
         gate = GateSpec(eval="gsm8k", finalists=finalists)
         config = ledger.config.model_copy(update={"gate": gate})
-        gated = Ledger(config, ENVIRONMENT.fingerprint, ledger.records)
+        gated = StudyRecords(config, ENVIRONMENT.fingerprint, ledger.records)
         assert conclude(gated, Purse(Budget(), gated, 0), None, 0, [refused]).unconfirmed == lacking
 
 
@@ -124,7 +119,7 @@ def told(word: VerdictWord, effect: float | None = None) -> Verdict:
 
 
 def test_what_does_not_pass_is_infeasible_and_the_one_that_passes_wins(ledger) -> None:
-    found = sorted(candidates(ledger, 0), key=lambda one: -(one.score.value or 0.0))
+    found = sorted(scored_settings(ledger, 0), key=lambda one: -(one.score.value or 0.0))
     worse, undecided, passed = (
         Finalist(found[0], 0, told("worse", -0.03)),
         Finalist(found[1], 1, told("inconclusive", -0.001)),

@@ -7,15 +7,14 @@ import pytest
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.record import Failed, Measured, Metric, Outcome
+from dsabench.results.scores import judge, scored_settings
+from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import make_forecast
-from dsabench.search.judge import judge
-from dsabench.search.ledger import Ledger
 from dsabench.search.loop import conclude
-from dsabench.search.plan import Step, candidates, challenger, foresee, next_confirm_step, next_search_step
+from dsabench.search.plan import Step, challenger, foresee, next_confirm_step, next_search_step
 from dsabench.search.proposers import make_proposer
 from dsabench.search.rest import rest_of
-from dsabench.store.bookings import Booked, Booking
 from factories import ENVIRONMENT, make_failure, make_record
 from studies import STUDY, load_study
 
@@ -28,7 +27,9 @@ def config(tmp_path) -> StudyConfig:
 _minutes = itertools.count()
 
 
-def take(ledger: Ledger, step: Step, *, value: float = 100.0, outcome: Outcome | None = None, boot: str | None = None):
+def take(
+    ledger: StudyRecords, step: Step, *, value: float = 100.0, outcome: Outcome | None = None, boot: str | None = None
+):
     """Record a step as if it had been measured."""
     boot = boot or f"boot-{next(_minutes)}"
     for errand in step.errands(ledger, 0):
@@ -45,7 +46,7 @@ def take(ledger: Ledger, step: Step, *, value: float = 100.0, outcome: Outcome |
         ledger.add(record)
 
 
-def search_all(ledger: Ledger, values) -> list[Step]:
+def search_all(ledger: StudyRecords, values) -> list[Step]:
     steps = []
     strategy = make_proposer(ledger.config)
     for value in values:
@@ -58,16 +59,18 @@ def search_all(ledger: Ledger, values) -> list[Step]:
 
 
 def test_the_default_comes_first_then_every_setting_once(config) -> None:
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     steps = search_all(ledger, itertools.repeat(100.0, 99))
     assert steps[0].label == "default"
     assert len(steps) == len({step.spec.id for step in steps}) == 4
     assert all(len(step.workloads) == 2 for step in steps)
-    assert [one.label for one in foresee(Ledger(config, ENVIRONMENT.fingerprint, ()), 0, 4)] == [s.label for s in steps]
+    assert [one.label for one in foresee(StudyRecords(config, ENVIRONMENT.fingerprint, ()), 0, 4)] == [
+        s.label for s in steps
+    ]
 
 
 def test_an_interrupted_setting_is_finished_before_another_begins(config) -> None:
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, [100.0])
     step = next_search_step(ledger, make_proposer(config), 0, None)
     assert step is not None
@@ -78,7 +81,7 @@ def test_an_interrupted_setting_is_finished_before_another_begins(config) -> Non
 
 
 def test_a_limit_of_one_trial_measures_one(config) -> None:
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     step = next_search_step(ledger, make_proposer(config), 0, 1)
     assert step is not None
     assert [workload.name for workload in step.workloads] == ["one"]
@@ -86,7 +89,7 @@ def test_a_limit_of_one_trial_measures_one(config) -> None:
 
 
 def test_a_failed_setting_is_no_challenger_and_is_not_tried_again(config) -> None:
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, [100.0])
     step = next_search_step(ledger, make_proposer(config), 0, None)
     assert step is not None
@@ -95,11 +98,11 @@ def test_a_failed_setting_is_no_challenger_and_is_not_tried_again(config) -> Non
     assert following is not None
     assert following.spec != step.spec
     assert challenger(ledger, 0) is None
-    assert [one.score.value for one in candidates(ledger, 0)] == [pytest.approx(100.0), None]
+    assert [one.score.value for one in scored_settings(ledger, 0)] == [pytest.approx(100.0), None]
 
 
 def test_the_challenger_is_the_best_feasible_setting_but_the_default(config, tmp_path) -> None:
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     steps = search_all(ledger, [500.0, 90.0, 120.0, 110.0])
     best = challenger(ledger, 0)
     assert best is not None
@@ -108,7 +111,7 @@ def test_the_challenger_is_the_best_feasible_setting_but_the_default(config, tmp
     bounded = load_study(
         tmp_path, STUDY.replace("maximize}", "maximize, constraints: [{metric: ttft_ms.p50, max: 10}]}")
     )
-    guarded = Ledger(bounded, ENVIRONMENT.fingerprint, ())
+    guarded = StudyRecords(bounded, ENVIRONMENT.fingerprint, ())
     for throughput, ttft in ((100.0, 5.0), (900.0, 11.0), (120.0, 9.0), (110.0, 1.0)):
         step = next_search_step(guarded, make_proposer(bounded), 0, None)
         assert step is not None
@@ -117,13 +120,13 @@ def test_the_challenger_is_the_best_feasible_setting_but_the_default(config, tmp
     winner = challenger(guarded, 0)
     assert winner is not None
     assert winner.score.value == pytest.approx(120.0)
-    excluded = candidates(guarded, 0)[1].score
+    excluded = scored_settings(guarded, 0)[1].score
     assert not excluded.is_feasible
     assert "ttft_ms.p50 11 is outside 10" in (excluded.why_not or "")
 
 
 def test_best_and_default_take_turns_and_the_verdict_uses_these_boots_alone(config) -> None:
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, [100.0, 900.0, 120.0, 110.0])
     best = challenger(ledger, 0)
     assert best is not None
@@ -139,7 +142,7 @@ def test_best_and_default_take_turns_and_the_verdict_uses_these_boots_alone(conf
 
 
 def test_confirmation_goes_on_in_the_middle(config) -> None:
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, [100.0, 900.0, 120.0, 110.0])
     best = challenger(ledger, 0)
     assert best is not None
@@ -153,7 +156,7 @@ def test_confirmation_goes_on_in_the_middle(config) -> None:
 
 def test_boots_kept_for_the_confirmation_end_the_search(tmp_path) -> None:
     config = load_study(tmp_path, STUDY.replace("max_trials: 6", "max_boots: 6"))
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     purse = Purse(config.budget, ledger, 0)
     forecast = make_forecast(purse)
     assert (forecast.search_boots(), forecast.confirm_boots(), forecast.trials_planned()) == (2, 4, 12)
@@ -165,15 +168,15 @@ def test_boots_kept_for_the_confirmation_end_the_search(tmp_path) -> None:
 
 
 def test_failures_say_what_failed(config) -> None:
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     step = next_search_step(ledger, make_proposer(config), 0, None)
     assert step is not None
     take(ledger, step, outcome=Failed(stage="boot", fault="out_of_memory", message="no"))
-    assert candidates(ledger, 0)[0].score.why_not == "one: boot: out_of_memory"
+    assert scored_settings(ledger, 0)[0].score.why_not == "one: boot: out_of_memory"
 
 
 def test_a_fault_that_waits_for_its_retry_does_not_use_up_the_budget(config) -> None:
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     purse = Purse(config.budget.model_copy(update={"max_trials": 2}), ledger, 0)
     step = next_search_step(ledger, make_proposer(config), 0, purse.trials_left())
     assert step is not None
@@ -191,7 +194,7 @@ FIRST = "first: [{chunked_prefill_size: 128}, {prefill_backend: flashmla_sparse}
 
 def test_listed_settings_come_first_and_in_their_order(tmp_path) -> None:
     config = load_study(tmp_path, STUDY.replace("budget: {max_trials: 6", FIRST + "budget: {max_trials: 8"))
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     ahead = [one.label for one in foresee(ledger, 0, 4)]
     steps = search_all(ledger, [100.0, 90.0, 95.0, 80.0, 70.0])
     assert ahead == [step.label for step in steps]
@@ -201,14 +204,14 @@ def test_listed_settings_come_first_and_in_their_order(tmp_path) -> None:
 
 def test_a_listed_setting_is_measured_once(tmp_path) -> None:
     config = load_study(tmp_path, STUDY.replace("budget: ", "first: [{chunked_prefill_size: 256}]\nbudget: "))
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     steps = search_all(ledger, [100.0] * 6)
     assert len({step.label for step in steps}) == len(steps) == 4
 
 
 def test_what_is_left_shrinks_with_every_boot_to_nothing(tmp_path) -> None:
     config = load_study(tmp_path)
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     purse = Purse(config.budget, ledger, 0)
     forecast = make_forecast(purse)
 
@@ -232,7 +235,7 @@ def test_what_is_left_shrinks_with_every_boot_to_nothing(tmp_path) -> None:
 
 def test_half_a_boot_is_left_of_an_interrupted_setting(tmp_path) -> None:
     config = load_study(tmp_path)
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     purse = Purse(config.budget, ledger, 0)
     forecast = make_forecast(purse)
     step = next_search_step(ledger, make_proposer(config), 0, None)
@@ -242,15 +245,15 @@ def test_half_a_boot_is_left_of_an_interrupted_setting(tmp_path) -> None:
     assert (found.boots, found.trials) == (forecast.boots_planned(), forecast.trials_planned() - 1)
 
 
-def book(ledger: Ledger, step: Step) -> Ledger:
+def book(ledger: StudyRecords, step: Step) -> StudyRecords:
     """The ledger of another process while the step is under way."""
-    trials = [Booked(trial=errand.trial.id, occasion=errand.occasion) for errand in step.errands(ledger, 0)]
-    booking = Booking(spec=step.spec, phase=step.phase, round=0, trials=tuple(trials))
-    return Ledger(ledger.config, ENVIRONMENT.fingerprint, ledger.records, (*ledger.bookings, booking))
+    trials = [ReservedTrial(trial=errand.trial.id, occasion=errand.occasion) for errand in step.errands(ledger, 0)]
+    booking = BootReservation(spec=step.spec, phase=step.phase, round=0, trials=tuple(trials))
+    return StudyRecords(ledger.config, ENVIRONMENT.fingerprint, ledger.records, (*ledger.bookings, booking))
 
 
 def test_what_is_under_way_elsewhere_is_not_begun_again(config) -> None:
-    ledger, strategy = Ledger(config, ENVIRONMENT.fingerprint, ()), make_proposer(config)
+    ledger, strategy = StudyRecords(config, ENVIRONMENT.fingerprint, ()), make_proposer(config)
     labels = []
     while (step := next_search_step(ledger, strategy, 0, None)) is not None:
         labels.append(step.label)
@@ -261,7 +264,7 @@ def test_what_is_under_way_elsewhere_is_not_begun_again(config) -> None:
 
 
 def test_confirming_boots_under_way_count_as_turns(config) -> None:
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, (100.0, 120.0, 110.0))
     best, taken = challenger(ledger, 0), []
     while (step := next_confirm_step(ledger, best.spec, 0)) is not None:
@@ -275,7 +278,7 @@ def test_settings_of_first_are_confirmed_in_the_same_turns_and_held_against_the_
     text = STUDY.replace("confirm_boots: 2", "confirm_boots: 2, confirm_first: true, max_boots: 10")
     first = "first: [{prefill_backend: flashmla_sparse}, {chunked_prefill_size: 128}]\n"
     config = load_study(tmp_path, text + first)
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, (100.0, 120.0, 110.0, 130.0))
     best, labels = challenger(ledger, 0), []
     while (step := next_confirm_step(ledger, best.spec, 0)) is not None:

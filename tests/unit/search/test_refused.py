@@ -16,6 +16,9 @@ from dsabench.errors import InputError
 from dsabench.model.record import Failed
 from dsabench.model.runtime import Refuse, annotate_nothing
 from dsabench.model.study import Axis, SearchSpace
+from dsabench.results.journal import Journal
+from dsabench.results.scores import scored_settings
+from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import from_table
@@ -23,12 +26,10 @@ from dsabench.runtimes.sglang.refuse import annotate_by, refuse_by
 from dsabench.runtimes.sglang.versions import parse_version
 from dsabench.search.budget import Purse
 from dsabench.search.forecast import make_forecast
-from dsabench.search.ledger import Ledger
 from dsabench.search.loop import Sweep
-from dsabench.search.plan import candidates, foresee, history
+from dsabench.search.plan import foresee, history
 from dsabench.search.proposers import Observation, make_proposer
 from dsabench.search.refused import require_legal_default, survey, survey_overruled
-from dsabench.store.journal import Journal
 from dsabench.trial import Bench
 from factories import ENVIRONMENT, make_record
 from studies import STUDY, load_study
@@ -116,7 +117,7 @@ async def test_a_forbidden_point_is_recorded_without_a_boot_and_not_proposed_aga
         make_record(spec=config.spec({**BASE, "chunked_prefill_size": size}), workload=config.workloads[0])
         for size in (8192, 16384)
     ]
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, [*measured, legal, *spelled])
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, [*measured, legal, *spelled])
     budget = config.budget.model_copy(update={"confirm_boots": 0, "max_trials": None, "max_boots": None})
     config = config.model_copy(update={"budget": budget})
     ledger.config = config
@@ -133,7 +134,7 @@ async def test_a_forbidden_point_is_recorded_without_a_boot_and_not_proposed_aga
         assert record.trial.runtime.knobs["decode_backend"] == "flashmla_auto"
     assert ledger.boots(0) == boots
     assert make_proposer(config).ask(history(ledger, 0)) is None
-    assert [one.score.why_not for one in candidates(ledger, 0) if one.score.value is None] == [
+    assert [one.score.why_not for one in scored_settings(ledger, 0) if one.score.value is None] == [
         "one: plan: illegal_config"
     ] * 2
 
@@ -142,14 +143,14 @@ def test_refused_points_take_neither_trials_nor_boots_of_the_budget(config, refu
     outcome = Failed(stage="plan", fault="illegal_config", message="BE19: …")
     spec = config.spec({"decode_backend": "flashmla_auto", "chunked_prefill_size": 8192})
     record = make_record(spec=spec, workload=config.workloads[0], outcome=outcome)
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, [record])
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, [record])
     purse = Purse(config.budget.model_copy(update={"max_trials": 2}), ledger, 0)
     assert purse.trials_left() == 2
     assert ledger.boots(0) == 0
 
 
 def test_the_plan_says_what_is_refused(config, refuse) -> None:
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     purse = Purse(config.budget, ledger, 0)
     forecast = make_forecast(purse, refuse)
     assert forecast.settings == 3  # the default has no chunk size, so it is none of the four points
@@ -169,7 +170,7 @@ def test_the_plan_says_what_the_rules_say_of_the_default(config) -> None:
     """Without CUDA graphs, which costs; and with a page size that is set back."""
     launched = from_table(parse_version("0.5.16")), Launch()
     runtime = config.runtime.model_copy(update={"base": {**BASE, "cuda_graph": False, "page_size": 128}})
-    ledger = Ledger(config.model_copy(update={"runtime": runtime}), ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config.model_copy(update={"runtime": runtime}), ENVIRONMENT.fingerprint, ())
     purse, refuse = Purse(config.budget, ledger, 0), refuse_by(*launched)
     plan = SweepPlan(ledger, purse, make_forecast(purse, refuse), Outlook(refuse, annotate=annotate_by(*launched)))
     console = Console(file=StringIO(), width=300)
@@ -180,7 +181,7 @@ def test_the_plan_says_what_the_rules_say_of_the_default(config) -> None:
 
 
 def test_the_plan_for_machines_says_it_too(config, refuse) -> None:
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     purse = Purse(config.budget, ledger, 0)
     plan = json.loads(json.dumps(plan_facts(SweepPlan(ledger, purse, make_forecast(purse, refuse), Outlook(refuse)))))
     lines = plan["refused"].pop("lines")
@@ -238,7 +239,7 @@ async def test_a_real_sweep_boots_what_is_legal_alone(tmp_path, refuse) -> None:
         pages = spec.model_copy(update={"kind": "sglang", "model": "v3.2", "hardware": "h200", "knobs": FORBIDDEN})
         return refuse(pages) if spec.knobs["chunked_prefill_size"] == 128 else None
 
-    ledger = Ledger(config, ENVIRONMENT.fingerprint, ())
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     result = await Sweep(bench(tmp_path), ledger, Purse(config.budget, ledger, 0), refuse=small_chunks).run()
     outcomes = {record.trial.runtime.knobs["chunked_prefill_size"]: record.outcome.kind for record in result.records}
     assert outcomes == {256: "measured", 128: "failed"}

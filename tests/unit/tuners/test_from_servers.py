@@ -6,10 +6,8 @@ import pytest
 
 from dsabench.errors import InputError
 from dsabench.model.record import Measured, Metric
+from dsabench.model.study_result import ObjectiveScore, ScoredSetting, StudyResult
 from dsabench.model.verdict import Verdict
-from dsabench.search.loop import Result
-from dsabench.search.objective import Score
-from dsabench.search.plan import Candidate
 from dsabench.tuners.mha_threshold import propose, require_threshold_study
 from dsabench.tuners.observed import of_servers
 from dsabench.tuners.prefill_mix import Step
@@ -51,9 +49,9 @@ def study(folder, tokens, words=("better",), gate=None, *, margin=None, unconfir
     text = THRESHOLDS + (f"gate: {{eval: gsm8k, margin: {margin}, repeat: 1}}\n" if margin else "")
     config = load_study(folder, text)
     spec = config.spec({"mha_threshold_tokens": tokens})
-    best = Candidate(spec, "best", Score(1.0, 0.0))
+    best = ScoredSetting(spec, "best", ObjectiveScore(1.0, 0.0))
     verdicts = tuple(verdict(word) for word in words)
-    result = Result((make_record(spec=spec),), 0, (), best, verdicts, None, gate, unconfirmed=unconfirmed)
+    result = StudyResult((make_record(spec=spec),), 0, (), best, verdicts, None, gate, unconfirmed=unconfirmed)
     return propose(config, result, "dsabench tune")
 
 
@@ -96,7 +94,9 @@ def test_the_evidence_is_the_weakest_workloads(tmp_path, objective, effects):
     verdicts = tuple(
         verdict("better", effect, metric=config.objective.metric, ci_low=effect - 0.01) for effect in effects
     )
-    result = Result((make_record(spec=spec),), 0, (), Candidate(spec, "best", Score(1.0, 0.0)), verdicts, None, None)
+    result = StudyResult(
+        (make_record(spec=spec),), 0, (), ScoredSetting(spec, "best", ObjectiveScore(1.0, 0.0)), verdicts, None, None
+    )
     table = propose(config, result, "dsabench tune").table
     assert table is not None
     assert table.evidence.ci_low == effects[1] - 0.01

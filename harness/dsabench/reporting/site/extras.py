@@ -17,7 +17,7 @@ from dsabench.microbench.measured import read as read_kernels
 from dsabench.model.record import EvalTrial, Metric, Scored
 from dsabench.reporting import eval_page, kernel_page
 from dsabench.reporting.site.entry import Entry, machine_of
-from dsabench.store.journal import FILE_NAME as JOURNAL
+from dsabench.results.journal import FILE_NAME as JOURNAL
 
 
 @dataclass(frozen=True, slots=True)

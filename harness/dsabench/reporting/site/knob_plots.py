@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from dsabench.model.knobs import KnobValue
 from dsabench.model.metrics import METRICS
+from dsabench.reporting.knob_effects import Observed, importances, main_effects, varying
 from dsabench.reporting.site.canvas import LINE, QUIET, SERIES, TEXT, draw
 from dsabench.reporting.site.figures import show
 from dsabench.reporting.site.study import Study
-from dsabench.search.importance import Observed, importances, main_effects, varying
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

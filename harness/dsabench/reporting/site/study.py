@@ -18,8 +18,8 @@ from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload
 from dsabench.reporting.comparison import Side, compare_sides
 from dsabench.reporting.site.entry import Entry, label_of, machine_of
+from dsabench.results.study_records import measured_default
 from dsabench.runtimes.sglang.gpus import gpus_of
-from dsabench.search.pinned import measured_default
 from dsabench.stats.intervals import BootMean, mean_over_boots
 
 GUARDS = (

@@ -10,7 +10,7 @@ from dsabench.emit.pr_body import rule_in_words
 from dsabench.errors import InputError, StoreError
 from dsabench.model.tuned_table import TunedTable
 from dsabench.reporting.site.paper import Paper
-from dsabench.store.tuned_tables import read_table
+from dsabench.results.tuned_tables import read_table
 
 FOLDER = "tables"
 _TABLE_MAX_BYTES = 1 << 20

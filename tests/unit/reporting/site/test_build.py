@@ -16,8 +16,8 @@ from dsabench.model.sample import Frames, RequestSample
 from dsabench.model.tuned_table import TunedTable
 from dsabench.reporting.site.entry import make_entries
 from dsabench.reporting.site.studies import make_studies
-from dsabench.store.journal import Journal, read_journal
-from dsabench.store.samples import write_samples
+from dsabench.results.journal import Journal, read_journal
+from dsabench.results.samples import write_samples
 from factories import make_record, make_spec, make_workload
 
 HOSTILE = (

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dsabench.model.sample import Frames, RequestSample
+from dsabench.reporting.knob_effects import importances, main_effects
 from dsabench.reporting.site.load_curves import curves_of, knee
 from dsabench.reporting.site.timeline_strip import draw_strip, read_course
 from dsabench.reporting.site.tradeoff import Point, front
-from dsabench.search.importance import importances, main_effects
-from dsabench.store.samples import write_samples
+from dsabench.results.samples import write_samples
 from factories import make_workload
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.reporting.site.launched import command_of, told
-from dsabench.store.journal import read_journal
+from dsabench.results.journal import read_journal
 
 ROOT = Path(__file__).parents[4]
 

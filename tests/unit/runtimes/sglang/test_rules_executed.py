@@ -10,11 +10,11 @@ import pytest
 from dsabench.model.knobs import KnobValue
 from dsabench.model.record import Measured
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.results.journal import read_journal
 from dsabench.runtimes.sglang.diagnose import diagnose
 from dsabench.runtimes.sglang.hardware import HARDWARE
 from dsabench.runtimes.sglang.rules import RULES, check
 from dsabench.runtimes.sglang.versions import parse_version
-from dsabench.store.journal import read_journal
 from sglang_rule_cases import BY_ID, CASES, Case
 from sglang_rule_golden import UNSEEN, executed, label_of, on_gpu, same_text, texts
 from write_rules_page import PAGE, known_from, never_executed, page

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ParameterChoices:
     """One parameter: its allowed values, ascending."""
 
     name: str
@@ -19,7 +19,7 @@ class Choice:
 
 
 def minimise(
-    choices: Sequence[Choice],
+    choices: Sequence[ParameterChoices],
     objective: Callable[[Mapping[str, float]], float],
     *,
     evaluations: int,
@@ -38,7 +38,7 @@ def minimise(
 
 
 def _by_tpe(
-    choices: Sequence[Choice],
+    choices: Sequence[ParameterChoices],
     objective: Callable[[Mapping[str, float]], float],
     evaluations: int,
     seed: int,

@@ -12,30 +12,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dsabench.errors import StoreError
-from dsabench.model.record import Phase
-from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.value import Value
+from dsabench.results.study_records import BootReservation
 
 FOLDER = ".sweep.lanes"
 
 
-class Booked(Value):
-    """One trial of a boot under way, and the occasion it will be recorded as."""
-
-    trial: str
-    occasion: int
-
-
-class Booking(Value):
-    """A boot under way."""
-
-    spec: RuntimeSpec
-    phase: Phase
-    round: int
-    trials: tuple[Booked, ...]
-
-
-class Bookings:
+class Reservations:
     """The bookings of one results folder: a locked file each, so that the kernel ends the booking of a killed process."""
 
     def __init__(self, results: Path) -> None:
@@ -61,13 +43,13 @@ class Bookings:
         finally:
             os.close(descriptor)
 
-    def live(self) -> tuple[Booking, ...]:
+    def live(self) -> tuple[BootReservation, ...]:
         """Those of other processes that still run; only inside a turn."""
         others = (file for file in sorted(self._folder.glob("*.json")) if file != self._mine)
         return tuple(booking for booking in map(_read_held, others) if booking is not None)
 
     @contextmanager
-    def hold(self, booking: Booking) -> Iterator[None]:
+    def hold(self, booking: BootReservation) -> Iterator[None]:
         """Book until it is closed; enter inside a turn, leave when the boot's records are written.
 
         Raises:
@@ -91,7 +73,7 @@ class Bookings:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _read_held(file: Path) -> Booking | None:
+def _read_held(file: Path) -> BootReservation | None:
     """The booking of a process that lives; the file of a dead one is removed."""
     with suppress(FileNotFoundError):
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
@@ -100,7 +82,7 @@ def _read_held(file: Path) -> Booking | None:
             file.unlink()
         except BlockingIOError:
             with suppress(ValidationError):
-                return Booking.model_validate_json(file.read_bytes())
+                return BootReservation.model_validate_json(file.read_bytes())
         finally:
             os.close(descriptor)
     return None

@@ -6,7 +6,7 @@ import pytest
 
 from dsabench.errors import StoreError
 from dsabench.model.sample import NO_FRAMES, Frames, RequestSample
-from dsabench.store.samples import read_samples, samples_name, write_samples
+from dsabench.results.samples import read_samples, samples_name, write_samples
 
 OLD = Path(__file__).parents[2] / "golden" / "samples" / "before-dp-rank.parquet"
 SAMPLES = (

@@ -1,6 +1,7 @@
-"""The append-only journal: one record a line, written under a lock and synced before anyone relies on it.
+"""The append-only journal of a results folder, and the claim that keeps other runs out.
 
-The journal is the only truth: everything else (which trials are left, what the proposer knows) is derived from it.
+One record a line, written under a lock and synced before anyone relies on it. The journal is the only truth: everything
+else (which trials are left, what the proposer knows) is derived from it.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from dsabench.errors import InputError, StoreError
+from dsabench.errors import BusyError, InputError, StoreError
 from dsabench.model.record import SCHEMA_VERSION, Record, RecordKey
 
 FILE_NAME = "journal.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class JournalContents:
     """What a journal holds. `problems` are lines that are no records, each as `file:line: what`."""
 
     records: tuple[Record, ...]
@@ -43,7 +45,7 @@ class Journal:
         self._offset = 0
         self._keys: set[RecordKey] = set()
 
-    def read(self) -> Reading:
+    def read(self) -> JournalContents:
         """All records in the order written. A missing file is an empty journal."""
         return read_journal(self.path)
 
@@ -80,7 +82,7 @@ class Journal:
         return end
 
 
-def read_journal(path: Path) -> Reading:
+def read_journal(path: Path) -> JournalContents:
     """Every record of one journal file; what is no record is named, not raised.
 
     Raises:
@@ -90,13 +92,13 @@ def read_journal(path: Path) -> Reading:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return Reading((), ())
+        return JournalContents((), ())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     return parse_journal(data, path)
 
 
-def parse_journal(data: bytes, path: Path) -> Reading:
+def parse_journal(data: bytes, path: Path) -> JournalContents:
     """The same of a journal's bytes; `path` names them in the problems.
 
     Raises:
@@ -120,35 +122,7 @@ def parse_journal(data: bytes, path: Path) -> Reading:
             continue
         first_line[record.key] = number
         records.append(record)
-    return Reading(tuple(records), tuple(problems))
-
-
-def find_journals(folder: Path) -> list[Path]:
-    """Every journal at or below a folder, sorted; a journal's own path is itself.
-
-    Raises:
-        InputError: there is no such folder, or no journal in it, or the file holds no record.
-
-    """
-    if folder.is_file():
-        if not _holds_a_record(folder):
-            raise InputError(f"{folder}: no record in it: a journal holds one JSON object a line")
-        return [folder]
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder of results")
-    found = sorted(folder.rglob(FILE_NAME))
-    if not found:
-        raise InputError(f"{folder}: no {FILE_NAME} at or below it")
-    return found
-
-
-def _holds_a_record(file: Path) -> bool:
-    """Whether a file that was named by hand is a journal at all."""
-    try:
-        with file.open("rb") as lines:
-            return any(map(_has_key, lines))
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}") from error
+    return JournalContents(tuple(records), tuple(problems))
 
 
 def _describe(line: bytes, error: ValidationError, path: Path, number: int, *, torn: bool) -> str:
@@ -172,16 +146,6 @@ def _key_of(line: bytes) -> RecordKey | None:
         return Record.model_validate_json(line).key
     except ValidationError:
         return None
-
-
-def _has_key(line: bytes) -> bool:
-    """Whether a line has what makes a key, be it of a record that only a newer dsabench can read."""
-    try:
-        data = json.loads(line)
-        RecordKey(str(data["id"]), str(data["environment"]["fingerprint"]), int(data["occasion"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False
-    return True
 
 
 @contextmanager
@@ -249,3 +213,35 @@ def _write_whole(descriptor: int, line: bytes, end: int) -> None:
     if written < len(line):
         os.ftruncate(descriptor, end)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+LOCK_NAME = ".sweep.lock"
+
+
+@contextmanager
+def claim_folder(folder: Path) -> Iterator[None]:
+    """Hold the folder while the context is open; the kernel lets go of it when the holder dies.
+
+    Raises:
+        BusyError: another process holds it; the line names its pid.
+        StoreError: the folder cannot be made or written.
+
+    """
+    holder = folder / ".sweep.pid"
+    lock = FileLock(folder / LOCK_NAME, timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+        holder.write_text(str(os.getpid()))
+    except Timeout:
+        pid = holder.read_text() if holder.is_file() else "unknown"
+        raise BusyError(
+            f"{folder}: another run (pid {pid}) writes there: wait for it or name another --results"
+        ) from None
+    except OSError as error:
+        raise StoreError(f"{folder}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()

@@ -3,23 +3,25 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from dsabench.store.bookings import Booked, Booking, Bookings
+from dsabench.results.reservations import Reservations
+from dsabench.results.study_records import BootReservation, ReservedTrial
 from factories import make_spec
 
 HOLD = """
 import sys
 from pathlib import Path
-from dsabench.store.bookings import Booking, Bookings
-bookings = Bookings(Path(sys.argv[1]))
+from dsabench.results.reservations import Reservations
+from dsabench.results.study_records import BootReservation
+bookings = Reservations(Path(sys.argv[1]))
 with bookings.turn():
-    held = bookings.hold(Booking.model_validate_json(sys.argv[2]))
+    held = bookings.hold(BootReservation.model_validate_json(sys.argv[2]))
     held.__enter__()
 print("held", flush=True)
 sys.stdin.read()
 """
 
 
-def hold(folder, booking: Booking) -> subprocess.Popen[str]:
+def hold(folder, booking: BootReservation) -> subprocess.Popen[str]:
     words = [sys.executable, "-c", HOLD, str(folder), booking.model_dump_json()]
     other = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert other.stdout.readline() == "held\n"
@@ -27,8 +29,8 @@ def hold(folder, booking: Booking) -> subprocess.Popen[str]:
 
 
 def test_a_booking_lasts_as_long_as_its_process(tmp_path):
-    booking = Booking(spec=make_spec(), phase="search", round=0, trials=(Booked(trial="a", occasion=1),))
-    bookings, other = Bookings(tmp_path), hold(tmp_path, booking)
+    booking = BootReservation(spec=make_spec(), phase="search", round=0, trials=(ReservedTrial(trial="a", occasion=1),))
+    bookings, other = Reservations(tmp_path), hold(tmp_path, booking)
     with bookings.turn():
         assert bookings.live() == (booking,)
         with bookings.hold(booking):

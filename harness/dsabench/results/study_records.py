@@ -1,22 +1,99 @@
-"""What the journal says of a study: which trials are settled, at which occasion the next one stands."""
+"""The records of one study in one environment: what is done, what is under way, which boots count."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.environment import Environment
-from dsabench.model.record import AnyTrial, Phase, Record, Trial
+from dsabench.model.record import AnyTrial, Failed, Phase, Record, Trial
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import Assignment
+from dsabench.model.value import Value
 from dsabench.model.workload import Workload
-from dsabench.search.finished import finished_boots, settle
-from dsabench.store.bookings import Booked, Booking
+
+
+def settle(records: Sequence[Record]) -> Iterator[Record]:
+    """Of one trial's records in order those that count: a transient fault is settled by its one retry only."""
+    waiting = False
+    for record in records:
+        retryable = isinstance(record.outcome, Failed) and record.outcome.transient
+        if retryable and not waiting:
+            waiting = True
+            continue
+        waiting = False
+        yield record
+
+
+def finished_boots(config: StudyConfig, records: Iterable[Record]) -> set[str]:
+    """The boots of one round that failed, or that recorded every trial which their setting lacked when they began.
+
+    The others were interrupted, or their records were lost: another boot makes up for them. A journal does not say what
+    a boot was begun for; that follows from what had been recorded before it, as it did then.
+    """
+    finished: set[str] = set()
+    earlier: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    searched: set[tuple[str, str]] = set()
+    for boot in _in_order(records):
+        first = boot[0]
+        spec_id, phase = first.trial.runtime.id, first.phase
+        of_setting = earlier[spec_id, phase]
+        lacking = _lacking(_settled(config, of_setting))
+        if phase == "search" and config.budget.max_trials is not None:
+            lacking = lacking[: max(0, config.budget.max_trials - len(searched))]
+        of_setting += boot
+        if phase == "search":
+            searched.update((spec_id, name) for name, count in _settled(config, of_setting).items() if count)
+        failed = any(isinstance(record.outcome, Failed) for record in boot)
+        if failed or {record.trial.workload.name for record in boot}.issuperset(lacking):
+            finished.add(first.boot)
+    return finished
+
+
+def _in_order(records: Iterable[Record]) -> list[list[Record]]:
+    """The records of each boot, in the order in which the boots' first trials began."""
+    boots: dict[str, list[Record]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: record.started_at):
+        boots[record.boot].append(record)
+    return list(boots.values())
+
+
+def _settled(config: StudyConfig, records: Sequence[Record]) -> dict[str, int]:
+    """How many of a setting's records count, by workload."""
+    return {
+        workload.name: sum(1 for _ in settle([one for one in records if one.trial.workload == workload]))
+        for workload in config.workloads
+    }
+
+
+def _lacking(settled: Mapping[str, int]) -> list[str]:
+    """The workloads that the next boot takes: those with the fewest records."""
+    fewest = min(settled.values())
+    return [name for name, count in settled.items() if count == fewest]
+
+
+def measured_default(config: StudyConfig, specs: Sequence[RuntimeSpec]) -> RuntimeSpec | None:
+    """The config's default, be it with a knob that every setting has and the config does not name; None where it was not measured.
+
+    `tune hisparse` pins the device pool so, to one size or to each setting's own.
+    """
+    if not specs:
+        return None
+    wanted = config.default
+    axes = {axis.name for axis in config.space.axes}
+    pinned = set.intersection(*(set(spec.knobs) for spec in specs)) - set(wanted.knobs) - axes
+    for spec in specs:
+        named = {name: value for name, value in spec.knobs.items() if name not in pinned}
+        if named == wanted.knobs and spec.model_copy(update={"knobs": wanted.knobs}) == wanted:
+            return spec
+    return None
+
 
 _FIRST_ROUND = 0
 
 
-class Ledger:
+class StudyRecords:
     """The records of one study in one environment, grown as records are written.
 
     A record belongs to the study when its trial could come from the study's config: the base plus values of its axes,
@@ -26,7 +103,7 @@ class Ledger:
     """
 
     def __init__(
-        self, config: StudyConfig, fingerprint: str, records: Iterable[Record], bookings: Sequence[Booking] = ()
+        self, config: StudyConfig, fingerprint: str, records: Iterable[Record], bookings: Sequence[BootReservation] = ()
     ) -> None:
         self.config = config
         self.bookings = tuple(bookings)
@@ -100,12 +177,12 @@ class Ledger:
 
         return [workload for workload in self.config.workloads if had(workload) < boots]
 
-    def under_way(self, phase: Phase, round_: int) -> list[Booked]:
+    def under_way(self, phase: Phase, round_: int) -> list[ReservedTrial]:
         """Booked trials without a record yet."""
         bookings = [one for one in self.bookings if one.phase == phase and one.round == round_]
         return [one for booking in bookings for one in booking.trials if self._record_of(one) is None]
 
-    def _record_of(self, booked: Booked) -> Record | None:
+    def _record_of(self, booked: ReservedTrial) -> Record | None:
         return next((one for one in self._all.get(booked.trial, ()) if one.occasion == booked.occasion), None)
 
     def boots(self, round_: int, phase: Phase | None = None) -> int:
@@ -118,7 +195,7 @@ class Ledger:
         booked = [one for one in self.bookings if one.round == round_ and phase in (None, one.phase)]
         return len(used) + sum(not self._is_over(one, used) for one in booked)
 
-    def _is_over(self, booking: Booking, used: Container[str]) -> bool:
+    def _is_over(self, booking: BootReservation, used: Container[str]) -> bool:
         """Whether the boot counts by its records already, while its process still stops the server."""
         records = (self._record_of(one) for one in booking.trials)
         return any(record is not None and (record.is_refusal or record.boot in used) for record in records)
@@ -144,3 +221,29 @@ def _assignment_of(config: StudyConfig, spec: RuntimeSpec) -> Assignment | None:
     if all(value in axes[name] or value == base.get(name) for name, value in chosen.items()):
         return chosen
     return None
+
+
+class ReservedTrial(Value):
+    """One trial of a boot under way, and the occasion it will be recorded as."""
+
+    trial: str
+    occasion: int
+
+
+class BootReservation(Value):
+    """A boot under way."""
+
+    spec: RuntimeSpec
+    phase: Phase
+    round: int
+    trials: tuple[ReservedTrial, ...]
+
+
+def describe(ledger: StudyRecords, spec: RuntimeSpec) -> str:
+    """What differs from the default, as `knob=value knob=value`; `default` when nothing does.
+
+    A conditional axis with a single value says nothing that its condition does not.
+    """
+    space = ledger.config.space
+    implied = {axis.name for axis in space.axes if len(axis.values) == 1 and axis.name in space.when}
+    return spec.changes(ledger.config.default, left_out=implied)

@@ -13,6 +13,7 @@ from dsabench.errors import InputError, StoreError
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
+
 _FIELDS = {
     "id": "VARCHAR", "occasion": "INTEGER", "boot": "VARCHAR", "study": "VARCHAR", "round": "INTEGER", "phase": "VARCHAR",
     "trial": "JSON", "environment": "JSON", "started_at": "TIMESTAMPTZ", "duration_s": "DOUBLE", "boot_s": "DOUBLE",
@@ -61,14 +62,14 @@ TABLES = ("records", "metrics", "samples")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     """What a query gave; None in a cell is SQL's NULL."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
 
 
-def ask(journals: Sequence[Path], sql: str, limit: int | None = None) -> Answer:
+def query(journals: Sequence[Path], sql: str, limit: int | None = None) -> QueryResult:
     """Run one statement that reads over the tables `records`, `metrics` and `samples`.
 
     Raises:
@@ -86,7 +87,7 @@ def ask(journals: Sequence[Path], sql: str, limit: int | None = None) -> Answer:
             rows = (plain if limit is None else plain.limit(limit)).fetchall()
         except duckdb.Error as error:
             raise InputError(_first_lines(str(error))) from error
-    return Answer(columns, tuple(tuple(map(_cell, row, zoned)) for row in rows))
+    return QueryResult(columns, tuple(tuple(map(_cell, row, zoned)) for row in rows))
 
 
 _READING = ("SELECT", "EXPLAIN", "MULTI")
@@ -264,6 +265,6 @@ def _first_lines(message: str) -> str:
     return " ".join(message.partition("\nLINE ")[0].split())
 
 
-def as_objects(answer: Answer) -> list[Mapping[str, object]]:
+def as_objects(answer: QueryResult) -> list[Mapping[str, object]]:
     """One object a row."""
     return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]

@@ -14,9 +14,9 @@ from dsabench.cli.main import run
 from dsabench.errors import InputError
 from dsabench.model.record import Measured, Metric
 from dsabench.model.sample import Frames, RequestSample
-from dsabench.store.journal import Journal
-from dsabench.store.query import ask, export
-from dsabench.store.samples import write_samples
+from dsabench.results.journal import Journal
+from dsabench.results.query import export, query
+from dsabench.results.samples import write_samples
 from factories import make_failure, make_record, make_spec
 
 
@@ -36,24 +36,24 @@ def journal(tmp_path: Path) -> Path:
 
 
 def test_rows_are_records_metrics_and_requests(journal: Path) -> None:
-    assert ask([journal], "SELECT outcome, fault FROM records ORDER BY record").rows == (
+    assert query([journal], "SELECT outcome, fault FROM records ORDER BY record").rows == (
         ("measured", None),
         ("failed", "exited"),
     )
-    found = ask([journal], "SELECT value, n FROM metrics WHERE metric = 'ttft_ms.p50'")
+    found = query([journal], "SELECT value, n FROM metrics WHERE metric = 'ttft_ms.p50'")
     assert (found.columns, found.rows) == (("value", "n"), ((12.5, 16),))
-    assert ask([journal], "SELECT count(*), max(frame_at_s[1] - sent_s) FROM samples").rows == ((4, 0.25),)
+    assert query([journal], "SELECT count(*), max(frame_at_s[1] - sent_s) FROM samples").rows == ((4, 0.25),)
 
 
 def test_without_samples_the_table_is_there_and_empty(tmp_path: Path) -> None:
     made = Journal(tmp_path)
     made.append(make_record())
-    assert ask([made.path], "SELECT count(*) FROM samples").rows == ((0,),)
+    assert query([made.path], "SELECT count(*) FROM samples").rows == ((0,),)
 
 
 def test_a_wrong_statement_is_one_line(journal: Path) -> None:
     with pytest.raises(InputError) as caught:
-        ask([journal], "SELECT nothing FROM records")
+        query([journal], "SELECT nothing FROM records")
     assert "nothing" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -100,11 +100,11 @@ def test_more_columns_than_fit_stand_one_below_the_other(
 
 
 def test_times_keep_their_zone_and_fewer_rows_their_order(journal: Path) -> None:
-    [(first,)] = ask([journal], "SELECT started_at FROM records ORDER BY record DESC", limit=1).rows
+    [(first,)] = query([journal], "SELECT started_at FROM records ORDER BY record DESC", limit=1).rows
     assert first.utcoffset() == timedelta(0)
-    [(listed,)] = ask([journal], "SELECT list(started_at) FROM records").rows
+    [(listed,)] = query([journal], "SELECT list(started_at) FROM records").rows
     assert {one.utcoffset() for one in listed} == {timedelta(0)}
-    assert ask([journal], "SELECT record FROM records ORDER BY record DESC", limit=1).rows == ((2,),)
+    assert query([journal], "SELECT record FROM records ORDER BY record DESC", limit=1).rows == ((2,),)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_times_keep_their_zone_and_fewer_rows_their_order(journal: Path) -> None
 )
 def test_only_reading_statements_run(journal: Path, sql: str, said: str) -> None:
     with pytest.raises(InputError) as caught:
-        ask([journal], sql)
+        query([journal], sql)
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
 
@@ -129,7 +129,7 @@ def test_warnings_are_a_column(tmp_path: Path) -> None:
     metrics = {"ttft_ms.p50": Metric(value=12.5, n=16)}
     made.append(make_record(outcome=Measured(metrics=metrics, warnings=('one, "quoted"', "two"))))
     made.append(make_record(occasion=1, outcome=make_failure()))
-    assert ask([made.path], "SELECT warnings FROM records ORDER BY occasion").rows == (
+    assert query([made.path], "SELECT warnings FROM records ORDER BY occasion").rows == (
         (['one, "quoted"', "two"],),
         ([],),
     )

@@ -4,9 +4,8 @@ import pytest
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Record, Trial
+from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords, environments
 from dsabench.search.budget import Purse
-from dsabench.search.ledger import Ledger, environments
-from dsabench.store.bookings import Booked, Booking
 from factories import ENVIRONMENT, make_failure, make_record
 from studies import STUDY, load_study
 
@@ -16,8 +15,8 @@ def config(tmp_path) -> StudyConfig:
     return load_study(tmp_path)
 
 
-def ledger_of(config: StudyConfig, *records: Record) -> Ledger:
-    return Ledger(config, ENVIRONMENT.fingerprint, records)
+def ledger_of(config: StudyConfig, *records: Record) -> StudyRecords:
+    return StudyRecords(config, ENVIRONMENT.fingerprint, records)
 
 
 def test_only_records_that_the_config_could_have_made_belong_to_it(config) -> None:
@@ -116,8 +115,8 @@ class Boots:
             )
         return self
 
-    def used(self, *bookings: Booking) -> int:
-        return Ledger(self.config, ENVIRONMENT.fingerprint, self.records, bookings).boots(0)
+    def used(self, *bookings: BootReservation) -> int:
+        return StudyRecords(self.config, ENVIRONMENT.fingerprint, self.records, bookings).boots(0)
 
 
 def test_an_interrupted_boot_counts_when_another_has_made_up_for_it(config) -> None:
@@ -160,13 +159,13 @@ def test_a_boot_that_max_trials_cut_short_is_a_finished_one(tmp_path) -> None:
     boots = Boots(config).add(config.default, "one", "two").add(config.spec({"chunked_prefill_size": 128}), "one")
     assert boots.used() == 2
     longer = config.model_copy(update={"budget": config.budget.model_copy(update={"max_trials": 4})})
-    assert Ledger(longer, ENVIRONMENT.fingerprint, boots.records).boots(0) == 1
+    assert StudyRecords(longer, ENVIRONMENT.fingerprint, boots.records).boots(0) == 1
 
 
 def test_a_boot_under_way_in_another_process_counts_once(config) -> None:
     trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads]
-    booked = tuple(Booked(trial=trial.id, occasion=0) for trial in trials)
-    booking = Booking(spec=config.default, phase="search", round=0, trials=booked)
+    booked = tuple(ReservedTrial(trial=trial.id, occasion=0) for trial in trials)
+    booking = BootReservation(spec=config.default, phase="search", round=0, trials=booked)
     boots = Boots(config)
     assert boots.used(booking) == 1
     assert boots.add(config.default, "one").used(booking) == 1
@@ -181,8 +180,8 @@ def test_a_last_boot_that_was_interrupted_is_repeated_at_the_limit(tmp_path) -> 
     config = load_study(tmp_path, STUDY.replace("max_trials: 6", "max_boots: 6"))
     spec = config.spec({"chunked_prefill_size": 128})
     boots = Boots(config).add(config.default, "one", "two").add(spec, "one")
-    purse = Purse(config.budget, Ledger(config, ENVIRONMENT.fingerprint, boots.records), 0)
+    purse = Purse(config.budget, StudyRecords(config, ENVIRONMENT.fingerprint, boots.records), 0)
     assert purse.stops_search() is None
     boots.add(spec, "two")
-    purse = Purse(config.budget, Ledger(config, ENVIRONMENT.fingerprint, boots.records), 0)
+    purse = Purse(config.budget, StudyRecords(config, ENVIRONMENT.fingerprint, boots.records), 0)
     assert "6 boots are the limit" in (purse.stops_search() or "")

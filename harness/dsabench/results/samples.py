@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dsabench.errors import InputError, StoreError
 from dsabench.model.sample import Frames, RequestSample
-from dsabench.store.journal import sync_folder
+from dsabench.results.journal import sync_folder
 
 
 def samples_name(trial_id: str, fingerprint: str, occasion: int) -> str:

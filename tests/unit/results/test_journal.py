@@ -13,8 +13,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dsabench.errors import InputError, StoreError
-from dsabench.store.journal import Journal, find_journals, read_journal
+from dsabench.errors import BusyError, InputError, StoreError
+from dsabench.results.journal import Journal, claim_folder, read_journal
+from dsabench.results.places import find_journals
 from factories import make_failure, make_record, make_spec
 
 
@@ -136,7 +137,7 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from pathlib import Path
 from factories import make_record
-from dsabench.store.journal import Journal
+from dsabench.results.journal import Journal
 
 journal, start, count = Journal(Path(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3])
 print("go", flush=True)
@@ -203,3 +204,24 @@ def test_finding_journals(tmp_path: Path) -> None:
     Journal(tmp_path / "a" / "deep").append(make_record())
     assert [path.parent.name for path in find_journals(tmp_path)] == ["deep", "b"]
     assert find_journals(tmp_path / "b" / "journal.jsonl") == [tmp_path / "b" / "journal.jsonl"]
+
+
+HOLD = (
+    "import sys, time\nfrom pathlib import Path\nfrom dsabench.results.journal import claim\n"
+    "with claim(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
+)
+
+
+def test_a_second_sweep_is_told_who_holds_the_folder_and_a_killed_one_holds_nothing(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(BusyError, match=f"pid {holder.pid}"), claim_folder(tmp_path):
+            pass
+    finally:
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+        holder.stdout.close()
+    with claim_folder(tmp_path):
+        pass

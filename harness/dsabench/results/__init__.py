@@ -1,0 +1,1 @@
+"""The journal, everything read from it, and the values derived from records."""

@@ -1,0 +1,134 @@
+"""What a name of results means: a folder, a journal, a commit, with `#TRIAL` behind it or not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsabench.errors import InputError
+from dsabench.model.record import RecordKey
+from dsabench.results.journal import FILE_NAME, JournalContents, parse_journal
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsPlace:
+    """Where to look, and for which trials."""
+
+    where: Path | CommitPath
+    """On disk, or in a commit."""
+    prefix: str
+    """What the ids of the trials begin with."""
+
+
+def find_place(name: str) -> ResultsPlace:
+    """What lies on disk under the whole name or under a part of it comes before a commit."""
+    place, hash_, prefix = name.rpartition("#")
+    if not hash_ or Path(name).exists():
+        place, prefix = name, ""
+    path = Path(place)
+    return ResultsPlace(path if path.exists() else find_commit(place) or path, prefix)
+
+
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPath:
+    """A folder or journal of a commit: `REF`, which means its `results`, or `REF:PATH`."""
+
+    commit: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.commit[:12]}:{self.path}"
+
+
+def find_commit(name: str, folder: Path | None = None) -> CommitPath | None:
+    """What the name means in the repository around a folder (None: the working directory); None where it is no commit."""
+    ref, colon, path = name.partition(":")
+    if not ref or ref.startswith("-") or (colon and not path):
+        return None
+    found = _git(("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"), folder)
+    return None if found is None else CommitPath(found.decode().strip(), path.rstrip("/") or "results")
+
+
+def read_at(place: CommitPath, folder: Path | None = None) -> list[tuple[Path, JournalContents]]:
+    """Every journal at or below the place, with its path in the commit.
+
+    Raises:
+        InputError: there is none.
+
+    """
+    listed = _git(("ls-tree", "-r", "-z", "--full-tree", "--name-only", place.commit, "--", place.path), folder)
+    names = [] if listed is None else [name for name in listed.decode().split("\0") if name]
+    journals = [name for name in names if name == place.path or name.rpartition("/")[2] == FILE_NAME]
+    if not journals:
+        raise InputError(f"{place}: no {FILE_NAME} at or below {place.path} in this commit")
+    found = []
+    for name in sorted(journals):
+        data = read_file_at(place.commit, name, folder)
+        found.append((Path(name), parse_journal(data, Path(f"{place.commit[:12]}:{name}"))))
+    return found
+
+
+def read_file_at(commit: str, name: str, folder: Path | None = None) -> bytes:
+    """One file of a commit; its name counts from the repository's root.
+
+    Raises:
+        InputError: the commit has no such file.
+
+    """
+    data = _git(("cat-file", "blob", f"{commit}:{name}"), folder)
+    if data is None:
+        raise InputError(f"{commit[:12]}:{name}: no such file in this commit")
+    return data
+
+
+def _git(words: tuple[str, ...], folder: Path | None) -> bytes | None:
+    """What git prints; None where it refuses, or there is no git."""
+    place = () if folder is None else ("-C", str(folder))
+    try:
+        done = subprocess.run(("git", *place, *words), capture_output=True, check=False, timeout=_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def find_journals(folder: Path) -> list[Path]:
+    """Every journal at or below a folder, sorted; a journal's own path is itself.
+
+    Raises:
+        InputError: there is no such folder, or no journal in it, or the file holds no record.
+
+    """
+    if folder.is_file():
+        if not _holds_a_record(folder):
+            raise InputError(f"{folder}: no record in it: a journal holds one JSON object a line")
+        return [folder]
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder of results")
+    found = sorted(folder.rglob(FILE_NAME))
+    if not found:
+        raise InputError(f"{folder}: no {FILE_NAME} at or below it")
+    return found
+
+
+def _holds_a_record(file: Path) -> bool:
+    """Whether a file that was named by hand is a journal at all."""
+    try:
+        with file.open("rb") as lines:
+            return any(map(_has_key, lines))
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from error
+
+
+def _has_key(line: bytes) -> bool:
+    """Whether a line has what makes a key, be it of a record that only a newer dsabench can read."""
+    try:
+        data = json.loads(line)
+        RecordKey(str(data["id"]), str(data["environment"]["fingerprint"]), int(data["occasion"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+    return True

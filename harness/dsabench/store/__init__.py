@@ -1,1 +1,0 @@
-"""The journal of records and the samples beside it."""
