@@ -21,13 +21,12 @@ from dsabench.load.rehearse import Rehearsal, rehearse
 from dsabench.load.server_view import ServerView
 from dsabench.load.summarise import summarise
 from dsabench.load.target import Target
+from dsabench.machine.cpu_use import CpuSnapshot, warn_of_others
+from dsabench.machine.sampler import MachineSampler
 from dsabench.model.environment import Environment
 from dsabench.model.record import SERVER_LOST, Failed, Measured, Metric, Outcome, Phase, Record, Stage, Trial
 from dsabench.model.runtime import RuleRefusal, labels_of
 from dsabench.model.secrets import hide_keys, without_secrets
-from dsabench.probes.disturbance import warn_of_others
-from dsabench.probes.neighbours import CpuUse
-from dsabench.probes.observer import Observer
 from dsabench.results.journal import Journal
 from dsabench.results.samples import samples_name, write_samples
 from dsabench.runtimes.orphans import MARK
@@ -276,9 +275,9 @@ async def _load(bench: Bench, server: Server, trial: Trial) -> _Seen:
     await server.flush()
     info = await server.info()
     mark = (MARK, server.boot)
-    before = CpuUse.now(bench.cores, mark)
+    before = CpuSnapshot.now(bench.cores, mark)
     try:
-        observer = Observer(bench.cores, server.gpus)
+        observer = MachineSampler(bench.cores, server.gpus)
         run = await generate(target, trial.workload, on_progress=bench.watch.on_requests, observer=observer)
     except TrialFault as fault:
         # Broken connections are the symptom; where another process answers now, that is the cause.
@@ -286,7 +285,7 @@ async def _load(bench: Bench, server: Server, trial: Trial) -> _Seen:
             raise
         message = f"the server restarted during the run: {sign}; {fault.message}"
         raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
-    others_share = CpuUse.now(bench.cores, mark).others_share(before)
+    others_share = CpuSnapshot.now(bench.cores, mark).others_share(before)
     return _Seen(run, rehearsal, others_share, ServerView(info, await server.info()))
 
 

@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from dsabench.cli.main import run
+from dsabench.machine.cpu_use import warn_of_others
 from dsabench.model.record import Measured
-from dsabench.probes.disturbance import warn_of_others
 from dsabench.results.journal import Journal, read_journal
 from studies import STUDY, write_study
 

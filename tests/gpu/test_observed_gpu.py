@@ -16,11 +16,10 @@ import psutil
 import pytest
 import torch
 
-from dsabench.probes.course import Course, Window
-from dsabench.probes.devices import VISIBLE, held, named
-from dsabench.probes.machine import Machine
-from dsabench.probes.nvml import open_nvml
-from dsabench.probes.observer import Observer
+from dsabench.machine.nvml import open_nvml
+from dsabench.machine.sampler import MachineReader, MachineSampler
+from dsabench.machine.server_gpus import VISIBLE, busy_gpus, visible_names
+from dsabench.machine.usage import MachineSamples, TimeWindow
 
 pytestmark = pytest.mark.skipif(
     open_nvml() is None or not torch.cuda.is_available(), reason="needs NVML and a CUDA device"
@@ -42,7 +41,7 @@ while time.monotonic() < end:
 
 
 def first_gpu() -> str:
-    (name,) = named(range(1), os.environ)
+    (name,) = visible_names(range(1), os.environ)
     return name
 
 
@@ -52,11 +51,11 @@ def test_a_gpu_that_multiplies_is_busy_and_takes_power() -> None:
     assert loop.stdout is not None
     try:
         assert loop.stdout.readline() == "ready\n"
-        with Observer(gpus=(gpu,)) as observer:
+        with MachineSampler(gpus=(gpu,)) as observer:
             begun_s = time.perf_counter()
-            assert held(1, {VISIBLE: gpu}) == (gpu,), "2 GiB of it are the loop's"
+            assert busy_gpus(1, {VISIBLE: gpu}) == (gpu,), "2 GiB of it are the loop's"
             time.sleep(LOAD_S - 1.0)
-            window = Window(begun_s, time.perf_counter())
+            window = TimeWindow(begun_s, time.perf_counter())
             assert observer._child is not None
             used = psutil.Process(observer._child.pid).cpu_times()
     finally:
@@ -64,7 +63,7 @@ def test_a_gpu_that_multiplies_is_busy_and_takes_power() -> None:
         loop.wait()
         loop.stdout.close()
     assert observer.fault is None
-    course = Course.of(observer)
+    course = MachineSamples.of(observer)
     assert course.covers(window)
     seen = course.gpu(0, window, [window])
     print(f"\n{seen}\nCPU of the observer: {used.user + used.system:.3f} s in {window.duration_s:.1f} s")
@@ -84,7 +83,7 @@ def test_a_gpu_that_multiplies_is_busy_and_takes_power() -> None:
 
 
 def test_what_a_look_costs() -> None:
-    machine = Machine(sorted(os.sched_getaffinity(0)), (first_gpu(),))
+    machine = MachineReader(sorted(os.sched_getaffinity(0)), (first_gpu(),))
     machine.look()
     begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
     for _ in range(50):

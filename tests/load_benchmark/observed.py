@@ -27,8 +27,7 @@ from paced import compiled, serving
 
 from dsabench.load.drive import drive_alone
 from dsabench.load.plan import ClosedLoop, Plan
-from dsabench.probes.machine import Machine
-from dsabench.probes.observer import Observer
+from dsabench.machine.sampler import MachineReader, MachineSampler
 from nvml_driver import driver
 
 STREAMS, REQUESTS, TOKENS = 200, 800, 128
@@ -48,13 +47,13 @@ def main() -> None:
             _run(mock.base_url, None)
             for _ in range(options.rounds):
                 for name, looked_at in ways.items():
-                    observer = None if looked_at is None else Observer(gpus=looked_at, library=library)
+                    observer = None if looked_at is None else MachineSampler(gpus=looked_at, library=library)
                     seen[name].append(_run(mock.base_url, observer))
     for place, what in enumerate(("frames/s", "client CPU, µs a frame", "p99 of the loop's lag, ms")):
         _say(what, {name: [run[place] for run in runs] for name, runs in seen.items()})
 
 
-def _run(url: str, observer: Observer | None) -> tuple[float, float, float]:
+def _run(url: str, observer: MachineSampler | None) -> tuple[float, float, float]:
     body = orjson.dumps({"input_ids": [1], "sampling_params": {"max_new_tokens": TOKENS}, "stream": True})
     plan = Plan(f"{url}/generate", [body] * REQUESTS, ClosedLoop(STREAMS), workers=1)
     with observer or nullcontext():
@@ -68,7 +67,7 @@ def _run(url: str, observer: Observer | None) -> tuple[float, float, float]:
 
 def _say_looks(gpus: Sequence[str], library: str | None) -> None:
     for name, looked_at in {"counters": (), "GPUs": gpus}.items():
-        machine = Machine(sorted(os.sched_getaffinity(0)), looked_at, library)
+        machine = MachineReader(sorted(os.sched_getaffinity(0)), looked_at, library)
         machine.look()
         begun_s = time.thread_time()
         for _ in range(200):

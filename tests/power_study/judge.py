@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
+from dsabench.machine.cpu_use import is_disturbed
 from dsabench.model.record import Measured, Record
-from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.comparison import Side
 from dsabench.reporting.regression import FALSE_ALARMS, Rules, judge
 from dsabench.results.journal import Journal

@@ -14,8 +14,8 @@ from dsabench.load.machine import MachineUse, machine_use
 from dsabench.load.plan import ClosedLoop, OpenLoop, Plan, Timeouts
 from dsabench.load.readers.reply import Spoken
 from dsabench.load.target import EndpointName
+from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt, RequestSample
-from dsabench.probes.observer import Observer
 from dsabench.signals import run_loop
 
 Tell = Callable[[int, int], None]
@@ -68,7 +68,7 @@ class Seen(NamedTuple):
         return sum(len(sample.frames) for sample in self.samples)
 
 
-def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None, observer: Observer | None = None) -> Seen:
+def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None, observer: MachineSampler | None = None) -> Seen:
     """Send everything, observed meanwhile, and read what came back afterwards.
 
     Raises:

@@ -13,9 +13,9 @@ from dsabench.config.specs import StudyConfig
 from dsabench.errors import TrialFault
 from dsabench.evals.conduct import Setting
 from dsabench.evals.server import Served, find_server
+from dsabench.machine.environment import collect_environment
 from dsabench.model.record import SERVER_LOST, Failed, Trial
 from dsabench.model.secrets import without_secrets
-from dsabench.probes.environment import collect_environment
 from dsabench.results.journal import Journal
 from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.choose import make_runtime

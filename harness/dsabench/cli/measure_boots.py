@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from dsabench.config.specs import StudyConfig
+from dsabench.machine.environment import collect_environment
 from dsabench.model.environment import Environment
 from dsabench.model.record import Record, Trial
-from dsabench.probes.environment import collect_environment
 from dsabench.results.journal import Journal, claim_folder
 from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.choose import make_runtime

@@ -34,8 +34,8 @@ from dsabench.load.request_cautions import request_cautions
 from dsabench.load.server_view import ServerView
 from dsabench.load.standstill import standstill_cautions
 from dsabench.load.tokenizers import IdsOnly, Tokenizer
+from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt
-from dsabench.probes.observer import Observer
 
 _WARM_UP_TOKENS_MAX = 32
 
@@ -66,7 +66,7 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
     _warm_up(args, server, wish, load, draw.warm_up)
     if args.profile:
         server.profile("start", _profile_settings(args))
-    observer = Observer(gpus=_gpus(server, info))
+    observer = MachineSampler(gpus=_gpus(server, info))
     with progress_for(args, len(draw.prompts)) as tell:
         seen = measure(load, draw.prompts, tell, observer)
     if args.profile and args.profile_steps is None and args.profile_num_steps is None:
@@ -87,9 +87,9 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
 
 def _gpus(server: BenchServer, info: object) -> tuple[str, ...]:
     """Those of this machine that the server computes on, as far as that is known."""
-    from dsabench.probes.devices import of_address
+    from dsabench.machine.server_gpus import gpus_of_address
 
-    return of_address(server.base_url, info) if isinstance(info, dict) else ()
+    return gpus_of_address(server.base_url, info) if isinstance(info, dict) else ()
 
 
 def _restart(before: object, after: object) -> str | None:
@@ -216,7 +216,7 @@ class _Doubts(NamedTuple):
     void: Sequence[str]
 
 
-def _doubts(report: Report, seen: Seen, observer: Observer, info: object) -> _Doubts:
+def _doubts(report: Report, seen: Seen, observer: MachineSampler, info: object) -> _Doubts:
     return _Doubts(
         [
             *standstill_cautions(report.samples, seen.health.lag_max_ms),

@@ -18,9 +18,9 @@ from dsabench.cli.verdict_table import VerdictTable
 from dsabench.config.load import load_study
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError, TrialFault
+from dsabench.machine.cpu_use import is_disturbed
 from dsabench.model.record import Measured as MeasuredOutcome
 from dsabench.model.record import Record
-from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.ci_files import append_summary, github_commands, summary_markdown, write_junit
 from dsabench.reporting.comparison import Side
 from dsabench.reporting.regression import (

@@ -154,7 +154,7 @@ def _say(
 
 def check_tables(given: list[str], runtime: Path | None, device: str | None, *, as_json: bool) -> int:
     """1 where a table does not match what is installed."""
-    from dsabench.probes.hardware import collect_hardware
+    from dsabench.machine.environment import collect_hardware
 
     tree = None if runtime is None else find_tree(runtime)
     hardware = run_loop(collect_hardware())

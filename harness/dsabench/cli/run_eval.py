@@ -31,10 +31,10 @@ from dsabench.evals.run import Effort
 from dsabench.evals.scorers import SLOW
 from dsabench.evals.scorers.mathematics import require_math_verify
 from dsabench.evals.server import DEFAULT_URL, Served, find_server
+from dsabench.machine.environment import collect_environment
 from dsabench.model.evals import EvalSpec
 from dsabench.model.record import Failed
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.probes.environment import collect_environment
 from dsabench.reporting.eval_page import Asked, write_page
 from dsabench.results.journal import Journal
 from dsabench.signals import cancel_at_first_signal, ignore_interrupts

@@ -15,13 +15,13 @@ import dsabench
 from dsabench.cli.kernel_answer import Answer, counted, finish, note
 from dsabench.cli.kernel_progress import Progress, follow, say, say_point
 from dsabench.errors import InputError, TrialFault
+from dsabench.machine.environment import collect_environment
 from dsabench.microbench.conduct import conduct
 from dsabench.microbench.measured import FILE_NAME, Measurement, append, latest, read, unreadable
 from dsabench.microbench.request import Action, Limits, Point, Request
 from dsabench.microbench.table import read_points, write_table
 from dsabench.microbench.worker_process import Said
 from dsabench.model.environment import Environment, RuntimeIdentity
-from dsabench.probes.environment import collect_environment
 from dsabench.results.journal import claim_folder
 from dsabench.runtimes.identify import hash_of
 from dsabench.signals import run_loop, stop_at_any_signal

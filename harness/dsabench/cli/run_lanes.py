@@ -18,10 +18,9 @@ from dsabench.cli.outlook import Outlook, identity_for_plan, outlook_of
 from dsabench.cli.progress import PlainProgress
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import DsabenchError, InputError, TrialFault
+from dsabench.machine.environment import collect_environment, visible_gpus
 from dsabench.model.environment import Environment
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.probes.environment import collect_environment
-from dsabench.probes.hardware import visible_gpus
 from dsabench.results.journal import Journal, claim_folder
 from dsabench.results.reservations import Reservations
 from dsabench.results.study_records import StudyRecords

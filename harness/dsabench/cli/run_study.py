@@ -18,10 +18,10 @@ from dsabench.cli.show_plan import SweepPlan
 from dsabench.cli.study_request import Request
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError, StoreError
+from dsabench.machine.environment import collect_environment
 from dsabench.model.environment import Environment
 from dsabench.model.runtime import Refuse
 from dsabench.model.study_result import StudyResult
-from dsabench.probes.environment import collect_environment
 from dsabench.results.journal import Journal, claim_folder
 from dsabench.results.study_records import StudyRecords, environments
 from dsabench.runtimes.choose import make_runtime

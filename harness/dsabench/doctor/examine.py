@@ -24,8 +24,8 @@ from dsabench.doctor.machine import (
 )
 from dsabench.doctor.server import look_at_server
 from dsabench.errors import InputError
+from dsabench.machine.environment import collect_hardware
 from dsabench.model.environment import Hardware
-from dsabench.probes.hardware import collect_hardware
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.model_config import local_folder
 from dsabench.runtimes.sglang.models import find_model

@@ -19,8 +19,8 @@ from dsabench.load.machine import MachineUse, machine_use
 from dsabench.load.plan import ClosedLoop, Pacing, Plan, Timeouts
 from dsabench.load.recording import Recording
 from dsabench.load.target import Target
+from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt, RequestSample
-from dsabench.probes.observer import Observer
 
 if TYPE_CHECKING:  # a load test from the command line has no workload, and pydantic costs 100 ms
     from dsabench.model.workload import Workload
@@ -71,7 +71,11 @@ async def send_all(target: Target, workload: Workload, prompts: Sequence[Prompt]
 
 
 async def generate(
-    target: Target, workload: Workload, *, on_progress: Callable[[int, int], None], observer: Observer | None = None
+    target: Target,
+    workload: Workload,
+    *,
+    on_progress: Callable[[int, int], None],
+    observer: MachineSampler | None = None,
 ) -> Run:
     """Send the workload and keep what came back. `on_progress` is told (ended, all) a few times a second.
 
@@ -100,7 +104,7 @@ async def generate(
 
 
 @asynccontextmanager
-async def _observed_by(observer: Observer | None) -> AsyncIterator[None]:
+async def _observed_by(observer: MachineSampler | None) -> AsyncIterator[None]:
     """Around the load; the process that looks is waited for in a thread."""
     if observer is None:
         yield

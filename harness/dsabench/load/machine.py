@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from dsabench.machine.cpu_use import warn_of_steal
+from dsabench.machine.sampler import MachineSampler
+from dsabench.machine.usage import CpuUsage, GpuUsage, MachineSamples, TimeWindow
 from dsabench.model.sample import RequestSample
-from dsabench.probes.course import CoresUse, Course, GpuUse, Window
-from dsabench.probes.disturbance import warn_of_steal
-from dsabench.probes.observer import Observer
 
 SLOWED_WARN = 0.01
 """Share of the looks at one GPU that found its clocks held down by heat or power supply. Tensor-parallel ranks wait for the
@@ -29,8 +29,8 @@ is taken since the prefill servers of a pair and the stages of a pipeline wait f
 class MachineUse(NamedTuple):
     """Of the measured window."""
 
-    cpu: CoresUse
-    gpus: tuple[GpuUse, ...]
+    cpu: CpuUsage
+    gpus: tuple[GpuUsage, ...]
     """Those that the server computes on, as far as that is known and they are in this machine."""
 
 
@@ -41,16 +41,16 @@ class Figure(NamedTuple):
     n: int
 
 
-def machine_use(observer: Observer, start_s: float, samples: Sequence[RequestSample]) -> MachineUse | None:
+def machine_use(observer: MachineSampler, start_s: float, samples: Sequence[RequestSample]) -> MachineUse | None:
     """From the first scheduled request to the last byte. None where it was not observed as long.
 
     `start_s` is 0.0 of the samples' times on the clock of `perf_counter`.
     """
     if observer.fault is not None or not samples:
         return None
-    course = Course.of(observer)
+    course = MachineSamples.of(observer)
     begun_s = start_s + min(sample.scheduled_s for sample in samples)
-    window = Window(begun_s, start_s + max(sample.done_s for sample in samples))
+    window = TimeWindow(begun_s, start_s + max(sample.done_s for sample in samples))
     if not course.covers(window):
         return None
     work = [(start_s + sample.sent_s, start_s + sample.done_s) for sample in samples]
@@ -89,7 +89,7 @@ def _mean(values: Sequence[float]) -> float:
 
 _READINGS, _ONE = attrgetter("readings"), lambda _: 1
 _GAUGES: tuple[
-    tuple[str, Callable[[GpuUse], float | None], Callable[[Sequence[float]], float], Callable[[GpuUse], int]], ...
+    tuple[str, Callable[[GpuUsage], float | None], Callable[[Sequence[float]], float], Callable[[GpuUsage], int]], ...
 ] = (
     ("gpu.busy_share.mean", attrgetter("busy_share"), _mean, attrgetter("busy_readings")),
     ("gpu.busy_share.min", attrgetter("busy_share"), min, attrgetter("busy_readings")),
@@ -103,7 +103,7 @@ _GAUGES: tuple[
 """Metric, what it is of one GPU, of all of them, and what its n counts."""
 
 
-def _of_all(gpus: Sequence[GpuUse], gauge: Callable[[GpuUse], float | None]) -> list[float]:
+def _of_all(gpus: Sequence[GpuUsage], gauge: Callable[[GpuUsage], float | None]) -> list[float]:
     """Empty where one does not tell: a mean or a sum of the others would pass for that of all."""
     told = [value for gpu in gpus if (value := gauge(gpu)) is not None]
     return told if len(told) == len(gpus) else []
@@ -135,7 +135,7 @@ def observed_cautions(use: MachineUse | None, unobserved: str | None) -> Iterato
         yield from machine_cautions(use)
 
 
-def _of_clocks(gpus: Sequence[GpuUse]) -> Iterator[str]:
+def _of_clocks(gpus: Sequence[GpuUsage]) -> Iterator[str]:
     slowed = [(share, gpu) for gpu in gpus if (share := gpu.throttled_share or 0.0) >= SLOWED_WARN]
     if slowed:
         share, worst = max(slowed, key=lambda one: one[0])
@@ -147,7 +147,7 @@ def _of_clocks(gpus: Sequence[GpuUse]) -> Iterator[str]:
         )
 
 
-def _of_idling(gpus: Sequence[GpuUse]) -> Iterator[str]:
+def _of_idling(gpus: Sequence[GpuUsage]) -> Iterator[str]:
     busy = _of_all(gpus, attrgetter("busy_at_work"))
     if busy and (idle := 1.0 - max(busy)) >= IDLE_WARN:
         which = "the GPU" if len(gpus) == 1 else "even the busiest GPU"

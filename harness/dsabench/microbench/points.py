@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from dsabench.machine.nvml import read_state
 from dsabench.microbench.ceilings import Ceilings, measure_ceilings
 from dsabench.microbench.check import Case, ContextLostError, Fault, Verdict, attempt, examine, stop_if_lost
 from dsabench.microbench.request import Limits, Request
 from dsabench.microbench.summary import instability, summarise
 from dsabench.microbench.timers import CudaTimer, Timer, timer_for
 from dsabench.microbench.work import Work
-from dsabench.probes.nvml import read_state
 from dsakernels.candidates.candidate import Candidate, Device
 
 Say = Callable[..., None]

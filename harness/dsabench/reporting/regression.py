@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dsabench.machine.cpu_use import is_disturbed
 from dsabench.model.record import Measured, Record
 from dsabench.model.verdict import Verdict
-from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.comparison import Asked, Side, contrasts
 from dsabench.stats.compare import BootComparison, LogRatioEstimate, judge_family
 from dsabench.stats.power import BOOTS_MAX, boots_needed, boots_needed_beside, careful_spread

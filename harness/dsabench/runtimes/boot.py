@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from dsabench.errors import TrialFault
-from dsabench.probes.devices import named, places_of
+from dsabench.machine.server_gpus import gpu_range, visible_names
 from dsabench.runtimes.endpoint import Endpoint
 from dsabench.runtimes.faults import fault_of_start
 from dsabench.runtimes.ports import HOST, PortLease
@@ -56,7 +56,7 @@ class BootedServer:
     @property
     def gpus(self) -> tuple[str, ...]:
         """Of those visible to its process, as many as it says from the first on."""
-        return named(places_of(self.resolved), self.process.command.environment)
+        return visible_names(gpu_range(self.resolved), self.process.command.environment)
 
     async def info(self) -> Mapping[str, JsonValue]:
         """`/server_info` now."""

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 
 from dsabench.errors import InputError, TrialFault
+from dsabench.machine.server_gpus import gpus_of_address
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.value import digest
-from dsabench.probes.devices import of_address
 from dsabench.runtimes.endpoint import Endpoint
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Place
@@ -72,7 +72,7 @@ class External:
             await asyncio.sleep(0.5)
         resolved = await endpoint.info("boot", _INFO_PATHS)
         boot_s = time.perf_counter() - started_s
-        gpus = await asyncio.to_thread(of_address, spec.base_url, resolved)
+        gpus = await asyncio.to_thread(gpus_of_address, spec.base_url, resolved)
         yield AttachedServer(place.boot, endpoint, boot_s, resolved, gpus)
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from dsabench.errors import TrialFault
-from dsabench.probes.nvml import LIBRARY, open_nvml
+from dsabench.machine.nvml import LIBRARY, open_nvml
 from dsabench.runtimes.leaving import CheckedAfter
 
 TOLERANCE_MIB = 1024

@@ -6,7 +6,7 @@ import time
 
 import psutil
 
-from dsabench.probes.marked import marked
+from dsabench.machine.cpu_use import processes_with
 
 MARK = "DSABENCH_BOOT"
 """Variable in the environment of a server and of all that it starts: the uuid of the boot."""
@@ -15,7 +15,7 @@ MARK = "DSABENCH_BOOT"
 def kill_marked(boot: str, timeout_s: float = 5.0) -> list[int]:
     """SIGKILL every process of that boot, and return the pids that survive it. Takes a few ms per 100 processes."""
     deadline = time.monotonic() + timeout_s
-    while left := marked(MARK, boot):
+    while left := processes_with(MARK, boot):
         if time.monotonic() > deadline:
             return [process.pid for process in left]
         for process in left:

@@ -9,20 +9,20 @@ import pytest
 
 from dsabench.load.machine import Done, MachineUse, machine_cautions, machine_figures, machine_line, machine_use
 from dsabench.load.summarise import summarise
+from dsabench.machine.cpu_use import is_disturbed
+from dsabench.machine.sampler import MachineSampler
+from dsabench.machine.usage import CpuUsage, GpuUsage
 from dsabench.model.metrics import METRICS, OBJECTIVES
 from dsabench.model.record import Measured
-from dsabench.probes.course import CoresUse, GpuUse
-from dsabench.probes.disturbance import is_disturbed
-from dsabench.probes.observer import Observer
 from factories import make_workload
 from unit.load.made import closed_loop, run_of, sample
 
-QUIET = CoresUse(16, 0.2, 0.001, 0.005, 0.016, 0.3)
-BUSY = GpuUse("0", 50, 0.97, 45, 0.98, 1900.0, 1755.0, 600.0, 6000.0, 61.0, 0.4, 0.0, ())
+QUIET = CpuUsage(16, 0.2, 0.001, 0.005, 0.016, 0.3)
+BUSY = GpuUsage("0", 50, 0.97, 45, 0.98, 1900.0, 1755.0, 600.0, 6000.0, 61.0, 0.4, 0.0, ())
 WORKLOAD = make_workload(num_prompts=40)
 
 
-def cautions(cpu: CoresUse = QUIET, *gpus: GpuUse) -> list[str]:
+def cautions(cpu: CpuUsage = QUIET, *gpus: GpuUsage) -> list[str]:
     return list(machine_cautions(MachineUse(cpu, gpus)))
 
 
@@ -125,7 +125,7 @@ def test_one_line_of_it() -> None:
 
 
 def test_a_load_that_was_not_observed_whole_tells_nothing() -> None:
-    with Observer() as observer:
+    with MachineSampler() as observer:
         start_s = time.perf_counter()
         time.sleep(0.05)
     assert machine_use(observer, start_s, [sample(last_s=0.04)]) is not None

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dsabench.machine.cpu_use import warn_of_others
 from dsabench.model.record import Measured, Metric, Record
-from dsabench.probes.disturbance import warn_of_others
 from dsabench.reporting.ci_files import github_commands, summary_markdown, write_junit
 from dsabench.reporting.comparison import Side
 from dsabench.reporting.regression import (

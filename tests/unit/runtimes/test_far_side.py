@@ -20,9 +20,9 @@ import pytest
 
 import dsabench
 from dsabench.errors import InputError, TrialFault
+from dsabench.machine.cpu_use import processes_with
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import RoleHosts
-from dsabench.probes.marked import marked
 from dsabench.runtimes.containers import engine_of, with_id_file
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.lifeline import Lifeline
@@ -95,7 +95,7 @@ def python(launch: Launch, folder: Path, code: str, **options: bool) -> Command:
 
 def processes_of(boot: str) -> list[psutil.Process]:
     """All that runs of it anywhere on this machine: marked, or a far keeper, which has the mark in its arguments."""
-    found = set(marked(MARK, boot))
+    found = set(processes_with(MARK, boot))
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if boot in " ".join(process.cmdline()) and process.pid != os.getpid():
@@ -268,7 +268,7 @@ def test_a_question_that_takes_too_long_leaves_nothing(far: Launch, tmp_path: Pa
     with pytest.raises(InputError, match="gave no answer within 3 s: thinking"):
         ask(launch, "identity", timeout_s=3)
     deadline = time.monotonic() + 60
-    while left := marked("DSABENCH_TEST_QUESTION", mark):
+    while left := processes_with("DSABENCH_TEST_QUESTION", mark):
         assert time.monotonic() < deadline, left
         time.sleep(0.1)
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from dsabench.machine.cpu_use import is_disturbed
 from dsabench.model.metrics import METRICS
 from dsabench.model.value import canonical_json
-from dsabench.probes.disturbance import is_disturbed
 from dsabench.reporting.site.canvas import QUIET, SERIES, draw, linked
 from dsabench.reporting.site.entry import Entry, machine_of
 from dsabench.reporting.site.figures import show, show_date

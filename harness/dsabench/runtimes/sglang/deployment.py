@@ -13,10 +13,10 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from dsabench.errors import TrialFault
+from dsabench.machine.server_gpus import gpu_range, held_by, visible_names
 from dsabench.model.record import Stage
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, SINGLE
-from dsabench.probes.devices import held_by, named, places_of
 from dsabench.runtimes.containers import engine_of, removed_after, with_id_file
 from dsabench.runtimes.endpoint import Endpoint
 from dsabench.runtimes.faults import fault_of_start
@@ -100,13 +100,13 @@ class Deployment:
         """Of those visible to each server, as many as it says from its first on. Of containers, whoever holds memory."""
         several = len(self.servers) > 1
         told = [self.resolved.get(part.name) if several else self.resolved for part in self.servers]
-        places = [places_of(one) if isinstance(one, Mapping) else None for one in told]
+        places = [gpu_range(one) if isinstance(one, Mapping) else None for one in told]
         commands = [part.process.command for part in self.servers]
         if all(engine_of(command.argv) for command in commands):
             return held_by(places)
         if any(command.lifeline for command in commands):
             return ()
-        found = [named(place, command.environment) for place, command in zip(places, commands, strict=True)]
+        found = [visible_names(place, command.environment) for place, command in zip(places, commands, strict=True)]
         return tuple(dict.fromkeys(name for names in found for name in names)) if all(found) else ()
 
     async def info(self) -> Mapping[str, JsonValue]:

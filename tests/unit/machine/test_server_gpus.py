@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.probes.devices import held, held_by, is_here, named, of_address, places_of
+from dsabench.machine.server_gpus import busy_gpus, gpu_range, gpus_of_address, held_by, is_here, visible_names
 from nvml_driver import driver, needs_compiler
 
 SGLANG = {"device": "cuda", "tp_size": 4, "pp_size": 1, "dp_size": 1, "base_gpu_id": 0, "nnodes": 1}
@@ -27,19 +27,19 @@ SGLANG = {"device": "cuda", "tp_size": 4, "pp_size": 1, "dp_size": 1, "base_gpu_
     ],
 )
 def test_places_by_the_servers_word(changes: dict[str, object], places: range | None) -> None:
-    assert places_of(SGLANG | changes) == places
+    assert gpu_range(SGLANG | changes) == places
 
 
 def test_settings_left_out_are_their_defaults() -> None:
-    assert places_of({"device": "cuda"}) == range(1)
-    assert places_of({}) is None
+    assert gpu_range({"device": "cuda"}) == range(1)
+    assert gpu_range({}) is None
 
 
 def test_places_among_the_visible() -> None:
-    assert named(range(2), {}) == ("0", "1")
-    assert named(range(1, 3), {"CUDA_VISIBLE_DEVICES": "4, GPU-a,6"}) == ("GPU-a", "6")
-    assert named(range(2), {"CUDA_VISIBLE_DEVICES": "4"}) == ()
-    assert named(None, {}) == ()
+    assert visible_names(range(2), {}) == ("0", "1")
+    assert visible_names(range(1, 3), {"CUDA_VISIBLE_DEVICES": "4, GPU-a,6"}) == ("GPU-a", "6")
+    assert visible_names(range(2), {"CUDA_VISIBLE_DEVICES": "4"}) == ()
+    assert visible_names(None, {}) == ()
 
 
 @needs_compiler
@@ -47,19 +47,19 @@ def test_a_server_of_which_nothing_is_known_has_those_that_hold_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = str(driver(tmp_path))
-    assert held(1, {}, library) == ("0",)  # GPU 1 holds what the driver needs for itself
-    assert held(2, {}, library) == ()
-    assert held(1, {"CUDA_VISIBLE_DEVICES": "1"}, library) == ()
+    assert busy_gpus(1, {}, library) == ("0",)  # GPU 1 holds what the driver needs for itself
+    assert busy_gpus(2, {}, library) == ()
+    assert busy_gpus(1, {"CUDA_VISIBLE_DEVICES": "1"}, library) == ()
     assert held_by([range(1)], library) == ("0",)
     assert held_by([range(1), None], library) == ()
     assert held_by([], library) == ()
     monkeypatch.setenv("USED_MIB", "400")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert held(1, library=library) == ()
+    assert busy_gpus(1, library=library) == ()
 
 
 def test_without_a_driver_nobody_holds_any() -> None:
-    assert held(1, {}, "libnvidia-ml-absent.so") == ()
+    assert busy_gpus(1, {}, "libnvidia-ml-absent.so") == ()
 
 
 @needs_compiler
@@ -67,13 +67,13 @@ def test_an_address_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     library = str(driver(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     one = SGLANG | {"tp_size": 1}
-    assert of_address("http://127.0.0.1:30000", one, library) == ("0",)
-    assert of_address("http://192.0.2.1:30000", one, library) == ()  # TEST-NET-1: nobody's
-    assert of_address("http://localhost:30000/v1", {"prefill": [], "decode": [one]}, library) == ("0",)
-    assert of_address("http://localhost:30000", {"prefill": [one], "decode": [one]}, library) == ()
-    assert of_address("http://localhost:30000", {"prefill": [{}], "decode": [one]}, library) == ()
-    assert of_address("http://localhost:30000", {"version": "1"}, library) == ()
-    assert of_address("http://localhost:30000", None, library) == ()
+    assert gpus_of_address("http://127.0.0.1:30000", one, library) == ("0",)
+    assert gpus_of_address("http://192.0.2.1:30000", one, library) == ()  # TEST-NET-1: nobody's
+    assert gpus_of_address("http://localhost:30000/v1", {"prefill": [], "decode": [one]}, library) == ("0",)
+    assert gpus_of_address("http://localhost:30000", {"prefill": [one], "decode": [one]}, library) == ()
+    assert gpus_of_address("http://localhost:30000", {"prefill": [{}], "decode": [one]}, library) == ()
+    assert gpus_of_address("http://localhost:30000", {"version": "1"}, library) == ()
+    assert gpus_of_address("http://localhost:30000", None, library) == ()
 
 
 def test_own_addresses() -> None:

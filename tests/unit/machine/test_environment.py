@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from dsabench.machine.environment import (
+    collect_environment,
+    collect_hardware,
+    commit_of,
+    cpu_name,
+    cuda_version,
+    memory_mib,
+    output_of,
+)
 from dsabench.model.environment import RuntimeIdentity
-from dsabench.probes.command import output_of
-from dsabench.probes.environment import collect_environment, commit_of
-from dsabench.probes.hardware import collect_hardware, cpu_name, cuda_version, memory_mib
 
 IDENTITY = RuntimeIdentity(kind="reference", version="1", wheel_hash="0")
 TABLE = "0, GPU-aaaa, NVIDIA H200, 143771, 580.95.05\n1, GPU-bbbb, NVIDIA H200, [N/A], 580.95.05\n"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from dsabench.probes.nvml import LIBRARY, open_nvml
+from dsabench.machine.nvml import LIBRARY, open_nvml
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _HELD_MIB = 1024
@@ -24,7 +24,7 @@ _INSIDE = (
 Info = Mapping[str, object]
 
 
-def places_of(info: Info) -> range | None:
+def gpu_range(info: Info) -> range | None:
     """Which of the GPUs visible to it a server takes, by its /server_info.
 
     None where it takes none, some on other machines too, or does not say: sglang and the reference runtime do.
@@ -37,7 +37,7 @@ def places_of(info: Info) -> range | None:
     return range(first, first + ranks)
 
 
-def named(places: range | None, environment: Mapping[str, str]) -> tuple[str, ...]:
+def visible_names(places: range | None, environment: Mapping[str, str]) -> tuple[str, ...]:
     """The GPUs at these places of what the environment lets a process see; empty where they are not all there."""
     if places is None:
         return ()
@@ -47,7 +47,7 @@ def named(places: range | None, environment: Mapping[str, str]) -> tuple[str, ..
     return tuple(names[place] for place in places) if places.stop <= len(names) else ()
 
 
-def held(count: int, environment: Mapping[str, str] = os.environ, library: str = LIBRARY) -> tuple[str, ...]:
+def busy_gpus(count: int, environment: Mapping[str, str] = os.environ, library: str = LIBRARY) -> tuple[str, ...]:
     """The GPUs of this machine on which somebody holds memory, where they are as many as that.
 
     For a server of which nobody knows what it sees (a container, one that somebody else started). With more or fewer they
@@ -63,7 +63,7 @@ def held(count: int, environment: Mapping[str, str] = os.environ, library: str =
     return taken if len(taken) == count else ()
 
 
-def of_address(base_url: str, info: object, library: str = LIBRARY) -> tuple[str, ...]:
+def gpus_of_address(base_url: str, info: object, library: str = LIBRARY) -> tuple[str, ...]:
     """Those of a server that somebody else started; none where its address is another machine's, or it does not tell.
 
     Behind a router all prefill and decode servers are told, and have to be here.
@@ -71,14 +71,14 @@ def of_address(base_url: str, info: object, library: str = LIBRARY) -> tuple[str
     if not isinstance(info, Mapping):
         return ()
     behind = [one for role in ("prefill", "decode") if isinstance(ones := info.get(role), list) for one in ones]
-    places = [places_of(one) for one in behind or [info] if isinstance(one, Mapping)]
+    places = [gpu_range(one) for one in behind or [info] if isinstance(one, Mapping)]
     return held_by(places, library) if is_here(base_url) else ()
 
 
 def held_by(places: Sequence[range | None], library: str = LIBRARY) -> tuple[str, ...]:
     """Those of several servers of which nobody knows what they see; empty where one does not say what it takes."""
     counts = [len(place) for place in places if place is not None]
-    return held(sum(counts), library=library) if len(counts) == len(places) else ()
+    return busy_gpus(sum(counts), library=library) if len(counts) == len(places) else ()
 
 
 def is_here(base_url: str) -> bool:

@@ -1,15 +1,38 @@
-"""CPU, memory and GPUs that this process can use."""
+"""What a record says about where it was measured: CPU, memory, GPUs, system, commit."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import re
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from dsabench.model.environment import Gpu, Hardware
-from dsabench.probes.command import output_of
+import dsabench
+from dsabench.model.environment import Environment, Gpu, Hardware, RuntimeIdentity, fingerprint
+
+
+async def output_of(*argv: str, timeout_s: float = 10.0) -> str | None:
+    """Its stdout, or None where it is not installed, fails, or does not end in time."""
+    try:
+        process = await asyncio.create_subprocess_exec(*argv, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
+    except OSError:
+        return None
+    try:
+        async with asyncio.timeout(timeout_s):
+            text, _ = await process.communicate()
+    except TimeoutError:
+        return None
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return text.decode(errors="replace") if process.returncode == 0 else None
+
 
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
@@ -87,3 +110,44 @@ def _read(file: Path) -> str:
         return file.read_text(errors="replace")
     except OSError:
         return ""
+
+
+_PACKAGE = Path(dsabench.__file__).parent
+_CODE = ("harness", "kernels", "pyproject.toml")
+"""What makes a checkout dirty: results are written into it, and configs are in the records."""
+
+
+async def collect_environment(runtime: RuntimeIdentity) -> Environment:
+    """The machine as this process sees it now (so before it is pinned), and the runtime given."""
+    hardware = await collect_hardware()
+    return Environment(
+        fingerprint=fingerprint(hardware, runtime),
+        hardware=hardware,
+        runtime=runtime,
+        host=platform.node(),
+        os=operating_system(),
+        dsabench_version=dsabench.__version__,
+        dsabench_commit=await commit_of(_PACKAGE.parent.parent),
+    )
+
+
+def operating_system() -> str:
+    """`Ubuntu 24.04.1 LTS, Linux 6.8.0`."""
+    kernel = f"{platform.system()} {platform.release()}"
+    try:
+        return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {kernel}"
+    except (OSError, KeyError):
+        return kernel
+
+
+async def commit_of(checkout: Path) -> str | None:
+    """Commit of dsabench's own checkout, `+dirty` where its code was changed; None elsewhere, or without git."""
+    if not (checkout / "pyproject.toml").is_file() or not (checkout / ".git").exists():
+        return None
+    git = ("git", "--no-optional-locks", "-C", str(checkout))
+    commit = await output_of(*git, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changes = await output_of(*git, "status", "--porcelain", "--", *_CODE)
+    # Not knowing (git too slow) is not the same as clean.
+    return commit.strip() + ("" if changes == "" else "+dirty")

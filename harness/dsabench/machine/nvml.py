@@ -1,7 +1,7 @@
-"""What the driver tells of its GPUs: NVML, called through ctypes.
+"""Ask the GPU driver (NVML) through ctypes.
 
 The interpreter that has the kernels need not have a binding, and starting nvidia-smi takes longer than most of what is
-asked about. Functions, structures and bits are those of nvml.h.
+asked about. Functions, structures and bits are those of nvml.h. Imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ import ctypes
 import functools
 from typing import NamedTuple
 
-from dsabench.probes.clock_reasons import SLOWED
+POWER_CAP = 0x4
+"""The power limit is reached: what a GPU does under load."""
+SLOWED = {0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
+"""Those that spoil a time."""
+
 
 LIBRARY = "libnvidia-ml.so.1"
 _SM, _MEMORY, _SENSOR = 1, 2, 0
@@ -31,7 +35,7 @@ class GpuState(NamedTuple):
         return next((word for bit, word in SLOWED.items() if self.reasons & bit), None)
 
 
-class Device(NamedTuple):
+class NvmlDevice(NamedTuple):
     """One GPU. Every answer is None where the driver has none for it."""
 
     library: ctypes.CDLL
@@ -103,14 +107,14 @@ class Nvml(NamedTuple):
         self.library.nvmlDeviceGetCount_v2(ctypes.byref(count))
         return tuple(map(str, range(count.value)))
 
-    def device(self, name: str) -> Device | None:
+    def device(self, name: str) -> NvmlDevice | None:
         """By number or uuid (`GPU-…`, `MIG-…`); None where there is no such GPU."""
         handle = ctypes.c_void_p()
         if name.isdecimal():
             failed = self.library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(int(name)), ctypes.byref(handle))
         else:
             failed = self.library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle))
-        return None if failed else Device(self.library, handle)
+        return None if failed else NvmlDevice(self.library, handle)
 
 
 @functools.cache

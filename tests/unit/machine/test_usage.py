@@ -8,24 +8,24 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from dsabench.probes.course import Course, Window
+from dsabench.machine.usage import MachineSamples, TimeWindow
 
 START_S = 1000.0
 END_S = 1010.0
-WINDOW = Window(START_S, END_S)
+WINDOW = TimeWindow(START_S, END_S)
 ALL_WORK = [(START_S, END_S)]
 CORES = 4
 USED, STOLEN, PRESSURE = 0.5, 0.05, 0.25
 """Shares that the rows below grow by."""
 
 
-def course(gpus: Sequence[Sequence[Sequence[float]]] = (), every_s: float = 0.2) -> Course:
+def course(gpus: Sequence[Sequence[Sequence[float]]] = (), every_s: float = 0.2) -> MachineSamples:
     """Looks from a second before the window until one after it. `gpus` has a row of six for each look, or one for all."""
     at_s = np.arange(START_S - 1, END_S + 1.01, every_s)
     gone_s = at_s - at_s[0]
     cpu = [at_s, gone_s * USED * CORES, gone_s * STOLEN * CORES, gone_s * CORES, gone_s * PRESSURE]
     tables = [np.broadcast_to(np.array(gpu, np.float64), (len(at_s), 6)) for gpu in gpus]
-    return Course(np.column_stack([*cpu, *tables]), CORES, tuple(map(str, range(len(tables)))))
+    return MachineSamples(np.column_stack([*cpu, *tables]), CORES, tuple(map(str, range(len(tables)))))
 
 
 def looks(**columns: object) -> list[list[float]]:
@@ -48,7 +48,7 @@ def test_cores() -> None:
 
 def test_two_looks_are_enough_for_cores_and_pressure_may_be_unknown() -> None:
     rows = np.array([[999.9, 10, 0, 40, math.nan], [1010.1, 15, 1, 80, math.nan]])
-    told = Course(rows, CORES, ())
+    told = MachineSamples(rows, CORES, ())
     assert told.covers(WINDOW)
     cpu = told.cpu(WINDOW)
     assert (cpu.busy_share, cpu.stolen_share, cpu.pressure_share) == (
@@ -60,14 +60,14 @@ def test_two_looks_are_enough_for_cores_and_pressure_may_be_unknown() -> None:
 
 def test_idle_time_that_is_counted_back_makes_no_share_above_one() -> None:
     rows = np.array([[999.9, 10, 0, 40, math.nan], [1010.1, 50.01, 0, 80, math.nan]])
-    assert Course(rows, CORES, ()).cpu(WINDOW).busy_share == 1.0
+    assert MachineSamples(rows, CORES, ()).cpu(WINDOW).busy_share == 1.0
 
 
 def test_a_window_that_was_not_seen_whole_is_not_covered() -> None:
     assert course().covers(WINDOW)
-    assert not course().covers(Window(START_S - 2, END_S))
-    assert not course().covers(Window(START_S, END_S + 2))
-    assert not Course(np.empty((0, 5)), CORES, ()).covers(WINDOW)
+    assert not course().covers(TimeWindow(START_S - 2, END_S))
+    assert not course().covers(TimeWindow(START_S, END_S + 2))
+    assert not MachineSamples(np.empty((0, 5)), CORES, ()).covers(WINDOW)
 
 
 def test_a_busy_gpu() -> None:
@@ -84,7 +84,7 @@ def test_energy_is_that_of_the_window_whatever_the_looks_missed() -> None:
     used_j = [100 * (t - 999) if t < 1000 else 100 + 700 * (t - 1000) if t < 1010 else 7100 + 100 * (t - 1010)
               for t in np.arange(999, 1011.01, 0.2)]  # fmt: skip
     rows = [[*look[:4], joules, look[5]] for look, joules in zip(looks(), used_j, strict=True)]
-    shifted = Window(START_S + 0.07, END_S - 0.05)
+    shifted = TimeWindow(START_S + 0.07, END_S - 0.05)
     assert course([rows]).gpu(0, shifted, ALL_WORK).energy_j == pytest.approx(700 * shifted.duration_s, rel=1e-3)
 
 
@@ -108,7 +108,7 @@ def test_what_a_gpu_does_not_tell_is_absent() -> None:
 
 
 def test_a_short_window_has_no_busy_share() -> None:
-    gpu = course([looks()]).gpu(0, Window(START_S, START_S + 2), ALL_WORK)
+    gpu = course([looks()]).gpu(0, TimeWindow(START_S, START_S + 2), ALL_WORK)
     assert (gpu.busy_share, gpu.busy_at_work, gpu.sm_mhz) == (None, None, 1980)
 
 

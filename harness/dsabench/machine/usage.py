@@ -8,8 +8,8 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.probes.clock_reasons import POWER_CAP, SLOWED
-from dsabench.probes.machine import (
+from dsabench.machine.nvml import POWER_CAP, SLOWED
+from dsabench.machine.sampler import (
     ALL_S,
     AT_S,
     BUSY_SHARE,
@@ -23,8 +23,8 @@ from dsabench.probes.machine import (
     STOLEN_S,
     TEMPERATURE_C,
     USED_S,
+    MachineSampler,
 )
-from dsabench.probes.observer import Observer
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,7 +37,7 @@ AT_WORK = 0.95
 """Share of the time that a look tells of, in which there was work: then an idle GPU did not wait for work."""
 
 
-class Window(NamedTuple):
+class TimeWindow(NamedTuple):
     """Seconds on the clock of `perf_counter`."""
 
     start_s: float
@@ -49,7 +49,7 @@ class Window(NamedTuple):
         return self.end_s - self.start_s
 
 
-class CoresUse(NamedTuple):
+class CpuUsage(NamedTuple):
     """Of all observed cores together."""
 
     cores: int
@@ -64,7 +64,7 @@ class CoresUse(NamedTuple):
     """Share of the window in which at least one task of the whole machine waited for a core."""
 
 
-class GpuUse(NamedTuple):
+class GpuUsage(NamedTuple):
     """Of one GPU. What it did not tell, or not often enough, is None."""
 
     name: str
@@ -87,7 +87,7 @@ class GpuUse(NamedTuple):
     """Those reasons that were seen."""
 
 
-class Course(NamedTuple):
+class MachineSamples(NamedTuple):
     """All looks of an observer: rows of `Machine.look`."""
 
     rows: Floats
@@ -95,17 +95,17 @@ class Course(NamedTuple):
     gpus: tuple[str, ...]
 
     @classmethod
-    def of(cls, observer: Observer) -> Self:
+    def of(cls, observer: MachineSampler) -> Self:
         """Of an observer that has ended."""
         rows = np.array(observer.rows, np.float64).reshape(-1, CPU_COLUMNS + GPU_COLUMNS * len(observer.gpus))
         return cls(rows, len(observer.cores), observer.gpus)
 
-    def covers(self, window: Window) -> bool:
+    def covers(self, window: TimeWindow) -> bool:
         """Whether it began before the window and ended after it."""
         at_s = self.rows[:, AT_S]
         return len(at_s) > 1 and bool(at_s[0] <= window.start_s < window.end_s <= at_s[-1])
 
-    def cpu(self, window: Window) -> CoresUse:
+    def cpu(self, window: TimeWindow) -> CpuUsage:
         """How the cores spent a window that is covered."""
         used_s, stolen_s, all_s, pressure_s = (
             self._growth(column, window) for column in (USED_S, STOLEN_S, ALL_S, PRESSURE_S)
@@ -113,7 +113,7 @@ class Course(NamedTuple):
         assert used_s is not None
         assert stolen_s is not None
         assert all_s is not None
-        return CoresUse(
+        return CpuUsage(
             cores=self.cores,
             busy_share=_ratio(used_s, all_s),
             stolen_share=_ratio(stolen_s, all_s),
@@ -122,7 +122,7 @@ class Course(NamedTuple):
             pressure_share=None if pressure_s is None else min(1.0, pressure_s / window.duration_s),
         )
 
-    def gpu(self, place: int, window: Window, work: Sequence[tuple[float, float]]) -> GpuUse:
+    def gpu(self, place: int, window: TimeWindow, work: Sequence[tuple[float, float]]) -> GpuUsage:
         """How one GPU spent it. `work` are spans, on the same clock, in which there was something to do."""
         at_s = self.rows[:, AT_S]
         inside = (at_s >= window.start_s) & (at_s <= window.end_s)
@@ -134,7 +134,7 @@ class Course(NamedTuple):
         at_work = busy[_shares_of(work, at_s[looks_back] - BUSY_LOOKS_BACK_S, at_s[looks_back]) >= AT_WORK]
         energy_j = self._growth(first + ENERGY_J, window)
         power_w = _mean(_told(self.rows[inside, first + POWER_W]))
-        return GpuUse(
+        return GpuUsage(
             name=self.gpus[place],
             readings=len(clocks),
             busy_share=_mean(_told(busy), READINGS_MIN),
@@ -150,7 +150,7 @@ class Course(NamedTuple):
             slowed_by=tuple(word for bit, word in SLOWED.items() if len(reasons) and _seen(reasons, bit)),
         )
 
-    def _growth(self, column: int, window: Window) -> float | None:
+    def _growth(self, column: int, window: TimeWindow) -> float | None:
         """By how much a counter grew in the window; between two looks it is taken to grow evenly."""
         values = self.rows[:, column]
         if np.isnan(values).any():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.probes.nvml import Device, GpuState, open_nvml, read_state
+from dsabench.machine.nvml import GpuState, NvmlDevice, open_nvml, read_state
 from nvml_driver import driver, needs_compiler
 
 
@@ -32,7 +32,7 @@ def test_a_gpu_tells_what_it_can(tmp_path: Path) -> None:
     assert 0 < first <= second
 
 
-def _device(found: Device | None) -> Device:
+def _device(found: NvmlDevice | None) -> NvmlDevice:
     assert found is not None
     return found
 

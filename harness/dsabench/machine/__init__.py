@@ -1,0 +1,1 @@
+"""What the machine is, what runs on it, whether it is quiet."""
