@@ -109,9 +109,9 @@ def test_a_fresh_process_proposes_alike(make: Make, request: pytest.FixtureReque
     said = json.dumps([[dict(one.assignment), one.value, one.violation] for one in history])
     code = (
         "import json, sys\n"
-        "from dsabench.config.load import load_sweep\n"
+        "from dsabench.config.load import load_study\n"
         "from dsabench.search.proposers import Observation, make_proposer\n"
-        "config = load_sweep('local')\n"
+        "config = load_study('local')\n"
         "spec = config.proposer.model_copy(update={'kind': sys.argv[1], 'seed': 3})\n"
         "proposer = make_proposer(config.model_copy(update={'proposer': spec}))\n"
         "print(json.dumps(dict(proposer.ask([Observation(*one) for one in json.loads(sys.argv[2])]))))\n"

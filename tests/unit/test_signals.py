@@ -9,7 +9,7 @@ import pytest
 
 HEAD = """
 import asyncio, os, signal, sys, threading, time
-from dsabench.signals import end_at_any_signal, run_loop
+from dsabench.signals import stop_at_any_signal, run_loop
 
 def ask(number=signal.SIGINT):
     os.kill(os.getpid(), number)
@@ -97,7 +97,7 @@ async def work():
         await asyncio.sleep(0.2)
         print("tidied", flush=True)
 
-end_at_any_signal()
+stop_at_any_signal()
 """
     assert outcome(program + RUN) == ("tidied\ninterrupted", "")
 
@@ -206,7 +206,7 @@ def test_those_that_come_while_the_interpreter_ends_do_not_change_the_exit_code(
     program = f"""
 from dsabench.signals import ignore_interrupts
 
-end_at_any_signal()
+stop_at_any_signal()
 ignore_interrupts()
 parent = os.getpid()
 if os.fork() == 0:

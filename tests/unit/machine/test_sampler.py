@@ -106,8 +106,8 @@ def test_a_process_that_dies_is_told_and_spoils_nothing(tmp_path: Path) -> None:
 def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:
     """Also after kill -9."""
     code = (
-        "import time\nfrom dsabench.machine.sampler import Observer\n"
-        f"with Observer(gpus=('0',), library={str(driver(tmp_path))!r}) as observer:\n"
+        "import time\nfrom dsabench.machine.sampler import MachineSampler\n"
+        f"with MachineSampler(gpus=('0',), library={str(driver(tmp_path))!r}) as observer:\n"
         "    print(observer._child.pid, flush=True)\n    time.sleep(60)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

@@ -207,8 +207,8 @@ def test_finding_journals(tmp_path: Path) -> None:
 
 
 HOLD = (
-    "import sys, time\nfrom pathlib import Path\nfrom dsabench.results.journal import claim\n"
-    "with claim(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
+    "import sys, time\nfrom pathlib import Path\nfrom dsabench.results.journal import claim_folder\n"
+    "with claim_folder(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
 )
 
 
