@@ -28,10 +28,10 @@ def doctor(
     """
     from dsabench.cli.show_findings import findings_json, print_findings, tell_progress
     from dsabench.config.load import load_launch
-    from dsabench.doctor.examine import Complaint, examine
+    from dsabench.doctor.run import DoctorOptions, run_checks
     from dsabench.signals import run_loop
 
-    complaint = Complaint(
+    complaint = DoctorOptions(
         runtime=None if config is None else load_launch(config),
         python=python,
         base_url=base_url,
@@ -41,7 +41,7 @@ def doctor(
         question_timeout_s=question_timeout,
     )
     with tell_progress(quiet=json_) as tell:
-        findings = run_loop(examine(complaint, tell))
+        findings = run_loop(run_checks(complaint, tell))
     if json_:
         print(findings_json(findings))
     else:

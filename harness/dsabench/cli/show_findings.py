@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from dsabench.doctor.finding import Finding
+from dsabench.machine.checks import Finding
 
 _STYLE = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 

@@ -12,20 +12,20 @@ from typing import Any
 
 import aiohttp
 
-from dsabench.doctor.finding import one_line
-from dsabench.doctor.heard import Heard
+from dsabench.doctor.chat_stream import ChatStream
 from dsabench.load.sse import DONE, SseReader
+from dsabench.machine.checks import one_line
 from dsabench.runtimes.answer import parts_of, text_of
 
 _FAILURES = (aiohttp.ClientError, OSError, ValueError)
 """TimeoutError is an OSError, and told apart where it matters."""
 
-Decided = Callable[[Heard], bool]
+Decided = Callable[[ChatStream], bool]
 """Whether an answer has to be heard no further."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JsonAnswer:
     """A JSON object, or why there is none."""
 
     body: dict[str, Any] | None
@@ -35,7 +35,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class ServerProbe:
     """A base URL, and how long to wait."""
 
     base_url: str
@@ -48,11 +48,11 @@ class Asker:
     tell: Callable[[str], None] = lambda _: None
     """Told what is asked next."""
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str) -> JsonAnswer:
         """GET, expecting a JSON object."""
         return await self._ask("GET", path, None)
 
-    async def post(self, path: str, body: dict[str, Any]) -> Answer:
+    async def post(self, path: str, body: dict[str, Any]) -> JsonAnswer:
         """POST of an object, expecting one."""
         return await self._ask("POST", path, body)
 
@@ -61,16 +61,16 @@ class Asker:
         answer = await self._ask("GET", "/health", None)
         return None if answer.status == 200 else answer.error
 
-    async def listen(self, path: str, body: dict[str, Any], decided: Decided) -> Heard:
+    async def listen(self, path: str, body: dict[str, Any], decided: Decided) -> ChatStream:
         """POST whose answer is heard as it comes. Once it is decided the connection is closed, and the request ends."""
-        heard, began_s = Heard(), perf_counter()
+        heard, began_s = ChatStream(), perf_counter()
         timeout = aiohttp.ClientTimeout(
             total=self.question_timeout_s, sock_connect=5.0, sock_read=min(self.timeout_s, self.question_timeout_s)
         )
         try:
             async with self._request("POST", path, {**body, "stream": True}, timeout) as response:
                 if response.status != 200:
-                    return Heard(error=_refusal(path, response.status, await text_of(response)), refused=True)
+                    return ChatStream(error=_refusal(path, response.status, await text_of(response)), refused=True)
                 async with aclosing(_frames(response)) as frames:
                     async for data in frames:
                         heard = heard.after(data, perf_counter() - began_s)
@@ -86,7 +86,7 @@ class Asker:
             return replace(heard, error=f"{path}: {_broken(heard)}" if broke_off else _why(path, error))
         return replace(heard, error=heard.error and f"{path}: {heard.error}")
 
-    def _late(self, path: str, heard: Heard, waited_s: float) -> Heard:
+    def _late(self, path: str, heard: ChatStream, waited_s: float) -> ChatStream:
         """What a time limit makes of an answer: where nothing came there is nothing to judge."""
         if heard.last_s is None:
             return replace(heard, error=f"{path}: no answer within {waited_s:.1f} s")
@@ -94,24 +94,24 @@ class Asker:
             return replace(heard, error=f"{path}: nothing more for {self.timeout_s:g} s after {heard.told}")
         return replace(heard, limit_s=self.question_timeout_s)
 
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> Answer:
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> JsonAnswer:
         timeout = aiohttp.ClientTimeout(total=self.timeout_s, sock_connect=5.0)
         try:
             async with self._request(method, path, body, timeout) as response:
                 text, status = await text_of(response), response.status
         except TimeoutError:
-            return Answer(None, f"{path}: no answer within {self.timeout_s:g} s")
+            return JsonAnswer(None, f"{path}: no answer within {self.timeout_s:g} s")
         except _FAILURES as error:
-            return Answer(None, _why(path, error))
+            return JsonAnswer(None, _why(path, error))
         if status != 200:
-            return Answer(None, _refusal(path, status, text), status)
+            return JsonAnswer(None, _refusal(path, status, text), status)
         try:
             found = json.loads(text)
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            return Answer(None, f"{path}: not a JSON object: {one_line(text, 80)}", status)
-        return Answer(found, status=status)
+            return JsonAnswer(None, f"{path}: not a JSON object: {one_line(text, 80)}", status)
+        return JsonAnswer(found, status=status)
 
     @asynccontextmanager
     async def _request(
@@ -125,7 +125,7 @@ class Asker:
             yield response
 
 
-def _broken(heard: Heard) -> str:
+def _broken(heard: ChatStream) -> str:
     return f"the answer broke off: {heard.told}"
 
 

@@ -8,7 +8,7 @@ import shlex
 import sys
 from dataclasses import replace
 
-from dsabench.doctor.finding import Finding, ok, problem, warning
+from dsabench.machine.checks import Finding, ok, problem, warning
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import known_versions
 from dsabench.runtimes.sglang.command import enclose
@@ -21,7 +21,7 @@ DRIVERS = {"13": "580", "12": "525"}
 """Major version of CUDA → the oldest driver branch that serves it."""
 
 
-def look_at_reference() -> Finding:
+def check_reference() -> Finding:
     """Whether the embedded runtime has its torch."""
     if importlib.util.find_spec("torch") is not None:
         return ok("reference runtime", "torch is installed beside dsabench")
@@ -29,7 +29,7 @@ def look_at_reference() -> Finding:
     return warning("reference runtime", "torch is not installed beside dsabench, so it cannot run", fix)
 
 
-async def look_at_sglang(launch: Launch, driver_cuda: str | None) -> list[Finding]:
+async def check_sglang(launch: Launch, driver_cuda: str | None) -> list[Finding]:
     """Versions of sglang, its kernels and torch.
 
     Raises:

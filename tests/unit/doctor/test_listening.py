@@ -10,10 +10,10 @@ from typing import get_args
 import pytest
 
 from closed_port import nobody_listens
-from dsabench.doctor.ask import Asker
-from dsabench.doctor.chat import look_at_thinking, look_at_tools
-from dsabench.doctor.finding import Finding
-from dsabench.doctor.heard import Heard
+from dsabench.doctor.ask import ServerProbe
+from dsabench.doctor.chat_stream import ChatStream
+from dsabench.doctor.server import check_thinking, check_tools
+from dsabench.machine.checks import Finding
 from unit.doctor.servers import Character, Mishap, http, raw, serving
 from unit.serving.serving import Server
 
@@ -26,12 +26,12 @@ SLOW_S = 0.01
 
 async def thinking(character: Character, *, limit_s: float = 20.0, timeout_s: float = 20.0) -> Finding:
     async with serving(character.application()) as url:
-        return await look_at_thinking(Asker(url, timeout_s, limit_s), "model", None)
+        return await check_thinking(ServerProbe(url, timeout_s, limit_s), "model", None)
 
 
 async def tools(character: Character, *, limit_s: float = 20.0, timeout_s: float = 20.0) -> Finding:
     async with serving(character.application()) as url:
-        return await look_at_tools(Asker(url, timeout_s, limit_s), "model", None)
+        return await check_tools(ServerProbe(url, timeout_s, limit_s), "model", None)
 
 
 # decided early
@@ -163,7 +163,7 @@ async def test_no_answer_at_all(answer, said) -> None:
         await writer.drain()
 
     async with raw(say) as url:
-        found = await look_at_thinking(Asker(url, 2.0), "model", None)
+        found = await check_thinking(ServerProbe(url, 2.0), "model", None)
     assert found.verdict == "problem"
     assert said in found.line
 
@@ -174,7 +174,7 @@ async def test_silence_is_a_problem_and_ends_in_time() -> None:
 
     async with raw(silence) as url:
         async with asyncio.timeout(60):
-            found = await look_at_thinking(Asker(url, question_timeout_s=0.3), "model", None)
+            found = await check_thinking(ServerProbe(url, question_timeout_s=0.3), "model", None)
     assert found.verdict == "problem"
     assert found.line.startswith("/v1/chat/completions: no answer within 0.")
 
@@ -187,13 +187,13 @@ async def test_an_endless_line_is_given_up() -> None:
             await writer.drain()
 
     async with raw(pour) as url:
-        found = await look_at_thinking(Asker(url, 20.0), "model", None)
+        found = await check_thinking(ServerProbe(url, 20.0), "model", None)
     assert "more than 8 MiB" in found.line
 
 
 async def test_nobody_listens() -> None:
     with nobody_listens() as url:
-        found = await look_at_tools(Asker(url), "model", None)
+        found = await check_tools(ServerProbe(url), "model", None)
     assert "Connection refused" in found.line
     assert found.fix is None
 
@@ -202,17 +202,17 @@ async def test_nobody_listens() -> None:
 
 
 async def test_a_request_that_is_heard_no_further_ends_on_the_server(server: Server) -> None:
-    def enough(heard: Heard) -> bool:
+    def enough(heard: ChatStream) -> bool:
         return len(heard.said) >= 8
 
     body = {"messages": [{"role": "user", "content": "Count."}], "max_tokens": 400, "ignore_eos": True}
     before = _aborted(server.url)
-    heard = await Asker(server.url).listen("/v1/chat/completions", body, enough)
+    heard = await ServerProbe(server.url).listen("/v1/chat/completions", body, enough)
     assert (heard.error, heard.ended, len(heard.said) >= 8) == ("", False, True)
     async with asyncio.timeout(60):
         while _aborted(server.url) == before:
             await asyncio.sleep(0.02)
-    short = await Asker(server.url).listen("/v1/chat/completions", body | {"max_tokens": 3}, lambda _: False)
+    short = await ServerProbe(server.url).listen("/v1/chat/completions", body | {"max_tokens": 3}, lambda _: False)
     assert (short.error, short.ended, short.finish_reason) == ("", True, "length")
 
 
@@ -223,7 +223,7 @@ def _aborted(url: str) -> float:
 
 
 async def test_what_the_server_says_of_a_wrong_request(server: Server) -> None:
-    found = await Asker(server.url).listen("/v1/chat/completions", {"messages": []}, lambda _: False)
+    found = await ServerProbe(server.url).listen("/v1/chat/completions", {"messages": []}, lambda _: False)
     assert found.refused
     assert found.error.startswith("/v1/chat/completions: HTTP 400: ")
     assert json.loads(found.error.partition("400: ")[2])["object"] == "error"

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.doctor.installation import _cuda, look_at_sglang
-from dsabench.doctor.machine import (
-    Limits,
-    Weights,
-    look_at_device,
-    look_at_disk,
-    look_at_gpus,
-    look_at_limits,
-    look_at_ports,
-    look_at_shared_memory,
+from dsabench.doctor.installation import _cuda, check_sglang
+from dsabench.doctor.run import check_ports
+from dsabench.errors import InputError
+from dsabench.machine.checks import (
+    ModelWeights,
+    ShellLimits,
+    check_device,
+    check_disk,
+    check_gpus,
+    check_limits,
+    check_shared_memory,
     read_limits,
 )
-from dsabench.errors import InputError
 from dsabench.model.environment import Gpu, Hardware
 from dsabench.runtimes.launch import Launch
 
@@ -34,13 +34,13 @@ def with_gpus(*names: str) -> Hardware:
 
 
 def test_gpus_are_named_with_their_driver() -> None:
-    gpu, driver = look_at_gpus(with_gpus("NVIDIA H200", "NVIDIA H200"), needed=True)
+    gpu, driver = check_gpus(with_gpus("NVIDIA H200", "NVIDIA H200"), needed=True)
     assert (gpu.verdict, gpu.line) == ("ok", "2 × NVIDIA H200, 140 GiB each")
     assert driver.line == "580.65, serves CUDA up to 13.0"
 
 
 def test_gpus_of_two_kinds_are_a_warning() -> None:
-    gpu = look_at_gpus(with_gpus("NVIDIA H200", "NVIDIA B200"), needed=True)[0]
+    gpu = check_gpus(with_gpus("NVIDIA H200", "NVIDIA B200"), needed=True)[0]
     assert gpu.verdict == "warning"
     assert "CUDA_VISIBLE_DEVICES" in (gpu.fix or "")
 
@@ -48,18 +48,18 @@ def test_gpus_of_two_kinds_are_a_warning() -> None:
 @pytest.mark.parametrize(("needed", "verdict"), [(True, "problem"), (False, "warning")])
 def test_no_gpu_matters_where_one_is_needed(needed, verdict, monkeypatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert look_at_gpus(PLAIN, needed=needed)[0].verdict == verdict
+    assert check_gpus(PLAIN, needed=needed)[0].verdict == verdict
 
 
 def test_hidden_gpus_are_a_problem_of_the_variable(monkeypatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    found = look_at_gpus(PLAIN, needed=False)[0]
+    found = check_gpus(PLAIN, needed=False)[0]
     assert (found.verdict, found.fix) == ("problem", "unset CUDA_VISIBLE_DEVICES")
 
 
 def test_other_accelerators_are_known_by_their_device(tmp_path) -> None:
-    assert look_at_device(tmp_path, "rocm-smi").verdict == "ok"
-    assert look_at_device(tmp_path / "kfd", "rocm-smi").verdict == "problem"
+    assert check_device(tmp_path, "rocm-smi").verdict == "ok"
+    assert check_device(tmp_path / "kfd", "rocm-smi").verdict == "problem"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_other_accelerators_are_known_by_their_device(tmp_path) -> None:
     ],
 )
 def test_open_files(soft, hard, verdict, fix) -> None:
-    found = look_at_limits(Limits((soft, hard), (None, None)))[0]
+    found = check_limits(ShellLimits((soft, hard), (None, None)))[0]
     assert found.verdict == verdict
     assert found.fix is None if fix is None else fix in (found.fix or "")
 
@@ -87,7 +87,7 @@ def test_open_files(soft, hard, verdict, fix) -> None:
     ],
 )
 def test_locked_memory(soft, hard, verdict, fix) -> None:
-    found = look_at_limits(Limits((None, None), (soft, hard)))[1]
+    found = check_limits(ShellLimits((None, None), (soft, hard)))[1]
     assert found.verdict == verdict
     assert found.fix is None if fix is None else fix in (found.fix or "")
 
@@ -98,47 +98,47 @@ def test_the_limits_are_this_processs_own() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (lower, hard))
     try:
         assert read_limits().open_files[0] == lower
-        assert look_at_limits(read_limits())[0].verdict == "problem"
+        assert check_limits(read_limits())[0].verdict == "problem"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_shared_memory_that_is_missing(tmp_path) -> None:
-    assert look_at_shared_memory(1, tmp_path).verdict == "ok"
-    found = look_at_shared_memory(8, tmp_path / "none")
+    assert check_shared_memory(1, tmp_path).verdict == "ok"
+    found = check_shared_memory(8, tmp_path / "none")
     assert found.verdict == "problem"
     assert "mount" in (found.fix or "")
 
 
 async def test_ports() -> None:
-    assert (await look_at_ports(None)).verdict == "ok"
+    assert (await check_ports(None)).verdict == "ok"
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        found = await look_at_ports(port)
+        found = await check_ports(port)
         assert (found.verdict, found.fix) == ("problem", f"ss -ltnp 'sport = :{port}'")
-    assert (await look_at_ports(port)).verdict == "ok"
+    assert (await check_ports(port)).verdict == "ok"
 
 
 def test_a_model_takes_space_until_it_is_here(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
-    weights = Weights("deepseek-ai/DeepSeek-V3.2", 1e9)
-    space, model = look_at_disk(tmp_path / "results", weights)
+    weights = ModelWeights("deepseek-ai/DeepSeek-V3.2", 1e9)
+    space, model = check_disk(tmp_path / "results", weights)
     assert (space.check, space.verdict) == ("disk", "ok")
     assert (model.check, model.verdict) == ("model", "problem")
     assert "HF_HOME" in (model.fix or "")
     snapshot = tmp_path / "hub" / "models--deepseek-ai--DeepSeek-V3.2" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "config.json").write_text("{}")
-    assert look_at_disk(tmp_path, weights)[1].verdict == "ok"
+    assert check_disk(tmp_path, weights)[1].verdict == "ok"
 
 
 def test_a_model_in_a_folder_and_one_that_is_nowhere(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    assert look_at_disk(tmp_path, Weights(str(tmp_path), None))[1].verdict == "ok"
-    assert look_at_disk(tmp_path, Weights("/no/such/model", None))[1].verdict == "warning"
+    assert check_disk(tmp_path, ModelWeights(str(tmp_path), None))[1].verdict == "ok"
+    assert check_disk(tmp_path, ModelWeights("/no/such/model", None))[1].verdict == "warning"
 
 
 def test_torch_of_a_newer_cuda_than_the_driver() -> None:
@@ -176,7 +176,7 @@ async def test_an_installation_that_fits(tmp_path) -> None:
     site = tmp_path / "site"
     site.mkdir()
     site_with(site, "0.5.16", torch="2.11.0+cu130", sglang_kernel="0.4.5")
-    found = await look_at_sglang(Launch(python=interpreter(tmp_path, site)), "13.0")
+    found = await check_sglang(Launch(python=interpreter(tmp_path, site)), "13.0")
     assert {one.check: one.verdict for one in found} == dict.fromkeys(
         ("sglang", "torch", "sglang-kernel", "cuda"), "ok"
     )
@@ -187,7 +187,7 @@ async def test_an_installation_that_does_not(tmp_path) -> None:
     site.mkdir()
     site_with(site, "0.5.16", torch="2.9.1")
     python = interpreter(tmp_path, site)
-    found = {one.check: one for one in await look_at_sglang(Launch(python=python), "12.8")}
+    found = {one.check: one for one in await check_sglang(Launch(python=python), "12.8")}
     assert found["sglang"].verdict == "ok"
     assert found["torch"].line == "2.9.1; this sglang asks for 2.11.0"
     assert found["torch"].fix == f"{python} -m pip install torch==2.11.0"
@@ -200,7 +200,7 @@ async def test_versions_that_are_too_old_or_unread(tmp_path, version, verdict) -
     site = tmp_path / "site"
     site.mkdir()
     site_with(site, version)
-    found = await look_at_sglang(Launch(python=interpreter(tmp_path, site)), None)
+    found = await check_sglang(Launch(python=interpreter(tmp_path, site)), None)
     assert (found[0].check, found[0].verdict) == ("sglang", verdict)
 
 
@@ -208,7 +208,7 @@ async def test_the_line_that_mends_it_has_no_variable_of_the_launch(tmp_path) ->
     site = tmp_path / "site"
     site.mkdir()
     launch = Launch(python=interpreter(tmp_path, site), command_prefix=("nice",), env={"HF_TOKEN": "hf_secret"})
-    (finding,) = await look_at_sglang(launch, None)
+    (finding,) = await check_sglang(launch, None)
     assert (finding.fix or "").startswith(f"nice {launch.interpreter} -m pip install sglang==")
 
 
@@ -216,13 +216,13 @@ async def test_an_interpreter_without_sglang_and_one_that_is_none(tmp_path) -> N
     site = tmp_path / "site"
     site.mkdir()
     python = interpreter(tmp_path, site)
-    found = await look_at_sglang(Launch(python=python), None)
+    found = await check_sglang(Launch(python=python), None)
     assert [one.verdict for one in found] == ["problem"]
     assert (found[0].fix or "").startswith(f"{python} -m pip install sglang==")
     with pytest.raises(InputError, match="cannot run"):
-        await look_at_sglang(Launch(python=tmp_path / "none"), None)
+        await check_sglang(Launch(python=tmp_path / "none"), None)
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\necho no library found >&2\nexit 3\n")
     broken.chmod(0o755)
     with pytest.raises(InputError, match="no library found"):
-        await look_at_sglang(Launch(python=broken), None)
+        await check_sglang(Launch(python=broken), None)

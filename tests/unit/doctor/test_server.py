@@ -9,16 +9,16 @@ import pytest
 
 from closed_port import nobody_listens
 from dsabench import __version__
-from dsabench.doctor.examine import Complaint, examine
-from dsabench.doctor.finding import Finding
+from dsabench.doctor.run import DoctorOptions, run_checks
 from dsabench.errors import InputError
+from dsabench.machine.checks import Finding
 from unit.doctor.servers import CALL, Character, as_json, http, raw, serving
 from unit.serving.serving import Server
 
 
 async def look(character: Character, **options) -> dict[str, Finding]:
     async with serving(character.application()) as url:
-        return {found.check: found for found in await examine(Complaint(base_url=url, **options))}
+        return {found.check: found for found in await run_checks(DoctorOptions(base_url=url, **options))}
 
 
 async def test_a_server_that_is_started_right_has_nothing_wrong() -> None:
@@ -36,7 +36,7 @@ async def test_a_server_that_is_started_right_has_nothing_wrong() -> None:
 
 
 async def test_the_reference_runtime_is_not_called_sglang(server: Server) -> None:
-    found = {one.check: one for one in await examine(Complaint(base_url=server.url))}
+    found = {one.check: one for one in await run_checks(DoctorOptions(base_url=server.url))}
     assert found["server"].line == f"dsabench's reference runtime {__version__} serves tiny"
 
 
@@ -173,17 +173,17 @@ async def test_a_key_is_asked_for_and_used_and_never_shown(monkeypatch) -> None:
 async def test_a_variable_without_a_key_is_the_users_mistake(monkeypatch) -> None:
     monkeypatch.delenv("KEY_OF_TEST", raising=False)
     with pytest.raises(InputError, match="KEY_OF_TEST: the variable is not set"):
-        await examine(Complaint(base_url="http://127.0.0.1:9", api_key_env="KEY_OF_TEST"))
+        await run_checks(DoctorOptions(base_url="http://127.0.0.1:9", api_key_env="KEY_OF_TEST"))
 
 
 @pytest.mark.parametrize("url", ["localhost:30000", "ftp://host", "http://", "http://user:word@host:1"])
 async def test_a_url_that_is_none_is_the_users_mistake(url) -> None:
     with pytest.raises(InputError, match="--base-url"):
-        await examine(Complaint(base_url=url))
+        await run_checks(DoctorOptions(base_url=url))
 
 
 async def _server_of(url: str, timeout_s: float = 2.0) -> Finding:
-    return (await examine(Complaint(base_url=url, timeout_s=timeout_s)))[-1]
+    return (await run_checks(DoctorOptions(base_url=url, timeout_s=timeout_s)))[-1]
 
 
 async def test_nobody_listens() -> None:
@@ -252,7 +252,7 @@ async def test_an_object_of_other_kinds_is_survived() -> None:
         await writer.drain()
 
     async with raw(say) as url:
-        found = await examine(Complaint(base_url=url, timeout_s=2.0))
+        found = await run_checks(DoctorOptions(base_url=url, timeout_s=2.0))
     assert {one.check: one.verdict for one in found if one.check != "open files"} == {
         "server": "ok",
         "chat template": "warning",

@@ -9,24 +9,26 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from dsabench.config.specs import RuntimeConfig
-from dsabench.doctor.ask import Asker
-from dsabench.doctor.finding import Finding, ok
-from dsabench.doctor.installation import look_at_reference, look_at_sglang
-from dsabench.doctor.machine import (
-    Weights,
-    look_at_device,
-    look_at_disk,
-    look_at_gpus,
-    look_at_limits,
-    look_at_ports,
-    look_at_shared_memory,
+from dsabench.doctor.ask import ServerProbe
+from dsabench.doctor.installation import check_reference, check_sglang
+from dsabench.doctor.server import check_server
+from dsabench.errors import InputError, TrialFault
+from dsabench.machine.checks import (
+    Finding,
+    ModelWeights,
+    check_device,
+    check_disk,
+    check_gpus,
+    check_limits,
+    check_shared_memory,
+    ok,
+    problem,
     read_limits,
 )
-from dsabench.doctor.server import look_at_server
-from dsabench.errors import InputError
 from dsabench.machine.environment import collect_hardware
 from dsabench.model.environment import Hardware
 from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.ports import PortLease, is_free
 from dsabench.runtimes.sglang.model_config import local_folder
 from dsabench.runtimes.sglang.models import find_model
 from dsabench.runtimes.sglang.rules.resolve import WEIGHTS_GIB
@@ -37,7 +39,7 @@ _OTHER_DEVICES = {"mi300x": _AMD, "mi355x": _AMD, "npu": (Path("/dev/davinci_man
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class DoctorOptions:
     """What is to be looked at. With a server alone, this machine is only its client."""
 
     runtime: RuntimeConfig | None = None
@@ -66,7 +68,7 @@ class Complaint:
         return self.server is not None and not self.wants_sglang
 
 
-async def examine(complaint: Complaint, tell: Callable[[str], None] = lambda _: None) -> list[Finding]:
+async def run_checks(complaint: DoctorOptions, tell: Callable[[str], None] = lambda _: None) -> list[Finding]:
     """Every finding; `tell` hears what is looked at next.
 
     Raises:
@@ -75,15 +77,15 @@ async def examine(complaint: Complaint, tell: Callable[[str], None] = lambda _: 
     """
     asker = _asker(complaint, tell)
     if complaint.is_client:
-        found = look_at_limits(read_limits())[:1]
+        found = check_limits(read_limits())[:1]
     else:
         tell("this machine")
         hardware = await collect_hardware()
         found = [*await _machine(complaint, hardware), *await _installation(complaint, hardware)]
-    return found if asker is None else [*found, *await look_at_server(asker)]
+    return found if asker is None else [*found, *await check_server(asker)]
 
 
-def _asker(complaint: Complaint, tell: Callable[[str], None]) -> Asker | None:
+def _asker(complaint: DoctorOptions, tell: Callable[[str], None]) -> ServerProbe | None:
     if complaint.server is None:
         return None
     parts = urlsplit(complaint.server)
@@ -97,10 +99,10 @@ def _asker(complaint: Complaint, tell: Callable[[str], None]) -> Asker | None:
         if not key:
             raise InputError(f"--api-key-env {complaint.api_key_env}: the variable is not set")
     base_url = complaint.server.rstrip("/")
-    return Asker(base_url, complaint.timeout_s, complaint.question_timeout_s, api_key=key, tell=tell)
+    return ServerProbe(base_url, complaint.timeout_s, complaint.question_timeout_s, api_key=key, tell=tell)
 
 
-async def _machine(complaint: Complaint, hardware: Hardware) -> list[Finding]:
+async def _machine(complaint: DoctorOptions, hardware: Hardware) -> list[Finding]:
     runtime = complaint.runtime
     weights = port = None
     if runtime is not None and runtime.kind == "sglang":
@@ -114,32 +116,32 @@ async def _machine(complaint: Complaint, hardware: Hardware) -> list[Finding]:
     other = _OTHER_DEVICES.get(runtime.hardware) if runtime is not None and runtime.hardware is not None else None
     return [
         *found,
-        *([look_at_device(*other)] if other else look_at_gpus(hardware, needed=complaint.wants_sglang)),
-        *look_at_limits(read_limits()),
-        look_at_shared_memory(len(hardware.gpus)),
-        *look_at_disk(complaint.results, weights),
-        await look_at_ports(port),
+        *([check_device(*other)] if other else check_gpus(hardware, needed=complaint.wants_sglang)),
+        *check_limits(read_limits()),
+        check_shared_memory(len(hardware.gpus)),
+        *check_disk(complaint.results, weights),
+        await check_ports(port),
     ]
 
 
-def _weights(runtime: RuntimeConfig) -> Weights | None:
+def _weights(runtime: RuntimeConfig) -> ModelWeights | None:
     """What has to be on disk; None where the weights are made at random."""
     if runtime.base.get("load_format") == "dummy":
         return None
     folder = local_folder(runtime.model)
     if folder is not None:
-        return Weights(str(folder), None)
+        return ModelWeights(str(folder), None)
     known = find_model(runtime.model)
-    return Weights(known.path if known else runtime.model, WEIGHTS_GIB.get(known.name) if known else None)
+    return ModelWeights(known.path if known else runtime.model, WEIGHTS_GIB.get(known.name) if known else None)
 
 
-async def _installation(complaint: Complaint, hardware: Hardware) -> list[Finding]:
+async def _installation(complaint: DoctorOptions, hardware: Hardware) -> list[Finding]:
     if not complaint.wants_sglang:
         line = "not looked at: name its interpreter with --python, or a config of kind sglang"
-        return [look_at_reference(), ok("sglang", line)]
+        return [check_reference(), ok("sglang", line)]
     how = complaint.runtime.launch if complaint.runtime is not None else None
     if complaint.python is not None or how is None:
-        return await look_at_sglang(Launch(python=complaint.python), hardware.cuda)
+        return await check_sglang(Launch(python=complaint.python), hardware.cuda)
     launch = Launch(
         python=None if how.python is None else Path(how.python),
         env=how.env,
@@ -147,4 +149,17 @@ async def _installation(complaint: Complaint, hardware: Hardware) -> list[Findin
         container=how.container,
         sites=how.sites,
     )
-    return await look_at_sglang(launch, hardware.cuda)
+    return await check_sglang(launch, hardware.cuda)
+
+
+async def check_ports(wanted: int | None) -> Finding:
+    """Whether a server can listen: on the port that a config names, else on one that dsabench picks."""
+    if wanted is not None:
+        if is_free(wanted):
+            return ok("ports", f"{wanted} is free")
+        return problem("ports", f"{wanted} is taken", f"ss -ltnp 'sport = :{wanted}'")
+    try:
+        async with PortLease() as lease:
+            return ok("ports", f"free ones are there ({lease.port})")
+    except TrialFault as fault:
+        return problem("ports", fault.message, "ss -ltn | wc -l")

@@ -1,4 +1,4 @@
-"""What has come of an answer of the chat endpoint so far, in the stream's frames or in one piece."""
+"""Read a chat's stream as a client does: text, thoughts, tool calls, and where each stood."""
 
 from __future__ import annotations
 
@@ -7,14 +7,37 @@ from typing import Any
 
 import orjson
 
-from dsabench.doctor.finding import one_line
-from dsabench.doctor.json_paths import dig, text_at
 from dsabench.load.readers.stream import as_int, problem_of
 from dsabench.load.sse import DONE
+from dsabench.machine.checks import one_line
+
+
+def dig(value: Any, *path: str | int) -> Any:
+    """What stands at a path of keys and positions; None where anything on it is missing or of another kind."""
+    for step in path:
+        if isinstance(step, str) and isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(step, int) and isinstance(value, list) and -len(value) <= step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value
+
+
+def text_at(value: Any, *path: str | int) -> str:
+    """The text at a path; empty where there is none."""
+    found = dig(value, *path)
+    return found if isinstance(found, str) else ""
+
+
+def number_at(value: Any, *path: str | int) -> float | None:
+    """The number at a path."""
+    found = dig(value, *path)
+    return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) else None
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """The first tool call, as far as its parts have come."""
 
     index: int | None
@@ -22,33 +45,33 @@ class Call:
     name: str
     arguments: str
 
-    def plus(self, part: object) -> Call:
+    def plus(self, part: object) -> ToolCall:
         """With one more part; a part of another call adds nothing."""
         more = call_of(part)
         if more.index not in {None, self.index}:
             return self
-        return Call(self.index, self.id or more.id, self.name or more.name, self.arguments + more.arguments)
+        return ToolCall(self.index, self.id or more.id, self.name or more.name, self.arguments + more.arguments)
 
     def as_message(self) -> dict[str, Any]:
         """The form in which a conversation holds it."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
-def call_of(part: object) -> Call:
+def call_of(part: object) -> ToolCall:
     """The call that begins with this part, whatever that is."""
     name, arguments = (text_at(part, "function", key) for key in ("name", "arguments"))
-    return Call(as_int(dig(part, "index")), text_at(part, "id"), name, arguments)
+    return ToolCall(as_int(dig(part, "index")), text_at(part, "id"), name, arguments)
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ChatStream:
     """An answer so far."""
 
     thought: str = ""
     """`reasoning_content`."""
     said: str = ""
     """`content`."""
-    call: Call | None = None
+    call: ToolCall | None = None
     finish_reason: str | None = None
     ended: bool = False
     """The server told the end."""
@@ -78,7 +101,7 @@ class Heard:
         last = "" if self.last_s is None else f", the last after {self.last_s:.1f} s"
         return f"{len(self.thought)} characters of thinking, {len(self.said)} of answer{begun}{last}"
 
-    def after(self, data: bytes, at_s: float) -> Heard:
+    def after(self, data: bytes, at_s: float) -> ChatStream:
         """With one more frame: an event's data."""
         if data == DONE:
             return replace(self, ended=True)
@@ -94,7 +117,7 @@ class Heard:
             return replace(self, error=f"the server says in its answer: {one_line(problem, 200)}")
         return self._with_choice(dig(frame, "choices", 0), at_s)
 
-    def _with_choice(self, choice: object, at_s: float) -> Heard:
+    def _with_choice(self, choice: object, at_s: float) -> ChatStream:
         part = dig(choice, "delta") or dig(choice, "message")
         thought, said = text_at(part, "reasoning_content"), text_at(part, "content")
         calls = dig(part, "tool_calls")

@@ -1,4 +1,4 @@
-"""The machine: GPUs, driver, limits of the shell, shared memory, disk, ports."""
+"""Check this machine before a run: GPUs, limits, shared memory, disk."""
 
 from __future__ import annotations
 
@@ -7,11 +7,45 @@ import resource
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from dsabench.doctor.finding import Finding, ok, problem, warning
-from dsabench.errors import TrialFault
+from dsabench.errors import printable
 from dsabench.model.environment import Hardware
-from dsabench.runtimes.ports import PortLease, is_free
+from dsabench.model.value import Value
+
+Verdict = Literal["ok", "warning", "problem"]
+
+
+class Finding(Value):
+    """One line about one thing. A problem keeps the runtime from working; a warning may."""
+
+    check: str
+    """What was looked at: `gpu`, `driver`, `open files`, `tool calls`, …"""
+    verdict: Verdict
+    line: str
+    fix: str | None = None
+    """A command, or the words to add to one; None where nothing is wrong or no command helps."""
+
+
+def ok(check: str, line: str) -> Finding:
+    """Nothing to do."""
+    return Finding(check=check, verdict="ok", line=one_line(line))
+
+
+def warning(check: str, line: str, fix: str | None = None) -> Finding:
+    """Works, perhaps not for long or not as fast."""
+    return Finding(check=check, verdict="warning", line=one_line(line), fix=fix)
+
+
+def problem(check: str, line: str, fix: str | None = None) -> Finding:
+    """Does not work."""
+    return Finding(check=check, verdict="problem", line=one_line(line), fix=fix)
+
+
+def one_line(text: str, most: int = 300) -> str:
+    """What a server or tool said as one line of at most so many characters, which cannot steer a terminal."""
+    return printable(" ".join(text.split()), most)
+
 
 OPEN_FILES = 65_536
 """What sglang asks for itself; each request in flight takes a socket on both sides."""
@@ -26,16 +60,16 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the place that is measured, no
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ShellLimits:
     """Soft and hard limits of this process; None is unlimited."""
 
     open_files: tuple[int | None, int | None]
     locked_bytes: tuple[int | None, int | None]
 
 
-def read_limits() -> Limits:
+def read_limits() -> ShellLimits:
     """What the shell that started us gave."""
-    return Limits(_limit(resource.RLIMIT_NOFILE), _limit(resource.RLIMIT_MEMLOCK))
+    return ShellLimits(_limit(resource.RLIMIT_NOFILE), _limit(resource.RLIMIT_MEMLOCK))
 
 
 def _limit(which: int) -> tuple[int | None, int | None]:
@@ -44,7 +78,7 @@ def _limit(which: int) -> tuple[int | None, int | None]:
     return (None if soft == unlimited else soft, None if hard == unlimited else hard)
 
 
-def look_at_gpus(hardware: Hardware, *, needed: bool) -> list[Finding]:
+def check_gpus(hardware: Hardware, *, needed: bool) -> list[Finding]:
     """GPUs and driver. Without any, a runtime that needs one has a problem."""
     if not hardware.gpus:
         line = "nvidia-smi names no GPU that this process may use"
@@ -61,14 +95,14 @@ def look_at_gpus(hardware: Hardware, *, needed: bool) -> list[Finding]:
     return [*found, ok("driver", f"{hardware.driver}, serves CUDA up to {hardware.cuda or 'unknown'}")]
 
 
-def look_at_device(place: Path, command: str) -> Finding:
+def check_device(place: Path, command: str) -> Finding:
     """Accelerators that nvidia-smi does not know: whether their driver is there."""
     if place.exists():
         return ok("gpu", f"{place} is there, so the driver is; {command.partition(' ')[0]} shows more")
     return problem("gpu", f"{place} is missing: no driver, or hidden from this process", command)
 
 
-def look_at_limits(limits: Limits) -> list[Finding]:
+def check_limits(limits: ShellLimits) -> list[Finding]:
     """Open files and locked memory."""
     return [_open_files(*limits.open_files), _locked(*limits.locked_bytes)]
 
@@ -95,7 +129,7 @@ def _locked(soft: int | None, hard: int | None) -> Finding:
     return warning("locked memory", line, fix)
 
 
-def look_at_shared_memory(gpus: int, place: Path = _SHARED_MEMORY) -> Finding:
+def check_shared_memory(gpus: int, place: Path = _SHARED_MEMORY) -> Finding:
     """Size of /dev/shm. Several GPUs talk through it."""
     try:
         gib = shutil.disk_usage(place).total / _GIB
@@ -109,7 +143,7 @@ def look_at_shared_memory(gpus: int, place: Path = _SHARED_MEMORY) -> Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class ModelWeights:
     """A model that has to be on this machine's disk."""
 
     model: str
@@ -128,7 +162,7 @@ class Weights:
         return Path(self.model).is_dir() or any(snapshots.glob("*/config.json"))
 
 
-def look_at_disk(results: Path, weights: Weights | None) -> list[Finding]:
+def check_disk(results: Path, weights: ModelWeights | None) -> list[Finding]:
     """Space for records, and for the model where it is not here yet."""
     found = [_space("disk", results, SPARE_GIB, "records and logs")]
     if weights is None:
@@ -149,16 +183,3 @@ def _space(check: str, place: Path, needed_gib: float, what: str) -> Finding:
         return ok(check, line)
     fix = f"export HF_HOME=/a/larger/disk   # or make room: du -xh -d1 {there} | sort -h | tail"
     return problem(check, line, fix if check == "model" else f"du -xh -d1 {there} | sort -h | tail")
-
-
-async def look_at_ports(wanted: int | None) -> Finding:
-    """Whether a server can listen: on the port that a config names, else on one that dsabench picks."""
-    if wanted is not None:
-        if is_free(wanted):
-            return ok("ports", f"{wanted} is free")
-        return problem("ports", f"{wanted} is taken", f"ss -ltnp 'sport = :{wanted}'")
-    try:
-        async with PortLease() as lease:
-            return ok("ports", f"free ones are there ({lease.port})")
-    except TrialFault as fault:
-        return problem("ports", fault.message, "ss -ltn | wc -l")
