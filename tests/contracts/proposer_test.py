@@ -14,8 +14,8 @@ import pytest
 from dsabench.config.load import load_study
 from dsabench.config.specs import StudyConfig
 from dsabench.model.study import Assignment, SearchSpace
-from dsabench.search.proposers import PROPOSERS, Observation, Proposer, make_proposer
-from dsabench.search.space import is_legal, key_of, legal
+from dsabench.study.proposers import PROPOSERS, Observation, Proposer, make_proposer
+from dsabench.study.space import is_legal, key_of, legal
 
 SPACES: dict[str, SearchSpace] = {
     "conditional": load_study("local").space,
@@ -110,7 +110,7 @@ def test_a_fresh_process_proposes_alike(make: Make, request: pytest.FixtureReque
     code = (
         "import json, sys\n"
         "from dsabench.config.load import load_study\n"
-        "from dsabench.search.proposers import Observation, make_proposer\n"
+        "from dsabench.study.proposers import Observation, make_proposer\n"
         "config = load_study('local')\n"
         "spec = config.proposer.model_copy(update={'kind': sys.argv[1], 'seed': 3})\n"
         "proposer = make_proposer(config.model_copy(update={'proposer': spec}))\n"

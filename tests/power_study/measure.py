@@ -19,11 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dsabench.cli.measure_boots import Installed, look_at, measure_boots
 from dsabench.config.load import load_study
 from dsabench.model.record import Record
 from dsabench.results.journal import Journal
 from dsabench.runtimes.reference import Reference
+from dsabench.study.regression_check import OpenRuntime, look_at, measure_boots
 
 CONFIG = Path(__file__).with_name("power.yaml")
 SLOWED = Path(__file__).with_name("slowed").absolute()
@@ -37,7 +37,7 @@ def order_of(round_: int) -> tuple[str, ...]:
     return SIDES if np.random.default_rng([SEED, round_]).random() < 0.5 else SIDES[::-1]
 
 
-def slowed(installed: Installed) -> Installed:
+def slowed(installed: OpenRuntime) -> OpenRuntime:
     """The same runtime with the slowdown on its path."""
     runtime = installed.runtime
     assert isinstance(runtime, Reference)

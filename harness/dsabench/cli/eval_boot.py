@@ -21,7 +21,8 @@ from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.choose import make_runtime
 from dsabench.runtimes.cores import lease_cores
 from dsabench.runtimes.protocol import Place, Server
-from dsabench.trial import Bench, Errand, Watch, measure_on
+from dsabench.study.session import PlannedTrial, TrialSession, Watch
+from dsabench.study.trial import measure_on
 
 
 @asynccontextmanager
@@ -52,7 +53,9 @@ async def booted(
         if cores is not None:
             metric = config.objective.metric
             watch = Watch(on_record=lambda record: say(say_record(record, metric)))
-            laid = Bench(config.name, runtime, environment, journal, results, cores.server, cores.client, watch=watch)
+            laid = TrialSession(
+                config.name, runtime, environment, journal, results, cores.server, cores.client, watch=watch
+            )
             await _measure(config, laid, server)
         served = await find_server(server.base_url, model)
         yield (
@@ -69,10 +72,10 @@ async def booted(
         )
 
 
-async def _measure(config: StudyConfig, bench: Bench, server: Server) -> None:
+async def _measure(config: StudyConfig, bench: TrialSession, server: Server) -> None:
     ledger = StudyRecords(config, bench.environment.fingerprint, bench.journal.read().records)
     trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads]
-    errands = [Errand(trial, ledger.next_occasion(trial), "search", ledger.latest_round) for trial in trials]
+    errands = [PlannedTrial(trial, ledger.next_occasion(trial), "search", ledger.latest_round) for trial in trials]
     for record in await measure_on(bench, server, errands):
         outcome = record.outcome
         if isinstance(outcome, Failed) and outcome.fault in SERVER_LOST:

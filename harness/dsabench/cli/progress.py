@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from dsabench.cli.figures import show_duration, show_figure
 from dsabench.model.record import Failed, Record, Scored
-from dsabench.search.plan import Step
-from dsabench.trial import Errand, Watch
+from dsabench.study.next_boot import BootPlan
+from dsabench.study.session import PlannedTrial, Watch
 
 
 class Forecast(Protocol):
@@ -43,7 +43,7 @@ def say_record(record: Record, metric: str) -> str:
     return f"{name}: {', '.join(shown)} ({record.duration_s:.1f} s)"
 
 
-def _title(step: Step, forecast: Forecast) -> str:
+def _title(step: BootPlan, forecast: Forecast) -> str:
     left_s = forecast.left_s()
     eta = "" if left_s is None else f", about {show_duration(left_s)} left"
     return f"boot {forecast.boots_done() + 1}/{forecast.boots_planned()} {step.phase}: {step.label}{eta}"
@@ -67,7 +67,7 @@ class PlainProgress:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def step(self, step: Step) -> None:
+    def step(self, step: BootPlan) -> None:
         """A boot begins."""
         self._line(_title(step, self.forecast))
 
@@ -123,7 +123,7 @@ class LiveProgress:
     ) -> None:
         self._progress.stop()
 
-    def step(self, step: Step) -> None:
+    def step(self, step: BootPlan) -> None:
         """A boot begins."""
         done, planned = self.forecast.boots_done(), self.forecast.boots_planned()
         left_s = self.forecast.left_s()
@@ -144,7 +144,7 @@ class LiveProgress:
     def _show(self, text: str) -> None:
         self._progress.update(self._requests, description=text[:40], total=None, completed=0, visible=True)
 
-    def _trial(self, errand: Errand) -> None:
+    def _trial(self, errand: PlannedTrial) -> None:
         workload = errand.trial.workload
         self._progress.reset(
             self._requests, total=workload.num_prompts, description=escape(workload.name), visible=True

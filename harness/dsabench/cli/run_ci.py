@@ -11,7 +11,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dsabench.cli.measure_boots import Installed, look_at, measure_boots
 from dsabench.cli.metric_names import require_metrics
 from dsabench.cli.run_compare import side_of
 from dsabench.cli.verdict_table import VerdictTable
@@ -34,6 +33,7 @@ from dsabench.reporting.regression import (
 )
 from dsabench.results.journal import Journal
 from dsabench.signals import run_loop
+from dsabench.study.regression_check import OpenRuntime, look_at, measure_boots
 
 _BASELINE = "main:results/ci"
 _TRIES = 2
@@ -65,7 +65,7 @@ class Measured:
     """One side that is measured here."""
 
     config: StudyConfig
-    installed: Installed
+    installed: OpenRuntime
     folder: Path
 
     def side(self, name: str) -> Side:

@@ -14,7 +14,6 @@ from multiprocessing.process import BaseProcess
 
 from rich.console import Console
 
-from dsabench.cli.outlook import Outlook, identity_for_plan, outlook_of
 from dsabench.cli.progress import PlainProgress
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import DsabenchError, InputError, TrialFault
@@ -22,21 +21,19 @@ from dsabench.machine.environment import collect_environment, visible_gpus
 from dsabench.model.environment import Environment
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.results.journal import Journal, claim_folder
-from dsabench.results.reservations import Reservations
 from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.choose import make_runtime
 from dsabench.runtimes.cores import lease_cores
 from dsabench.runtimes.protocol import Runtime
 from dsabench.runtimes.shares import Share, split_machine
-from dsabench.search.budget import Purse
-from dsabench.search.forecast import make_forecast
-from dsabench.search.lane import Lane
-from dsabench.search.loop import has_work
-from dsabench.search.plan import listed
-from dsabench.search.refused import require_legal_default
-from dsabench.search.space import legal
 from dsabench.signals import hold_interrupts, on_each_interrupt, release_interrupts, run_loop, stop_at_any_signal
-from dsabench.trial import Bench
+from dsabench.study.budget import Purse
+from dsabench.study.next_boot import listed
+from dsabench.study.plan import has_work, make_forecast
+from dsabench.study.session import Outlook, TrialSession, identity_for_plan, outlook_of
+from dsabench.study.space import legal
+from dsabench.study.space_check import require_legal_default
+from dsabench.study.worker import Lane, Reservations
 
 _ASKED_FOR_GPUS = 10_000
 _PARENT_S = 0.5
@@ -216,7 +213,7 @@ async def _run_lane(lanes: _Lanes, number: int) -> None:
     console = Console(stderr=True)
     progress = PlainProgress(console, config.objective.metric, forecast, purse.started_s, f"lane {number}: ")
     async with lease_cores(on_wait=lambda text: console.print(text, markup=False, highlight=False)) as cores:
-        bench = Bench(
+        bench = TrialSession(
             study=config.name,
             runtime=lanes.runtime,
             environment=environment,

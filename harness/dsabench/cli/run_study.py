@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
-from dsabench.cli.gate import gate_of
-from dsabench.cli.outlook import Outlook, identity_for_plan, outlook_of
 from dsabench.cli.progress import make_progress
 from dsabench.cli.run_lanes import LaneOrder, measure_in_lanes
 from dsabench.cli.show_plan import SweepPlan
@@ -27,14 +27,17 @@ from dsabench.results.study_records import StudyRecords, environments
 from dsabench.runtimes.choose import make_runtime
 from dsabench.runtimes.cores import lease_cores
 from dsabench.runtimes.protocol import Runtime
-from dsabench.search.budget import Purse
-from dsabench.search.forecast import Forecast, make_forecast
-from dsabench.search.loop import Sweep, conclude, has_work, why_idle
-from dsabench.search.refused import refuse_unprovable, require_legal_default
-from dsabench.search.rest import Rest
-from dsabench.search.space import require_some
 from dsabench.signals import ignore_interrupts, run_loop, stop_at_any_signal
-from dsabench.trial import Bench
+from dsabench.study.budget import Purse
+from dsabench.study.plan import Forecast, WorkLeft, has_work, make_forecast, why_idle
+from dsabench.study.session import Outlook, TrialSession, identity_for_plan, outlook_of
+from dsabench.study.space import require_some
+from dsabench.study.space_check import refuse_unprovable, require_legal_default
+from dsabench.study.study import Sweep
+from dsabench.study.verdict import conclude
+
+if TYPE_CHECKING:
+    from dsabench.study.gate import AccuracyGate
 
 _MARGIN = 1.2
 """Boots take their time: more than is forecast is asked for."""
@@ -56,14 +59,14 @@ class Study:
     result: StudyResult | None
     """None where it was only planned."""
 
-    def left(self) -> Rest:
+    def left(self) -> WorkLeft:
         """What the study lacks under its limits, that of time left out."""
         rest = self.plan.rest()
         lacking = 0 if self.result is None else self.result.unconfirmed
         # A plan does not know what the gate said: after a refusal another setting is confirmed.
         if rest.boots or not lacking or self.plan.purse.stops_confirmation(lacking) is not None:
             return rest
-        return Rest(confirm_boots=lacking, confirm_trials=lacking * len(self.config.workloads))
+        return WorkLeft(confirm_boots=lacking, confirm_trials=lacking * len(self.config.workloads))
 
     def go_on(self) -> str | None:
         """The command that measures what is left, with more time where there was not enough for a single boot."""
@@ -158,8 +161,8 @@ async def _conclude(request: Request, config: StudyConfig, journal: Journal, not
     ledger = StudyRecords(config, environment.fingerprint, records)
     round_ = ledger.latest_round
     purse = Purse(config.budget, ledger, round_, closed=_RECORDS_ALONE)
-    bench = Bench(config.name, make_runtime(config.runtime), environment, journal, journal.path.parent)
-    gate = await gate_of(config, bench, round_, lambda _: None)
+    bench = TrialSession(config.name, make_runtime(config.runtime), environment, journal, journal.path.parent)
+    gate = await _gate_of(config, bench, round_, lambda _: None)
     result = await Sweep(bench, ledger, purse, gate=gate).run()
     left = Purse(config.budget, ledger, round_, lanes=request.lanes)
     return _study(request, journal, environment, left, Outlook(), result)
@@ -200,7 +203,7 @@ async def _measure(lab: _Lab, notes: Console) -> StudyResult:
     say = lambda text: notes.print(text, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
     async with lease_cores(on_wait=say) as cores:
         with make_progress(notes, metric, forecast) as progress:
-            bench = Bench(
+            bench = TrialSession(
                 study=lab.config.name,
                 runtime=lab.runtime,
                 environment=lab.environment,
@@ -212,5 +215,15 @@ async def _measure(lab: _Lab, notes: Console) -> StudyResult:
                 ready_timeout_s=lab.config.runtime.ready_timeout_s,
                 watch=progress.watch(),
             )
-            gate = await gate_of(lab.config, bench, lab.purse.round, say)
+            gate = await _gate_of(lab.config, bench, lab.purse.round, say)
             return await Sweep(bench, lab.ledger, lab.purse, progress.step, lab.refuse, gate).run()
+
+
+async def _gate_of(
+    config: StudyConfig, bench: TrialSession, round_: int, say: Callable[[str], None]
+) -> AccuracyGate | None:
+    if config.gate is None:
+        return None
+    from dsabench.study.gate import open_gate  # reads questions and graders, which most studies do without
+
+    return await open_gate(config, bench, round_, say)

@@ -12,15 +12,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from dsabench.cli.figures import show_count, show_duration
-from dsabench.cli.outlook import Outlook
 from dsabench.cli.titled_table import titled
 from dsabench.model.runtime import RuleNote
 from dsabench.results.study_records import StudyRecords
-from dsabench.search.budget import Purse
-from dsabench.search.forecast import Forecast
-from dsabench.search.plan import Foreseen, foresee
-from dsabench.search.refused import Overruled, Survey, sample, survey_overruled
-from dsabench.search.rest import Rest, rest_of
+from dsabench.study.budget import Purse
+from dsabench.study.plan import Forecast, PlannedSetting, WorkLeft, foresee, rest_of
+from dsabench.study.session import Outlook
+from dsabench.study.space_check import Overruled, Survey, sample, survey_overruled
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +56,11 @@ class SweepPlan:
         return self.outlook.annotate(self.ledger.config.default)
 
     @cached_property
-    def ahead(self) -> list[Foreseen]:
+    def ahead(self) -> list[PlannedSetting]:
         """The settings of the search that are certain."""
         return foresee(self.ledger, self.purse.round, self.forecast.search_boots(), self.outlook.refuse)
 
-    def rest(self) -> Rest:
+    def rest(self) -> WorkLeft:
         """What is not recorded yet."""
         return rest_of(self.purse, self.forecast, self.ahead)
 
@@ -70,7 +68,7 @@ class SweepPlan:
         """Seconds that the rest takes."""
         return self.seconds_of(self.rest())
 
-    def seconds_of(self, rest: Rest) -> float:
+    def seconds_of(self, rest: WorkLeft) -> float:
         """Seconds that so much takes, in all lanes at once."""
         if not rest.boots:
             return 0.0
@@ -162,7 +160,7 @@ def plan_facts(plan: SweepPlan) -> dict[str, object]:
     }
 
 
-def _plan_table(plan: SweepPlan, rest: Rest) -> Group:
+def _plan_table(plan: SweepPlan, rest: WorkLeft) -> Group:
     """What is left, boot by boot."""
     forecast, config = plan.forecast, plan.ledger.config
     ahead = plan.ahead if rest.search_boots else []

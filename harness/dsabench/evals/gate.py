@@ -5,135 +5,17 @@ Both answer on a server that the confirmation booted and has measured, so a gate
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from dsabench.config.load import load_eval
-from dsabench.errors import InputError, TrialFault
 from dsabench.evals.agreement import compare_agreement
 from dsabench.evals.compare import Side, compare_evals
-from dsabench.evals.conduct import Setting, conduct
-from dsabench.evals.fetch import find_data
-from dsabench.evals.fit import fit_to
-from dsabench.evals.numerics import changed_numerics
-from dsabench.evals.plan import Plan, Wishes, make_plan
-from dsabench.evals.run import Effort, Progress
 from dsabench.evals.sample_log import read_samples
-from dsabench.evals.scorers import SLOW
-from dsabench.evals.scorers.mathematics import require_math_verify
-from dsabench.evals.server import find_server
-from dsabench.model.record import EvalTrial, Failed, Record, Scored
+from dsabench.model.record import EvalTrial, Record, Scored
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.secrets import without_secrets
 from dsabench.model.study import GateSpec
 from dsabench.model.verdict import Verdict
-from dsabench.runtimes.protocol import Place, Server
-from dsabench.trial import Bench, unless_it_dies
-
-
-@dataclass(frozen=True, slots=True)
-class GateRun:
-    """A gate about to be run: each finalist and the default answer the eval once in a round, on a server of the bench."""
-
-    gate: GateSpec
-    bench: Bench
-    plan: Plan
-    default: RuntimeSpec
-    round: int
-    say: Callable[[str], None]
-
-    def applies(self, spec: RuntimeSpec) -> bool:
-        """Whether a setting may answer otherwise than the default."""
-        return bool(changed_numerics(self.default, spec))
-
-    async def score(self, spec: RuntimeSpec, server: Server) -> None:
-        """Let a booted server answer, unless this round has its score.
-
-        What breaks off leaves its finished samples: `judge` goes on with them in a boot of its own.
-        """
-        if self._recorded(spec) is not None:
-            return
-        try:
-            await unless_it_dies(server, self._score_at(spec, server))
-        except TrialFault as fault:
-            self.say(f"gate: {self.plan.task.name} broke off in the confirmed boot ({fault.kind}: {fault.message})")
-
-    async def judge(self, best: RuntimeSpec, may_boot: bool) -> Verdict:
-        """Compare the scores. A side that has none leaves the gate undecided, which is not a pass."""
-        sides: list[Record] = []
-        for name, spec in (("default", self.default), ("best", best)):
-            try:
-                record = self._recorded(spec) or (await self._boot_and_score(spec) if may_boot else None)
-            except TrialFault as fault:
-                return self._undecided(f"the {name} setting could not be scored: {fault.kind}: {fault.message}")
-            if record is None:
-                return self._undecided(f"the {name} setting is not scored yet")
-            if isinstance(record.outcome, Failed):
-                return self._undecided(f"the {name} setting was not scored: {record.outcome.message}")
-            sides.append(record)
-        return compare_scored(self.gate, self.bench.journal.path.parent, sides[0], sides[1])
-
-    def _recorded(self, spec: RuntimeSpec) -> Record | None:
-        found = [
-            record
-            for record in self.bench.journal.read().records
-            if record.trial.runtime == spec
-            and isinstance(record.trial, EvalTrial)
-            and record.trial.workload.is_part_of(self.plan.task)
-            and record.environment.fingerprint == self.bench.environment.fingerprint
-            and (record.phase, record.round) == ("gate", self.round)
-            and isinstance(record.outcome, Scored)
-        ]
-        return found[-1] if found else None
-
-    async def _boot_and_score(self, spec: RuntimeSpec) -> Record:
-        """Only where the confirmed boot is gone: a kill, or a server that died, in the middle of the eval."""
-        bench, boot = self.bench, str(uuid.uuid4())
-        place = Place(
-            boot=boot,
-            held_fds=bench.held_fds,
-            folder=bench.folder / "boots" / boot[:8],
-            cores=bench.server_cores,
-            ready_timeout_s=bench.ready_timeout_s,
-            on_progress=bench.watch.on_boot,
-        )
-        self.say(f"gate: {self.plan.task.name} goes on in a boot of its own")
-        async with bench.runtime.serve(spec, place) as server:
-            return await unless_it_dies(server, self._score_at(spec, server))
-
-    async def _score_at(self, spec: RuntimeSpec, server: Server) -> Record:
-        bench = self.bench
-        served = await find_server(server.base_url, None)
-        plan = await fit_to(self.plan, served)
-        setting = Setting(
-            runtime=spec,
-            environment=bench.environment,
-            journal=bench.journal,
-            boot=server.boot,
-            study=bench.study,
-            phase="gate",
-            round=self.round,
-            boot_s=server.boot_s,
-            resolved=MappingProxyType({k: without_secrets(v) for k, v in server.resolved.items()}),
-        )
-        name = plan.task.name
-        self.say(f"gate: {plan.total} samples of {name}")
-
-        def show(at: Progress) -> None:
-            if 10 * at.done >= at.total:  # the score of the first few answers says nothing
-                bench.watch.on_boot(f"{name}, score {at.score:.3f}")
-            bench.watch.on_requests(at.done, at.total)
-
-        effort = Effort(plan.spec.concurrency, plan.spec.request_timeout_s, on_progress=show)
-        record = (await conduct(plan, served.target, setting, effort, lambda _: None)).record
-        bench.watch.on_record(record)
-        return record
-
-    def _undecided(self, reason: str) -> Verdict:
-        return _undecided(self.gate, self.plan.task.name, reason)
 
 
 def recorded_gate(
@@ -156,7 +38,7 @@ def recorded_gate(
     }
     for name, spec in (("default", default), ("best", best)):
         if spec.id not in scored:
-            return _undecided(gate, eval_.name, f"the {name} setting is not scored yet")
+            return undecided(gate, eval_.name, f"the {name} setting is not scored yet")
     return compare_scored(gate, folder, scored[default.id], scored[best.id])
 
 
@@ -172,7 +54,8 @@ def compare_scored(gate: GateSpec, folder: Path, default: Record, best: Record) 
     return compare(sides[0], sides[1], gate.margin)
 
 
-def _undecided(gate: GateSpec, eval_: str, reason: str) -> Verdict:
+def undecided(gate: GateSpec, eval_: str, reason: str) -> Verdict:
+    """The verdict where a side has no score, which is not a pass."""
     return Verdict(
         metric=gate.measure,
         workload=eval_,
@@ -182,23 +65,3 @@ def _undecided(gate: GateSpec, eval_: str, reason: str) -> Verdict:
         n_candidate=0,
         reason=reason,
     )
-
-
-async def prepare_gate(
-    gate: GateSpec, bench: Bench, default: RuntimeSpec, round_: int, say: Callable[[str], None]
-) -> GateRun:
-    """Read the eval and its questions.
-
-    Raises:
-        InputError: no such eval, no data file, or its grader is not installed; better told before a sweep than after.
-
-    """
-    spec = load_eval(gate.eval)
-    if spec.scorer in SLOW:
-        require_math_verify()
-    try:
-        data = await find_data(spec, None if gate.data is None else Path(gate.data), "data:")
-        plan = make_plan(spec, Wishes(repeat=gate.repeat), default.model, data)
-    except InputError as error:
-        raise InputError(f"gate: {error}") from error
-    return GateRun(gate, bench, plan, default, round_, say)

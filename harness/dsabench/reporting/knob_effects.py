@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 
 from dsabench.model.knobs import KnobValue
-
-ENOUGH = 40
-"""Settings from which PED-ANOVA's densities mean something; fewer are shown as plain means (`main_effects`)."""
 
 Observed = Sequence[tuple[Mapping[str, KnobValue], float]]
 """Settings with the objective's value."""
@@ -38,27 +34,21 @@ def main_effects(observed: Observed) -> dict[str, dict[KnobValue, tuple[float, i
     return found
 
 
-def importances(observed: Observed, *, maximize: bool) -> dict[str, float] | None:
-    """Axis → share of what separates the best tenth from all (PED-ANOVA, Watanabe et al. 2023); None from few settings.
+def variance_shares(observed: Observed) -> dict[str, float]:
+    """Axis → share of the variance of the objective's logarithm that its values explain by themselves (first order).
 
-    Axes that some settings lack (conditional ones) are left out.
+    Corrected for what so many values explain by chance (epsilon squared, Kelley 1935), never below 0. What is left to 1 are
+    interactions and noise. Axes that some settings lack (conditional ones), or with a value for each setting, are left out.
     """
-    axes = {name: values for name, values in varying(observed).items() if all(name in knobs for knobs, _ in observed)}
-    if len(observed) < ENOUGH or not axes:
-        return None
-    import optuna  # noqa: PLC0415  (half a second that only a large study pays)
-    from optuna.distributions import BaseDistribution, CategoricalDistribution  # noqa: PLC0415
-    from optuna.importance import PedAnovaImportanceEvaluator  # noqa: PLC0415
-
-    distributions: dict[str, BaseDistribution] = {
-        name: CategoricalDistribution(tuple(map(str, values))) for name, values in axes.items()
-    }
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(direction="maximize" if maximize else "minimize")
-    for knobs, value in observed:
-        params = {name: str(knobs[name]) for name in axes}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=value))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = optuna.importance.get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
-    return {name: float(share) for name, share in found.items()}
+    logs = [(knobs, math.log(value)) for knobs, value in observed if value > 0]
+    overall = math.fsum(log for _, log in logs) / max(len(logs), 1)
+    total = math.fsum((log - overall) ** 2 for _, log in logs)
+    shares: dict[str, float] = {}
+    for axis, values in varying(observed).items():
+        free = len(logs) - len(values)
+        if total == 0.0 or free < 1 or not all(axis in knobs for knobs, _ in logs):
+            continue
+        of_value = ([log for knobs, log in logs if knobs[axis] == value] for value in values)
+        within = math.fsum((log - math.fsum(of) / len(of)) ** 2 for of in of_value for log in of)
+        shares[axis] = max(0.0, 1.0 - within / total * (len(logs) - 1) / free)
+    return shares

@@ -12,8 +12,8 @@ from dsabench.runtimes.sglang.accepts import from_table
 from dsabench.runtimes.sglang.gpus import gpus_of
 from dsabench.runtimes.sglang.runtime import refusal_of
 from dsabench.runtimes.sglang.versions import parse_version
-from dsabench.search.plan import listed
-from dsabench.search.space import count, legal
+from dsabench.study.next_boot import listed
+from dsabench.study.space import count, legal
 
 ROOT = Path(__file__).parents[3]
 PREDICT = sorted(

@@ -11,8 +11,8 @@ from dsabench.model.sample import NO_FRAMES, Frames
 from dsabench.model.study import Objective
 from dsabench.model.value import canonical_json
 from dsabench.model.workload import Slo
-from dsabench.search.refused import refuse_unprovable
 from dsabench.stats.intervals import wilson
+from dsabench.study.space_check import refuse_unprovable
 from factories import make_spec, make_workload
 from unit.load.made import run_of, sample
 

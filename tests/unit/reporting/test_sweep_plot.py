@@ -13,8 +13,8 @@ from dsabench.model.verdict import Verdict
 from dsabench.reporting.sweep_plot import sweep_figure, window
 from dsabench.results.journal import read_journal
 from dsabench.results.study_records import StudyRecords
-from dsabench.search.budget import Purse
-from dsabench.search.loop import conclude
+from dsabench.study.budget import Purse
+from dsabench.study.verdict import conclude
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference-cpu"
 

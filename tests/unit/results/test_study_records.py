@@ -5,7 +5,7 @@ import pytest
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Record, Trial
 from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords, environments
-from dsabench.search.budget import Purse
+from dsabench.study.budget import Purse
 from factories import ENVIRONMENT, make_failure, make_record
 from studies import STUDY, load_study
 

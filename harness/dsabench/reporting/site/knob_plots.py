@@ -1,4 +1,4 @@
-"""Which knob matters: means per value, PED-ANOVA where there are enough settings, and parallel coordinates."""
+"""Which knob matters: means per value, the share of the variance that each explains, and parallel coordinates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dsabench.model.knobs import KnobValue
 from dsabench.model.metrics import METRICS
-from dsabench.reporting.knob_effects import Observed, importances, main_effects, varying
+from dsabench.reporting.knob_effects import Observed, main_effects, variance_shares, varying
 from dsabench.reporting.site.canvas import LINE, QUIET, SERIES, TEXT, draw
 from dsabench.reporting.site.figures import show
 from dsabench.reporting.site.study import Study
@@ -64,8 +64,8 @@ def draw_effects(study: Study, seen: Observed) -> str | None:
 
 
 def draw_importance(study: Study, seen: Observed) -> str | None:
-    """PED-ANOVA's shares; None from few settings."""
-    shares = importances(seen, maximize=METRICS[study.metric].direction == "maximize")
+    """Each knob's share of the variance; None where no knob's can be told."""
+    shares = variance_shares(seen)
     if not shares:
         return None
     ranked = sorted(shares.items(), key=lambda item: item[1])[-_AXES_MAX:]
@@ -73,7 +73,7 @@ def draw_importance(study: Study, seen: Observed) -> str | None:
     def plot(axes: Axes) -> None:
         axes.barh([name for name, _ in ranked], [100 * share for _, share in ranked], height=0.6, color=SERIES[0])
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel("share in %")
+        axes.set_xlabel("% of the variance")
 
     return draw(f"{study.slug}-importance", f"Importance of each knob for {study.metric}.", plot,
                 height_in=0.9 + 0.3 * len(ranked))  # fmt: skip

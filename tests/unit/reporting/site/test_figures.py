@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dsabench.model.sample import Frames, RequestSample
-from dsabench.reporting.knob_effects import importances, main_effects
+from dsabench.reporting.knob_effects import main_effects, variance_shares
 from dsabench.reporting.site.load_curves import curves_of, knee
 from dsabench.reporting.site.timeline_strip import draw_strip, read_course
 from dsabench.reporting.site.tradeoff import Point, front
@@ -38,12 +39,22 @@ def test_effects_are_relative_to_all_settings() -> None:
     assert main_effects(seen) == {"a": {1: (pytest.approx(-0.5), 1), 2: (pytest.approx(1.0), 1)}}
 
 
-def test_ped_anova_names_the_axis_that_decides() -> None:
-    seen = [({"a": a, "b": b}, 100.0 * (a + 1) + b) for a in range(8) for b in range(8)]
-    shares = importances(seen, maximize=True)
-    assert shares is not None
-    assert shares["a"] > 3 * shares["b"]
-    assert importances(seen[:10], maximize=True) is None
+def test_the_axis_that_decides_explains_the_variance() -> None:
+    seen = [({"a": a, "b": b}, 100.0 * math.exp(a + 0.5 * b)) for a in range(4) for b in range(2)]
+    of_a, of_b = (
+        1.25,
+        0.0625,
+    )  # variances of 0, 1, 2, 3 and of 0, 0.5: additive in the logarithm, so the shares are exact
+    shares = variance_shares(seen)
+    within = {"a": of_b, "b": of_a}
+    expected = {"a": 1 - within["a"] / (of_a + of_b) * 7 / 4, "b": max(0.0, 1 - within["b"] / (of_a + of_b) * 7 / 6)}
+    assert shares == {name: pytest.approx(share) for name, share in expected.items()}
+
+
+def test_an_axis_without_effect_explains_nothing_and_one_value_a_setting_is_left_out() -> None:
+    seen = [({"a": a, "b": b, "n": 2 * a + b}, 100.0 * (a + 1)) for a in range(8) for b in range(2)]
+    assert variance_shares(seen) == {"a": pytest.approx(1.0), "b": 0.0}
+    assert variance_shares([({"a": 1}, 5.0), ({"a": 2}, 5.0), ({"a": 2}, 5.0)]) == {}
 
 
 def test_the_course_counts_what_the_samples_say(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 from dsabench.model.knobs import KnobValue
 from dsabench.model.study import Assignment, SearchSpace
-from dsabench.search.proposers.protocol import Observation
-from dsabench.search.space import AssignmentKey, canonical, is_active, is_forbidden, key_of, legal, ordered_axes
+from dsabench.study.proposers.proposer import Observation
+from dsabench.study.space import AssignmentKey, canonical, is_active, is_forbidden, key_of, legal, ordered_axes
 
 ENUMERABLE = 10_000
 """Spaces up to this size are listed; from larger ones assignments are drawn."""
@@ -22,7 +22,7 @@ DRAWS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Uniform:
+class RandomProposer:
     """Every unseen legal assignment is as likely as any other."""
 
     space: SearchSpace

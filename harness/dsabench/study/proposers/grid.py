@@ -11,15 +11,15 @@ from types import MappingProxyType
 
 from dsabench.model.knobs import KnobValue
 from dsabench.model.study import Assignment, SearchSpace
-from dsabench.search.proposers.protocol import Observation
-from dsabench.search.proposers.uniform import ENUMERABLE, draw_unseen, generator, seen
-from dsabench.search.space import AssignmentKey, key_of, legal
+from dsabench.study.proposers.proposer import Observation
+from dsabench.study.proposers.random import ENUMERABLE, draw_unseen, generator, seen
+from dsabench.study.space import AssignmentKey, key_of, legal
 
 Setting = tuple[str, KnobValue | None]
 
 
 @dataclass(frozen=True)
-class Grid:
+class GridProposer:
     """The next assignment is the one that shows most that the history has not shown.
 
     First the values of single axes count, then pairs of values of two axes (a greedy covering array of strength two),

@@ -9,12 +9,11 @@ from dsabench.errors import InputError
 from dsabench.model.record import Failed, Measured, Metric, Outcome
 from dsabench.results.scores import judge, scored_settings
 from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords
-from dsabench.search.budget import Purse
-from dsabench.search.forecast import make_forecast
-from dsabench.search.loop import conclude
-from dsabench.search.plan import Step, challenger, foresee, next_confirm_step, next_search_step
-from dsabench.search.proposers import make_proposer
-from dsabench.search.rest import rest_of
+from dsabench.study.budget import Purse
+from dsabench.study.next_boot import BootPlan, challenger, next_confirm_boot, next_search_boot
+from dsabench.study.plan import foresee, make_forecast, rest_of
+from dsabench.study.proposers import make_proposer
+from dsabench.study.verdict import conclude
 from factories import ENVIRONMENT, make_failure, make_record
 from studies import STUDY, load_study
 
@@ -28,7 +27,12 @@ _minutes = itertools.count()
 
 
 def take(
-    ledger: StudyRecords, step: Step, *, value: float = 100.0, outcome: Outcome | None = None, boot: str | None = None
+    ledger: StudyRecords,
+    step: BootPlan,
+    *,
+    value: float = 100.0,
+    outcome: Outcome | None = None,
+    boot: str | None = None,
 ):
     """Record a step as if it had been measured."""
     boot = boot or f"boot-{next(_minutes)}"
@@ -46,11 +50,11 @@ def take(
         ledger.add(record)
 
 
-def search_all(ledger: StudyRecords, values) -> list[Step]:
+def search_all(ledger: StudyRecords, values) -> list[BootPlan]:
     steps = []
     strategy = make_proposer(ledger.config)
     for value in values:
-        step = next_search_step(ledger, strategy, 0, None)
+        step = next_search_boot(ledger, strategy, 0, None)
         if step is None:
             break
         steps.append(step)
@@ -72,29 +76,29 @@ def test_the_default_comes_first_then_every_setting_once(config) -> None:
 def test_an_interrupted_setting_is_finished_before_another_begins(config) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, [100.0])
-    step = next_search_step(ledger, make_proposer(config), 0, None)
+    step = next_search_boot(ledger, make_proposer(config), 0, None)
     assert step is not None
-    take(ledger, Step(step.spec, step.workloads[:1], step.phase, step.label))
-    rest = next_search_step(ledger, make_proposer(config), 0, None)
+    take(ledger, BootPlan(step.spec, step.workloads[:1], step.phase, step.label))
+    rest = next_search_boot(ledger, make_proposer(config), 0, None)
     assert rest is not None
     assert (rest.spec, rest.workloads) == (step.spec, step.workloads[1:])
 
 
 def test_a_limit_of_one_trial_measures_one(config) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    step = next_search_step(ledger, make_proposer(config), 0, 1)
+    step = next_search_boot(ledger, make_proposer(config), 0, 1)
     assert step is not None
     assert [workload.name for workload in step.workloads] == ["one"]
-    assert next_search_step(ledger, make_proposer(config), 0, 0) is None
+    assert next_search_boot(ledger, make_proposer(config), 0, 0) is None
 
 
 def test_a_failed_setting_is_no_challenger_and_is_not_tried_again(config) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, [100.0])
-    step = next_search_step(ledger, make_proposer(config), 0, None)
+    step = next_search_boot(ledger, make_proposer(config), 0, None)
     assert step is not None
     take(ledger, step, outcome=make_failure())
-    following = next_search_step(ledger, make_proposer(config), 0, None)
+    following = next_search_boot(ledger, make_proposer(config), 0, None)
     assert following is not None
     assert following.spec != step.spec
     assert challenger(ledger, 0) is None
@@ -113,7 +117,7 @@ def test_the_challenger_is_the_best_feasible_setting_but_the_default(config, tmp
     )
     guarded = StudyRecords(bounded, ENVIRONMENT.fingerprint, ())
     for throughput, ttft in ((100.0, 5.0), (900.0, 11.0), (120.0, 9.0), (110.0, 1.0)):
-        step = next_search_step(guarded, make_proposer(bounded), 0, None)
+        step = next_search_boot(guarded, make_proposer(bounded), 0, None)
         assert step is not None
         metrics = {"output_throughput_tok_s": Metric(value=throughput, n=9), "ttft_ms.p50": Metric(value=ttft, n=9)}
         take(guarded, step, outcome=Measured(metrics=metrics))
@@ -132,7 +136,7 @@ def test_best_and_default_take_turns_and_the_verdict_uses_these_boots_alone(conf
     assert best is not None
     order = []
     values = iter([100.0, 110.0, 111.0, 101.0])
-    while (step := next_confirm_step(ledger, best.spec, 0)) is not None:
+    while (step := next_confirm_boot(ledger, best.spec, 0)) is not None:
         order.append("default" if step.spec == config.default else "best")
         take(ledger, step, value=next(values))
     assert order == ["default", "best", "best", "default"]
@@ -146,10 +150,10 @@ def test_confirmation_goes_on_in_the_middle(config) -> None:
     search_all(ledger, [100.0, 900.0, 120.0, 110.0])
     best = challenger(ledger, 0)
     assert best is not None
-    first = next_confirm_step(ledger, best.spec, 0)
+    first = next_confirm_boot(ledger, best.spec, 0)
     assert first is not None
-    take(ledger, Step(first.spec, first.workloads[:1], "confirm", ""))
-    again = next_confirm_step(ledger, best.spec, 0)
+    take(ledger, BootPlan(first.spec, first.workloads[:1], "confirm", ""))
+    again = next_confirm_boot(ledger, best.spec, 0)
     assert again is not None
     assert (again.spec, again.workloads) == (first.spec, first.workloads[1:])
 
@@ -169,7 +173,7 @@ def test_boots_kept_for_the_confirmation_end_the_search(tmp_path) -> None:
 
 def test_failures_say_what_failed(config) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    step = next_search_step(ledger, make_proposer(config), 0, None)
+    step = next_search_boot(ledger, make_proposer(config), 0, None)
     assert step is not None
     take(ledger, step, outcome=Failed(stage="boot", fault="out_of_memory", message="no"))
     assert scored_settings(ledger, 0)[0].score.why_not == "one: boot: out_of_memory"
@@ -178,11 +182,11 @@ def test_failures_say_what_failed(config) -> None:
 def test_a_fault_that_waits_for_its_retry_does_not_use_up_the_budget(config) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     purse = Purse(config.budget.model_copy(update={"max_trials": 2}), ledger, 0)
-    step = next_search_step(ledger, make_proposer(config), 0, purse.trials_left())
+    step = next_search_boot(ledger, make_proposer(config), 0, purse.trials_left())
     assert step is not None
     take(ledger, step, outcome=make_failure(transient=True))
     assert purse.trials_left() == 2
-    again = next_search_step(ledger, make_proposer(config), 0, purse.trials_left())
+    again = next_search_boot(ledger, make_proposer(config), 0, purse.trials_left())
     assert again is not None
     assert again.spec == step.spec
     take(ledger, again)
@@ -222,12 +226,12 @@ def test_what_is_left_shrinks_with_every_boot_to_nothing(tmp_path) -> None:
     planned = forecast.boots_planned(), forecast.trials_planned()
     left = [rest()]
     strategy = make_proposer(config)
-    while step := next_search_step(ledger, strategy, 0, purse.trials_left()):
+    while step := next_search_boot(ledger, strategy, 0, purse.trials_left()):
         take(ledger, step)
         left.append(rest())
     best = challenger(ledger, 0)
     assert best is not None
-    while step := next_confirm_step(ledger, best.spec, 0):
+    while step := next_confirm_boot(ledger, best.spec, 0):
         take(ledger, step)
         left.append(rest())
     assert left == [(planned[0] - done, planned[1] - 2 * done) for done in range(planned[0] + 1)]
@@ -238,14 +242,14 @@ def test_half_a_boot_is_left_of_an_interrupted_setting(tmp_path) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     purse = Purse(config.budget, ledger, 0)
     forecast = make_forecast(purse)
-    step = next_search_step(ledger, make_proposer(config), 0, None)
+    step = next_search_boot(ledger, make_proposer(config), 0, None)
     assert step is not None
-    take(ledger, Step(step.spec, step.workloads[:1], step.phase, step.label))
+    take(ledger, BootPlan(step.spec, step.workloads[:1], step.phase, step.label))
     found = rest_of(purse, forecast, foresee(ledger, 0, forecast.search_boots()))
     assert (found.boots, found.trials) == (forecast.boots_planned(), forecast.trials_planned() - 1)
 
 
-def book(ledger: StudyRecords, step: Step) -> StudyRecords:
+def book(ledger: StudyRecords, step: BootPlan) -> StudyRecords:
     """The ledger of another process while the step is under way."""
     trials = [ReservedTrial(trial=errand.trial.id, occasion=errand.occasion) for errand in step.errands(ledger, 0)]
     booking = BootReservation(spec=step.spec, phase=step.phase, round=0, trials=tuple(trials))
@@ -255,7 +259,7 @@ def book(ledger: StudyRecords, step: Step) -> StudyRecords:
 def test_what_is_under_way_elsewhere_is_not_begun_again(config) -> None:
     ledger, strategy = StudyRecords(config, ENVIRONMENT.fingerprint, ()), make_proposer(config)
     labels = []
-    while (step := next_search_step(ledger, strategy, 0, None)) is not None:
+    while (step := next_search_boot(ledger, strategy, 0, None)) is not None:
         labels.append(step.label)
         ledger = book(ledger, step)
     assert labels[0] == "default"
@@ -267,7 +271,7 @@ def test_confirming_boots_under_way_count_as_turns(config) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, (100.0, 120.0, 110.0))
     best, taken = challenger(ledger, 0), []
-    while (step := next_confirm_step(ledger, best.spec, 0)) is not None:
+    while (step := next_confirm_boot(ledger, best.spec, 0)) is not None:
         taken.append((step.label == "default", [errand.occasion for errand in step.errands(ledger, 0)]))
         ledger = book(ledger, step)
     assert [is_default for is_default, _ in taken] == [True, False, False, True]
@@ -281,7 +285,7 @@ def test_settings_of_first_are_confirmed_in_the_same_turns_and_held_against_the_
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, (100.0, 120.0, 110.0, 130.0))
     best, labels = challenger(ledger, 0), []
-    while (step := next_confirm_step(ledger, best.spec, 0)) is not None:
+    while (step := next_confirm_boot(ledger, best.spec, 0)) is not None:
         labels.append(step.label)
         take(ledger, step, value={"default": 100.0, best.label: 130.0}.get(step.label, 110.0) + len(labels) / 100)
     assert labels == [*labels[:4], *reversed(labels[:4])]

@@ -23,7 +23,8 @@ from dsabench.results.journal import Journal
 from dsabench.results.samples import read_samples
 from dsabench.runtimes.external import External
 from dsabench.runtimes.launch import Launch
-from dsabench.trial import Bench, Errand, late_beside_others, run_boot
+from dsabench.study.session import PlannedTrial, TrialSession
+from dsabench.study.trial import late_beside_others, run_boot
 from factories import ENVIRONMENT, make_workload
 from paced_server import Pace, frames
 
@@ -84,10 +85,10 @@ async def measure(folder: Path, breaking: range, *, stall_s: float = 0.0, cores:
     async with await asyncio.start_server(served.serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         results = folder / "results"
-        bench = Bench("study", External(Launch(base_url=url)), ENVIRONMENT, Journal(results), results, cores)
+        bench = TrialSession("study", External(Launch(base_url=url)), ENVIRONMENT, Journal(results), results, cores)
         workload = make_workload(num_prompts=30, max_concurrency=2)
         trial = Trial(runtime=RuntimeSpec(kind="external", model="m", base_url=url), workload=workload)
-        [record] = await run_boot(bench, [Errand(trial, 0, "search")])
+        [record] = await run_boot(bench, [PlannedTrial(trial, 0, "search")])
         await served.close()
         return record
 
@@ -146,9 +147,9 @@ async def test_a_workload_goes_to_its_endpoint(tmp_path: Path, endpoint: str | N
     served = Restarting(range(0))
     async with await asyncio.start_server(served.serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        bench = Bench("study", External(Launch(base_url=url)), ENVIRONMENT, Journal(tmp_path), tmp_path)
+        bench = TrialSession("study", External(Launch(base_url=url)), ENVIRONMENT, Journal(tmp_path), tmp_path)
         workload = make_workload(num_prompts=4, max_concurrency=2, endpoint=endpoint)
         runtime = RuntimeSpec(kind="external", model="m", base_url=url)
-        await run_boot(bench, [Errand(Trial(runtime=runtime, workload=workload), 0, "search")])
+        await run_boot(bench, [PlannedTrial(Trial(runtime=runtime, workload=workload), 0, "search")])
         await served.close()
     assert served.paths == {path}

@@ -17,21 +17,22 @@ from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.choose import make_runtime
 from dsabench.runtimes.cores import lease_cores
 from dsabench.runtimes.protocol import Runtime
-from dsabench.trial import Bench, Errand, run_boot
+from dsabench.study.session import PlannedTrial, TrialSession
+from dsabench.study.trial import run_boot
 
 OnBoot = Callable[[int, tuple[Record, ...]], None]
 """Told (boots done, the records of the last one)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class OpenRuntime:
     """The runtime of a config and where it stands."""
 
     runtime: Runtime
     environment: Environment
 
 
-async def look_at(config: StudyConfig) -> Installed:
+async def look_at(config: StudyConfig) -> OpenRuntime:
     """What would be measured.
 
     Raises:
@@ -39,11 +40,11 @@ async def look_at(config: StudyConfig) -> Installed:
 
     """
     runtime = make_runtime(config.runtime)
-    return Installed(runtime, await collect_environment(await runtime.identity()))
+    return OpenRuntime(runtime, await collect_environment(await runtime.identity()))
 
 
 async def measure_boots(
-    config: StudyConfig, installed: Installed, folder: Path, boots: int, on_boot: OnBoot = lambda _n, _r: None
+    config: StudyConfig, installed: OpenRuntime, folder: Path, boots: int, on_boot: OnBoot = lambda _n, _r: None
 ) -> tuple[Record, ...]:
     """Boot the config's default so many times, every workload in each boot; records are appended to the folder's journal.
 
@@ -60,7 +61,7 @@ async def measure_boots(
         ledger = StudyRecords(config, installed.environment.fingerprint, journal.read().records)
         trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads]
         async with lease_cores(on_wait=say) as cores:
-            bench = Bench(
+            bench = TrialSession(
                 study=config.name,
                 runtime=installed.runtime,
                 environment=installed.environment,
@@ -72,7 +73,7 @@ async def measure_boots(
                 ready_timeout_s=config.runtime.ready_timeout_s,
             )
             for done in range(1, boots + 1):
-                errands = [Errand(trial, ledger.next_occasion(trial), "confirm") for trial in trials]
+                errands = [PlannedTrial(trial, ledger.next_occasion(trial), "confirm") for trial in trials]
                 records = await run_boot(bench, errands)
                 for record in records:
                     ledger.add(record)

@@ -1,4 +1,4 @@
-"""Points of the space that the runtime's rules forbid or overrule: how many, and why; and a default that is forbidden."""
+"""What the runtime's rules say of the settings of a space, and what no run could prove."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dsabench.errors import InputError
 from dsabench.model.runtime import Annotate, Refuse, RuleNote, RuntimeSpec, annotate_nothing, refuse_nothing
 from dsabench.model.study import Assignment, Objective
 from dsabench.model.workload import Workload
-from dsabench.search.proposers.uniform import ENUMERABLE, draw, generator
-from dsabench.search.space import legal
 from dsabench.stats.percentiles import observations_needed
+from dsabench.study.proposers.random import ENUMERABLE, draw, generator
+from dsabench.study.space import legal
 
 LISTED = 2_000
 """Spaces up to this size are asked about point by point; of larger ones so many points are drawn."""

@@ -11,11 +11,11 @@ import pytest
 from dsabench.config.load import load_study
 from dsabench.model.knobs import KnobValue
 from dsabench.model.study import Assignment, SearchSpace
-from dsabench.search.proposers import Observation, Proposer
-from dsabench.search.proposers.grid import Grid
-from dsabench.search.proposers.tpe import Tpe
-from dsabench.search.proposers.uniform import Uniform
-from dsabench.search.space import count, key_of, legal
+from dsabench.study.proposers import Observation, Proposer
+from dsabench.study.proposers.grid import GridProposer
+from dsabench.study.proposers.random import RandomProposer
+from dsabench.study.proposers.tpe import TpeProposer
+from dsabench.study.space import count, key_of, legal
 
 WIDE = SearchSpace.model_validate(
     {
@@ -50,8 +50,8 @@ def test_tpe_beats_uniform_on_an_additive_objective(direction: Literal["maximize
     assert count(WIDE, {}) == 500
     seeds, asks = range(8), 36
     sign = 1.0 if direction == "maximize" else -1.0
-    tpe = mean(run(Tpe(WIDE, {}, seed, direction), asks, additive(seed), sign) for seed in seeds)
-    uniform = mean(run(Uniform(WIDE, {}, seed), asks, additive(seed), sign) for seed in seeds)
+    tpe = mean(run(TpeProposer(WIDE, {}, seed, direction), asks, additive(seed), sign) for seed in seeds)
+    uniform = mean(run(RandomProposer(WIDE, {}, seed), asks, additive(seed), sign) for seed in seeds)
     best = mean(sum(max(values.values()) for values in additive(seed).values()) for seed in seeds)
     assert best - tpe < 0.75 * (best - uniform)
 
@@ -60,7 +60,7 @@ def test_tpe_keeps_away_from_what_fails_or_is_infeasible() -> None:
     """The best values lie where b is p; there everything fails or breaks the constraint."""
     for spoiled in (None, 1.0):
         history: list[Observation] = []
-        proposer = Tpe(WIDE, {}, seed=1)
+        proposer = TpeProposer(WIDE, {}, seed=1)
         for _ in range(30):
             assignment = proposer.ask(history)
             assert assignment is not None
@@ -74,7 +74,7 @@ def test_tpe_keeps_away_from_what_fails_or_is_infeasible() -> None:
 def first_of_grid(space: SearchSpace, asks: int, seed: int = 0, base: Assignment | None = None) -> list[Assignment]:
     history: list[Observation] = []
     for _ in range(asks):
-        assignment = Grid(space, base or {}, seed).ask(history)
+        assignment = GridProposer(space, base or {}, seed).ask(history)
         assert assignment is not None
         history.append(Observation(assignment, None))
     return [one.assignment for one in history]
@@ -98,7 +98,7 @@ def test_six_settings_of_the_shipped_config_show_every_value() -> None:
     base = Observation(config.runtime.base, 1.0)
     history = [base]
     for _ in range(5):
-        assignment = Grid(config.space, config.runtime.base).ask(history)
+        assignment = GridProposer(config.space, config.runtime.base).ask(history)
         assert assignment is not None
         history.append(Observation(assignment, 1.0))
     shown = {(name, value) for one in history for name, value in one.assignment.items()}
@@ -106,7 +106,7 @@ def test_six_settings_of_the_shipped_config_show_every_value() -> None:
 
 
 def test_seeds_give_different_orders() -> None:
-    for kind in (Grid, Uniform):
+    for kind in (GridProposer, RandomProposer):
         firsts = {key_of(one) for seed in range(10) if (one := kind(WIDE, {}, seed).ask([])) is not None}
         assert len(firsts) > 3
 
@@ -123,8 +123,10 @@ CONDITIONAL = SearchSpace.model_validate(
 @pytest.mark.parametrize("enumerable", [10_000, 2])
 def test_uniform_is_uniform_over_what_is_legal(enumerable: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Listed or drawn: an assignment with fewer active axes is no likelier."""
-    monkeypatch.setattr("dsabench.search.proposers.uniform.ENUMERABLE", enumerable)
-    drawn = Counter(key_of(one) for seed in range(3500) if (one := Uniform(CONDITIONAL, {}, seed).ask([])) is not None)
+    monkeypatch.setattr("dsabench.study.proposers.random.ENUMERABLE", enumerable)
+    drawn = Counter(
+        key_of(one) for seed in range(3500) if (one := RandomProposer(CONDITIONAL, {}, seed).ask([])) is not None
+    )
     legal_keys = {key_of(one) for one in legal(CONDITIONAL, {})}
     assert drawn.keys() == legal_keys
     assert len(legal_keys) == 7
@@ -133,9 +135,9 @@ def test_uniform_is_uniform_over_what_is_legal(enumerable: int, monkeypatch: pyt
 
 
 def test_uniform_finds_the_last_ones_of_a_space_too_large_to_draw(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsabench.search.proposers.uniform.ENUMERABLE", 2)
-    monkeypatch.setattr("dsabench.search.proposers.uniform.DRAWS", 3)
+    monkeypatch.setattr("dsabench.study.proposers.random.ENUMERABLE", 2)
+    monkeypatch.setattr("dsabench.study.proposers.random.DRAWS", 3)
     history: list[Observation] = []
-    while (assignment := Uniform(CONDITIONAL, {}).ask(history)) is not None:
+    while (assignment := RandomProposer(CONDITIONAL, {}).ask(history)) is not None:
         history.append(Observation(assignment, 1.0))
     assert len(history) == 7

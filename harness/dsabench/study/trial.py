@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TypeVar
 
 from dsabench.errors import InputError, StoreError, TrialFault
@@ -23,70 +22,24 @@ from dsabench.load.summarise import summarise
 from dsabench.load.target import Target
 from dsabench.machine.cpu_use import CpuSnapshot, warn_of_others
 from dsabench.machine.sampler import MachineSampler
-from dsabench.model.environment import Environment
-from dsabench.model.record import SERVER_LOST, Failed, Measured, Metric, Outcome, Phase, Record, Stage, Trial
+from dsabench.model.record import SERVER_LOST, Failed, Measured, Metric, Outcome, Record, Stage, Trial
 from dsabench.model.runtime import RuleRefusal, labels_of
 from dsabench.model.secrets import hide_keys, without_secrets
-from dsabench.results.journal import Journal
 from dsabench.results.samples import samples_name, write_samples
 from dsabench.runtimes.orphans import MARK
-from dsabench.runtimes.protocol import Place, Runtime, Server
+from dsabench.runtimes.protocol import Place, Server
+from dsabench.study.session import PlannedTrial, TrialSession
 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
-    """One trial to measure now, and as which occasion."""
-
-    trial: Trial
-    occasion: int
-    phase: Phase
-    round: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Whom to tell how far it is. Every hook has a default that does nothing."""
-
-    on_boot: Callable[[str], None] = field(default=lambda _: None)
-    """A few words on what the boot is doing."""
-    on_ready: Callable[[float], None] = field(default=lambda _: None)
-    """Seconds that the boot took."""
-    on_trial: Callable[[Errand], None] = field(default=lambda _: None)
-    on_requests: Callable[[int, int], None] = field(default=lambda _done, _total: None)
-    on_record: Callable[[Record], None] = field(default=lambda _: None)
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """Everything that the trials of a study have in common."""
-
-    study: str
-    runtime: Runtime
-    environment: Environment
-    journal: Journal
-    folder: Path
-    server_cores: tuple[int, ...] = ()
-    client_cores: tuple[int, ...] = ()
-    held_fds: tuple[int, ...] = ()
-    """Locks that must last until a server is gone, even when this process is killed."""
-    ready_timeout_s: float = 1800.0
-    watch: Watch = field(default_factory=Watch)
-    labels: tuple[str, ...] = ()
-    """Of every record, beside those of its setting."""
-
-    @property
-    def cores(self) -> tuple[int, ...]:
-        """Every core that a measurement uses."""
-        return tuple(sorted({*self.server_cores, *self.client_cores}))
-
-
-Encore = Callable[[Server], Awaitable[None]]
+ServerTask = Callable[[Server], Awaitable[None]]
 """What a booted server is still used for when every errand is measured and recorded."""
 
 
-async def run_boot(bench: Bench, errands: Sequence[Errand], encore: Encore | None = None) -> tuple[Record, ...]:
+async def run_boot(
+    bench: TrialSession, errands: Sequence[PlannedTrial], encore: ServerTask | None = None
+) -> tuple[Record, ...]:
     """Boot once, measure each errand, append a record for each; their specs must be equal.
 
     A boot that fails gives a `Failed` record for every errand. A server that dies in the middle gives one for the
@@ -99,7 +52,7 @@ async def run_boot(bench: Bench, errands: Sequence[Errand], encore: Encore | Non
         StoreError: a record could not be written.
 
     """
-    log, started = _Log(bench), _Clock()
+    log, started = _RecordWriter(bench), _Stopwatch()
     boot = str(uuid.uuid4())
     place = Place(
         boot=boot,
@@ -124,7 +77,7 @@ async def run_boot(bench: Bench, errands: Sequence[Errand], encore: Encore | Non
     return tuple(log.records)
 
 
-async def measure_on(bench: Bench, server: Server, errands: Sequence[Errand]) -> tuple[Record, ...]:
+async def measure_on(bench: TrialSession, server: Server, errands: Sequence[PlannedTrial]) -> tuple[Record, ...]:
     """Measure each errand on a server that runs already, append a record for each; ends where the server does.
 
     Raises:
@@ -132,19 +85,19 @@ async def measure_on(bench: Bench, server: Server, errands: Sequence[Errand]) ->
         StoreError: a record could not be written.
 
     """
-    log = _Log(bench, server)
+    log = _RecordWriter(bench, server)
     await _record_all(log, errands)
     return tuple(log.records)
 
 
-def refuse_boot(bench: Bench, errands: Sequence[Errand], refusal: RuleRefusal) -> tuple[Record, ...]:
+def record_refusal(bench: TrialSession, errands: Sequence[PlannedTrial], refusal: RuleRefusal) -> tuple[Record, ...]:
     """Append a `Failed` record for each errand of a setting that the rules forbid; nothing is booted.
 
     Raises:
         StoreError: a record could not be written.
 
     """
-    log, started, boot = _Log(bench), _Clock(), str(uuid.uuid4())
+    log, started, boot = _RecordWriter(bench), _Stopwatch(), str(uuid.uuid4())
     outcome = Failed(stage="plan", fault="illegal_config", message=hide_keys(refusal.line))
     for errand in errands:
         log.write(errand, outcome, boot, started)
@@ -152,7 +105,7 @@ def refuse_boot(bench: Bench, errands: Sequence[Errand], refusal: RuleRefusal) -
 
 
 @dataclass(slots=True)
-class _Clock:
+class _Stopwatch:
     """Wall-clock start for the record, monotonic start for the duration."""
 
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -163,15 +116,15 @@ class _Clock:
 
 
 @dataclass(slots=True)
-class _Log:
+class _RecordWriter:
     """The records of one boot as they are written."""
 
-    bench: Bench
+    bench: TrialSession
     server: Server | None = None
     records: list[Record] = field(default_factory=list)
     server_is_lost: bool = False
 
-    def write(self, errand: Errand, outcome: Outcome, boot: str, started: _Clock) -> None:
+    def write(self, errand: PlannedTrial, outcome: Outcome, boot: str, started: _Stopwatch) -> None:
         server = self.server
         record = Record(
             id=errand.trial.id,
@@ -194,7 +147,7 @@ class _Log:
         self.bench.watch.on_record(record)
 
 
-async def _record_all(log: _Log, errands: Sequence[Errand]) -> None:
+async def _record_all(log: _RecordWriter, errands: Sequence[PlannedTrial]) -> None:
     assert log.server is not None
     for errand in errands:
         try:
@@ -206,10 +159,10 @@ async def _record_all(log: _Log, errands: Sequence[Errand]) -> None:
             break
 
 
-async def _record_one(log: _Log, server: Server, errand: Errand) -> None:
+async def _record_one(log: _RecordWriter, server: Server, errand: PlannedTrial) -> None:
     """Measure one errand and append its record, whatever came out."""
     log.bench.watch.on_trial(errand)
-    started = _Clock()
+    started = _Stopwatch()
     try:
         outcome: Outcome = await _measure(log.bench, server, errand)
     except (StoreError, InputError):
@@ -222,8 +175,8 @@ async def _record_one(log: _Log, server: Server, errand: Errand) -> None:
     log.write(errand, outcome, server.boot, started)
 
 
-async def _measure(bench: Bench, server: Server, errand: Errand) -> Measured:
-    seen = await unless_it_dies(server, _load(bench, server, errand.trial))
+async def _measure(bench: TrialSession, server: Server, errand: PlannedTrial) -> Measured:
+    seen = await stop_if_server_dies(server, _load(bench, server, errand.trial))
     try:
         measured = summarise(seen.run, errand.trial.workload, seen.view)
     except TrialFault as fault:
@@ -252,7 +205,7 @@ def late_beside_others(fault: TrialFault, share: float) -> TrialFault | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _LoadResult:
     """One measurement, with what surrounds it."""
 
     run: Run
@@ -263,7 +216,7 @@ class _Seen:
     """What the server said of itself before and after."""
 
 
-async def _load(bench: Bench, server: Server, trial: Trial) -> _Seen:
+async def _load(bench: TrialSession, server: Server, trial: Trial) -> _LoadResult:
     """Flush, warm up, flush again so that no prompt of the measurement is cached, measure."""
     target = _target(server, trial)
     await server.flush()
@@ -286,7 +239,7 @@ async def _load(bench: Bench, server: Server, trial: Trial) -> _Seen:
         message = f"the server restarted during the run: {sign}; {fault.message}"
         raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
     others_share = CpuSnapshot.now(bench.cores, mark).others_share(before)
-    return _Seen(run, rehearsal, others_share, ServerView(info, await server.info()))
+    return _LoadResult(run, rehearsal, others_share, ServerView(info, await server.info()))
 
 
 def _rehearsed(rehearsal: Rehearsal) -> dict[str, Metric]:
@@ -324,7 +277,7 @@ def _target(server: Server, trial: Trial) -> Target:
 _DEATH_LAG_S = 2.0
 
 
-async def unless_it_dies(server: Server, load: Coroutine[object, object, Result]) -> Result:
+async def stop_if_server_dies(server: Server, load: Coroutine[object, object, Result]) -> Result:
     """The load's result, or the server's death as a `TrialFault`, whichever comes first."""
     loading = asyncio.ensure_future(load)
     dying = asyncio.ensure_future(server.died())

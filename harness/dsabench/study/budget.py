@@ -1,4 +1,4 @@
-"""How much of the budget is left, and how long what is left will take."""
+"""Why the search or the confirmation may not boot any more, and what a boot costs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dsabench.model.record import Failed
 from dsabench.model.study import Budget
 from dsabench.model.workload import Workload
 from dsabench.results.study_records import StudyRecords
-from dsabench.search.plan import begun, default_has_no_number, listed
+from dsabench.study.next_boot import begun, default_has_no_number, listed
 
 _ASSUMED_BOOT_S = {"reference": 2.0, "sglang": 300.0, "external": 0.0}
 _ASSUMED_TRIAL_S = {"reference": 3.0, "sglang": 10.0, "external": 10.0}
@@ -21,7 +21,7 @@ _ASSUMED_TRIAL_S = {"reference": 3.0, "sglang": 10.0, "external": 10.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class CostEstimate:
     """Seconds of one boot (start to ready) and of one trial; `measured` says whether records back them."""
 
     boot_s: float
@@ -33,7 +33,7 @@ class Costs:
         return boots * self.boot_s + trials * self.trial_s
 
 
-def costs(ledger: StudyRecords) -> Costs:
+def costs(ledger: StudyRecords) -> CostEstimate:
     """Medians of boots and means of trials over the study's own records; assumptions where there are none yet.
 
     The first boot on a machine may compile kernels for minutes, which no later one does.
@@ -41,7 +41,7 @@ def costs(ledger: StudyRecords) -> Costs:
     records, kind = ledger.records, ledger.config.runtime.kind
     boots = {record.boot: record.boot_s for record in records if record.boot_s is not None}
     durations = [record.duration_s for record in records if not isinstance(record.outcome, Failed)]
-    return Costs(
+    return CostEstimate(
         boot_s=(statistics.median(boots.values()) if boots else None) or _ASSUMED_BOOT_S[kind],
         trial_s=_mean(durations) or _assumed_trial_s(ledger.config),
         measured=bool(durations),

@@ -12,21 +12,22 @@ from typing import TYPE_CHECKING, Literal
 
 from dsabench.model.knobs import KnobValue
 from dsabench.model.study import Assignment, Axis, SearchSpace
-from dsabench.search.proposers.protocol import Observation
-from dsabench.search.proposers.uniform import draw_unseen, generator, seen
-from dsabench.search.space import canonical, is_active, is_legal, key_of, ordered_axes
+from dsabench.study.proposers.proposer import Observation
+from dsabench.study.proposers.random import draw_unseen, generator, seen
+from dsabench.study.space import canonical, is_active, is_legal, key_of, ordered_axes
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
+
 ATTEMPTS = 24
 """Draws from the estimator before an unseen assignment is drawn uniformly."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tpe:
+class TpeProposer:
     """Values that went with good results become likelier; axes are modelled jointly, conditional ones by group.
 
     A failed setting, or one that the rules refused, counts as infeasible and worse than every measured one; a measured

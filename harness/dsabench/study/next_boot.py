@@ -1,24 +1,27 @@
-"""What a sweep will do next, derived from the ledger alone, so that an interrupted sweep goes on where it was."""
+"""Choose the next boot: baseline, interrupted, listed, proposed, confirmation.
+
+All of it is derived from the records alone, so that an interrupted study goes on where it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Phase, Trial
-from dsabench.model.runtime import Refuse, RuleRefusal, RuntimeSpec, refuse_nothing
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.model.workload import Workload
 from dsabench.results.scores import is_better, score_setting, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
-from dsabench.search.proposers import Observation, Proposer, make_proposer
-from dsabench.search.space import canonical, completed, is_legal
-from dsabench.trial import Errand
+from dsabench.study.proposers import Observation, Proposer
+from dsabench.study.session import PlannedTrial
+from dsabench.study.space import canonical, completed, is_legal
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BootPlan:
     """One boot: which setting, which workloads, and why."""
 
     spec: RuntimeSpec
@@ -28,13 +31,13 @@ class Step:
     is_last: bool = False
     """Of default's or best's boots in a confirmation."""
 
-    def errands(self, ledger: StudyRecords, round_: int) -> list[Errand]:
+    def errands(self, ledger: StudyRecords, round_: int) -> list[PlannedTrial]:
         """The trials of this boot with their occasions."""
         trials = [Trial(runtime=self.spec, workload=workload) for workload in self.workloads]
-        return [Errand(trial, ledger.next_occasion(trial), self.phase, round_) for trial in trials]
+        return [PlannedTrial(trial, ledger.next_occasion(trial), self.phase, round_) for trial in trials]
 
 
-def next_search_step(ledger: StudyRecords, strategy: Proposer, round_: int, trials_left: int | None) -> Step | None:
+def next_search_boot(ledger: StudyRecords, strategy: Proposer, round_: int, trials_left: int | None) -> BootPlan | None:
     """The default first, then what was begun, then what the config lists, then what the proposer asks for."""
     config = ledger.config
     spec: RuntimeSpec | None = config.default
@@ -43,7 +46,7 @@ def next_search_step(ledger: StudyRecords, strategy: Proposer, round_: int, tria
     if spec is None or trials_left == 0:
         return None
     left = ledger.left(spec, "search", round_)[:trials_left]
-    return Step(spec, tuple(left), "search", describe(ledger, spec)) if left else None
+    return BootPlan(spec, tuple(left), "search", describe(ledger, spec)) if left else None
 
 
 def challenger(ledger: StudyRecords, round_: int, refused: Container[str] = ()) -> ScoredSetting | None:
@@ -61,7 +64,7 @@ def default_has_no_number(ledger: StudyRecords, round_: int) -> bool:
     return score_setting(ledger.config.objective, ledger.of_setting(default, "search", round_)).value is None
 
 
-def next_confirm_step(ledger: StudyRecords, best: RuntimeSpec, round_: int, heat: int = 0) -> Step | None:
+def next_confirm_boot(ledger: StudyRecords, best: RuntimeSpec, round_: int, heat: int = 0) -> BootPlan | None:
     """Default, rivals and best take turns (AB BA AB …), so that a drift of the machine hits all alike.
 
     Each heat has boots of the default of its own: another finalist is confirmed at another time.
@@ -69,7 +72,7 @@ def next_confirm_step(ledger: StudyRecords, best: RuntimeSpec, round_: int, heat
     return next(_turns_left(ledger, best, round_, heat), None)
 
 
-def rivals(ledger: StudyRecords, best: RuntimeSpec, round_: int) -> list[RuntimeSpec]:
+def alternatives(ledger: StudyRecords, best: RuntimeSpec, round_: int) -> list[RuntimeSpec]:
     """What is confirmed beside default and best: the settings of `first`, where asked for and where they gave a number."""
     if not ledger.config.budget.confirm_first:
         return []
@@ -82,29 +85,29 @@ def confirm_boots_left(ledger: StudyRecords, best: RuntimeSpec, round_: int, hea
     return sum(1 for _ in _turns_left(ledger, best, round_, heat))
 
 
-def _turns_left(ledger: StudyRecords, best: RuntimeSpec, round_: int, heat: int) -> Iterator[Step]:
+def _turns_left(ledger: StudyRecords, best: RuntimeSpec, round_: int, heat: int) -> Iterator[BootPlan]:
     default, of_heat = ledger.config.default, ledger.config.budget.confirm_boots
-    others = [(spec, 0) for spec in rivals(ledger, best, round_)]
+    others = [(spec, 0) for spec in alternatives(ledger, best, round_)]
     for pair in range(of_heat):
         sides = [(default, heat * of_heat), *others, (best, 0)]
         for spec, before in sides if pair % 2 == 0 else reversed(sides):
             left = ledger.left(spec, "confirm", round_, boots=before + pair + 1)
             if left:
                 label, is_last = describe(ledger, spec), pair == of_heat - 1 and spec in (default, best)
-                yield Step(spec, tuple(left), "confirm", label, is_last)
+                yield BootPlan(spec, tuple(left), "confirm", label, is_last)
 
 
-def history(ledger: StudyRecords, round_: int) -> list[Observation]:
+def observations(ledger: StudyRecords, round_: int) -> list[Observation]:
     """What the proposer may know: every completely searched setting, in the order measured, and those under way."""
     known = scored_settings(ledger, round_)
     seen = {one.spec.id for one in known}
     booked = [one.spec for one in ledger.bookings if one.phase == "search" and one.round == round_]
-    observed = [_observe(ledger, one.spec, one.score) for one in known]
-    observed += [_observe(ledger, spec, None) for spec in booked if spec.id not in seen]
+    observed = [observation_of(ledger, one.spec, one.score) for one in known]
+    observed += [observation_of(ledger, spec, None) for spec in booked if spec.id not in seen]
     return [observation for observation in observed if observation is not None]
 
 
-def _observe(ledger: StudyRecords, spec: RuntimeSpec, score_: ObjectiveScore | None) -> Observation | None:
+def observation_of(ledger: StudyRecords, spec: RuntimeSpec, score_: ObjectiveScore | None) -> Observation | None:
     """A setting as proposers see it; None for a default that lies outside the space."""
     config, base = ledger.config, ledger.config.default.knobs
     assignment = canonical(config.space, base, spec.knobs)
@@ -135,49 +138,12 @@ def _listed(ledger: StudyRecords, round_: int) -> RuntimeSpec | None:
 
 
 def _asked(ledger: StudyRecords, strategy: Proposer, round_: int) -> RuntimeSpec | None:
-    assignment = strategy.ask(history(ledger, round_))
+    assignment = strategy.ask(observations(ledger, round_))
     return None if assignment is None else ledger.config.spec(assignment)
 
 
-@dataclass(frozen=True, slots=True)
-class Foreseen:
-    """A setting that the search will come to, and what the rules say to it."""
-
-    label: str
-    spec: RuntimeSpec
-    refusal: RuleRefusal | None = None
-    missing: int = 0
-    """Workloads that are not measured yet."""
-
-
-def foresee(ledger: StudyRecords, round_: int, boots: int, refuse: Refuse = refuse_nothing) -> list[Foreseen]:
-    """The settings of the search as far as they are certain: measured ones, and what a proposer that does not learn
-    will ask for. A learning proposer's next settings depend on results still to come. Refused ones take no boot.
-    """
-    config = ledger.config
-    ahead = listed(config)
-    specs = (config.default, *(one.spec for one in scored_settings(ledger, round_)), *ahead)
-    found = {spec.id: spec for spec in specs}
-    refusals = {spec.id: refuse(spec) for spec in found.values()}
-    if config.proposer.kind != "tpe":
-        strategy = make_proposer(config)
-        known = history(ledger, round_)
-        if not known and (default := _observe(ledger, config.default, None)) is not None:
-            known = [default]
-        seen_ahead = (_observe(ledger, spec, None) for spec in ahead if ledger.missing(spec, "search", round_))
-        known = [*known, *(one for one in seen_ahead if one is not None)]
-        while _bootable(refusals) < boots and (assignment := strategy.ask(known)) is not None:
-            spec = config.spec(assignment)
-            found[spec.id], refusals[spec.id] = spec, refuse(spec)
-            known = [*known, Observation(assignment, None)]
-    shown = [
-        Foreseen(describe(ledger, spec), spec, refusals[spec.id], len(ledger.missing(spec, "search", round_)))
-        for spec in found.values()
-    ]
-    while _bootable({one.spec.id: one.refusal for one in shown}) > boots:
-        shown.pop()
-    return shown
-
-
-def _bootable(refusals: Mapping[str, RuleRefusal | None]) -> int:
-    return sum(refusal is None for refusal in refusals.values())
+def choose_finalist(ledger: StudyRecords, round_: int, refused: Container[str] = ()) -> ScoredSetting | None:
+    """The setting to hold against the default, where both can be measured and a confirmation is asked for."""
+    if ledger.config.budget.confirm_boots == 0 or default_has_no_number(ledger, round_):
+        return None
+    return challenger(ledger, round_, refused)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dsabench.config.specs import StudyConfig
-from dsabench.search.proposers.grid import Grid
-from dsabench.search.proposers.protocol import Observation, Proposer
-from dsabench.search.proposers.tpe import Tpe
-from dsabench.search.proposers.uniform import Uniform
+from dsabench.study.proposers.grid import GridProposer
+from dsabench.study.proposers.proposer import Observation, Proposer
+from dsabench.study.proposers.random import RandomProposer
+from dsabench.study.proposers.tpe import TpeProposer
 
 __all__ = ["PROPOSERS", "Observation", "Proposer", "make_proposer"]
 
 PROPOSERS: dict[str, Callable[[StudyConfig], Proposer]] = {
-    "grid": lambda config: Grid(config.space, config.runtime.base, config.proposer.seed),
-    "random": lambda config: Uniform(config.space, config.runtime.base, config.proposer.seed),
-    "tpe": lambda config: Tpe(config.space, config.runtime.base, config.proposer.seed, config.objective.direction),
+    "grid": lambda config: GridProposer(config.space, config.runtime.base, config.proposer.seed),
+    "random": lambda config: RandomProposer(config.space, config.runtime.base, config.proposer.seed),
+    "tpe": lambda config: TpeProposer(
+        config.space, config.runtime.base, config.proposer.seed, config.objective.direction
+    ),
 }
 """`proposer.kind` of a config → strategy."""
 

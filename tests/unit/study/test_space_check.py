@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dsabench.cli.outlook import Outlook
 from dsabench.cli.show_plan import SweepPlan, plan_facts, print_plan
 from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.errors import InputError
@@ -24,13 +23,13 @@ from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import from_table
 from dsabench.runtimes.sglang.refuse import annotate_by, refuse_by
 from dsabench.runtimes.sglang.versions import parse_version
-from dsabench.search.budget import Purse
-from dsabench.search.forecast import make_forecast
-from dsabench.search.loop import Sweep
-from dsabench.search.plan import foresee, history
-from dsabench.search.proposers import Observation, make_proposer
-from dsabench.search.refused import require_legal_default, survey, survey_overruled
-from dsabench.trial import Bench
+from dsabench.study.budget import Purse
+from dsabench.study.next_boot import observations
+from dsabench.study.plan import foresee, make_forecast
+from dsabench.study.proposers import Observation, make_proposer
+from dsabench.study.session import Outlook, TrialSession
+from dsabench.study.space_check import require_legal_default, survey, survey_overruled
+from dsabench.study.study import Sweep
 from factories import ENVIRONMENT, make_record
 from studies import STUDY, load_study
 
@@ -68,8 +67,8 @@ def sglang_study(folder: Path, axes: tuple[Axis, ...], **base: bool | str | floa
     return study.model_copy(update=changes)
 
 
-def bench(folder: Path) -> Bench:
-    return Bench("study", Reference(Launch()), ENVIRONMENT, Journal(folder / "results"), folder / "results")
+def bench(folder: Path) -> TrialSession:
+    return TrialSession("study", Reference(Launch()), ENVIRONMENT, Journal(folder / "results"), folder / "results")
 
 
 def test_the_survey_counts_by_rule(config, refuse) -> None:
@@ -133,7 +132,7 @@ async def test_a_forbidden_point_is_recorded_without_a_boot_and_not_proposed_aga
         assert record.outcome.message.startswith("BE19: ")
         assert record.trial.runtime.knobs["decode_backend"] == "flashmla_auto"
     assert ledger.boots(0) == boots
-    assert make_proposer(config).ask(history(ledger, 0)) is None
+    assert make_proposer(config).ask(observations(ledger, 0)) is None
     assert [one.score.why_not for one in scored_settings(ledger, 0) if one.score.value is None] == [
         "one: plan: illegal_config"
     ] * 2

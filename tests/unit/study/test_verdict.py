@@ -11,11 +11,11 @@ from dsabench.model.study_result import Finalist
 from dsabench.model.verdict import Verdict, VerdictWord
 from dsabench.results.scores import judge, scored_settings
 from dsabench.results.study_records import StudyRecords
-from dsabench.search.budget import Purse
-from dsabench.search.finalists import chosen, constrained
-from dsabench.search.loop import conclude, has_work, why_idle
-from dsabench.search.plan import challenger, confirm_boots_left, next_confirm_step, next_search_step
-from dsabench.search.proposers import make_proposer
+from dsabench.study.budget import Purse
+from dsabench.study.next_boot import challenger, confirm_boots_left, next_confirm_boot, next_search_boot
+from dsabench.study.plan import has_work, why_idle
+from dsabench.study.proposers import make_proposer
+from dsabench.study.verdict import apply_gate, conclude, final_choice
 from factories import ENVIRONMENT, make_record
 from studies import load_study
 
@@ -43,7 +43,7 @@ def ledger(tmp_path) -> StudyRecords:
     """Four settings searched: 100 (the default), 130, 120, 110."""
     found = StudyRecords(load_study(tmp_path), ENVIRONMENT.fingerprint, ())
     for value in (100.0, 130.0, 120.0, 110.0):
-        step = next_search_step(found, make_proposer(found.config), 0, None)
+        step = next_search_boot(found, make_proposer(found.config), 0, None)
         assert step is not None
         take(found, step, value)
     return found
@@ -54,7 +54,7 @@ def confirm(ledger: StudyRecords, heat: int, refused: set[str], values: dict[boo
     best = challenger(ledger, 0, refused)
     assert best is not None
     turns = []
-    while (step := next_confirm_step(ledger, best.spec, 0, heat)) is not None:
+    while (step := next_confirm_boot(ledger, best.spec, 0, heat)) is not None:
         is_default = step.spec == ledger.config.default
         turns.append(("default" if is_default else "best", step.is_last))
         take(ledger, step, values[is_default] + next(_minutes) % 3 / 100)
@@ -125,12 +125,12 @@ def test_what_does_not_pass_is_infeasible_and_the_one_that_passes_wins(ledger) -
         Finalist(found[1], 1, told("inconclusive", -0.001)),
         Finalist(found[1], 1, told("no difference", 0.0)),
     )
-    assert chosen([]) is None
-    assert chosen([worse, passed]) is passed
-    assert chosen([worse, undecided]) is undecided
-    assert chosen([worse, Finalist(found[1], 1, told("worse", -0.02))]) is worse
-    violations = {one.spec.id: one.score.violation for one in constrained(found, [worse, undecided], 0.01)}
+    assert final_choice([]) is None
+    assert final_choice([worse, passed]) is passed
+    assert final_choice([worse, undecided]) is undecided
+    assert final_choice([worse, Finalist(found[1], 1, told("worse", -0.02))]) is worse
+    violations = {one.spec.id: one.score.violation for one in apply_gate(found, [worse, undecided], 0.01)}
     assert violations[found[0].spec.id] == pytest.approx(2.0)  # two margins beyond the margin
     assert violations[found[1].spec.id] == 1.0
     assert violations[found[2].spec.id] == 0.0
-    assert {one.score.violation for one in constrained(found, [passed], 0.01)} == {0.0}
+    assert {one.score.violation for one in apply_gate(found, [passed], 0.01)} == {0.0}

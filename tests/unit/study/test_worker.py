@@ -3,14 +3,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from dsabench.results.reservations import Reservations
 from dsabench.results.study_records import BootReservation, ReservedTrial
+from dsabench.study.worker import Reservations
 from factories import make_spec
 
 HOLD = """
 import sys
 from pathlib import Path
-from dsabench.results.reservations import Reservations
+from dsabench.study.worker import Reservations
 from dsabench.results.study_records import BootReservation
 bookings = Reservations(Path(sys.argv[1]))
 with bookings.turn():

@@ -1,1 +1,0 @@
-"""From a search space to trials: proposers, the loop, the budget, the verdict."""

@@ -1,0 +1,1 @@
+"""The main job: search the settings of a config, confirm the best, judge it."""
