@@ -1,4 +1,4 @@
-"""The tree of errors, and two helpers for their messages. Only the CLI turns one into an exit code; only `trial.py` turns a `TrialFault` into a record.
+"""The tree of errors, and two helpers for their messages. Only the CLI turns one into an exit code; only `study/trial.py` turns a `TrialFault` into a record.
 
 DsabenchError
 ├── InputError        the user's input is wrong: one line, exit 2

@@ -1,4 +1,4 @@
-"""Only `trial.py` catches every exception: a fault of the program must not look like one of the runtime."""
+"""Only `study/trial.py` catches every exception: a fault of the program must not look like one of the runtime."""
 
 from __future__ import annotations
 
@@ -18,4 +18,4 @@ def test_only_one_place_catches_every_exception() -> None:
         and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id == "Exception"))
     }
     # the tokenizers library raises Exception itself for a file that it cannot read
-    assert broad == {"harness/dsabench/trial.py", "harness/dsabench/load/tokenizers/huggingface.py"}
+    assert broad == {"harness/dsabench/study/trial.py", "harness/dsabench/load/tokenizers/huggingface.py"}
