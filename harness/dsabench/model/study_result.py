@@ -32,7 +32,7 @@ class ScoredSetting:
 
     spec: RuntimeSpec
     label: str
-    score_setting: ObjectiveScore
+    score: ObjectiveScore
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class StudyResult:
     records: tuple[Record, ...]
     """All records of the round, earlier runs' included. Verdicts and candidates rest on no others."""
     measured_now: int
-    scored_settings: tuple[ScoredSetting, ...]
+    candidates: tuple[ScoredSetting, ...]
     best: ScoredSetting | None
     verdicts: tuple[Verdict, ...]
     stopped: str | None

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dsabench.model.metrics import Direction
 from dsabench.stats.compare import (
     ALPHA,
     BootValue,
     ComparisonSpec,
-    Direction,
     LogRatioEstimate,
     compare_boots,
     holm,
