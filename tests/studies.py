@@ -7,10 +7,21 @@ import re
 import subprocess
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dsabench.config.load import load_study as load
 from dsabench.config.specs import StudyConfig
+from dsabench.model.record import Record
+from dsabench.model.runtime import Annotate, Refuse, annotate_nothing, refuse_nothing
+from dsabench.results.journal import Journal
+from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.reference import Reference
+from dsabench.study.budget import RunLimits
+from dsabench.study.context import SettingRules, StudyContext
+from dsabench.study.space_check import check_space
+from factories import ENVIRONMENT
 
 STUDY = """
 name: study
@@ -83,3 +94,28 @@ def write_study(folder: Path, text: str = STUDY) -> Path:
 
 def load_study(folder: Path, text: str = STUDY) -> StudyConfig:
     return load(write_study(folder, text))
+
+
+def make_context(
+    config: StudyConfig,
+    folder: Path,
+    records: Sequence[Record] = (),
+    *,
+    refuse: Refuse = refuse_nothing,
+    annotate: Annotate = annotate_nothing,
+    **limits: Any,
+) -> StudyContext:
+    """What a study of the embedded runtime is measured with, its journal in the folder; `limits` are those of `RunLimits`."""
+    journal = Journal(folder)
+    for record in records:
+        journal.append(record)
+    return StudyContext(
+        config,
+        journal,
+        Reference(Launch()),
+        ENVIRONMENT,
+        SettingRules(refuse, annotate=annotate),
+        RunLimits(**{"budget": config.budget, "round": 0, **limits}),
+        check_space(config, refuse),
+        measured_before=len(records),
+    )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,20 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from dsabench.cli.figures import show_duration, show_figure
 from dsabench.model.record import Failed, Record, Scored
 from dsabench.study.next_boot import BootPlan
-from dsabench.study.session import PlannedTrial, Watch
-
-
-class Forecast(Protocol):
-    """What is known of the sweep's length."""
-
-    def boots_done(self) -> int:
-        """Boots used in this round."""
-
-    def boots_planned(self) -> int:
-        """Boots the round will have used at its end, as far as is known."""
-
-    def left_s(self) -> float | None:
-        """Seconds left, None while nothing was measured."""
+from dsabench.study.plan import StudyPlan
+from dsabench.study.session import PlannedTrial, StudyObserver
 
 
 def say_record(record: Record, metric: str) -> str:
@@ -43,48 +29,49 @@ def say_record(record: Record, metric: str) -> str:
     return f"{name}: {', '.join(shown)} ({record.duration_s:.1f} s)"
 
 
-def _title(step: BootPlan, forecast: Forecast) -> str:
-    left_s = forecast.left_s()
-    eta = "" if left_s is None else f", about {show_duration(left_s)} left"
-    return f"boot {forecast.boots_done() + 1}/{forecast.boots_planned()} {step.phase}: {step.label}{eta}"
+def _eta(plan: StudyPlan) -> str:
+    left_s = plan.seconds_left
+    return "" if left_s is None else f"about {show_duration(left_s)} left"
 
 
 @dataclass(slots=True)
-class PlainProgress:
+class LineProgress(StudyObserver):
     """A line per event, with the seconds since the start: for logs and CI."""
 
     console: Console
     metric: str
-    forecast: Forecast
     started_s: float = field(default_factory=time.monotonic)
     lane: str = ""
     """Which of several processes speaks."""
     _told: str = ""
 
-    def __enter__(self) -> Self:
-        return self
+    def boot_planned(self, boot: BootPlan, plan: StudyPlan) -> None:
+        """Which boot of how many, and why."""
+        eta = f", {_eta(plan)}" if _eta(plan) else ""
+        self._line(f"boot {plan.boots_done + 1}/{plan.boots_total} {boot.phase}: {boot.label}{eta}")
 
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def step(self, step: BootPlan) -> None:
-        """A boot begins."""
-        self._line(_title(step, self.forecast))
-
-    def watch(self) -> Watch:
-        """The hooks for the trials."""
-        return Watch(
-            on_boot=self._boot,
-            on_ready=lambda boot_s: self._line(f"  ready after {boot_s:.1f} s"),
-            on_record=lambda record: self._line(f"  {say_record(record, self.metric)}"),
-        )
-
-    def _boot(self, text: str) -> None:
+    def boot_progress(self, text: str) -> None:
         """Each kind of step once: a count that goes up is for those who watch."""
         kind = re.sub(r"[\d.,]+", "#", text)
         if kind != self._told:
             self._told = kind
             self._line(f"  {text[:160]}")
+
+    def boot_ready(self, seconds: float) -> None:
+        """How long the boot took."""
+        self._line(f"  ready after {seconds:.1f} s")
+
+    def record_written(self, record: Record) -> None:
+        """What came out."""
+        self._line(f"  {say_record(record, self.metric)}")
+
+    def note(self, text: str) -> None:
+        """As it is: notes begin before anything is timed."""
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def for_lane(self, number: int) -> StudyObserver:
+        """Lines that name the lane."""
+        return LineProgress(self.console, self.metric, self.started_s, f"lane {number}: ")
 
     def _line(self, text: str) -> None:
         elapsed_s = time.monotonic() - self.started_s
@@ -92,12 +79,12 @@ class PlainProgress:
 
 
 @dataclass(slots=True)
-class LiveProgress:
+class BarProgress(StudyObserver):
     """A bar for the boots and one for the requests of the trial that runs; finished trials scroll by above."""
 
     console: Console
     metric: str
-    forecast: Forecast
+    started_s: float = field(default_factory=time.monotonic)
     _progress: Progress = field(init=False)
     _boots: TaskID = field(init=False)
     _requests: TaskID = field(init=False)
@@ -114,49 +101,55 @@ class LiveProgress:
         self._boots = self._progress.add_task("boots", total=None)
         self._requests = self._progress.add_task("", total=None, visible=False)
 
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def step(self, step: BootPlan) -> None:
-        """A boot begins."""
-        done, planned = self.forecast.boots_done(), self.forecast.boots_planned()
-        left_s = self.forecast.left_s()
-        eta = "" if left_s is None else f" · about {show_duration(left_s)} left"
-        self._progress.console.print(f"[bold]{step.phase}[/bold] {escape(step.label)}", highlight=False)
-        self._progress.update(self._boots, completed=done, total=planned, description=f"boots{eta}")
+    def boot_planned(self, boot: BootPlan, plan: StudyPlan) -> None:
+        """Which boot, and how far all of them are. The first one starts the display: lanes are forked before it has threads."""
+        self._progress.start()
+        eta = f" · {_eta(plan)}" if _eta(plan) else ""
+        self._progress.console.print(f"[bold]{boot.phase}[/bold] {escape(boot.label)}", highlight=False)
+        self._progress.update(self._boots, completed=plan.boots_done, total=plan.boots_total, description=f"boots{eta}")
 
-    def watch(self) -> Watch:
-        """The hooks for the trials."""
-        return Watch(
-            on_boot=lambda text: self._show(escape(text)),
-            on_ready=lambda boot_s: self._show(f"ready after {boot_s:.1f} s"),
-            on_trial=self._trial,
-            on_requests=lambda done, total: self._progress.update(self._requests, completed=done, total=total),
-            on_record=self._record,
-        )
+    def boot_progress(self, text: str) -> None:
+        """In the place of the requests' bar."""
+        self._show(escape(text))
 
-    def _show(self, text: str) -> None:
-        self._progress.update(self._requests, description=text[:40], total=None, completed=0, visible=True)
+    def boot_ready(self, seconds: float) -> None:
+        """In the same place."""
+        self._show(f"ready after {seconds:.1f} s")
 
-    def _trial(self, errand: PlannedTrial) -> None:
-        workload = errand.trial.workload
+    def trial_started(self, trial: PlannedTrial) -> None:
+        """The bar begins anew."""
+        workload = trial.trial.workload
         self._progress.reset(
             self._requests, total=workload.num_prompts, description=escape(workload.name), visible=True
         )
 
-    def _record(self, record: Record) -> None:
+    def requests_done(self, done: int, total: int) -> None:
+        """It moves."""
+        self._progress.update(self._requests, completed=done, total=total)
+
+    def record_written(self, record: Record) -> None:
+        """What came out scrolls by."""
         style = "red" if isinstance(record.outcome, Failed) else None
         line = escape(say_record(record, self.metric))
         self._progress.console.print(f"  {line}", style=style, highlight=False, soft_wrap=True)
         self._progress.update(self._requests, visible=False)
 
+    def note(self, text: str) -> None:
+        """Above the bars."""
+        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-def make_progress(console: Console, metric: str, forecast: Forecast) -> PlainProgress | LiveProgress:
-    """Live on a terminal, plain elsewhere."""
-    return LiveProgress(console, metric, forecast) if console.is_terminal else PlainProgress(console, metric, forecast)
+    def for_lane(self, number: int) -> StudyObserver:
+        """Several processes write lines: none of them has the terminal to itself."""
+        return LineProgress(self.console, self.metric, self.started_s, f"lane {number}: ")
+
+    def _show(self, text: str) -> None:
+        self._progress.update(self._requests, description=text[:40], total=None, completed=0, visible=True)
+
+
+def make_progress(metric: str) -> StudyObserver:
+    """Bars on a terminal, lines elsewhere; on stderr."""
+    console = Console(stderr=True)
+    return BarProgress(console, metric) if console.is_terminal else LineProgress(console, metric)

@@ -34,6 +34,7 @@ from dsabench.reporting.regression import (
 from dsabench.results.journal import Journal
 from dsabench.signals import run_loop
 from dsabench.study.regression_check import OpenRuntime, look_at, measure_boots
+from dsabench.study.session import StudyObserver
 
 _BASELINE = "main:results/ci"
 _TRIES = 2
@@ -88,6 +89,17 @@ class Measured:
         measured = [r for r in self.side("").records if isinstance(r.outcome, MeasuredOutcome)]
         busy = {r.boot for r in measured if isinstance(r.outcome, MeasuredOutcome) and is_disturbed(r.outcome.warnings)}
         return len({r.boot for r in measured} - busy) if alone else len(busy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Notes(StudyObserver):
+    """Whom a boot waits for, and no more: what came out of it is said in one line."""
+
+    console: Console
+
+    def note(self, text: str) -> None:
+        """One line on stderr."""
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def run_ci(check: Check) -> int:
@@ -153,7 +165,7 @@ async def _boot(ours: Measured, theirs: Measured | None, boots: int) -> None:
         if _had(ours, theirs) >= boots:
             break
         for side in [ours] if theirs is None else [theirs, ours] if turn % 2 == 0 else [ours, theirs]:
-            await measure_boots(side.config, side.installed, side.folder, 1, say)
+            await measure_boots(side.config, side.installed, side.folder, 1, say, observer=_Notes(console))
 
 
 def _had(ours: Measured, theirs: Measured | None) -> int:

@@ -176,7 +176,11 @@ async def _attach(request: Request, spec: EvalSpec) -> tuple[Served, Setting]:
 def _boot(request: Request) -> AbstractAsyncContextManager[tuple[Served, Setting]]:
     """The default setting of a config, booted for this eval."""
     # A seventh of the start that a server which runs already does not need.
-    from dsabench.cli.eval_boot import booted
+    from dsabench.cli.progress import LineProgress
+    from dsabench.config.load import load_study
+    from dsabench.study.eval_boot import boot_for_eval
 
     assert request.config is not None
-    return booted(request.config, request.model, request.results, bench=request.bench, say=request.note)
+    config = load_study(request.config)
+    observer = LineProgress(request.console, config.objective.metric)
+    return boot_for_eval(config, request.model, request.results, bench=request.bench, observer=observer)

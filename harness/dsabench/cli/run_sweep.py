@@ -7,18 +7,18 @@ import json
 from dsabench.cli.run_study import measure
 from dsabench.cli.show_study import exit_code, say_next, show_plan, show_result, study_facts
 from dsabench.cli.study_request import Request
-from dsabench.config.load import load_study
 
 
 def run_sweep(request: Request) -> int:
     """Run, resume, plan or conclude a sweep; returns the exit code."""
-    study = measure(request, load_study(request.config))
-    if study.result is None:
-        show_plan(study)
+    study = request.study()
+    if request.dry_run:
+        show_plan(request, study)
         return 0
+    result = measure(request, study)
     if request.as_json:
-        print(json.dumps(study_facts(study, study.result)))
+        print(json.dumps(study_facts(request, study, result)))
     else:
-        show_result(study, study.result)
-        say_next(study, study.result)
-    return exit_code(study.result)
+        show_result(request, study, result)
+        say_next(request, result)
+    return exit_code(result)

@@ -11,13 +11,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from dsabench.cli.run_study import Study, measure
+from dsabench.cli.run_study import measure
 from dsabench.cli.show_study import exit_code, say_next, show_plan, show_result, study_facts
 from dsabench.cli.study_request import Request
 from dsabench.config.load import load_study
 from dsabench.emit.tables import write_table
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import TunedTable
+from dsabench.study.study import Study
 from dsabench.tuners.hisparse import free_host_bytes, plan_hisparse, rank_of, table_of
 from dsabench.tuners.hisparse_memory import GIB
 from dsabench.tuners.mha_threshold import KNOB, propose, require_threshold_study
@@ -30,24 +31,24 @@ def tune_threshold(request: Request) -> int:
     """Measure, propose, write; returns the exit code."""
     config = load_study(request.config)
     require_threshold_study(config)
-    study = measure(request, config)
-    if study.result is None:
-        show_plan(study)
+    study = request.study(config)
+    if request.dry_run:
+        show_plan(request, study)
         return 0
-    result = study.result
+    result = measure(request, study)
     proposal = propose(study.config, result, request.study_command())
     curve = curve_of(result.records, KNOB, study.config.objective.metric)
-    path = _write(study, proposal.table)
+    path = _write(request, study, proposal.table)
     if request.as_json:
         points = [{"workload": p.workload, KNOB: p.value, "median": p.median, "boots": p.boots} for p in curve]
         gates = [one.accuracy for one in result.passed_over] + [result.gate]
         said = {"standing": proposal.standing, "reason": proposal.reason, "table": path and str(path), "curve": points}
         said["gates"] = [gate.model_dump() for gate in gates if gate is not None]
-        _print_json(study, result, said)
+        _print_json(request, study, result, said)
     else:
-        show_result(study, result)
+        show_result(request, study, result)
         _print_curve(study, curve)
-        _print_standing(study, result, f"{proposal.standing}: {proposal.reason}", path)
+        _print_standing(request, result, f"{proposal.standing}: {proposal.reason}", path)
     if proposal.standing == "refused by the gate":
         return 1
     return 3 if exit_code(result) == 3 else 0
@@ -86,27 +87,28 @@ def tune_hisparse(order: HisparseOrder) -> int:
     plan = plan_hisparse(config, rank_of(config, gpus=order.gpus), order.host_bytes(), same_pool=order.same_pool)
     for line in () if request.as_json or request.conclude else plan.arithmetic:
         print(line)
-    study = measure(request, plan.config)
-    if study.result is None:
-        show_plan(study, {"standing": "nothing was measured", "table": None, "arithmetic": plan.arithmetic})
+    study = request.study(plan.config)
+    if request.dry_run:
+        show_plan(request, study, {"standing": "nothing was measured", "table": None, "arithmetic": plan.arithmetic})
         return 0
-    table, standing = table_of(study.config, study.result, request.study_command())
-    path = _write(study, table)
+    result = measure(request, study)
+    table, standing = table_of(study.config, result, request.study_command())
+    path = _write(request, study, table)
     if request.as_json:
         said = {"standing": standing, "table": path and str(path), "arithmetic": plan.arithmetic}
-        _print_json(study, study.result, said)
+        _print_json(request, study, result, said)
     else:
-        show_result(study, study.result)
-        _print_standing(study, study.result, standing, path)
-    return 3 if exit_code(study.result) == 3 else 0
+        show_result(request, study, result)
+        _print_standing(request, result, standing, path)
+    return 3 if exit_code(result) == 3 else 0
 
 
-def _write(study: Study, table: TunedTable | None) -> Path | None:
-    return None if table is None else write_table(study.request.tables(study.config), table)
+def _write(request: Request, study: Study, table: TunedTable | None) -> Path | None:
+    return None if table is None else write_table(request.tables(study), table)
 
 
-def _print_json(study: Study, result: StudyResult, said: Mapping[str, object]) -> None:
-    print(json.dumps({**study_facts(study, result), **said}, indent=1))
+def _print_json(request: Request, study: Study, result: StudyResult, said: Mapping[str, object]) -> None:
+    print(json.dumps({**study_facts(request, study, result), **said}, indent=1))
 
 
 def _print_curve(study: Study, curve: Sequence[CurvePoint]) -> None:
@@ -116,8 +118,8 @@ def _print_curve(study: Study, curve: Sequence[CurvePoint]) -> None:
     Console().print(table)
 
 
-def _print_standing(study: Study, result: StudyResult, standing: str, path: Path | None) -> None:
+def _print_standing(request: Request, result: StudyResult, standing: str, path: Path | None) -> None:
     print(standing)
     if path is not None:
         print(f"table: {path}")
-    say_next(study, result)
+    say_next(request, result)

@@ -8,40 +8,44 @@ from collections.abc import Mapping
 from rich.console import Console
 
 from dsabench.cli.figures import show_count, show_duration
-from dsabench.cli.run_study import Study
+from dsabench.cli.progress import make_progress
+from dsabench.cli.run_study import go_on
 from dsabench.cli.show_plan import plan_facts, print_plan
 from dsabench.cli.show_sweep import print_result, result_facts
+from dsabench.cli.study_request import Request
 from dsabench.model.environment import Environment
 from dsabench.model.study_result import StudyResult
 from dsabench.reporting.site.entry import machine_of
 from dsabench.reporting.sweep_plot import draw_sweep
+from dsabench.results.journal import FILE_NAME
+from dsabench.study.study import Study
 
 
-def show_plan(study: Study, more: Mapping[str, object] | None = None) -> None:
+def show_plan(request: Request, study: Study, more: Mapping[str, object] | None = None) -> None:
     """The boots ahead and their estimated time; `more` goes into the JSON object."""
-    if study.request.as_json:
-        print(json.dumps({**plan_facts(study.plan), **(more or {})}))
+    plan = study.plan(make_progress(study.config.objective.metric))
+    if request.as_json:
+        print(json.dumps({**plan_facts(plan), **(more or {})}))
     else:
-        print_plan(Console(), study.plan)
+        print_plan(Console(), plan)
 
 
-def show_result(study: Study, result: StudyResult) -> None:
+def show_result(request: Request, study: Study, result: StudyResult) -> None:
     """Settings, verdicts, gate, and where everything lies; the picture is drawn."""
-    plot = draw_sweep(study.config, result, study.journal.path.parent)
-    print_result(Console(), study.config, study.journal.path, result, plot)
-    if study.request.conclude:
-        print(f"concluded from the records alone, which are of {environment_in_words(study.environment)}")
+    plot = draw_sweep(study.config, result, study.folder)
+    print_result(Console(), study.config, study.folder / FILE_NAME, result, plot)
+    if request.conclude:
+        print(f"concluded from the records alone, which are of {environment_in_words(result.environment)}")
 
 
-def study_facts(study: Study, result: StudyResult) -> dict[str, object]:
+def study_facts(request: Request, study: Study, result: StudyResult) -> dict[str, object]:
     """The same for machines, with what is left."""
-    plot = draw_sweep(study.config, result, study.journal.path.parent)
-    rest = study.left()
+    plot, left = draw_sweep(study.config, result, study.folder), result.left
     return {
-        **result_facts(study.config, study.journal.path, result, plot),
-        "environment": {"fingerprint": study.environment.fingerprint, "is": environment_in_words(study.environment)},
-        "left": {"boots": rest.boots, "trials": rest.trials, "estimated_s": round(study.plan.seconds_of(rest), 1)},
-        "go_on": study.go_on(),
+        **result_facts(study.config, study.folder / FILE_NAME, result, plot),
+        "environment": {"fingerprint": result.environment.fingerprint, "is": environment_in_words(result.environment)},
+        "left": {"boots": left.boots, "trials": left.trials, "estimated_s": round(left.seconds, 1)},
+        "go_on": go_on(request, result),
     }
 
 
@@ -52,18 +56,18 @@ def environment_in_words(environment: Environment) -> str:
     return f"{', '.join(parts)} (environment {environment.fingerprint})"
 
 
-def say_next(study: Study, result: StudyResult) -> None:
+def say_next(request: Request, result: StudyResult) -> None:
     """What is left and the command that goes on; where nothing is, how to measure once more."""
-    rest, request = study.left(), study.request
-    if rest.boots:
-        time_s = show_duration(study.plan.seconds_of(rest))
+    left = result.left
+    if left.boots:
+        time_s = show_duration(left.seconds)
         where = ", on a machine like that of the records," if request.conclude else ""
         print(
-            f"Left: {show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}, about {time_s}. Go on{where} with:"
+            f"Left: {show_count(left.boots, 'boot')}, {show_count(left.trials, 'trial')}, about {time_s}. Go on{where} with:"
         )
-        print(f"  {study.go_on()}")
+        print(f"  {go_on(request, result)}")
     elif result.measured_now == 0 and not request.conclude:
-        print(_nothing_done(study, result))
+        print(_nothing_done(request, result))
 
 
 def exit_code(result: StudyResult) -> int:
@@ -73,9 +77,9 @@ def exit_code(result: StudyResult) -> int:
     return 0 if any(record.outcome.kind != "failed" for record in result.records) else 3
 
 
-def _nothing_done(study: Study, result: StudyResult) -> str:
+def _nothing_done(request: Request, result: StudyResult) -> str:
     """Why a run measured nothing, and what to type for more."""
-    again = f"{study.request.resume_command()} --again"
+    again = f"{request.resume_command()} --again"
     if not result.records or result.unconfirmed:
         return f"Nothing was measured: {result.stopped or 'there is nothing to try'}."
     failed = sum(record.outcome.kind == "failed" for record in result.records)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
+from dsabench.study.study import Study
 
 Flags = Iterable[tuple[str, object]]
 
@@ -39,32 +39,28 @@ class Request:
     out: Path | None = None
     """Folder of the table that a tune writes."""
 
-    def apply(self, config: StudyConfig) -> StudyConfig:
-        """The config with the command line's limits in place of its own.
+    def study(self, config: StudyConfig | None = None) -> Study:
+        """The study that is asked for, of the config that is named or of what was made of it.
 
         Raises:
-            InputError: flags that contradict each other, or leave no boot for the search.
+            InputError: no such config, or flags that contradict each other.
 
         """
         self._require_one_wish()
-        given = {"max_trials": self.max_trials, "max_boots": self.max_boots, "time_s": self.time_s}
-        limits = {name: value for name, value in given.items() if value is not None}
-        confirm_boots = config.boots_to_confirm
-        if self.max_boots is not None and self.max_boots <= confirm_boots:
-            raise InputError(
-                f"--max-boots {self.max_boots} leaves no boot for the search: the confirmation takes {confirm_boots} "
-                "(budget.confirm_boots a side)"
-            )
-        limited = config.model_copy(update={"budget": config.budget.model_copy(update=limits)})
-        return with_launch_env(limited, self.launch_env)
+        return Study.from_config(
+            config or self.config,
+            results=self.results,
+            lanes=self.lanes,
+            again=self.again,
+            max_trials=self.max_trials,
+            max_boots=self.max_boots,
+            time_s=self.time_s,
+            launch_env=self.launch_env,
+        )
 
-    def folder(self, config: StudyConfig) -> Path:
-        """Where the study's journal lies."""
-        return self.results or Path("results") / config.name
-
-    def tables(self, config: StudyConfig) -> Path:
+    def tables(self, study: Study) -> Path:
         """Where its table is written: beside its journal, unless told otherwise."""
-        return self.out or self.folder(config) / "tables"
+        return self.out or study.folder / "tables"
 
     def study_command(self) -> str:
         """What measures the same study anew, wherever: no places, and nothing of how this machine is used."""
@@ -95,25 +91,3 @@ class Request:
             raise InputError(
                 f"--conclude asks the records alone, and {against[0]} what is not measured: take one of them"
             )
-
-
-def with_launch_env(config: StudyConfig, pairs: Sequence[str]) -> StudyConfig:
-    """The config with these variables in its runtime's `launch.env`.
-
-    Raises:
-        InputError: a pair that is no NAME=VALUE.
-
-    """
-    if not pairs:
-        return config
-    given = dict(_pair(text) for text in pairs)
-    launch = config.runtime.launch
-    changed = launch.model_copy(update={"env": MappingProxyType({**launch.env, **given})})
-    return config.model_copy(update={"runtime": config.runtime.model_copy(update={"launch": changed})})
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise InputError("--launch-env: wants NAME=VALUE, such as PYTHONPATH=/opt/sglang")  # the value may be a secret
-    return name, value

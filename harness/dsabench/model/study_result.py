@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from dsabench.model.environment import Environment
 from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.verdict import Verdict
@@ -40,7 +41,7 @@ class Finalist:
     """A setting that was held against the default."""
 
     candidate: ScoredSetting
-    heat: int
+    index: int
     """Counts from 0; each has boots of the default of its own."""
     accuracy: Verdict | None = None
     """None where there is no gate, or the setting answers as the default does."""
@@ -61,9 +62,37 @@ class AlternativeVerdicts:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkLeft:
+    """Boots and trials that are not recorded yet, if nothing fails."""
+
+    search_boots: int = 0
+    search_trials: int = 0
+    confirm_boots: int = 0
+    confirm_trials: int = 0
+    seconds: float = 0.0
+    """At the measured pace, or as assumed where nothing was measured."""
+
+    @property
+    def boots(self) -> int:
+        """Of search and confirmation."""
+        return self.search_boots + self.confirm_boots
+
+    @property
+    def trials(self) -> int:
+        """Of search and confirmation."""
+        return self.search_trials + self.confirm_trials
+
+    def taking(self, seconds: float) -> WorkLeft:
+        """The same work with its time."""
+        return replace(self, seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class StudyResult:
     """What a sweep came to. `best` is the best setting other than the default, whether it won or not."""
 
+    environment: Environment
+    """Of the records."""
     records: tuple[Record, ...]
     """All records of the round, earlier runs' included. Verdicts and candidates rest on no others."""
     measured_now: int
@@ -81,6 +110,9 @@ class StudyResult:
     unconfirmed: int = 0
     """Boots that the confirmation lacks, all sides together: of `best`, whose verdicts then rest on fewer than were asked
     for, or of the next best setting where the gate refused it."""
+
+    left: WorkLeft = WorkLeft()
+    """What the study lacks under its limits, that of time left out."""
 
     @property
     def round(self) -> int:

@@ -42,12 +42,27 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
-        self._offset = 0
-        self._keys: set[RecordKey] = set()
+        self._end = 0
+        """Of the lines that are parsed."""
+        self._known = _JournalParser(self.path)
 
     def read(self) -> JournalContents:
-        """All records in the order written. A missing file is an empty journal."""
-        return read_journal(self.path)
+        """All records in the order written; a missing file is an empty journal. Only lines that are new are parsed.
+
+        Raises:
+            InputError: it cannot be read, or a newer dsabench wrote it.
+
+        """
+        try:
+            with self.path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                end = _end_of_last_line(file.fileno(), size)
+                self._follow(file.fileno(), end)
+                return self._known.contents(os.pread(file.fileno(), size - end, end))
+        except FileNotFoundError:
+            return JournalContents((), ())
+        except OSError as error:
+            raise InputError(f"{self.path}: {error.strerror}") from error
 
     def append(self, record: Record) -> None:
         """Write one record; when this returns it is on disk.
@@ -60,26 +75,91 @@ class Journal:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with _locked(self.path) as descriptor:
-                end = self._catch_up(descriptor)
-                if record.key in self._keys:
+                end = _set_torn_tail_aside(descriptor, self.path)
+                self._follow(descriptor, end)
+                if record.key in self._known:
                     raise StoreError(f"{self.path}: {record.id[:12]} occasion {record.occasion} is recorded already")
                 _write_whole(descriptor, line, end)
-                self._keys.add(record.key)
-                self._offset = end + len(line)
+                self._known.add(record)
+                self._end = end + len(line)
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror}: the record was not written") from error
 
-    def _catch_up(self, descriptor: int) -> int:
-        """Set a torn tail aside, note the keys others wrote; returns the file's end."""
-        end = _set_torn_tail_aside(descriptor, self.path)
-        if end > self._offset:
-            fresh = os.pread(descriptor, end - self._offset, self._offset)
-            for line in fresh.splitlines():
-                key = _key_of(line)
-                if key is not None:
-                    self._keys.add(key)
-            self._offset = end
-        return end
+    def _follow(self, descriptor: int, end: int) -> None:
+        """Parse what was written since the last look; all of it where somebody shortened the file."""
+        if end < self._end:
+            self._end, self._known = 0, _JournalParser(self.path)
+        self._known.feed(os.pread(descriptor, end - self._end, self._end))
+        self._end = end
+
+
+class _JournalParser:
+    """The records of lines as they come in, and what is no record."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines = 0
+        self._records: list[Record] = []
+        self._problems: list[str] = []
+        self._newer: str | None = None
+        self._line_of: dict[RecordKey, int] = {}
+
+    def __contains__(self, key: RecordKey) -> bool:
+        return key in self._line_of
+
+    def feed(self, lines: bytes) -> None:
+        """Whole lines, each with its newline."""
+        for line in lines.split(b"\n")[:-1]:
+            self._lines += 1
+            if line.strip():
+                self._parse(line)
+
+    def add(self, record: Record) -> None:
+        """The record of the next line."""
+        self._lines += 1
+        self._keep(record, self._lines)
+
+    def contents(self, tail: bytes = b"") -> JournalContents:
+        """Everything so far; `tail` is what stands behind the last newline.
+
+        Raises:
+            InputError: a newer dsabench wrote a line.
+
+        """
+        if self._newer is not None:
+            raise InputError(self._newer)
+        records, problems = tuple(self._records), tuple(self._problems)
+        if not tail.strip():
+            return JournalContents(records, problems)
+        whole = _record_of(tail)
+        if whole is None:
+            problem = "torn last line (its writer was stopped in the middle); the record before it is whole"
+        elif whole.key in self:
+            problem = f"the same key stands in line {self._line_of[whole.key]}; skipped"
+        else:  # it lacks its newline alone
+            return JournalContents((*records, whole), problems)
+        return JournalContents(records, (*problems, f"{self._path}:{self._lines + 1}: {problem}"))
+
+    def _parse(self, line: bytes) -> None:
+        try:
+            record = Record.model_validate_json(line)
+        except ValidationError as error:
+            self._tell(_describe(line, error))
+        else:
+            self._keep(record, self._lines)
+
+    def _keep(self, record: Record, line: int) -> None:
+        if (first := self._line_of.setdefault(record.key, line)) != line:
+            self._tell(f"the same key stands in line {first}; skipped")
+        else:
+            self._records.append(record)
+
+    def _tell(self, problem: str) -> None:
+        said = f"{self._path}:{self._lines}: {problem}"
+        if problem.startswith("schema_version "):
+            self._newer = self._newer or said
+        else:
+            self._problems.append(said)
 
 
 def read_journal(path: Path) -> JournalContents:
@@ -105,45 +185,29 @@ def parse_journal(data: bytes, path: Path) -> JournalContents:
         InputError: a newer dsabench wrote it.
 
     """
-    records: list[Record] = []
-    problems: list[str] = []
-    first_line: dict[RecordKey, int] = {}
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = Record.model_validate_json(line)
-        except ValidationError as error:
-            torn = number == data.count(b"\n") + 1
-            problems.append(f"{path}:{number}: {_describe(line, error, path, number, torn=torn)}")
-            continue
-        if record.key in first_line:
-            problems.append(f"{path}:{number}: the same key stands in line {first_line[record.key]}; skipped")
-            continue
-        first_line[record.key] = number
-        records.append(record)
-    return JournalContents(tuple(records), tuple(problems))
+    parser = _JournalParser(path)
+    end = data.rfind(b"\n") + 1
+    parser.feed(data[:end])
+    return parser.contents(data[end:])
 
 
-def _describe(line: bytes, error: ValidationError, path: Path, number: int, *, torn: bool) -> str:
-    if torn:
-        return "torn last line (its writer was stopped in the middle); the record before it is whole"
+def _describe(line: bytes, error: ValidationError) -> str:
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):
         return "not JSON; skipped"
     version = data.get("schema_version") if isinstance(data, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise InputError(f"{path}:{number}: schema_version {version} is newer than this dsabench knows: upgrade it")
+        return f"schema_version {version} is newer than this dsabench knows: upgrade it"
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"not a record ({where}: {first['msg']}); skipped"
 
 
-def _key_of(line: bytes) -> RecordKey | None:
-    """The key of a line that reads as a record; another line takes no key away from the record that replaces it."""
+def _record_of(line: bytes) -> Record | None:
+    """The record of a line that reads as one; another line takes no key away from the record that replaces it."""
     try:
-        return Record.model_validate_json(line).key
+        return Record.model_validate_json(line)
     except ValidationError:
         return None
 
@@ -181,7 +245,7 @@ def _set_torn_tail_aside(descriptor: int, path: Path) -> int:
     if end == size:
         return end
     tail = os.pread(descriptor, size - end, end)
-    if _key_of(tail) is not None:
+    if _record_of(tail) is not None:
         os.pwrite(descriptor, b"\n", size)
         return size + 1
     with path.with_suffix(".torn").open("ab") as aside:

@@ -77,14 +77,14 @@ EQUIVALENCE = 0.01
 """A difference of 1 % or less matters to nobody's choice of a default."""
 
 
-def judge(ledger: StudyRecords, best: RuntimeSpec, round_: int, heat: int = 0) -> tuple[Verdict, ...]:
+def judge(ledger: StudyRecords, best: RuntimeSpec, round_: int, index: int = 0) -> tuple[Verdict, ...]:
     """A verdict per workload for the objective and each constrained metric, corrected over the family.
 
-    The default's boots are those of the heat in which the best setting was confirmed.
+    The default's boots are those that took turns with this finalist, counted by `index`.
     """
     config = ledger.config
-    of_heat = slice(heat * config.budget.confirm_boots, (heat + 1) * config.budget.confirm_boots)
-    base = {name: found[of_heat] for name, found in ledger.of_setting(config.default, "confirm", round_).items()}
+    of_finalist = slice(index * config.budget.confirm_boots, (index + 1) * config.budget.confirm_boots)
+    base = {name: found[of_finalist] for name, found in ledger.of_setting(config.default, "confirm", round_).items()}
     return compare_settings(config, base, ledger.of_setting(best, "confirm", round_))
 
 

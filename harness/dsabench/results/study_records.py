@@ -99,14 +99,18 @@ class StudyRecords:
     A record belongs to the study when its trial could come from the study's config: the base plus values of its axes,
     under one of its workloads. So a config that gained an axis value keeps all it has measured.
 
-    Bookings are boots under way in other processes: they will be records soon.
+    Reservations are boots under way in other processes: they will be records soon.
     """
 
     def __init__(
-        self, config: StudyConfig, fingerprint: str, records: Iterable[Record], bookings: Sequence[BootReservation] = ()
+        self,
+        config: StudyConfig,
+        fingerprint: str,
+        records: Iterable[Record],
+        reservations: Sequence[BootReservation] = (),
     ) -> None:
         self.config = config
-        self.bookings = tuple(bookings)
+        self.reservations = tuple(reservations)
         self._fingerprint = fingerprint
         self._workloads = set(config.workloads)
         self._all: dict[str, list[Record]] = {}
@@ -135,10 +139,10 @@ class StudyRecords:
         return max((record.round for record in self.records), default=_FIRST_ROUND)
 
     def next_occasion(self, trial: Trial) -> int:
-        """One more than the highest recorded or booked."""
+        """One more than the highest recorded or reserved."""
         recorded = [record.occasion for record in self._all.get(trial.id, ())]
-        booked = [one.occasion for booking in self.bookings for one in booking.trials if one.trial == trial.id]
-        return max((*recorded, *booked), default=-1) + 1
+        reserved = [one.occasion for held in self.reservations for one in held.trials if one.trial == trial.id]
+        return max((*recorded, *reserved), default=-1) + 1
 
     def settled(self, trial: AnyTrial, phase: Phase, round_: int) -> tuple[Record, ...]:
         """The records that count, one for each boot asked for: a transient fault is settled by its one retry only."""
@@ -168,7 +172,7 @@ class StudyRecords:
         return [workload for workload in self.config.workloads if len(settled[workload.name]) < boots]
 
     def left(self, spec: RuntimeSpec, phase: Phase, round_: int, boots: int = 1) -> list[Workload]:
-        """What is missing and not booked either: for whoever looks for something to do."""
+        """What is missing and not reserved either: for whoever looks for something to do."""
         under_way = [one.trial for one in self.under_way(phase, round_)]
         settled = self.of_setting(spec, phase, round_)
 
@@ -178,12 +182,12 @@ class StudyRecords:
         return [workload for workload in self.config.workloads if had(workload) < boots]
 
     def under_way(self, phase: Phase, round_: int) -> list[ReservedTrial]:
-        """Booked trials without a record yet."""
-        bookings = [one for one in self.bookings if one.phase == phase and one.round == round_]
-        return [one for booking in bookings for one in booking.trials if self._record_of(one) is None]
+        """Reserved trials without a record yet."""
+        held = [one for one in self.reservations if one.phase == phase and one.round == round_]
+        return [one for reservation in held for one in reservation.trials if self._record_of(one) is None]
 
-    def _record_of(self, booked: ReservedTrial) -> Record | None:
-        return next((one for one in self._all.get(booked.trial, ()) if one.occasion == booked.occasion), None)
+    def _record_of(self, reserved: ReservedTrial) -> Record | None:
+        return next((one for one in self._all.get(reserved.trial, ()) if one.occasion == reserved.occasion), None)
 
     def boots(self, round_: int, phase: Phase | None = None) -> int:
         """Boots that this round has used: finished ones, failed ones and those under way.
@@ -192,12 +196,12 @@ class StudyRecords:
         """
         asked = [record for record in self.records if record.round == round_ and phase in (None, record.phase)]
         used = finished_boots(self.config, [record for record in asked if not record.is_refusal])
-        booked = [one for one in self.bookings if one.round == round_ and phase in (None, one.phase)]
-        return len(used) + sum(not self._is_over(one, used) for one in booked)
+        held = [one for one in self.reservations if one.round == round_ and phase in (None, one.phase)]
+        return len(used) + sum(not self._is_over(one, used) for one in held)
 
-    def _is_over(self, booking: BootReservation, used: Container[str]) -> bool:
+    def _is_over(self, reservation: BootReservation, used: Container[str]) -> bool:
         """Whether the boot counts by its records already, while its process still stops the server."""
-        records = (self._record_of(one) for one in booking.trials)
+        records = (self._record_of(one) for one in reservation.trials)
         return any(record is not None and (record.is_refusal or record.boot in used) for record in records)
 
 

@@ -6,14 +6,14 @@ import math
 import statistics
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Failed
 from dsabench.model.study import Budget
 from dsabench.model.workload import Workload
 from dsabench.results.study_records import StudyRecords
-from dsabench.study.next_boot import begun, default_has_no_number, listed
+from dsabench.study.next_boot import default_has_no_number, interrupted, listed
 
 _ASSUMED_BOOT_S = {"reference": 2.0, "sglang": 300.0, "external": 0.0}
 _ASSUMED_TRIAL_S = {"reference": 3.0, "sglang": 10.0, "external": 10.0}
@@ -33,17 +33,17 @@ class CostEstimate:
         return boots * self.boot_s + trials * self.trial_s
 
 
-def costs(ledger: StudyRecords) -> CostEstimate:
+def estimate_cost(records: StudyRecords) -> CostEstimate:
     """Medians of boots and means of trials over the study's own records; assumptions where there are none yet.
 
     The first boot on a machine may compile kernels for minutes, which no later one does.
     """
-    records, kind = ledger.records, ledger.config.runtime.kind
-    boots = {record.boot: record.boot_s for record in records if record.boot_s is not None}
-    durations = [record.duration_s for record in records if not isinstance(record.outcome, Failed)]
+    found, kind = records.records, records.config.runtime.kind
+    boots = {record.boot: record.boot_s for record in found if record.boot_s is not None}
+    durations = [record.duration_s for record in found if not isinstance(record.outcome, Failed)]
     return CostEstimate(
         boot_s=(statistics.median(boots.values()) if boots else None) or _ASSUMED_BOOT_S[kind],
-        trial_s=_mean(durations) or _assumed_trial_s(ledger.config),
+        trial_s=_mean(durations) or _assumed_trial_s(records.config),
         measured=bool(durations),
     )
 
@@ -65,12 +65,11 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-@dataclass(slots=True)
-class Purse:
-    """A budget being spent. Trials and boots count over the whole round, time over this run."""
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """What a run may use. Trials and boots count over the whole round, time over this run."""
 
     budget: Budget
-    ledger: StudyRecords
     round: int
     started_s: float = field(default_factory=time.monotonic)
     lanes: int = 1
@@ -83,79 +82,85 @@ class Purse:
         """Seconds since this run began."""
         return time.monotonic() - self.started_s
 
-    @property
-    def confirm_boots(self) -> int:
-        """Boots of the confirmation, all sides together."""
-        return self.budget.sides(len(self.ledger.config.first)) * self.budget.confirm_boots
+    def without_time(self) -> RunLimits:
+        """Those of a run that begins now and takes whatever time it takes."""
+        return replace(self, budget=self.budget.model_copy(update={"time_s": None}), closed=None)
 
-    def trials_left(self) -> int | None:
-        """Search trials still allowed; None without a limit. What the rules refused was no trial."""
-        if self.budget.max_trials is None:
-            return None
-        measured = (record for record in self.ledger.records if not record.is_refusal)
-        trials = {record.id: record.trial for record in measured}.values()
-        # A transient fault that waits for its retry is not settled, and must not use up the last trial.
-        settled = sum(bool(self.ledger.settled(trial, "search", self.round)) for trial in trials)
-        under_way = len(self.ledger.under_way("search", self.round))
-        return max(0, self.budget.max_trials - settled - under_way)
 
-    def stops_search(self) -> str | None:
-        """Why no further boot of the search may start; None when one may."""
-        if self.trials_left() == 0:
-            return f"{self.budget.max_trials} trials of the search are measured (max_trials)"
-        if (reason := self._no_boot_left()) is not None:
-            return reason
-        if self.closed is not None:
-            return self.closed
-        if self._has_nothing_to_confirm_against():
-            return "the default gave no number, and nothing can be held against it (budget.confirm_boots: 0 measures the rest all the same)"
-        cost = costs(self.ledger)
-        workloads = len(self.ledger.config.workloads)
-        turns = 1 + math.ceil(self.confirm_boots / self.lanes)
-        ahead_s = cost.of(turns, turns * workloads) if cost.measured else 0.0
-        if self.budget.time_s is not None and self.elapsed_s + ahead_s > self.budget.time_s:
-            return f"the time is needed for the confirmation ({self.budget.time_s:.0f} s in all)"
+def trials_left(records: StudyRecords, limits: RunLimits) -> int | None:
+    """Search trials still allowed; None without a limit. What the rules refused was no trial."""
+    if limits.budget.max_trials is None:
         return None
+    measured = (record for record in records.records if not record.is_refusal)
+    trials = {record.id: record.trial for record in measured}.values()
+    # A transient fault that waits for its retry is not settled, and must not use up the last trial.
+    settled = sum(bool(records.settled(trial, "search", limits.round)) for trial in trials)
+    under_way = len(records.under_way("search", limits.round))
+    return max(0, limits.budget.max_trials - settled - under_way)
 
-    def _has_nothing_to_confirm_against(self) -> bool:
-        """Whether the default failed for good, or lacks the metric: whatever a search finds then, no verdict comes of it."""
-        ledger = self.ledger
-        if ledger.config.budget.confirm_boots == 0 or ledger.missing(ledger.config.default, "search", self.round):
-            return False
-        return default_has_no_number(ledger, self.round)
 
-    def _no_boot_left(self) -> str | None:
-        """Whether max_boots ends the search; None where it does not.
+def why_search_stops(records: StudyRecords, limits: RunLimits) -> str | None:
+    """Why no further boot of the search may start; None when one may."""
+    budget = limits.budget
+    if trials_left(records, limits) == 0:
+        return f"{budget.max_trials} trials of the search are measured (max_trials)"
+    if (reason := _no_boot_left(records, limits)) is not None:
+        return reason
+    if limits.closed is not None:
+        return limits.closed
+    if _has_nothing_to_confirm_against(records, limits):
+        return "the default gave no number, and nothing can be held against it (budget.confirm_boots: 0 measures the rest all the same)"
+    cost = estimate_cost(records)
+    turns = 1 + math.ceil(records.config.boots_to_confirm / limits.lanes)
+    ahead_s = cost.of(turns, turns * len(records.config.workloads)) if cost.measured else 0.0
+    if budget.time_s is not None and limits.elapsed_s + ahead_s > budget.time_s:
+        return f"the time is needed for the confirmation ({budget.time_s:.0f} s in all)"
+    return None
 
-        What a setting lacks that was begun had its place in the budget before the confirmation, also when a record was lost
-        since. A new setting may become the best, and has to be confirmed then.
-        """
-        limit, ledger = self.budget.max_boots, self.ledger
-        if limit is None:
-            return None
-        if begun(ledger, self.round) is not None:
-            used, kept = ledger.boots(self.round, "search"), self.confirm_boots
-        else:
-            used, kept = ledger.boots(self.round), self.confirm_boots - self._confirmed_of_others()
-        if used + 1 + kept <= limit:
-            return None
-        return f"{limit} boots are the limit (max_boots){f', {kept} of them kept for the confirmation' if kept else ''}"
 
-    def _confirmed_of_others(self) -> int:
-        """Confirming boots that serve whichever setting is the best: of the default, and of what `first` lists."""
-        config, wanted = self.ledger.config, self.budget.confirm_boots
-        specs = [config.default, *(listed(config) if self.budget.confirm_first else ())]
-        distinct = {spec.id: spec for spec in specs}.values()
-        sides = [self.ledger.of_setting(spec, "confirm", self.round).values() for spec in distinct]
-        return sum(min(wanted, *map(len, side)) for side in sides)
+def why_confirmation_stops(records: StudyRecords, limits: RunLimits, boots: int = 1) -> str | None:
+    """Why no further boot of the confirmation may start, or not so many as are needed; None when they may."""
+    budget = limits.budget
+    if budget.max_boots is not None and records.boots(limits.round) + boots > budget.max_boots:
+        return f"{budget.max_boots} boots are the limit (max_boots)"
+    if limits.closed is not None:
+        return limits.closed
+    ahead_s = estimate_cost(records).of(boots, boots * len(records.config.workloads)) if boots > 1 else 0.0
+    if budget.time_s is not None and limits.elapsed_s + ahead_s > budget.time_s:
+        return f"the time is up ({budget.time_s:.0f} s)"
+    return None
 
-    def stops_confirmation(self, boots: int = 1) -> str | None:
-        """Why no further boot of the confirmation may start, or not so many as are needed; None when they may."""
-        if self.budget.max_boots is not None and self.ledger.boots(self.round) + boots > self.budget.max_boots:
-            return f"{self.budget.max_boots} boots are the limit (max_boots)"
-        if self.closed is not None:
-            return self.closed
-        ahead_s = costs(self.ledger).of(boots, boots * len(self.ledger.config.workloads)) if boots > 1 else 0.0
-        if self.budget.time_s is not None and self.elapsed_s + ahead_s > self.budget.time_s:
-            return f"the time is up ({self.budget.time_s:.0f} s)"
+
+def _has_nothing_to_confirm_against(records: StudyRecords, limits: RunLimits) -> bool:
+    """Whether the default failed for good, or lacks the metric: whatever a search finds then, no verdict comes of it."""
+    config = records.config
+    if config.budget.confirm_boots == 0 or records.missing(config.default, "search", limits.round):
+        return False
+    return default_has_no_number(records, limits.round)
+
+
+def _no_boot_left(records: StudyRecords, limits: RunLimits) -> str | None:
+    """Why max_boots ends the search; None where it does not.
+
+    What a setting lacks that was begun had its place in the budget before the confirmation, also when a record was lost
+    since. A new setting may become the best, and has to be confirmed then.
+    """
+    most, to_confirm = limits.budget.max_boots, records.config.boots_to_confirm
+    if most is None:
         return None
+    if interrupted(records, limits.round) is not None:
+        used, kept = records.boots(limits.round, "search"), to_confirm
+    else:
+        used, kept = records.boots(limits.round), to_confirm - _confirmed_of_others(records, limits)
+    if used + 1 + kept <= most:
+        return None
+    return f"{most} boots are the limit (max_boots){f', {kept} of them kept for the confirmation' if kept else ''}"
+
+
+def _confirmed_of_others(records: StudyRecords, limits: RunLimits) -> int:
+    """Confirming boots that serve whichever setting is the best: of the default, and of what `first` lists."""
+    config, wanted = records.config, limits.budget.confirm_boots
+    specs = [config.default, *(listed(config) if limits.budget.confirm_first else ())]
+    distinct = {spec.id: spec for spec in specs}.values()
+    sides = [records.of_setting(spec, "confirm", limits.round).values() for spec in distinct]
+    return sum(min(wanted, *map(len, side)) for side in sides)

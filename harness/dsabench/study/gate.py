@@ -5,14 +5,11 @@ Both answer on a server that the confirmation booted and has measured, so a gate
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from dsabench.config.load import load_eval
-from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError, TrialFault
 from dsabench.evals.conduct import Setting, conduct
 from dsabench.evals.fetch import find_data
@@ -29,21 +26,20 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.secrets import without_secrets
 from dsabench.model.study import GateSpec
 from dsabench.model.verdict import Verdict
-from dsabench.runtimes.protocol import Place, Server
+from dsabench.runtimes.protocol import Server
 from dsabench.study.session import TrialSession
 from dsabench.study.trial import stop_if_server_dies
 
 
 @dataclass(frozen=True, slots=True)
 class AccuracyGate:
-    """A gate about to be run: each finalist and the default answer the eval once in a round, on a server of the bench."""
+    """A gate about to be run: each finalist and the default answer the eval once in a round, on a server of the session."""
 
     gate: GateSpec
-    bench: TrialSession
+    session: TrialSession
     plan: Plan
     default: RuntimeSpec
     round: int
-    say: Callable[[str], None]
 
     def applies(self, spec: RuntimeSpec) -> bool:
         """Whether a setting may answer otherwise than the default."""
@@ -59,7 +55,9 @@ class AccuracyGate:
         try:
             await stop_if_server_dies(server, self._score_at(spec, server))
         except TrialFault as fault:
-            self.say(f"gate: {self.plan.task.name} broke off in the confirmed boot ({fault.kind}: {fault.message})")
+            self.session.observer.note(
+                f"gate: {self.plan.task.name} broke off in the confirmed boot ({fault.kind}: {fault.message})"
+            )
 
     async def judge(self, best: RuntimeSpec, may_boot: bool) -> Verdict:
         """Compare the scores. A side that has none leaves the gate undecided, which is not a pass."""
@@ -74,16 +72,16 @@ class AccuracyGate:
             if isinstance(record.outcome, Failed):
                 return self._undecided(f"the {name} setting was not scored: {record.outcome.message}")
             sides.append(record)
-        return compare_scored(self.gate, self.bench.journal.path.parent, sides[0], sides[1])
+        return compare_scored(self.gate, self.session.journal.path.parent, sides[0], sides[1])
 
     def _recorded(self, spec: RuntimeSpec) -> Record | None:
         found = [
             record
-            for record in self.bench.journal.read().records
+            for record in self.session.journal.read().records
             if record.trial.runtime == spec
             and isinstance(record.trial, EvalTrial)
             and record.trial.workload.is_part_of(self.plan.task)
-            and record.environment.fingerprint == self.bench.environment.fingerprint
+            and record.environment.fingerprint == self.session.environment.fingerprint
             and (record.phase, record.round) == ("gate", self.round)
             and isinstance(record.outcome, Scored)
         ]
@@ -91,69 +89,56 @@ class AccuracyGate:
 
     async def _boot_and_score(self, spec: RuntimeSpec) -> Record:
         """Only where the confirmed boot is gone: a kill, or a server that died, in the middle of the eval."""
-        bench, boot = self.bench, str(uuid.uuid4())
-        place = Place(
-            boot=boot,
-            held_fds=bench.held_fds,
-            folder=bench.folder / "boots" / boot[:8],
-            cores=bench.server_cores,
-            ready_timeout_s=bench.ready_timeout_s,
-            on_progress=bench.watch.on_boot,
-        )
-        self.say(f"gate: {self.plan.task.name} goes on in a boot of its own")
-        async with bench.runtime.serve(spec, place) as server:
+        session = self.session
+        self.session.observer.note(f"gate: {self.plan.task.name} goes on in a boot of its own")
+        async with session.runtime.serve(spec, await session.place()) as server:
             return await stop_if_server_dies(server, self._score_at(spec, server))
 
     async def _score_at(self, spec: RuntimeSpec, server: Server) -> Record:
-        bench = self.bench
+        session = self.session
         served = await find_server(server.base_url, None)
         plan = await fit_to(self.plan, served)
         setting = Setting(
             runtime=spec,
-            environment=bench.environment,
-            journal=bench.journal,
+            environment=session.environment,
+            journal=session.journal,
             boot=server.boot,
-            study=bench.study,
+            study=session.study,
             phase="gate",
             round=self.round,
             boot_s=server.boot_s,
             resolved=MappingProxyType({k: without_secrets(v) for k, v in server.resolved.items()}),
         )
         name = plan.task.name
-        self.say(f"gate: {plan.total} samples of {name}")
+        self.session.observer.note(f"gate: {plan.total} samples of {name}")
 
         def show(at: Progress) -> None:
             if 10 * at.done >= at.total:  # the score of the first few answers says nothing
-                bench.watch.on_boot(f"{name}, score {at.score:.3f}")
-            bench.watch.on_requests(at.done, at.total)
+                session.observer.boot_progress(f"{name}, score {at.score:.3f}")
+            session.observer.requests_done(at.done, at.total)
 
         effort = Effort(plan.spec.concurrency, plan.spec.request_timeout_s, on_progress=show)
         record = (await conduct(plan, served.target, setting, effort, lambda _: None)).record
-        bench.watch.on_record(record)
+        session.observer.record_written(record)
         return record
 
     def _undecided(self, reason: str) -> Verdict:
         return undecided(self.gate, self.plan.task.name, reason)
 
 
-async def open_gate(
-    config: StudyConfig, bench: TrialSession, round_: int, say: Callable[[str], None]
-) -> AccuracyGate | None:
-    """The gate of a config, its questions read; None without one.
+async def open_gate(gate: GateSpec, session: TrialSession, default: RuntimeSpec, round_: int) -> AccuracyGate:
+    """Read the eval and its questions.
 
     Raises:
         InputError: no such eval, no data file, or its grader is not installed; better told before a sweep than after.
 
     """
-    gate = config.gate
-    if gate is None:
-        return None
     spec = load_eval(gate.eval)
     if spec.scorer in SLOW:
         require_math_verify()
     try:
         data = await find_data(spec, None if gate.data is None else Path(gate.data), "data:")
-        plan = make_plan(spec, Wishes(repeat=gate.repeat), config.default.model, data)
+        plan = make_plan(spec, Wishes(repeat=gate.repeat), default.model, data)
     except InputError as error:
         raise InputError(f"gate: {error}") from error
-    return AccuracyGate(gate, bench, plan, config.default, round_, say)
+    return AccuracyGate(gate, session, plan, default, round_)

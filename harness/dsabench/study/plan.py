@@ -1,169 +1,41 @@
-"""What a study still has to measure, and how long that takes."""
+"""What a study still has to measure, in which order, and what that costs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dsabench.model.runtime import Refuse, RuleRefusal, RuntimeSpec, refuse_nothing
+from dsabench.config.specs import StudyConfig
+from dsabench.model.runtime import Refuse, RuleNote, RuleRefusal, RuntimeSpec, refuse_nothing
+from dsabench.model.study_result import WorkLeft
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords, describe
-from dsabench.study.budget import CostEstimate, Purse, costs
+from dsabench.study.budget import (
+    CostEstimate,
+    RunLimits,
+    estimate_cost,
+    trials_left,
+    why_confirmation_stops,
+    why_search_stops,
+)
 from dsabench.study.next_boot import (
     alternatives,
     challenger,
     choose_finalist,
-    confirm_boots_left,
     listed,
+    next_baseline_boot,
     next_confirm_boot,
     next_search_boot,
     observation_of,
     observations,
 )
 from dsabench.study.proposers import Observation, make_proposer
-from dsabench.study.space import base_assignment, count
-from dsabench.study.space_check import Survey, survey
+from dsabench.study.space_check import Overruled, SpaceCheck, check_overruled, sample
 
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """A view of the purse: it changes as the ledger grows."""
-
-    purse: Purse
-    settings: int
-    """Settings that the search may boot, the default included and what the rules refuse left out."""
-    refused: Survey = field(default_factory=Survey)
-
-    def search_boots(self) -> int:
-        """Boots of the search under the budget, if nothing fails."""
-        budget, workloads = self.purse.budget, len(self.purse.ledger.config.workloads)
-        boots = self.settings
-        if budget.max_trials is not None:
-            boots = min(boots, -(-budget.max_trials // workloads))
-        if budget.max_boots is not None:
-            boots = min(boots, max(0, budget.max_boots - self.confirm_boots()))
-        return boots
-
-    def confirm_boots(self) -> int:
-        """Boots of the confirmation: none where there is nothing but the default."""
-        return self.purse.confirm_boots if self.settings > 1 else 0
-
-    def boots_done(self) -> int:
-        """Boots used in this round."""
-        return self.purse.ledger.boots(self.purse.round)
-
-    def boots_planned(self) -> int:
-        """Boots the round will have used at its end; at least those it has used."""
-        return max(self.boots_done(), self.search_boots() + self.confirm_boots())
-
-    def trials_planned(self) -> int:
-        """Trials of search and confirmation."""
-        workloads = len(self.purse.ledger.config.workloads)
-        search = self.search_boots() * workloads
-        if self.purse.budget.max_trials is not None:
-            search = min(search, self.purse.budget.max_trials)
-        return search + self.confirm_boots() * workloads
-
-    def costs(self) -> CostEstimate:
-        """Seconds of a boot and of a trial."""
-        return costs(self.purse.ledger)
-
-    def left_s(self) -> float | None:
-        """Seconds left at the measured pace; None before anything was measured."""
-        cost = self.costs()
-        if not cost.measured:
-            return None
-        turns = math.ceil((self.boots_planned() - self.boots_done()) / self.purse.lanes)
-        return cost.of(turns, turns * len(self.purse.ledger.config.workloads))
-
-
-def make_forecast(purse: Purse, refuse: Refuse = refuse_nothing) -> Forecast:
-    """Count the space once; counting stops at a million. What a part of the rules' answers says is taken for all."""
-    config = purse.ledger.config
-    space, base = config.space, config.default.knobs
-    outside = base_assignment(space, base) is None
-    refused = survey(config, refuse)
-    points = count(space, base)
-    forbidden = refused.refused if refused.is_whole else round(points * refused.refused / max(refused.asked, 1))
-    return Forecast(purse, points - forbidden + outside, refused)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkLeft:
-    """Boots and trials that are not recorded yet, if nothing fails."""
-
-    search_boots: int = 0
-    search_trials: int = 0
-    confirm_boots: int = 0
-    confirm_trials: int = 0
-
-    @property
-    def boots(self) -> int:
-        """Of search and confirmation."""
-        return self.search_boots + self.confirm_boots
-
-    @property
-    def trials(self) -> int:
-        """Of search and confirmation."""
-        return self.search_trials + self.confirm_trials
-
-
-def rest_of(purse: Purse, forecast: Forecast, ahead: Sequence[PlannedSetting]) -> WorkLeft:
-    """Derived from the ledger: nothing where the sweep would say that there is nothing to do."""
-    if not has_work(purse.ledger, purse):
-        return WorkLeft()
-    workloads = len(purse.ledger.config.workloads)
-    boots = trials = 0
-    if purse.stops_search() is None:
-        bootable = [one for one in ahead if one.refusal is None]
-        unforeseen = max(0, forecast.search_boots() - len(bootable))
-        boots = sum(one.missing > 0 for one in bootable) + unforeseen
-        trials = sum(one.missing for one in bootable) + unforeseen * workloads
-        limit = purse.trials_left()
-        trials = trials if limit is None else min(trials, limit)
-    return WorkLeft(boots, trials, *_confirmation(purse, forecast, searched=boots == 0))
-
-
-def _confirmation(purse: Purse, forecast: Forecast, *, searched: bool) -> tuple[int, int]:
-    """Its boots and trials: all of them as long as the search may find any setting the best.
-
-    One that was begun goes on with the best setting of now, though the search may still find another.
-    """
-    ledger, wanted = purse.ledger, purse.budget.confirm_boots
-    searched = searched or ledger.boots(purse.round, "confirm") > 0
-    best = challenger(ledger, purse.round) if searched else None
-    if best is None:
-        boots = 0 if searched else forecast.confirm_boots()
-        return boots, boots * len(ledger.config.workloads)
-    specs = (ledger.config.default, *alternatives(ledger, best.spec, purse.round), best.spec)
-    sides = [ledger.of_setting(spec, "confirm", purse.round).values() for spec in specs]
-    lacking = [[max(0, wanted - len(records)) for records in side] for side in sides]
-    return sum(map(max, lacking)), sum(map(sum, lacking))
-
-
-def has_work(ledger: StudyRecords, purse: Purse) -> bool:
-    """Whether anything is left to boot; a finished sweep need not wait for a core."""
-    if purse.stops_search() is None:
-        strategy = make_proposer(ledger.config)
-        if next_search_boot(ledger, strategy, purse.round, purse.trials_left()) is not None:
-            return True
-    best = choose_finalist(ledger, purse.round)
-    if best is None or purse.stops_confirmation() is not None:
-        return False
-    return next_confirm_boot(ledger, best.spec, purse.round) is not None
-
-
-def why_idle(ledger: StudyRecords, purse: Purse) -> str | None:
-    """Why a sweep without work has none; None where everything is measured."""
-    best = choose_finalist(ledger, purse.round)
-    if best is not None and confirm_boots_left(ledger, best.spec, purse.round, 0):
-        return f"the confirmation was cut short: {purse.stops_confirmation()}"
-    reason, left = purse.stops_search(), purse.trials_left()
-    # With the time up as with none left, the search may have come to the end of its space before.
-    if left != 0 and next_search_boot(ledger, make_proposer(ledger.config), purse.round, left) is None:
-        return None
-    return reason
+if TYPE_CHECKING:
+    from dsabench.study.context import SettingRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,28 +49,124 @@ class PlannedSetting:
     """Workloads that are not measured yet."""
 
 
-def foresee(ledger: StudyRecords, round_: int, boots: int, refuse: Refuse = refuse_nothing) -> list[PlannedSetting]:
+@dataclass(frozen=True, slots=True)
+class StudyPlan:
+    """How far a study is, and how long it will still take if nothing fails."""
+
+    config: StudyConfig
+    space: SpaceCheck
+    cost: CostEstimate
+    lanes: int
+    boots_done: int
+    """Boots used in this round."""
+    search_boots: int
+    """Of the whole round, under the budget."""
+    confirm_boots: int
+    """Of the whole round: none where there is nothing but the default."""
+    trials_total: int
+    """Trials of search and confirmation, of the whole round."""
+
+    @property
+    def boots_total(self) -> int:
+        """Boots the round will have used at its end; at least those it has used."""
+        return max(self.boots_done, self.search_boots + self.confirm_boots)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the measured pace; None before anything was measured."""
+        if not self.cost.measured:
+            return None
+        turns = math.ceil((self.boots_total - self.boots_done) / self.lanes)
+        return self.cost.of(turns, turns * len(self.config.workloads))
+
+
+def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> StudyPlan:
+    """Cheap: no proposer is asked, so that it can be made before every boot."""
+    budget, workloads = limits.budget, len(records.config.workloads)
+    confirm_boots = records.config.boots_to_confirm if space.settings > 1 else 0
+    search_boots = space.settings
+    if budget.max_trials is not None:
+        search_boots = min(search_boots, -(-budget.max_trials // workloads))
+    if budget.max_boots is not None:
+        search_boots = min(search_boots, max(0, budget.max_boots - confirm_boots))
+    search_trials = search_boots * workloads
+    if budget.max_trials is not None:
+        search_trials = min(search_trials, budget.max_trials)
+    return StudyPlan(
+        config=records.config,
+        space=space,
+        cost=estimate_cost(records),
+        lanes=limits.lanes,
+        boots_done=records.boots(limits.round),
+        search_boots=search_boots,
+        confirm_boots=confirm_boots,
+        trials_total=search_trials + confirm_boots * workloads,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHours:
+    """What boots cost. Of those whose setting is not known yet, each is counted at the largest setting's GPUs."""
+
+    hours: float
+    open_boots: int
+    """Boots of settings that the proposer is still to choose, and of the confirmation."""
+    gpus_each: int
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """A study that is not begun, boot by boot."""
+
+    plan: StudyPlan
+    upcoming: tuple[PlannedSetting, ...]
+    """The settings of the search that are certain: measured, refused, or to be measured."""
+    left: WorkLeft
+    overruled: Overruled
+    """The points that would run otherwise than they ask."""
+    notes: tuple[RuleNote, ...]
+    """What the rules say of the default, against which all else is measured."""
+    gpu_hours: GpuHours | None
+    """Of the boots that are left; None where no GPU is known of."""
+
+
+def make_dry_run(records: StudyRecords, limits: RunLimits, space: SpaceCheck, rules: SettingRules) -> DryRun:
+    """The plan with every setting that can be foreseen."""
+    plan = make_plan(records, limits, space)
+    upcoming = foresee(records, limits.round, plan.search_boots, rules.refuse)
+    left = work_left(records, limits, plan, upcoming)
+    return DryRun(
+        plan,
+        tuple(upcoming),
+        left,
+        check_overruled(records.config, space.passed, rules.annotate),
+        rules.annotate(records.config.default),
+        _gpu_hours(plan, upcoming, left, rules),
+    )
+
+
+def foresee(records: StudyRecords, round_: int, boots: int, refuse: Refuse = refuse_nothing) -> list[PlannedSetting]:
     """The settings of the search as far as they are certain: measured ones, and what a proposer that does not learn
     will ask for. A learning proposer's next settings depend on results still to come. Refused ones take no boot.
     """
-    config = ledger.config
+    config = records.config
     ahead = listed(config)
-    specs = (config.default, *(one.spec for one in scored_settings(ledger, round_)), *ahead)
+    specs = (config.default, *(one.spec for one in scored_settings(records, round_)), *ahead)
     found = {spec.id: spec for spec in specs}
     refusals = {spec.id: refuse(spec) for spec in found.values()}
     if config.proposer.kind != "tpe":
-        strategy = make_proposer(config)
-        known = observations(ledger, round_)
-        if not known and (default := observation_of(ledger, config.default, None)) is not None:
+        proposer = make_proposer(config)
+        known = observations(records, round_)
+        if not known and (default := observation_of(records, config.default, None)) is not None:
             known = [default]
-        seen_ahead = (observation_of(ledger, spec, None) for spec in ahead if ledger.missing(spec, "search", round_))
+        seen_ahead = (observation_of(records, spec, None) for spec in ahead if records.missing(spec, "search", round_))
         known = [*known, *(one for one in seen_ahead if one is not None)]
-        while _bootable(refusals) < boots and (assignment := strategy.ask(known)) is not None:
+        while _bootable(refusals) < boots and (assignment := proposer.ask(known)) is not None:
             spec = config.spec(assignment)
             found[spec.id], refusals[spec.id] = spec, refuse(spec)
             known = [*known, Observation(assignment, None)]
     shown = [
-        PlannedSetting(describe(ledger, spec), spec, refusals[spec.id], len(ledger.missing(spec, "search", round_)))
+        PlannedSetting(describe(records, spec), spec, refusals[spec.id], len(records.missing(spec, "search", round_)))
         for spec in found.values()
     ]
     while _bootable({one.spec.id: one.refusal for one in shown}) > boots:
@@ -208,3 +176,80 @@ def foresee(ledger: StudyRecords, round_: int, boots: int, refuse: Refuse = refu
 
 def _bootable(refusals: Mapping[str, RuleRefusal | None]) -> int:
     return sum(refusal is None for refusal in refusals.values())
+
+
+def has_next_boot(records: StudyRecords, limits: RunLimits) -> bool:
+    """Whether a run that begins now would boot anything."""
+    round_ = limits.round
+    if why_search_stops(records, limits) is None:
+        left, proposer = trials_left(records, limits), make_proposer(records.config)
+        if next_baseline_boot(records, round_) or next_search_boot(records, round_, proposer, left):
+            return True
+    best = choose_finalist(records, round_)
+    if best is None or why_confirmation_stops(records, limits) is not None:
+        return False
+    return next_confirm_boot(records, round_, best.spec) is not None
+
+
+def work_left(
+    records: StudyRecords, limits: RunLimits, plan: StudyPlan, upcoming: Iterable[PlannedSetting]
+) -> WorkLeft:
+    """What is not recorded yet: nothing where a run that begins now would boot nothing."""
+    if not has_next_boot(records, limits):
+        return WorkLeft()
+    workloads = len(records.config.workloads)
+    boots = trials = 0
+    if why_search_stops(records, limits) is None:
+        bootable = [one for one in upcoming if one.refusal is None]
+        unforeseen = max(0, plan.search_boots - len(bootable))
+        boots = sum(one.missing > 0 for one in bootable) + unforeseen
+        trials = sum(one.missing for one in bootable) + unforeseen * workloads
+        limit = trials_left(records, limits)
+        trials = trials if limit is None else min(trials, limit)
+    return _timed(plan, WorkLeft(boots, trials, *_confirmation_left(records, limits, plan, searched=boots == 0)))
+
+
+def work_to_confirm(plan: StudyPlan, boots: int) -> WorkLeft:
+    """So many boots of a confirmation."""
+    return _timed(plan, WorkLeft(confirm_boots=boots, confirm_trials=boots * len(plan.config.workloads)))
+
+
+def _timed(plan: StudyPlan, left: WorkLeft) -> WorkLeft:
+    """With the seconds that it takes, in all lanes at once."""
+    if not left.boots:
+        return left
+    turns = math.ceil(left.boots / plan.lanes)
+    return left.taking(plan.cost.of(turns, math.ceil(turns * left.trials / left.boots)))
+
+
+def _confirmation_left(records: StudyRecords, limits: RunLimits, plan: StudyPlan, *, searched: bool) -> tuple[int, int]:
+    """Its boots and trials: all of them as long as the search may find any setting the best.
+
+    One that was begun goes on with the best setting of now, though the search may still find another.
+    """
+    config, wanted, round_ = records.config, limits.budget.confirm_boots, limits.round
+    searched = searched or records.boots(round_, "confirm") > 0
+    best = challenger(records, round_) if searched else None
+    if best is None:
+        boots = 0 if searched else plan.confirm_boots
+        return boots, boots * len(config.workloads)
+    specs = (config.default, *alternatives(records, round_, best.spec), best.spec)
+    sides = [records.of_setting(spec, "confirm", round_).values() for spec in specs]
+    lacking = [[max(0, wanted - len(of_workload)) for of_workload in side] for side in sides]
+    return sum(map(max, lacking)), sum(map(sum, lacking))
+
+
+def _gpu_hours(
+    plan: StudyPlan, upcoming: Iterable[PlannedSetting], left: WorkLeft, rules: SettingRules
+) -> GpuHours | None:
+    gpus: Callable[[RuntimeSpec], int] = rules.gpus
+    bootable = [one for one in upcoming if one.refusal is None]
+    known = [one.spec for one in bootable if one.missing] if left.search_boots else []
+    possible, unseen = [one.spec for one in bootable], left.search_boots - len(known)
+    if unseen > 0:
+        possible += map(plan.config.spec, sample(plan.config)[0])
+    largest, open_boots = rules.largest(possible), unseen + left.confirm_boots
+    if largest == 0:
+        return None
+    boot_h = plan.cost.of(1, len(plan.config.workloads)) / 3600
+    return GpuHours((sum(map(gpus, known)) + open_boots * largest) * boot_h, open_boots, largest)

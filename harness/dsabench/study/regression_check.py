@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from dsabench.config.specs import StudyConfig
 from dsabench.machine.environment import collect_environment
 from dsabench.model.environment import Environment
@@ -15,9 +13,8 @@ from dsabench.model.record import Record, Trial
 from dsabench.results.journal import Journal, claim_folder
 from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.choose import make_runtime
-from dsabench.runtimes.cores import lease_cores
 from dsabench.runtimes.protocol import Runtime
-from dsabench.study.session import PlannedTrial, TrialSession
+from dsabench.study.session import SILENT, PlannedTrial, StudyObserver, TrialSession, open_session
 from dsabench.study.trial import run_boot
 
 OnBoot = Callable[[int, tuple[Record, ...]], None]
@@ -44,7 +41,13 @@ async def look_at(config: StudyConfig) -> OpenRuntime:
 
 
 async def measure_boots(
-    config: StudyConfig, installed: OpenRuntime, folder: Path, boots: int, on_boot: OnBoot = lambda _n, _r: None
+    config: StudyConfig,
+    installed: OpenRuntime,
+    folder: Path,
+    boots: int,
+    on_boot: OnBoot = lambda _n, _r: None,
+    *,
+    observer: StudyObserver = SILENT,
 ) -> tuple[Record, ...]:
     """Boot the config's default so many times, every workload in each boot; records are appended to the folder's journal.
 
@@ -54,29 +57,27 @@ async def measure_boots(
         StoreError: a record cannot be written.
 
     """
-    journal, notes = Journal(folder), Console(stderr=True)
-    say = lambda text: notes.print(text, markup=False, highlight=False, soft_wrap=True)  # noqa: E731
+    journal = Journal(folder)
     measured: list[Record] = []
     with claim_folder(folder):
-        ledger = StudyRecords(config, installed.environment.fingerprint, journal.read().records)
+        records = StudyRecords(config, installed.environment.fingerprint, journal.read().records)
         trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads]
-        async with lease_cores(on_wait=say) as cores:
-            bench = TrialSession(
-                study=config.name,
-                runtime=installed.runtime,
-                environment=installed.environment,
-                journal=journal,
-                folder=folder,
-                server_cores=cores.server,
-                client_cores=cores.client,
-                held_fds=cores.fds,
-                ready_timeout_s=config.runtime.ready_timeout_s,
-            )
+        whole = TrialSession(
+            study=config.name,
+            runtime=installed.runtime,
+            environment=installed.environment,
+            journal=journal,
+            folder=folder,
+            ready_timeout_s=config.runtime.ready_timeout_s,
+            observer=observer,
+        )
+        async with open_session(whole) as session:
             for done in range(1, boots + 1):
-                errands = [PlannedTrial(trial, ledger.next_occasion(trial), "confirm") for trial in trials]
-                records = await run_boot(bench, errands)
-                for record in records:
-                    ledger.add(record)
-                measured += records
-                on_boot(done, records)
+                found = await run_boot(
+                    session, [PlannedTrial(trial, records.next_occasion(trial), "confirm") for trial in trials]
+                )
+                for record in found:
+                    records.add(record)
+                measured += found
+                on_boot(done, found)
     return tuple(measured)

@@ -1,66 +1,23 @@
-"""What the trials of one run share: runtime, environment, journal, cores, and whom to tell."""
+"""What the trials of one run share: runtime, environment, journal, cores, and the observer that is told how far it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
-from dsabench.config.specs import StudyConfig
-from dsabench.errors import InputError
-from dsabench.model.environment import Environment, RuntimeIdentity
+from dsabench.model.environment import Environment
 from dsabench.model.record import Phase, Record, Trial
-from dsabench.model.runtime import (
-    Annotate,
-    Refuse,
-    RuntimeSpec,
-    annotate_nothing,
-    refuse_nothing,
-)
 from dsabench.results.journal import Journal
-from dsabench.runtimes.protocol import Runtime
+from dsabench.runtimes.cores import lease_cores
+from dsabench.runtimes.protocol import Place, Runtime
 
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """The answers; a runtime without rules refuses nothing beforehand and takes no GPU that we know of."""
-
-    refuse: Refuse = refuse_nothing
-    gpus: Callable[[RuntimeSpec], int] = lambda _: 0
-    annotate: Annotate = annotate_nothing
-
-    def largest(self, specs: Iterable[RuntimeSpec]) -> int:
-        """GPUs of the largest setting that is not refused; 0 where no GPU is known of."""
-        by_size = sorted(specs, key=self.gpus, reverse=True)
-        return next((self.gpus(spec) for spec in by_size if self.refuse(spec) is None), 0)
-
-
-async def identity_for_plan(runtime: Runtime, config: StudyConfig) -> tuple[RuntimeIdentity, str | None]:
-    """What is installed; where nothing is, the version that the config names, or the newest, from the table.
-
-    And a note on that.
-    """
-    try:
-        return await runtime.identity(), None
-    except InputError as error:
-        if config.runtime.kind != "sglang":
-            raise
-        from dsabench.runtimes.sglang.accepts import known_versions  # noqa: PLC0415  (only where it is not installed)
-        from dsabench.runtimes.sglang.runtime import identity_of_table  # noqa: PLC0415
-
-        version = config.runtime.version or str(known_versions()[-1])
-        return identity_of_table(version), f"planned for sglang {version} by its table of flags ({error})"
-
-
-async def outlook_of(config: StudyConfig, identity: RuntimeIdentity) -> Outlook:
-    """For sglang what its rules say, for the version that is installed or asked for."""
-    if config.runtime.kind != "sglang":
-        return Outlook()
-    from dsabench.runtimes.choose import make_rules  # noqa: PLC0415  (the rules are many, and of one kind of runtime)
-    from dsabench.runtimes.sglang.gpus import gpus_of  # noqa: PLC0415
-
-    refuse, annotate = await make_rules(config.runtime, identity)
-    return Outlook(refuse, gpus_of, annotate)
+if TYPE_CHECKING:
+    from dsabench.study.next_boot import BootPlan
+    from dsabench.study.plan import StudyPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +30,49 @@ class PlannedTrial:
     round: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """Whom to tell how far it is. Every hook has a default that does nothing."""
+class StudyObserver:
+    """Whom a study tells how far it is. This one says nothing; others override what they show.
 
-    on_boot: Callable[[str], None] = field(default=lambda _: None)
-    """A few words on what the boot is doing."""
-    on_ready: Callable[[float], None] = field(default=lambda _: None)
-    """Seconds that the boot took."""
-    on_trial: Callable[[PlannedTrial], None] = field(default=lambda _: None)
-    on_requests: Callable[[int, int], None] = field(default=lambda _done, _total: None)
-    on_record: Callable[[Record], None] = field(default=lambda _: None)
+    It is a context: a live display ends when it closes.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def boot_planned(self, boot: BootPlan, plan: StudyPlan) -> None:
+        """A boot begins; the plan says which of how many it is."""
+
+    def boot_progress(self, text: str) -> None:
+        """A few words on what the boot is doing."""
+
+    def boot_ready(self, seconds: float) -> None:
+        """The server answers; so long did it take."""
+
+    def trial_started(self, trial: PlannedTrial) -> None:
+        """A load begins."""
+
+    def requests_done(self, done: int, total: int) -> None:
+        """So many of its requests have their answers."""
+
+    def record_written(self, record: Record) -> None:
+        """A record is on disk."""
+
+    def note(self, text: str) -> None:
+        """What a person should know of this run, as one line."""
+
+    def for_lane(self, number: int) -> StudyObserver:
+        """The observer of one of several processes, by its number."""
+        del number
+        return self
 
 
-@dataclass(frozen=True, slots=True)
+SILENT = StudyObserver()
+
+
+@dataclass(slots=True)
 class TrialSession:
     """Everything that the trials of a study have in common."""
 
@@ -100,11 +86,36 @@ class TrialSession:
     held_fds: tuple[int, ...] = ()
     """Locks that must last until a server is gone, even when this process is killed."""
     ready_timeout_s: float = 1800.0
-    watch: Watch = field(default_factory=Watch)
+    observer: StudyObserver = SILENT
     labels: tuple[str, ...] = ()
     """Of every record, beside those of its setting."""
+    _lease: AsyncExitStack | None = field(default=None, repr=False)
+    """Where the cores' lease is kept, once it is asked for; None where the session has the cores that it was given."""
 
     @property
     def cores(self) -> tuple[int, ...]:
         """Every core that a measurement uses."""
         return tuple(sorted({*self.server_cores, *self.client_cores}))
+
+    async def place(self) -> Place:
+        """Where the next boot stands. The first one waits for cores: a run that boots nothing holds none."""
+        if self._lease is not None and not self.held_fds:
+            cores = await self._lease.enter_async_context(lease_cores(on_wait=self.observer.note))
+            self.server_cores, self.client_cores, self.held_fds = cores.server, cores.client, cores.fds
+        boot = str(uuid.uuid4())
+        return Place(
+            boot=boot,
+            held_fds=self.held_fds,
+            folder=self.folder / "boots" / boot[:8],
+            cores=self.server_cores,
+            ready_timeout_s=self.ready_timeout_s,
+            on_progress=self.observer.boot_progress,
+        )
+
+
+@asynccontextmanager
+async def open_session(session: TrialSession) -> AsyncIterator[TrialSession]:
+    """The session with cores of its own from its first boot until the context closes."""
+    async with AsyncExitStack() as lease:
+        session._lease = lease  # noqa: SLF001  (its opener's part of it)
+        yield session

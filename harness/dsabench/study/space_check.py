@@ -15,16 +15,19 @@ from dsabench.model.study import Assignment, Objective
 from dsabench.model.workload import Workload
 from dsabench.stats.percentiles import observations_needed
 from dsabench.study.proposers.random import ENUMERABLE, draw, generator
-from dsabench.study.space import legal
+from dsabench.study.space import base_assignment, count, legal
 
 LISTED = 2_000
 """Spaces up to this size are asked about point by point; of larger ones so many points are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class SpaceCheck:
     """What the rules say to the points of a space."""
 
+    settings: int
+    """Settings that a search may boot, the default included and what the rules refuse left out. What a part of the rules'
+    answers says is taken for all; counting stops at a million."""
     asked: int = 0
     """Points that the rules were asked about."""
     refused: int = 0
@@ -38,17 +41,23 @@ class Survey:
     """Whether `asked` are all points; else they are drawn, so that only their share says something."""
 
 
-def survey(config: StudyConfig, refuse: Refuse) -> Survey:
-    """Ask the rules about the points of the space. Runtimes without rules are not asked."""
+def check_space(config: StudyConfig, refuse: Refuse) -> SpaceCheck:
+    """Count the space, and ask the rules about its points. Runtimes without rules are not asked."""
+    space, base = config.space, config.default.knobs
+    default = int(base_assignment(space, base) is None)  # it is booted too where it lies outside the space
+    size = count(space, base)
     if refuse is refuse_nothing:
-        return Survey()
+        return SpaceCheck(size + default)
     points, is_whole = sample(config)
     verdicts = [refuse(config.spec(point)) for point in points]
     refusals = [verdict for verdict in verdicts if verdict is not None]
     passed = tuple(point for point, verdict in zip(points, verdicts, strict=True) if verdict is None)
     rules = Counter(refusal.rule for refusal in refusals)
     lines = {refusal.rule: refusal.line for refusal in reversed(refusals)}
-    return Survey(len(points), rules.total(), dict(rules.most_common()), lines, passed, is_whole)
+    forbidden = rules.total() if is_whole else round(size * rules.total() / max(len(points), 1))
+    return SpaceCheck(
+        size - forbidden + default, len(points), rules.total(), dict(rules.most_common()), lines, passed, is_whole
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +73,8 @@ class Overruled:
     """Rule id → what it says of the first such point."""
 
 
-def survey_overruled(config: StudyConfig, passed: Sequence[Assignment], annotate: Annotate) -> Overruled:
-    """Ask about the points that passed the survey. Runtimes without rules are not asked.
+def check_overruled(config: StudyConfig, passed: Sequence[Assignment], annotate: Annotate) -> Overruled:
+    """Ask about the points that no rule refuses. Runtimes without rules are not asked.
 
     Rules that overrule the default too are left out: they say nothing of what the search adds.
     """

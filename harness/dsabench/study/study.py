@@ -1,105 +1,218 @@
-"""The sweep, forward only: search until the budget ends, then boot finalists and the default in turns, then judge."""
+"""One study from its config to its verdict: plan, baseline, search, confirmation, gate, verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from dsabench.model.runtime import Refuse, refuse_nothing
-from dsabench.model.study_result import Finalist, ScoredSetting, StudyResult
-from dsabench.model.verdict import Verdict
+from dsabench.config.load import load_study
+from dsabench.config.specs import StudyConfig
+from dsabench.errors import InputError
+from dsabench.model.study_result import Finalist, StudyResult
+from dsabench.results.journal import claim_folder
 from dsabench.results.study_records import StudyRecords
-from dsabench.study.budget import Purse
+from dsabench.signals import run_loop, stop_at_any_signal
+from dsabench.study.budget import trials_left, why_confirmation_stops, why_search_stops
+from dsabench.study.context import StudyContext, context_of_records, open_context
+from dsabench.study.lanes import run_lanes
 from dsabench.study.next_boot import (
     BootPlan,
     choose_finalist,
     confirm_boots_left,
+    next_baseline_boot,
     next_confirm_boot,
     next_search_boot,
 )
-from dsabench.study.proposers import Proposer, make_proposer
-from dsabench.study.session import TrialSession
-from dsabench.study.trial import ServerTask, record_refusal, run_boot
+from dsabench.study.plan import DryRun, has_next_boot, make_dry_run
+from dsabench.study.proposers import make_proposer
+from dsabench.study.session import SILENT, StudyObserver, TrialSession, open_session
+from dsabench.study.space import require_some
+from dsabench.study.space_check import refuse_unprovable
 from dsabench.study.verdict import conclude
+from dsabench.study.worker import BootWorker, Reservations
 
 if TYPE_CHECKING:
     from dsabench.study.gate import AccuracyGate
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
-    """One run of `dsabench sweep`."""
+class Study:
+    """A config, the folder of its journal, and how much of the machine a run may use."""
 
-    bench: TrialSession
-    ledger: StudyRecords
-    purse: Purse
-    on_step: Callable[[BootPlan], None] = field(default=lambda _: None)
-    refuse: Refuse = refuse_nothing
-    """The runtime's rules, asked before each boot."""
-    gate: AccuracyGate | None = None
+    config: StudyConfig
+    folder: Path
+    lanes: int = 1
+    """Boots at once, each on an equal share of the GPUs and cores."""
+    again: bool = False
+    """Measure everything once more, as another round."""
 
-    async def run(self) -> StudyResult:
-        """Search, confirm, judge; every step is on disk before the next begins."""
-        before = len(self.ledger.records)
-        stopped = await self._search(make_proposer(self.ledger.config))
-        finalists, cut = await self._finals()
-        return conclude(self.ledger, self.purse, cut or stopped, len(self.ledger.records) - before, finalists)
+    @classmethod
+    def from_config(
+        cls,
+        config: str | Path | StudyConfig,
+        *,
+        results: Path | None = None,
+        lanes: int = 1,
+        again: bool = False,
+        max_trials: int | None = None,
+        max_boots: int | None = None,
+        time_s: float | None = None,
+        launch_env: Sequence[str] = (),
+    ) -> Study:
+        """The study of a config: a path, `configs/NAME.yaml`, just NAME, or a config that was loaded before.
 
-    async def _finals(self) -> tuple[list[Finalist], str | None]:
-        """Confirm the best setting; after one that is less accurate, the next best. And why that was cut short."""
+        `results` is the folder of its journal, `results/NAME` if None. Limits that are given replace the config's own;
+        `launch_env` are NAME=VALUE pairs for `runtime.launch.env`.
+
+        Raises:
+            InputError: no such config, a mistake in it, or limits that leave no boot for the search.
+
+        """
+        loaded = config if isinstance(config, StudyConfig) else load_study(config)
+        given = {"max_trials": max_trials, "max_boots": max_boots, "time_s": time_s}
+        limited = _with_limits(loaded, {name: value for name, value in given.items() if value is not None})
+        whole = _with_launch_env(limited, launch_env)
+        return cls(whole, results or Path("results") / whole.name, lanes, again)
+
+    def plan(self, observer: StudyObserver = SILENT) -> DryRun:
+        """What a run would measure and what that costs. Starts nothing, and needs no installed runtime."""
+        self._check()
+        context = run_loop(self._open(observer, for_plan=True))
+        return make_dry_run(context.records(), context.limits, context.space, context.rules)
+
+    def run(self, observer: StudyObserver = SILENT) -> StudyResult:
+        """Measure what the journal lacks, then judge. A second run continues where the first stopped.
+
+        Raises:
+            InputError: the runtime is not there, or no verdict can come of such a config.
+            BusyError: another run writes into the folder.
+            TrialFault: something of a server is still there, so that nothing after it could be trusted.
+            StoreError: a record cannot be written.
+            KeyboardInterrupt: Ctrl-C, TERM or HUP; what is measured is kept.
+
+        """
+        self._check()
+        stop_at_any_signal()
+        started_s = time.monotonic()
+        with claim_folder(self.folder):
+            try:
+                context = run_loop(self._open(observer, started_s=started_s))
+                with observer:
+                    if context.shares and has_next_boot(context.records(), context.limits):
+                        # The lanes do all of it but the gate; what one that was killed had begun is measured after them.
+                        run_lanes(context, partial(measure, with_gate=False), observer)
+                    return run_loop(measure(context, observer))
+            finally:
+                Reservations(self.folder).remove()
+
+    def conclude(self, observer: StudyObserver = SILENT) -> StudyResult:
+        """The verdict from the records alone, on any machine: the same way, with nothing booted.
+
+        Raises:
+            InputError: there is no record of the study, or the gate's questions cannot be had.
+
+        """
+        self._check()
+        return run_loop(measure(context_of_records(self.config, self.folder, observer), observer))
+
+    async def _open(self, observer: StudyObserver, *, started_s: float = 0.0, for_plan: bool = False) -> StudyContext:
+        return await open_context(
+            self.config,
+            self.folder,
+            observer,
+            started_s=started_s or time.monotonic(),
+            lanes=self.lanes,
+            again=self.again,
+            for_plan=for_plan,
+        )
+
+    def _check(self) -> None:
+        refuse_unprovable(self.config.objective, self.config.workloads)
+        require_some(self.config.space, self.config.runtime.base)
+
+
+async def measure(context: StudyContext, observer: StudyObserver, *, with_gate: bool = True) -> StudyResult:
+    """Boot what the records lack, in this order. Every record is on disk before the next boot starts."""
+    config, limits = context.config, context.limits
+    proposer = make_proposer(config)
+
+    def baseline(records: StudyRecords) -> BootPlan | None:
+        return next_baseline_boot(records, limits.round, trials_left(records, limits))
+
+    def search(records: StudyRecords) -> BootPlan | None:
+        return next_search_boot(records, limits.round, proposer, trials_left(records, limits))
+
+    async with open_session(context.session(observer)) as session:
+        worker = BootWorker(session, context)
+        gate = await _gate_of(context, session) if with_gate else None
+
+        # The baseline first, then what was interrupted, then what the config lists, then what the proposer asks for.
+        stopped = await worker.take_boots([baseline, search], why_search_stops, "search")
+
+        # The best setting and the baseline are booted in turns. If the gate refuses it, the next best setting follows.
         finalists: list[Finalist] = []
-        for heat in range(1 if self.gate is None else self.gate.gate.finalists):
-            best = choose_finalist(self.ledger, self.purse.round, {one.candidate.spec.id for one in finalists})
+        for index in range(1 if gate is None else gate.gate.finalists):
+            records = worker.look()
+            refused = {one.candidate.spec.id for one in finalists}
+            best = choose_finalist(records, limits.round, refused)
             if best is None:
                 break
-            cut = await self._confirm(best, heat)
-            if cut is not None and heat > 0:
-                return finalists, cut
-            may_boot = cut is None and self.purse.closed is None
-            finalists.append(Finalist(best, heat, await self._accuracy(best, may_boot=may_boot)))
+            guard = gate if gate is not None and gate.applies(best.spec) else None  # only where answers may change
+            boots = confirm_boots_left(records, limits.round, best.spec, index)
+            # The first finalist's boots were kept for it; another one is not begun where it cannot be finished.
+            if index and boots and (why := why_confirmation_stops(records, limits, boots)) is not None:
+                stopped = f"the next best setting was not confirmed: {why}"
+                break
+            turns = partial(next_confirm_boot, round_=limits.round, best=best.spec, index=index)
+            # A side is scored in its last boot, when all else in it is measured: what is confirmed precedes the eval.
+            after_last = None if guard is None else guard.score
+            cut = await worker.take_boots([turns], why_confirmation_stops, "confirm", after_last)
+            if cut is not None:
+                stopped = f"the confirmation was cut short: {cut}"
+                if index:
+                    break
+            may_boot = cut is None and limits.closed is None
+            accuracy = None if guard is None else await guard.judge(best.spec, may_boot)
+            finalists.append(Finalist(best, index, accuracy))
             if cut is not None or not finalists[-1].is_less_accurate:
-                return finalists, cut
-        return finalists, None
+                break
 
-    async def _accuracy(self, best: ScoredSetting, *, may_boot: bool) -> Verdict | None:
-        if self.gate is None or not self.gate.applies(best.spec):
-            return None
-        return await self.gate.judge(best.spec, may_boot)
+        return conclude(worker.look(), context, finalists, stopped)
 
-    async def _search(self, proposer: Proposer) -> str | None:
-        while True:
-            step = next_search_boot(self.ledger, proposer, self.purse.round, self.purse.trials_left())
-            if step is None:
-                return None if self.purse.trials_left() != 0 else self.purse.stops_search()
-            reason = self.purse.stops_search()
-            if reason is not None:
-                return reason
-            await self._take(step)
 
-    async def _confirm(self, best: ScoredSetting, heat: int) -> str | None:
-        scored = self.gate is not None and self.gate.applies(best.spec)
-        left = confirm_boots_left(self.ledger, best.spec, self.purse.round, heat)
-        # The first finalist's boots were kept for it; another one is not begun where it cannot be finished.
-        if heat > 0 and left and (reason := self.purse.stops_confirmation(left)) is not None:
-            return f"the next best setting was not confirmed: {reason}"
-        while (step := next_confirm_boot(self.ledger, best.spec, self.purse.round, heat)) is not None:
-            reason = self.purse.stops_confirmation()
-            if reason is not None:
-                return f"the confirmation was cut short: {reason}"
-            # Only a side's last boot is scored, when it is measured: what is confirmed of a side precedes its eval.
-            encore = partial(self.gate.score, step.spec) if self.gate and scored and step.is_last else None
-            await self._take(step, encore)
+async def _gate_of(context: StudyContext, session: TrialSession) -> AccuracyGate | None:
+    if context.config.gate is None:
         return None
+    from dsabench.study.gate import open_gate  # noqa: PLC0415  (graders and questions, which most studies do without)
 
-    async def _take(self, step: BootPlan, encore: ServerTask | None = None) -> None:
-        self.on_step(step)
-        errands = step.errands(self.ledger, self.purse.round)
-        refusal = self.refuse(step.spec)
-        if refusal is None:
-            records = await run_boot(self.bench, errands, encore)
-        else:
-            records = record_refusal(self.bench, errands, refusal)
-        for record in records:
-            self.ledger.add(record)
+    return await open_gate(context.config.gate, session, context.config.default, context.limits.round)
+
+
+def _with_limits(config: StudyConfig, given: dict[str, float]) -> StudyConfig:
+    to_confirm, max_boots = config.boots_to_confirm, given.get("max_boots")
+    if max_boots is not None and max_boots <= to_confirm:
+        raise InputError(
+            f"--max-boots {max_boots} leaves no boot for the search: the confirmation takes {to_confirm} "
+            "(budget.confirm_boots a side)"
+        )
+    return config.model_copy(update={"budget": config.budget.model_copy(update=given)})
+
+
+def _with_launch_env(config: StudyConfig, pairs: Sequence[str]) -> StudyConfig:
+    if not pairs:
+        return config
+    launch, given = config.runtime.launch, dict(map(_pair, pairs))
+    changed = launch.model_copy(update={"env": MappingProxyType({**launch.env, **given})})
+    return config.model_copy(update={"runtime": config.runtime.model_copy(update={"launch": changed})})
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise InputError("--launch-env: wants NAME=VALUE, such as PYTHONPATH=/opt/sglang")  # the value may be a secret
+    return name, value

@@ -27,23 +27,23 @@ from dsabench.model.runtime import RuleRefusal, labels_of
 from dsabench.model.secrets import hide_keys, without_secrets
 from dsabench.results.samples import samples_name, write_samples
 from dsabench.runtimes.orphans import MARK
-from dsabench.runtimes.protocol import Place, Server
+from dsabench.runtimes.protocol import Server
 from dsabench.study.session import PlannedTrial, TrialSession
 
 Result = TypeVar("Result")
 
 
 ServerTask = Callable[[Server], Awaitable[None]]
-"""What a booted server is still used for when every errand is measured and recorded."""
+"""What a booted server is still used for when every trial is measured and recorded."""
 
 
 async def run_boot(
-    bench: TrialSession, errands: Sequence[PlannedTrial], encore: ServerTask | None = None
+    session: TrialSession, trials: Sequence[PlannedTrial], task: ServerTask | None = None
 ) -> tuple[Record, ...]:
-    """Boot once, measure each errand, append a record for each; their specs must be equal.
+    """Boot once, measure each trial, append a record for each; their specs must be equal.
 
-    A boot that fails gives a `Failed` record for every errand. A server that dies in the middle gives one for the
-    errand it died in; what follows is left for another boot. Returns the records written. The encore comes last, so that
+    A boot that fails gives a `Failed` record for every trial. A server that dies in the middle gives one for the
+    trial it died in; what follows is left for another boot. Returns the records written. The task comes last, so that
     nothing measured in this boot was warmed or disturbed by it; it keeps its own record of what became of it.
 
     Raises:
@@ -52,55 +52,47 @@ async def run_boot(
         StoreError: a record could not be written.
 
     """
-    log, started = _RecordWriter(bench), _Stopwatch()
-    boot = str(uuid.uuid4())
-    place = Place(
-        boot=boot,
-        held_fds=bench.held_fds,
-        folder=bench.folder / "boots" / boot[:8],
-        cores=bench.server_cores,
-        ready_timeout_s=bench.ready_timeout_s,
-        on_progress=bench.watch.on_boot,
-    )
+    place = await session.place()
+    log, started = _RecordWriter(session), _Stopwatch()
     try:
-        async with bench.runtime.serve(errands[0].trial.runtime, place) as server:
+        async with session.runtime.serve(trials[0].trial.runtime, place) as server:
             log.server = server
-            bench.watch.on_ready(server.boot_s)
-            await _record_all(log, errands)
-            if encore is not None and not log.server_is_lost:
-                await encore(server)
+            session.observer.boot_ready(server.boot_s)
+            await _record_all(log, trials)
+            if task is not None and not log.server_is_lost:
+                await task(server)
     except TrialFault as fault:
         if fault.kind == "not_gone":
             raise
-        for errand in errands[len(log.records) :]:
-            log.write(errand, _failed(fault), boot, started)
+        for planned in trials[len(log.records) :]:
+            log.write(planned, _failed(fault), place.boot, started)
     return tuple(log.records)
 
 
-async def measure_on(bench: TrialSession, server: Server, errands: Sequence[PlannedTrial]) -> tuple[Record, ...]:
-    """Measure each errand on a server that runs already, append a record for each; ends where the server does.
+async def measure_on(session: TrialSession, server: Server, trials: Sequence[PlannedTrial]) -> tuple[Record, ...]:
+    """Measure each trial on a server that runs already, append a record for each; ends where the server does.
 
     Raises:
         InputError: the workload does not fit the server.
         StoreError: a record could not be written.
 
     """
-    log = _RecordWriter(bench, server)
-    await _record_all(log, errands)
+    log = _RecordWriter(session, server)
+    await _record_all(log, trials)
     return tuple(log.records)
 
 
-def record_refusal(bench: TrialSession, errands: Sequence[PlannedTrial], refusal: RuleRefusal) -> tuple[Record, ...]:
-    """Append a `Failed` record for each errand of a setting that the rules forbid; nothing is booted.
+def record_refusal(session: TrialSession, trials: Sequence[PlannedTrial], refusal: RuleRefusal) -> tuple[Record, ...]:
+    """Append a `Failed` record for each trial of a setting that the rules forbid; nothing is booted.
 
     Raises:
         StoreError: a record could not be written.
 
     """
-    log, started, boot = _RecordWriter(bench), _Stopwatch(), str(uuid.uuid4())
+    log, started, boot = _RecordWriter(session), _Stopwatch(), str(uuid.uuid4())
     outcome = Failed(stage="plan", fault="illegal_config", message=hide_keys(refusal.line))
-    for errand in errands:
-        log.write(errand, outcome, boot, started)
+    for planned in trials:
+        log.write(planned, outcome, boot, started)
     return tuple(log.records)
 
 
@@ -119,52 +111,52 @@ class _Stopwatch:
 class _RecordWriter:
     """The records of one boot as they are written."""
 
-    bench: TrialSession
+    session: TrialSession
     server: Server | None = None
     records: list[Record] = field(default_factory=list)
     server_is_lost: bool = False
 
-    def write(self, errand: PlannedTrial, outcome: Outcome, boot: str, started: _Stopwatch) -> None:
+    def write(self, planned: PlannedTrial, outcome: Outcome, boot: str, started: _Stopwatch) -> None:
         server = self.server
         record = Record(
-            id=errand.trial.id,
-            occasion=errand.occasion,
+            id=planned.trial.id,
+            occasion=planned.occasion,
             boot=boot,
-            study=self.bench.study,
-            round=errand.round,
-            phase=errand.phase,
-            trial=errand.trial,
-            environment=self.bench.environment,
+            study=self.session.study,
+            round=planned.round,
+            phase=planned.phase,
+            trial=planned.trial,
+            environment=self.session.environment,
             started_at=started.at,
             duration_s=started.elapsed_s(),
             boot_s=None if server is None else server.boot_s,
             resolved={} if server is None else {k: without_secrets(v) for k, v in server.resolved.items()},
-            labels=(*labels_of(errand.trial.runtime), *self.bench.labels),
+            labels=(*labels_of(planned.trial.runtime), *self.session.labels),
             outcome=outcome,
         )
-        self.bench.journal.append(record)
+        self.session.journal.append(record)
         self.records.append(record)
-        self.bench.watch.on_record(record)
+        self.session.observer.record_written(record)
 
 
-async def _record_all(log: _RecordWriter, errands: Sequence[PlannedTrial]) -> None:
+async def _record_all(log: _RecordWriter, trials: Sequence[PlannedTrial]) -> None:
     assert log.server is not None
-    for errand in errands:
+    for planned in trials:
         try:
-            await _record_one(log, log.server, errand)
+            await _record_one(log, log.server, planned)
         except StoreError as error:
-            lost = f"what was just measured under workload {errand.trial.workload.name} is lost"
+            lost = f"what was just measured under workload {planned.trial.workload.name} is lost"
             raise StoreError(f"{error}; {lost}, the records before it are whole") from error
         if log.server_is_lost:
             break
 
 
-async def _record_one(log: _RecordWriter, server: Server, errand: PlannedTrial) -> None:
-    """Measure one errand and append its record, whatever came out."""
-    log.bench.watch.on_trial(errand)
+async def _record_one(log: _RecordWriter, server: Server, planned: PlannedTrial) -> None:
+    """Measure one trial and append its record, whatever came out."""
+    log.session.observer.trial_started(planned)
     started = _Stopwatch()
     try:
-        outcome: Outcome = await _measure(log.bench, server, errand)
+        outcome: Outcome = await _measure(log.session, server, planned)
     except (StoreError, InputError):
         raise
     except TrialFault as fault:
@@ -172,13 +164,13 @@ async def _record_one(log: _RecordWriter, server: Server, errand: PlannedTrial) 
         log.server_is_lost = fault.stage == "boot" or fault.kind in SERVER_LOST
     except Exception as error:  # noqa: BLE001  (an unforeseen fault of ours costs one trial, not the sweep)
         outcome = _internal(error)
-    log.write(errand, outcome, server.boot, started)
+    log.write(planned, outcome, server.boot, started)
 
 
-async def _measure(bench: TrialSession, server: Server, errand: PlannedTrial) -> Measured:
-    seen = await stop_if_server_dies(server, _load(bench, server, errand.trial))
+async def _measure(session: TrialSession, server: Server, planned: PlannedTrial) -> Measured:
+    seen = await stop_if_server_dies(server, _load(session, server, planned.trial))
     try:
-        measured = summarise(seen.run, errand.trial.workload, seen.view)
+        measured = summarise(seen.run, planned.trial.workload, seen.view)
     except TrialFault as fault:
         if (late := late_beside_others(fault, seen.others_share)) is None:
             raise
@@ -191,8 +183,8 @@ async def _measure(bench: TrialSession, server: Server, errand: PlannedTrial) ->
     )
     metrics = {**measured.metrics, **_rehearsed(seen.rehearsal)}
     warnings = tuple(warning for warning in said if warning is not None)
-    name = samples_name(errand.trial.id, bench.environment.fingerprint, errand.occasion)
-    await asyncio.to_thread(write_samples, bench.journal.path.parent, name, seen.run.samples)
+    name = samples_name(planned.trial.id, session.environment.fingerprint, planned.occasion)
+    await asyncio.to_thread(write_samples, session.journal.path.parent, name, seen.run.samples)
     return measured.model_copy(update={"metrics": metrics, "warnings": warnings, "samples": name})
 
 
@@ -216,7 +208,7 @@ class _LoadResult:
     """What the server said of itself before and after."""
 
 
-async def _load(bench: TrialSession, server: Server, trial: Trial) -> _LoadResult:
+async def _load(session: TrialSession, server: Server, trial: Trial) -> _LoadResult:
     """Flush, warm up, flush again so that no prompt of the measurement is cached, measure."""
     target = _target(server, trial)
     await server.flush()
@@ -228,17 +220,17 @@ async def _load(bench: TrialSession, server: Server, trial: Trial) -> _LoadResul
     await server.flush()
     info = await server.info()
     mark = (MARK, server.boot)
-    before = CpuSnapshot.now(bench.cores, mark)
+    before = CpuSnapshot.now(session.cores, mark)
     try:
-        observer = MachineSampler(bench.cores, server.gpus)
-        run = await generate(target, trial.workload, on_progress=bench.watch.on_requests, observer=observer)
+        sampler = MachineSampler(session.cores, server.gpus)
+        run = await generate(target, trial.workload, on_progress=session.observer.requests_done, observer=sampler)
     except TrialFault as fault:
         # Broken connections are the symptom; where another process answers now, that is the cause.
         if (sign := ServerView(info, await server.info()).restarted) is None:
             raise
         message = f"the server restarted during the run: {sign}; {fault.message}"
         raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
-    others_share = CpuSnapshot.now(bench.cores, mark).others_share(before)
+    others_share = CpuSnapshot.now(session.cores, mark).others_share(before)
     return _LoadResult(run, rehearsal, others_share, ServerView(info, await server.info()))
 
 

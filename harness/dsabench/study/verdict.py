@@ -10,7 +10,8 @@ from dsabench.model.study_result import AlternativeVerdicts, Finalist, ScoredSet
 from dsabench.model.verdict import Verdict
 from dsabench.results.scores import judge, judge_against, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
-from dsabench.study.budget import Purse
+from dsabench.study.budget import why_confirmation_stops
+from dsabench.study.context import StudyContext
 from dsabench.study.next_boot import (
     alternatives,
     challenger,
@@ -18,9 +19,40 @@ from dsabench.study.next_boot import (
     confirm_boots_left,
     default_has_no_number,
 )
+from dsabench.study.plan import foresee, make_plan, work_left, work_to_confirm
 
 _UNPROVEN = 1.0
 """Excess over a limit that nothing was measured for; as of a constraint whose metric is absent."""
+
+
+def conclude(
+    records: StudyRecords, context: StudyContext, finalists: Sequence[Finalist] = (), stopped: str | None = None
+) -> StudyResult:
+    """The result as the records have it; without finalists, the best setting with what was confirmed of it."""
+    config, round_ = records.config, context.limits.round
+    best = challenger(records, round_)
+    if not finalists and (confirmed := choose_finalist(records, round_)) is not None:
+        finalists = (Finalist(confirmed, 0),)
+    winner = final_choice(finalists)
+    if best is not None and default_has_no_number(records, round_):
+        was = "was not measured" if records.missing(config.default, "search", round_) else "failed"
+        stopped = f"the default {was}, so there is nothing to hold the best setting against"
+    found = apply_gate(scored_settings(records, round_), finalists, 0.0 if config.gate is None else config.gate.margin)
+    best = best if winner is None else winner.candidate
+    result = StudyResult(
+        environment=context.environment,
+        records=tuple(record for record in records.records if record.round == round_),
+        measured_now=len(records.records) - context.measured_before,
+        candidates=found,
+        best=next((one for one in found if best is not None and one.spec == best.spec), best),
+        verdicts=() if winner is None else judge(records, winner.candidate.spec, round_, winner.index),
+        rivals=() if winner is None else _against_alternatives(records, round_, winner.candidate.spec),
+        stopped=stopped,
+        gate=None if winner is None else winner.accuracy,
+        passed_over=tuple(one for one in finalists if one is not winner),
+        unconfirmed=_unconfirmed(records, round_, finalists),
+    )
+    return _with_work_left(result, records, context)
 
 
 def final_choice(finalists: Sequence[Finalist]) -> Finalist | None:
@@ -28,6 +60,36 @@ def final_choice(finalists: Sequence[Finalist]) -> Finalist | None:
     if not finalists:
         return None
     return finalists[0] if finalists[-1].is_less_accurate else finalists[-1]
+
+
+def _with_work_left(result: StudyResult, records: StudyRecords, context: StudyContext) -> StudyResult:
+    """What the study lacks under its limits, that of time left out."""
+    limits = context.limits.without_time()
+    plan = make_plan(records, limits, context.space)
+    left = work_left(records, limits, plan, foresee(records, limits.round, plan.search_boots, context.rules.refuse))
+    lacking = result.unconfirmed
+    # A plan does not know what the gate said: after a refusal another setting is confirmed.
+    if not left.boots and lacking and why_confirmation_stops(records, limits, lacking) is None:
+        left = work_to_confirm(plan, lacking)
+    return replace(result, left=left)
+
+
+def _unconfirmed(records: StudyRecords, round_: int, finalists: Sequence[Finalist]) -> int:
+    """What the last finalist lacks, or the one that is to follow it."""
+    if not finalists:
+        return 0
+    last, gate = finalists[-1], records.config.gate
+    if gate is None or not last.is_less_accurate or len(finalists) == gate.finalists:
+        return confirm_boots_left(records, round_, last.candidate.spec, last.index)
+    following = choose_finalist(records, round_, {one.candidate.spec.id for one in finalists})
+    return 0 if following is None else confirm_boots_left(records, round_, following.spec, len(finalists))
+
+
+def _against_alternatives(records: StudyRecords, round_: int, best: RuntimeSpec) -> tuple[AlternativeVerdicts, ...]:
+    return tuple(
+        AlternativeVerdicts(describe(records, spec), spec, judge_against(records, best, spec, round_))
+        for spec in alternatives(records, round_, best)
+    )
 
 
 def apply_gate(
@@ -58,50 +120,3 @@ def _why_not(verdict: Verdict) -> str:
 def _with(candidate: ScoredSetting, excess: float, why_not: str) -> ScoredSetting:
     score = replace(candidate.score, violation=candidate.score.violation + excess, why_not=why_not)
     return replace(candidate, score=score)
-
-
-def conclude(
-    ledger: StudyRecords, purse: Purse, stopped: str | None, measured_now: int, finalists: Sequence[Finalist] = ()
-) -> StudyResult:
-    """The result as the ledger has it; without finalists, the best setting with what was confirmed of it."""
-    round_ = purse.round
-    best = challenger(ledger, round_)
-    if not finalists and (confirmed := choose_finalist(ledger, round_)) is not None:
-        finalists = (Finalist(confirmed, 0),)
-    winner = final_choice(finalists)
-    if best is not None and default_has_no_number(ledger, round_):
-        was = "was not measured" if ledger.missing(ledger.config.default, "search", round_) else "failed"
-        stopped = f"the default {was}, so there is nothing to hold the best setting against"
-    margin = 0.0 if ledger.config.gate is None else ledger.config.gate.margin
-    found = apply_gate(scored_settings(ledger, round_), finalists, margin)
-    best = best if winner is None else winner.candidate
-    return StudyResult(
-        records=tuple(record for record in ledger.records if record.round == round_),
-        measured_now=measured_now,
-        candidates=found,
-        best=next((one for one in found if best is not None and one.spec == best.spec), best),
-        verdicts=() if winner is None else judge(ledger, winner.candidate.spec, round_, winner.heat),
-        rivals=() if winner is None else _rivals(ledger, winner.candidate.spec, round_),
-        stopped=stopped,
-        gate=None if winner is None else winner.accuracy,
-        passed_over=tuple(one for one in finalists if one is not winner),
-        unconfirmed=_unconfirmed(ledger, round_, finalists),
-    )
-
-
-def _unconfirmed(ledger: StudyRecords, round_: int, finalists: Sequence[Finalist]) -> int:
-    """What the last finalist lacks, or the one that is to follow it."""
-    if not finalists:
-        return 0
-    last, gate = finalists[-1], ledger.config.gate
-    if gate is None or not last.is_less_accurate or len(finalists) == gate.finalists:
-        return confirm_boots_left(ledger, last.candidate.spec, round_, last.heat)
-    following = choose_finalist(ledger, round_, {one.candidate.spec.id for one in finalists})
-    return 0 if following is None else confirm_boots_left(ledger, following.spec, round_, len(finalists))
-
-
-def _rivals(ledger: StudyRecords, best: RuntimeSpec, round_: int) -> tuple[AlternativeVerdicts, ...]:
-    return tuple(
-        AlternativeVerdicts(describe(ledger, rival), rival, judge_against(ledger, best, rival, round_))
-        for rival in alternatives(ledger, best, round_)
-    )

@@ -1,7 +1,7 @@
 """Take boots until none is left: lock, read the journal, choose, reserve, measure.
 
-Several processes may measure a study at once. Search and confirmation are those of `study`, but for the accuracy gate:
-its evals are left to whoever concludes the study.
+Several processes may measure a study at once, each with a worker of its own. All that they share is the journal and the
+reservations of boots under way; one worker alone takes the same way, and never waits.
 """
 
 from __future__ import annotations
@@ -10,28 +10,32 @@ import asyncio
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from dsabench.errors import StoreError
-from dsabench.model.record import Record
-from dsabench.model.runtime import Refuse, refuse_nothing
+from dsabench.model.record import Phase
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords
-from dsabench.study.budget import Purse
-from dsabench.study.next_boot import BootPlan, choose_finalist, next_confirm_boot, next_search_boot
-from dsabench.study.proposers import Proposer, make_proposer
+from dsabench.runtimes.protocol import Server
+from dsabench.study.budget import RunLimits
+from dsabench.study.context import StudyContext
+from dsabench.study.next_boot import BootPlan
+from dsabench.study.plan import make_plan
 from dsabench.study.session import PlannedTrial, TrialSession
 from dsabench.study.trial import record_refusal, run_boot
 
 FOLDER = ".sweep.lanes"
+_TURN_S = 0.3
+"""Between two looks at what the others have finished."""
 
 
 class Reservations:
-    """The bookings of one results folder: a locked file each, so that the kernel ends the booking of a killed process."""
+    """The boots under way of one results folder: a locked file each, so that the kernel ends that of a killed process."""
 
     def __init__(self, results: Path) -> None:
         self._folder = results / FOLDER
@@ -39,7 +43,7 @@ class Reservations:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Alone with journal and bookings: read both, choose and book while it is open.
+        """Alone with journal and reservations: read both, choose and reserve while it is open.
 
         Raises:
             StoreError: the folder cannot be written.
@@ -59,20 +63,20 @@ class Reservations:
     def live(self) -> tuple[BootReservation, ...]:
         """Those of other processes that still run; only inside a turn."""
         others = (file for file in sorted(self._folder.glob("*.json")) if file != self._mine)
-        return tuple(booking for booking in map(_read_held, others) if booking is not None)
+        return tuple(found for found in map(_read_held, others) if found is not None)
 
     @contextmanager
-    def hold(self, booking: BootReservation) -> Iterator[None]:
-        """Book until it is closed; enter inside a turn, leave when the boot's records are written.
+    def hold(self, reservation: BootReservation) -> Iterator[None]:
+        """Reserve until it is closed; enter inside a turn, leave when the boot's records are written.
 
         Raises:
-            StoreError: the booking cannot be written.
+            StoreError: the reservation cannot be written.
 
         """
         try:
             descriptor = os.open(self._mine, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            os.write(descriptor, booking.model_dump_json().encode())
+            os.write(descriptor, reservation.model_dump_json().encode())
         except OSError as error:
             raise StoreError(f"{self._mine}: {error.strerror}") from error
         try:
@@ -87,7 +91,7 @@ class Reservations:
 
 
 def _read_held(file: Path) -> BootReservation | None:
-    """The booking of a process that lives; the file of a dead one is removed."""
+    """The reservation of a process that lives; the file of a dead one is removed."""
     with suppress(FileNotFoundError):
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -101,69 +105,72 @@ def _read_held(file: Path) -> BootReservation | None:
     return None
 
 
-_TURN_S = 0.3
-"""Between two looks at what the others have finished."""
+NextBoot = Callable[[StudyRecords], BootPlan | None]
+"""What is to be booted next by what is recorded and under way; None where nothing is."""
+WhyStop = Callable[[StudyRecords, RunLimits], str | None]
+"""Why no further boot may start; None where one may."""
+AfterLast = Callable[[RuntimeSpec, Server], Awaitable[None]]
+"""What is still done with the server of a setting's last boot, when everything in it is measured."""
 
 
-@dataclass(slots=True)
-class Lane:
-    """One process's part of a study. The purse's ledger is that of the last look."""
+class BootWorker:
+    """Measures boots of one study in this process, one after another."""
 
-    bench: TrialSession
-    purse: Purse
-    on_step: Callable[[BootPlan], None] = field(default=lambda _: None)
-    refuse: Refuse = refuse_nothing
-    _read_to: int = -1
-    _records: tuple[Record, ...] = ()
+    def __init__(self, session: TrialSession, context: StudyContext) -> None:
+        self._session, self._context = session, context
+        self._reservations = Reservations(context.folder)
 
-    async def run(self) -> None:
-        """Take boots until none is left, or none may start under the budget."""
-        proposer, bookings = make_proposer(self.purse.ledger.config), Reservations(self.bench.folder)
+    def look(self) -> StudyRecords:
+        """What is recorded, and what other processes have under way."""
+        with self._turn():
+            return self._look()
+
+    async def take_boots(
+        self, choosers: Sequence[NextBoot], unless: WhyStop, phase: Phase, after_last: AfterLast | None = None
+    ) -> str | None:
+        """Take boots of the first chooser that names one; return why it stopped, None where nothing is left of this phase.
+
+        A boot that another process has under way may open the next one, so it is waited for.
+        """
+        limits = self._context.limits
         while True:
             with ExitStack() as held:
-                with bookings.turn():
-                    self._look(bookings)
-                    step = self._next_step(proposer)
-                    errands = [] if step is None else step.errands(self.purse.ledger, self.purse.round)
-                    if step is not None:
-                        held.enter_context(bookings.hold(_booking(step, errands)))
-                if step is not None:
-                    await self._take(step, errands)
+                with self._turn():
+                    records = self._look()
+                    boot = next(filter(None, (choose(records) for choose in choosers)), None)
+                    reason = None if boot is None else unless(records, limits)
+                    trials = [] if boot is None or reason is not None else boot.trials(records, limits.round)
+                    if boot is not None and trials:
+                        held.enter_context(self._reservations.hold(_reservation(boot, trials)))
+                if boot is not None and trials:
+                    await self._measure(records, boot, trials, after_last)
                     continue
-            if not self.purse.ledger.bookings:
-                return
-            # What the others bring in may be the end of the search, and so the beginning of the confirmation.
+            if not records.under_way(phase, limits.round):
+                return reason
             await asyncio.sleep(_TURN_S)
 
-    def _look(self, bookings: Reservations) -> None:
-        known, path = self.purse.ledger, self.bench.journal.path
-        size = path.stat().st_size if path.exists() else 0
-        if size != self._read_to:
-            self._read_to, self._records = size, self.bench.journal.read().records
-        fingerprint = self.bench.environment.fingerprint
-        self.purse.ledger = StudyRecords(known.config, fingerprint, self._records, bookings.live())
+    def _turn(self) -> AbstractContextManager[None]:
+        """Where nothing may be booted nothing is reserved: records can be read where nobody may write."""
+        return nullcontext() if self._context.limits.closed is not None else self._reservations.turn()
 
-    def _next_step(self, proposer: Proposer) -> BootPlan | None:
-        """Search; when nobody searches any more, confirmation."""
-        purse, ledger = self.purse, self.purse.ledger
-        if purse.stops_search() is None:
-            step = next_search_boot(ledger, proposer, purse.round, purse.trials_left())
-            if step is not None:
-                return step
-        if ledger.under_way("search", purse.round) or purse.stops_confirmation() is not None:
-            return None
-        best = choose_finalist(ledger, purse.round)
-        return None if best is None else next_confirm_boot(ledger, best.spec, purse.round)
+    def _look(self) -> StudyRecords:
+        context = self._context
+        live = () if context.limits.closed is not None else self._reservations.live()
+        return StudyRecords(context.config, context.environment.fingerprint, context.journal.read().records, live)
 
-    async def _take(self, step: BootPlan, errands: list[PlannedTrial]) -> None:
-        self.on_step(step)
-        refusal = self.refuse(step.spec)
-        if refusal is None:
-            await run_boot(self.bench, errands)
-        else:
-            record_refusal(self.bench, errands, refusal)
+    async def _measure(
+        self, records: StudyRecords, boot: BootPlan, trials: Sequence[PlannedTrial], after_last: AfterLast | None
+    ) -> None:
+        context, session = self._context, self._session
+        session.observer.boot_planned(boot, make_plan(records, context.limits, context.space))
+        refusal = context.rules.refuse(boot.spec)
+        if refusal is not None:
+            record_refusal(session, trials, refusal)
+            return
+        task = partial(after_last, boot.spec) if after_last is not None and boot.is_last else None
+        await run_boot(session, trials, task)
 
 
-def _booking(step: BootPlan, errands: list[PlannedTrial]) -> BootReservation:
-    trials = tuple(ReservedTrial(trial=errand.trial.id, occasion=errand.occasion) for errand in errands)
-    return BootReservation(spec=step.spec, phase=step.phase, round=errands[0].round, trials=trials)
+def _reservation(boot: BootPlan, trials: Sequence[PlannedTrial]) -> BootReservation:
+    reserved = tuple(ReservedTrial(trial=one.trial.id, occasion=one.occasion) for one in trials)
+    return BootReservation(spec=boot.spec, phase=boot.phase, round=trials[0].round, trials=reserved)

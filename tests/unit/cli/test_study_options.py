@@ -45,4 +45,4 @@ def test_going_on_is_the_same_command_and_measuring_anew_one_without_places() ->
 @pytest.mark.parametrize("flag", ["again", "dry_run"])
 def test_a_conclusion_measures_nothing_more(tmp_path, flag) -> None:
     with pytest.raises(InputError, match="--conclude asks the records alone"):
-        request(conclude=True, **{flag: True}).apply(load_study(tmp_path))
+        request(conclude=True, **{flag: True}).study(load_study(tmp_path))

@@ -13,8 +13,8 @@ from dsabench.model.verdict import Verdict
 from dsabench.reporting.sweep_plot import sweep_figure, window
 from dsabench.results.journal import read_journal
 from dsabench.results.study_records import StudyRecords
-from dsabench.study.budget import Purse
 from dsabench.study.verdict import conclude
+from studies import make_context
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference-cpu"
 
@@ -48,7 +48,7 @@ def test_the_axis_holds_every_interval_and_zero() -> None:
     assert low > -0.1
 
 
-def test_after_again_verdicts_and_picture_are_of_the_same_boots() -> None:
+def test_after_again_verdicts_and_picture_are_of_the_same_boots(tmp_path: Path) -> None:
     config, records = load_study("local"), read_journal(REFERENCE / "journal.jsonl").records
     once_more = [
         one.model_copy(update={"round": 1, "occasion": one.occasion + 10, "boot": f"again-{one.boot}"})
@@ -57,7 +57,7 @@ def test_after_again_verdicts_and_picture_are_of_the_same_boots() -> None:
     ]
     ledger = StudyRecords(config, records[-1].environment.fingerprint, (*records, *once_more))
     for round_, boots in ((0, 3), (1, 1)):
-        result = conclude(ledger, Purse(config.budget, ledger, round_), None, 0)
+        result = conclude(ledger, make_context(config, tmp_path, round=round_))
         assert {(verdict.n_base, verdict.n_candidate) for verdict in result.verdicts} == {(boots, boots)}
         figure = sweep_figure(config, result, list(result.candidates))
         search, confirm = (
@@ -72,7 +72,7 @@ def test_labels_keep_off_the_other_axes_and_the_edge(tmp_path: Path) -> None:
     shutil.copy(REFERENCE / "journal.jsonl", tmp_path)
     config, records = load_study("local"), read_journal(tmp_path / "journal.jsonl").records
     ledger = StudyRecords(config, records[-1].environment.fingerprint, records)
-    result = conclude(ledger, Purse(config.budget, ledger, 0), None, 0)
+    result = conclude(ledger, make_context(config, tmp_path / "empty"))
     assert len(result.verdicts) == 4
     with rc_context({"font.size": 9}):
         figure = sweep_figure(config, result, list(result.candidates))

@@ -5,7 +5,7 @@ import pytest
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Record, Trial
 from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords, environments
-from dsabench.study.budget import Purse
+from dsabench.study.budget import RunLimits, why_search_stops
 from factories import ENVIRONMENT, make_failure, make_record
 from studies import STUDY, load_study
 
@@ -180,8 +180,8 @@ def test_a_last_boot_that_was_interrupted_is_repeated_at_the_limit(tmp_path) -> 
     config = load_study(tmp_path, STUDY.replace("max_trials: 6", "max_boots: 6"))
     spec = config.spec({"chunked_prefill_size": 128})
     boots = Boots(config).add(config.default, "one", "two").add(spec, "one")
-    purse = Purse(config.budget, StudyRecords(config, ENVIRONMENT.fingerprint, boots.records), 0)
-    assert purse.stops_search() is None
+    limits = RunLimits(config.budget, 0)
+    assert why_search_stops(StudyRecords(config, ENVIRONMENT.fingerprint, boots.records), limits) is None
     boots.add(spec, "two")
-    purse = Purse(config.budget, StudyRecords(config, ENVIRONMENT.fingerprint, boots.records), 0)
-    assert "6 boots are the limit" in (purse.stops_search() or "")
+    reason = why_search_stops(StudyRecords(config, ENVIRONMENT.fingerprint, boots.records), limits)
+    assert "6 boots are the limit" in (reason or "")

@@ -21,8 +21,8 @@ child("import os, time; os.fork() and os._exit(0); time.sleep(1000)", start_new_
 child({STUBBORN!r})
 """
 """Grandchildren: one in another session that ignores TERM, one orphaned in another session, one stubborn in ours."""
-POLITE = "signal.signal(signal.SIGTERM, lambda *_: (print('bye'), sys.exit(0))); print('up'); hang()"
-DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); hang()"
+POLITE = "signal.signal(signal.SIGTERM, lambda *_: (print('bye'), sys.exit(0))); sys.stdout.write('up\\n'); hang()"
+DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN); sys.stdout.write('up\\n'); hang()"
 WHOLE_FAMILY = 6
 """These, the program, and its two keepers."""
 

@@ -7,15 +7,18 @@ import pytest
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.record import Failed, Measured, Metric, Outcome
+from dsabench.model.runtime import refuse_nothing
 from dsabench.results.scores import judge, scored_settings
 from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords
-from dsabench.study.budget import Purse
-from dsabench.study.next_boot import BootPlan, challenger, next_confirm_boot, next_search_boot
-from dsabench.study.plan import foresee, make_forecast, rest_of
-from dsabench.study.proposers import make_proposer
+from dsabench.study.budget import RunLimits, trials_left, why_confirmation_stops, why_search_stops
+from dsabench.study.context import SettingRules
+from dsabench.study.next_boot import BootPlan, challenger, next_baseline_boot, next_confirm_boot, next_search_boot
+from dsabench.study.plan import foresee, make_dry_run, make_plan
+from dsabench.study.proposers import Proposer, make_proposer
+from dsabench.study.space_check import check_space
 from dsabench.study.verdict import conclude
 from factories import ENVIRONMENT, make_failure, make_record
-from studies import STUDY, load_study
+from studies import STUDY, load_study, make_context
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ def take(
 ):
     """Record a step as if it had been measured."""
     boot = boot or f"boot-{next(_minutes)}"
-    for errand in step.errands(ledger, 0):
+    for errand in step.trials(ledger, 0):
         record = make_record(
             spec=errand.trial.runtime,
             workload=errand.trial.workload,
@@ -50,11 +53,15 @@ def take(
         ledger.add(record)
 
 
+def next_boot(ledger: StudyRecords, proposer: Proposer, trials_left: int | None = None) -> BootPlan | None:
+    return next_baseline_boot(ledger, 0, trials_left) or next_search_boot(ledger, 0, proposer, trials_left)
+
+
 def search_all(ledger: StudyRecords, values) -> list[BootPlan]:
     steps = []
     strategy = make_proposer(ledger.config)
     for value in values:
-        step = next_search_boot(ledger, strategy, 0, None)
+        step = next_boot(ledger, strategy)
         if step is None:
             break
         steps.append(step)
@@ -76,29 +83,31 @@ def test_the_default_comes_first_then_every_setting_once(config) -> None:
 def test_an_interrupted_setting_is_finished_before_another_begins(config) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, [100.0])
-    step = next_search_boot(ledger, make_proposer(config), 0, None)
+    step = next_boot(ledger, make_proposer(config))
     assert step is not None
     take(ledger, BootPlan(step.spec, step.workloads[:1], step.phase, step.label))
-    rest = next_search_boot(ledger, make_proposer(config), 0, None)
+    rest = next_boot(ledger, make_proposer(config))
     assert rest is not None
     assert (rest.spec, rest.workloads) == (step.spec, step.workloads[1:])
 
 
 def test_a_limit_of_one_trial_measures_one(config) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    step = next_search_boot(ledger, make_proposer(config), 0, 1)
+    step = next_boot(ledger, make_proposer(config), 1)
     assert step is not None
     assert [workload.name for workload in step.workloads] == ["one"]
-    assert next_search_boot(ledger, make_proposer(config), 0, 0) is None
+    assert next_boot(ledger, make_proposer(config), 0) == next_boot(ledger, make_proposer(config)), (
+        "there is one, though no trial is left"
+    )
 
 
 def test_a_failed_setting_is_no_challenger_and_is_not_tried_again(config) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, [100.0])
-    step = next_search_boot(ledger, make_proposer(config), 0, None)
+    step = next_boot(ledger, make_proposer(config))
     assert step is not None
     take(ledger, step, outcome=make_failure())
-    following = next_search_boot(ledger, make_proposer(config), 0, None)
+    following = next_boot(ledger, make_proposer(config))
     assert following is not None
     assert following.spec != step.spec
     assert challenger(ledger, 0) is None
@@ -117,7 +126,7 @@ def test_the_challenger_is_the_best_feasible_setting_but_the_default(config, tmp
     )
     guarded = StudyRecords(bounded, ENVIRONMENT.fingerprint, ())
     for throughput, ttft in ((100.0, 5.0), (900.0, 11.0), (120.0, 9.0), (110.0, 1.0)):
-        step = next_search_boot(guarded, make_proposer(bounded), 0, None)
+        step = next_boot(guarded, make_proposer(bounded))
         assert step is not None
         metrics = {"output_throughput_tok_s": Metric(value=throughput, n=9), "ttft_ms.p50": Metric(value=ttft, n=9)}
         take(guarded, step, outcome=Measured(metrics=metrics))
@@ -136,7 +145,7 @@ def test_best_and_default_take_turns_and_the_verdict_uses_these_boots_alone(conf
     assert best is not None
     order = []
     values = iter([100.0, 110.0, 111.0, 101.0])
-    while (step := next_confirm_boot(ledger, best.spec, 0)) is not None:
+    while (step := next_confirm_boot(ledger, 0, best.spec)) is not None:
         order.append("default" if step.spec == config.default else "best")
         take(ledger, step, value=next(values))
     assert order == ["default", "best", "best", "default"]
@@ -150,10 +159,10 @@ def test_confirmation_goes_on_in_the_middle(config) -> None:
     search_all(ledger, [100.0, 900.0, 120.0, 110.0])
     best = challenger(ledger, 0)
     assert best is not None
-    first = next_confirm_boot(ledger, best.spec, 0)
+    first = next_confirm_boot(ledger, 0, best.spec)
     assert first is not None
     take(ledger, BootPlan(first.spec, first.workloads[:1], "confirm", ""))
-    again = next_confirm_boot(ledger, best.spec, 0)
+    again = next_confirm_boot(ledger, 0, best.spec)
     assert again is not None
     assert (again.spec, again.workloads) == (first.spec, first.workloads[1:])
 
@@ -161,19 +170,19 @@ def test_confirmation_goes_on_in_the_middle(config) -> None:
 def test_boots_kept_for_the_confirmation_end_the_search(tmp_path) -> None:
     config = load_study(tmp_path, STUDY.replace("max_trials: 6", "max_boots: 6"))
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    purse = Purse(config.budget, ledger, 0)
-    forecast = make_forecast(purse)
-    assert (forecast.search_boots(), forecast.confirm_boots(), forecast.trials_planned()) == (2, 4, 12)
+    limits = RunLimits(config.budget, 0)
+    plan = make_plan(ledger, limits, check_space(config, refuse_nothing))
+    assert (plan.search_boots, plan.confirm_boots, plan.trials_total) == (2, 4, 12)
     search_all(ledger, [100.0])
-    assert purse.stops_search() is None
+    assert why_search_stops(ledger, limits) is None
     search_all(ledger, [100.0])
-    assert "6 boots are the limit" in (purse.stops_search() or "")
-    assert purse.stops_confirmation() is None
+    assert "6 boots are the limit" in (why_search_stops(ledger, limits) or "")
+    assert why_confirmation_stops(ledger, limits) is None
 
 
 def test_failures_say_what_failed(config) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    step = next_search_boot(ledger, make_proposer(config), 0, None)
+    step = next_boot(ledger, make_proposer(config))
     assert step is not None
     take(ledger, step, outcome=Failed(stage="boot", fault="out_of_memory", message="no"))
     assert scored_settings(ledger, 0)[0].score.why_not == "one: boot: out_of_memory"
@@ -181,16 +190,16 @@ def test_failures_say_what_failed(config) -> None:
 
 def test_a_fault_that_waits_for_its_retry_does_not_use_up_the_budget(config) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    purse = Purse(config.budget.model_copy(update={"max_trials": 2}), ledger, 0)
-    step = next_search_boot(ledger, make_proposer(config), 0, purse.trials_left())
+    limits = RunLimits(config.budget.model_copy(update={"max_trials": 2}), 0)
+    step = next_boot(ledger, make_proposer(config), trials_left(ledger, limits))
     assert step is not None
     take(ledger, step, outcome=make_failure(transient=True))
-    assert purse.trials_left() == 2
-    again = next_search_boot(ledger, make_proposer(config), 0, purse.trials_left())
+    assert trials_left(ledger, limits) == 2
+    again = next_boot(ledger, make_proposer(config), trials_left(ledger, limits))
     assert again is not None
     assert again.spec == step.spec
     take(ledger, again)
-    assert purse.trials_left() == 0
+    assert trials_left(ledger, limits) == 0
 
 
 FIRST = "first: [{chunked_prefill_size: 128}, {prefill_backend: flashmla_sparse}]\n"
@@ -216,22 +225,22 @@ def test_a_listed_setting_is_measured_once(tmp_path) -> None:
 def test_what_is_left_shrinks_with_every_boot_to_nothing(tmp_path) -> None:
     config = load_study(tmp_path)
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    purse = Purse(config.budget, ledger, 0)
-    forecast = make_forecast(purse)
+    limits, space = RunLimits(config.budget, 0), check_space(config, refuse_nothing)
 
     def rest() -> tuple[int, int]:
-        found = rest_of(purse, forecast, foresee(ledger, 0, forecast.search_boots()))
+        found = make_dry_run(ledger, limits, space, SettingRules()).left
         return found.boots, found.trials
 
-    planned = forecast.boots_planned(), forecast.trials_planned()
+    plan = make_plan(ledger, limits, space)
+    planned = plan.boots_total, plan.trials_total
     left = [rest()]
     strategy = make_proposer(config)
-    while step := next_search_boot(ledger, strategy, 0, purse.trials_left()):
+    while trials_left(ledger, limits) and (step := next_boot(ledger, strategy, trials_left(ledger, limits))):
         take(ledger, step)
         left.append(rest())
     best = challenger(ledger, 0)
     assert best is not None
-    while step := next_confirm_boot(ledger, best.spec, 0):
+    while step := next_confirm_boot(ledger, 0, best.spec):
         take(ledger, step)
         left.append(rest())
     assert left == [(planned[0] - done, planned[1] - 2 * done) for done in range(planned[0] + 1)]
@@ -240,39 +249,38 @@ def test_what_is_left_shrinks_with_every_boot_to_nothing(tmp_path) -> None:
 def test_half_a_boot_is_left_of_an_interrupted_setting(tmp_path) -> None:
     config = load_study(tmp_path)
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    purse = Purse(config.budget, ledger, 0)
-    forecast = make_forecast(purse)
-    step = next_search_boot(ledger, make_proposer(config), 0, None)
+    limits, space = RunLimits(config.budget, 0), check_space(config, refuse_nothing)
+    step = next_boot(ledger, make_proposer(config))
     assert step is not None
     take(ledger, BootPlan(step.spec, step.workloads[:1], step.phase, step.label))
-    found = rest_of(purse, forecast, foresee(ledger, 0, forecast.search_boots()))
-    assert (found.boots, found.trials) == (forecast.boots_planned(), forecast.trials_planned() - 1)
+    plan, found = make_plan(ledger, limits, space), make_dry_run(ledger, limits, space, SettingRules()).left
+    assert (found.boots, found.trials) == (plan.boots_total, plan.trials_total - 1)
 
 
 def book(ledger: StudyRecords, step: BootPlan) -> StudyRecords:
     """The ledger of another process while the step is under way."""
-    trials = [ReservedTrial(trial=errand.trial.id, occasion=errand.occasion) for errand in step.errands(ledger, 0)]
+    trials = [ReservedTrial(trial=errand.trial.id, occasion=errand.occasion) for errand in step.trials(ledger, 0)]
     booking = BootReservation(spec=step.spec, phase=step.phase, round=0, trials=tuple(trials))
-    return StudyRecords(ledger.config, ENVIRONMENT.fingerprint, ledger.records, (*ledger.bookings, booking))
+    return StudyRecords(ledger.config, ENVIRONMENT.fingerprint, ledger.records, (*ledger.reservations, booking))
 
 
 def test_what_is_under_way_elsewhere_is_not_begun_again(config) -> None:
     ledger, strategy = StudyRecords(config, ENVIRONMENT.fingerprint, ()), make_proposer(config)
     labels = []
-    while (step := next_search_boot(ledger, strategy, 0, None)) is not None:
+    while (step := next_boot(ledger, strategy)) is not None:
         labels.append(step.label)
         ledger = book(ledger, step)
     assert labels[0] == "default"
     assert len(labels) == len(set(labels)) == ledger.boots(0) == 4
-    assert Purse(config.budget.model_copy(update={"max_trials": 6}), ledger, 0).trials_left() == 0
+    assert trials_left(ledger, RunLimits(config.budget.model_copy(update={"max_trials": 6}), 0)) == 0
 
 
 def test_confirming_boots_under_way_count_as_turns(config) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, (100.0, 120.0, 110.0))
     best, taken = challenger(ledger, 0), []
-    while (step := next_confirm_boot(ledger, best.spec, 0)) is not None:
-        taken.append((step.label == "default", [errand.occasion for errand in step.errands(ledger, 0)]))
+    while (step := next_confirm_boot(ledger, 0, best.spec)) is not None:
+        taken.append((step.label == "default", [errand.occasion for errand in step.trials(ledger, 0)]))
         ledger = book(ledger, step)
     assert [is_default for is_default, _ in taken] == [True, False, False, True]
     assert [occasions for _, occasions in taken] == [[1, 1], [1, 1], [2, 2], [2, 2]]
@@ -285,16 +293,15 @@ def test_settings_of_first_are_confirmed_in_the_same_turns_and_held_against_the_
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     search_all(ledger, (100.0, 120.0, 110.0, 130.0))
     best, labels = challenger(ledger, 0), []
-    while (step := next_confirm_boot(ledger, best.spec, 0)) is not None:
+    while (step := next_confirm_boot(ledger, 0, best.spec)) is not None:
         labels.append(step.label)
         take(ledger, step, value={"default": 100.0, best.label: 130.0}.get(step.label, 110.0) + len(labels) / 100)
     assert labels == [*labels[:4], *reversed(labels[:4])]
     assert (labels[0], labels[3]) == ("default", best.label)
     assert set(labels[1:3]) == {"prefill_backend=flashmla_sparse", "chunked_prefill_size=128"}
-    purse = Purse(config.budget, ledger, 0)
-    assert purse.confirm_boots == 8
-    assert rest_of(purse, make_forecast(purse), []).boots == 0
-    result = conclude(ledger, purse, None, 0)
+    assert config.boots_to_confirm == 8
+    result = conclude(ledger, make_context(config, tmp_path / "results"))
+    assert result.left.boots == 0
     assert [rival.label for rival in result.rivals] == labels[1:3]
     for rival in result.rivals:
         assert all(verdict.n_base == verdict.n_candidate == 2 for verdict in rival.verdicts)

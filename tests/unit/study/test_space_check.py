@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from dsabench.cli.show_plan import SweepPlan, plan_facts, print_plan
+from dsabench.cli.show_plan import plan_facts, print_plan
 from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.record import Failed
@@ -19,19 +19,19 @@ from dsabench.results.journal import Journal
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.launch import Launch
-from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import from_table
 from dsabench.runtimes.sglang.refuse import annotate_by, refuse_by
 from dsabench.runtimes.sglang.versions import parse_version
-from dsabench.study.budget import Purse
+from dsabench.study.budget import RunLimits, trials_left
+from dsabench.study.context import SettingRules
 from dsabench.study.next_boot import observations
-from dsabench.study.plan import foresee, make_forecast
+from dsabench.study.plan import make_dry_run
 from dsabench.study.proposers import Observation, make_proposer
-from dsabench.study.session import Outlook, TrialSession
-from dsabench.study.space_check import require_legal_default, survey, survey_overruled
-from dsabench.study.study import Sweep
+from dsabench.study.session import SILENT
+from dsabench.study.space_check import check_overruled, check_space, require_legal_default
+from dsabench.study.study import measure
 from factories import ENVIRONMENT, make_record
-from studies import STUDY, load_study
+from studies import STUDY, load_study, make_context
 
 BASE = {
     "tp_size": 8,
@@ -67,12 +67,8 @@ def sglang_study(folder: Path, axes: tuple[Axis, ...], **base: bool | str | floa
     return study.model_copy(update=changes)
 
 
-def bench(folder: Path) -> TrialSession:
-    return TrialSession("study", Reference(Launch()), ENVIRONMENT, Journal(folder / "results"), folder / "results")
-
-
-def test_the_survey_counts_by_rule(config, refuse) -> None:
-    found = survey(config, refuse)
+def test_the_check_counts_by_rule(config, refuse) -> None:
+    found = check_space(config, refuse)
     assert (found.asked, found.refused, dict(found.by_rule), found.is_whole) == (4, 2, {"BE19": 2}, True)
     assert found.lines["BE19"].startswith("BE19: ")
 
@@ -83,14 +79,14 @@ def test_points_that_would_boot_as_something_else_are_counted(tmp_path, refuse) 
     kernels = Axis(name="decode_backend", values=("flashmla_kv", "flashmla_auto"))
     axes = (kernels, Axis(name="page_size", values=(64, 128)))
     study = sglang_study(tmp_path, axes)
-    found = survey_overruled(study, survey(study, refuse).passed, annotate)
+    found = check_overruled(study, check_space(study, refuse).passed, annotate)
     assert (found.asked, found.points, dict(found.by_rule)) == (2, 1, {"PG01": 1})
     assert found.lines["PG01"].startswith("PG01: a page_size other than 64")
 
     everywhere = sglang_study(tmp_path, (kernels,), page_size=128)
-    passed = survey(everywhere, refuse).passed
-    assert survey_overruled(everywhere, passed, annotate).points == 0
-    assert survey_overruled(everywhere, passed, annotate_nothing).asked == 0
+    passed = check_space(everywhere, refuse).passed
+    assert check_overruled(everywhere, passed, annotate).points == 0
+    assert check_overruled(everywhere, passed, annotate_nothing).asked == 0
 
 
 def test_a_default_that_the_rules_forbid_is_the_users_mistake(tmp_path, refuse) -> None:
@@ -116,14 +112,18 @@ async def test_a_forbidden_point_is_recorded_without_a_boot_and_not_proposed_aga
         make_record(spec=config.spec({**BASE, "chunked_prefill_size": size}), workload=config.workloads[0])
         for size in (8192, 16384)
     ]
-    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, [*measured, legal, *spelled])
     budget = config.budget.model_copy(update={"confirm_boots": 0, "max_trials": None, "max_boots": None})
     config = config.model_copy(update={"budget": budget})
-    ledger.config = config
-    purse = Purse(budget, ledger, 0)
-    boots = ledger.boots(0)
-    result = await Sweep(bench(tmp_path), ledger, purse, refuse=refuse).run()
+    context = make_context(
+        config,
+        tmp_path / "results",
+        list({one.key: one for one in (*measured, legal, *spelled)}.values()),
+        refuse=refuse,
+    )
+    boots = context.records().boots(0)
+    result = await measure(context, SILENT)
 
+    ledger = context.records()
     refused = [record for record in Journal(tmp_path / "results").read().records if record.is_refusal]
     assert len(refused) == result.measured_now == 2
     for record in refused:
@@ -143,23 +143,20 @@ def test_refused_points_take_neither_trials_nor_boots_of_the_budget(config, refu
     spec = config.spec({"decode_backend": "flashmla_auto", "chunked_prefill_size": 8192})
     record = make_record(spec=spec, workload=config.workloads[0], outcome=outcome)
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, [record])
-    purse = Purse(config.budget.model_copy(update={"max_trials": 2}), ledger, 0)
-    assert purse.trials_left() == 2
+    assert trials_left(ledger, RunLimits(config.budget.model_copy(update={"max_trials": 2}), 0)) == 2
     assert ledger.boots(0) == 0
 
 
 def test_the_plan_says_what_is_refused(config, refuse) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    purse = Purse(config.budget, ledger, 0)
-    forecast = make_forecast(purse, refuse)
-    assert forecast.settings == 3  # the default has no chunk size, so it is none of the four points
-    ahead = foresee(ledger, 0, forecast.search_boots(), refuse)
-    assert sum(one.refusal is None for one in ahead) == 3
-    assert {one.refusal.rule for one in ahead if one.refusal} == {"BE19"}
+    space = check_space(config, refuse)
+    assert space.settings == 3  # the default has no chunk size, so it is none of the four points
+    dry_run = make_dry_run(ledger, RunLimits(config.budget, 0), space, SettingRules(refuse))
+    assert sum(one.refusal is None for one in dry_run.upcoming) == 3
+    assert {one.refusal.rule for one in dry_run.upcoming if one.refusal} == {"BE19"}
 
-    plan = SweepPlan(ledger, purse, forecast, Outlook(refuse))
     console = Console(file=StringIO(), width=100)
-    print_plan(console, plan)
+    print_plan(console, dry_run)
     text = console.file.getvalue()
     assert "2 of 4 points are refused by the rules, without a boot: BE19 2" in text
     assert "refused  decode_backend=flashmla_auto" in text
@@ -169,9 +166,10 @@ def test_the_plan_says_what_the_rules_say_of_the_default(config) -> None:
     """Without CUDA graphs, which costs; and with a page size that is set back."""
     launched = from_table(parse_version("0.5.16")), Launch()
     runtime = config.runtime.model_copy(update={"base": {**BASE, "cuda_graph": False, "page_size": 128}})
-    ledger = StudyRecords(config.model_copy(update={"runtime": runtime}), ENVIRONMENT.fingerprint, ())
-    purse, refuse = Purse(config.budget, ledger, 0), refuse_by(*launched)
-    plan = SweepPlan(ledger, purse, make_forecast(purse, refuse), Outlook(refuse, annotate=annotate_by(*launched)))
+    config = config.model_copy(update={"runtime": runtime})
+    rules = SettingRules(refuse_by(*launched), annotate=annotate_by(*launched))
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
+    plan = make_dry_run(ledger, RunLimits(config.budget, 0), check_space(config, rules.refuse), rules)
     console = Console(file=StringIO(), width=300)
     print_plan(console, plan)
     notes = [line for line in console.file.getvalue().splitlines() if line.startswith("the default: ")]
@@ -181,8 +179,8 @@ def test_the_plan_says_what_the_rules_say_of_the_default(config) -> None:
 
 def test_the_plan_for_machines_says_it_too(config, refuse) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    purse = Purse(config.budget, ledger, 0)
-    plan = json.loads(json.dumps(plan_facts(SweepPlan(ledger, purse, make_forecast(purse, refuse), Outlook(refuse)))))
+    dry_run = make_dry_run(ledger, RunLimits(config.budget, 0), check_space(config, refuse), SettingRules(refuse))
+    plan = json.loads(json.dumps(plan_facts(dry_run)))
     lines = plan["refused"].pop("lines")
     assert plan["refused"] == {"points": 2, "asked": 4, "all_asked": True, "by_rule": {"BE19": 2}}
     assert lines["BE19"].startswith("BE19: ")
@@ -196,7 +194,7 @@ def test_a_space_too_large_to_list_is_drawn_from(tmp_path, refuse) -> None:
         Axis(name="decode_backend", values=("flashmla_kv", "flashmla_auto")),
         Axis(name="max_running_requests", values=tuple(range(1, 2001))),
     )
-    found = survey(sglang_study(tmp_path, axes), refuse)
+    found = check_space(sglang_study(tmp_path, axes), refuse)
     assert not found.is_whole
     assert found.asked == 2000
     assert 0.45 < found.refused / found.asked < 0.55
@@ -238,8 +236,8 @@ async def test_a_real_sweep_boots_what_is_legal_alone(tmp_path, refuse) -> None:
         pages = spec.model_copy(update={"kind": "sglang", "model": "v3.2", "hardware": "h200", "knobs": FORBIDDEN})
         return refuse(pages) if spec.knobs["chunked_prefill_size"] == 128 else None
 
-    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    result = await Sweep(bench(tmp_path), ledger, Purse(config.budget, ledger, 0), refuse=small_chunks).run()
+    context = make_context(config, tmp_path / "results", refuse=small_chunks)
+    result = await measure(context, SILENT)
     outcomes = {record.trial.runtime.knobs["chunked_prefill_size"]: record.outcome.kind for record in result.records}
     assert outcomes == {256: "measured", 128: "failed"}
-    assert ledger.boots(0) == 1
+    assert context.records().boots(0) == 1

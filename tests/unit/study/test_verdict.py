@@ -1,4 +1,4 @@
-"""Finalists: boots of each heat, and the gate's verdict as a constraint."""
+"""Finalists: boots of each, and the gate's verdict as a constraint."""
 
 from __future__ import annotations
 
@@ -11,20 +11,28 @@ from dsabench.model.study_result import Finalist
 from dsabench.model.verdict import Verdict, VerdictWord
 from dsabench.results.scores import judge, scored_settings
 from dsabench.results.study_records import StudyRecords
-from dsabench.study.budget import Purse
-from dsabench.study.next_boot import challenger, confirm_boots_left, next_confirm_boot, next_search_boot
-from dsabench.study.plan import has_work, why_idle
+from dsabench.study.budget import RunLimits, why_confirmation_stops
+from dsabench.study.next_boot import (
+    challenger,
+    confirm_boots_left,
+    next_baseline_boot,
+    next_confirm_boot,
+    next_search_boot,
+)
+from dsabench.study.plan import has_next_boot
 from dsabench.study.proposers import make_proposer
+from dsabench.study.session import SILENT
+from dsabench.study.study import measure
 from dsabench.study.verdict import apply_gate, conclude, final_choice
 from factories import ENVIRONMENT, make_record
-from studies import load_study
+from studies import load_study, make_context
 
 _minutes = itertools.count()
 
 
 def take(ledger: StudyRecords, step, value: float) -> None:
     minute = next(_minutes)
-    for errand in step.errands(ledger, 0):
+    for errand in step.trials(ledger, 0):
         ledger.add(
             make_record(
                 spec=errand.trial.runtime,
@@ -43,66 +51,74 @@ def ledger(tmp_path) -> StudyRecords:
     """Four settings searched: 100 (the default), 130, 120, 110."""
     found = StudyRecords(load_study(tmp_path), ENVIRONMENT.fingerprint, ())
     for value in (100.0, 130.0, 120.0, 110.0):
-        step = next_search_boot(found, make_proposer(found.config), 0, None)
+        step = next_baseline_boot(found, 0) or next_search_boot(found, 0, make_proposer(found.config))
         assert step is not None
         take(found, step, value)
     return found
 
 
-def confirm(ledger: StudyRecords, heat: int, refused: set[str], values: dict[bool, float]):
+def confirm(ledger: StudyRecords, index: int, refused: set[str], values: dict[bool, float]):
     """Boot the next finalist against the default; returns it, and who was booted."""
     best = challenger(ledger, 0, refused)
     assert best is not None
     turns = []
-    while (step := next_confirm_boot(ledger, best.spec, 0, heat)) is not None:
+    while (step := next_confirm_boot(ledger, 0, best.spec, index)) is not None:
         is_default = step.spec == ledger.config.default
         turns.append(("default" if is_default else "best", step.is_last))
         take(ledger, step, values[is_default] + next(_minutes) % 3 / 100)
     return best, turns
 
 
-def test_each_heat_has_boots_of_the_default_of_its_own(ledger) -> None:
+def test_each_finalist_has_boots_of_the_default_of_its_own(ledger) -> None:
     first, turns = confirm(ledger, 0, set(), {True: 100.0, False: 130.0})
     assert turns == [("default", False), ("best", False), ("best", True), ("default", True)]
-    assert confirm_boots_left(ledger, first.spec, 0, 0) == 0
+    assert confirm_boots_left(ledger, 0, first.spec, 0) == 0
     second, again = confirm(ledger, 1, {first.spec.id}, {True: 50.0, False: 60.0})
     assert again == turns
     assert second.score.value == pytest.approx(120.0)
     # Each is held against the boots that it took turns with.
     effects = [
-        {verdict.effect for verdict in judge(ledger, one.spec, 0, heat)} for heat, one in ((0, first), (1, second))
+        {verdict.effect for verdict in judge(ledger, one.spec, 0, index)} for index, one in ((0, first), (1, second))
     ]
     assert all(effect == pytest.approx(0.3, abs=0.01) for effect in effects[0])
     assert all(effect == pytest.approx(0.2, abs=0.01) for effect in effects[1])
 
 
-def test_a_heat_that_cannot_be_finished_is_not_begun(ledger) -> None:
+def test_a_finalist_whose_boots_cannot_be_finished_is_not_begun(ledger) -> None:
     first, _ = confirm(ledger, 0, set(), {True: 100.0, False: 130.0})
     second = challenger(ledger, 0, {first.spec.id})
     assert second is not None
-    left = confirm_boots_left(ledger, second.spec, 0, 1)
+    left = confirm_boots_left(ledger, 0, second.spec, 1)
     assert left == 4
     assert ledger.boots(0) == 8
-    assert Purse(Budget(max_boots=12), ledger, 0).stops_confirmation(left) is None
-    assert Purse(Budget(max_boots=11), ledger, 0).stops_confirmation(left) == "11 boots are the limit (max_boots)"
-    assert Purse(Budget(time_s=3.0), ledger, 0).stops_confirmation(left) == "the time is up (3 s)"
+    assert why_confirmation_stops(ledger, RunLimits(Budget(max_boots=12), 0), left) is None
+    assert (
+        why_confirmation_stops(ledger, RunLimits(Budget(max_boots=11), 0), left) == "11 boots are the limit (max_boots)"
+    )
+    assert why_confirmation_stops(ledger, RunLimits(Budget(time_s=3.0), 0), left) == "the time is up (3 s)"
 
 
-def test_what_a_conclusion_lacks_is_counted(ledger) -> None:
-    purse = Purse(Budget(), ledger, 0, closed="only the records were asked")
-    assert not has_work(ledger, purse)
-    assert why_idle(ledger, purse) == "the confirmation was cut short: only the records were asked"
-    assert conclude(ledger, purse, None, 0).unconfirmed == 4
+async def test_what_a_conclusion_lacks_is_counted(ledger, tmp_path) -> None:
+    closed = make_context(ledger.config, tmp_path / "searched", ledger.records, closed="only the records were asked")
+    assert not has_next_boot(ledger, closed.limits)
+    result = await measure(closed, SILENT)
+    assert (result.stopped, result.unconfirmed, result.measured_now) == (
+        "the confirmation was cut short: only the records were asked",
+        4,
+        0,
+    )
     first, _ = confirm(ledger, 0, set(), {True: 100.0, False: 130.0})
-    done = conclude(ledger, purse, None, 0)
-    assert (done.unconfirmed, len(done.verdicts) > 0, why_idle(ledger, purse)) == (0, True, None)
+    closed = make_context(ledger.config, tmp_path / "confirmed", ledger.records, closed="only the records were asked")
+    done = await measure(closed, SILENT)
+    assert (done.unconfirmed, len(done.verdicts) > 0, done.stopped) == (0, True, None)
     # After one that is less accurate the next best is still to be confirmed, where the gate asks for more than one.
     refused = Finalist(first, 0, told("worse", -0.1))
     for finalists, lacking in ((1, 0), (3, 4)):
         gate = GateSpec(eval="gsm8k", finalists=finalists)
         config = ledger.config.model_copy(update={"gate": gate})
         gated = StudyRecords(config, ENVIRONMENT.fingerprint, ledger.records)
-        assert conclude(gated, Purse(Budget(), gated, 0), None, 0, [refused]).unconfirmed == lacking
+        context = make_context(config, tmp_path / "gated", budget=Budget())
+        assert conclude(gated, context, [refused]).unconfirmed == lacking
 
 
 def told(word: VerdictWord, effect: float | None = None) -> Verdict:

@@ -12,7 +12,7 @@ from dsabench.tuners.mha_threshold import propose, require_threshold_study
 from dsabench.tuners.observed import of_servers
 from dsabench.tuners.prefill_mix import Step
 from dsabench.tuners.target import Target
-from factories import make_record, make_spec, make_workload
+from factories import ENVIRONMENT, make_record, make_spec, make_workload
 from studies import STUDY, load_study
 
 TARGET = Target("reference", 4, 32, 2)
@@ -51,7 +51,9 @@ def study(folder, tokens, words=("better",), gate=None, *, margin=None, unconfir
     spec = config.spec({"mha_threshold_tokens": tokens})
     best = ScoredSetting(spec, "best", ObjectiveScore(1.0, 0.0))
     verdicts = tuple(verdict(word) for word in words)
-    result = StudyResult((make_record(spec=spec),), 0, (), best, verdicts, None, gate, unconfirmed=unconfirmed)
+    result = StudyResult(
+        ENVIRONMENT, (make_record(spec=spec),), 0, (), best, verdicts, None, gate, unconfirmed=unconfirmed
+    )
     return propose(config, result, "dsabench tune")
 
 
@@ -95,7 +97,14 @@ def test_the_evidence_is_the_weakest_workloads(tmp_path, objective, effects):
         verdict("better", effect, metric=config.objective.metric, ci_low=effect - 0.01) for effect in effects
     )
     result = StudyResult(
-        (make_record(spec=spec),), 0, (), ScoredSetting(spec, "best", ObjectiveScore(1.0, 0.0)), verdicts, None, None
+        ENVIRONMENT,
+        (make_record(spec=spec),),
+        0,
+        (),
+        ScoredSetting(spec, "best", ObjectiveScore(1.0, 0.0)),
+        verdicts,
+        None,
+        None,
     )
     table = propose(config, result, "dsabench tune").table
     assert table is not None

@@ -1,0 +1,232 @@
+"""What a study is measured with: the runtime, where it runs, what its rules say, and how much this run may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from dsabench.config.specs import StudyConfig
+from dsabench.errors import InputError
+from dsabench.machine.environment import collect_environment, visible_gpus
+from dsabench.model.environment import Environment, RuntimeIdentity
+from dsabench.model.runtime import Annotate, Refuse, RuntimeSpec, annotate_nothing, refuse_nothing
+from dsabench.results.journal import Journal
+from dsabench.results.study_records import StudyRecords, environments
+from dsabench.runtimes.choose import make_runtime
+from dsabench.runtimes.protocol import Runtime
+from dsabench.runtimes.shares import Share, split_machine
+from dsabench.study.budget import RunLimits
+from dsabench.study.next_boot import listed
+from dsabench.study.session import SILENT, StudyObserver, TrialSession
+from dsabench.study.space import legal
+from dsabench.study.space_check import SpaceCheck, check_space, require_legal_default
+
+_ASKED_FOR_GPUS = 10_000
+"""Settings of a large space that are asked how many GPUs they take."""
+_RECORDS_ALONE = "only the records were asked (--conclude)"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRules:
+    """What can be said of a setting beforehand; a runtime without rules refuses nothing and takes no GPU that we know of."""
+
+    refuse: Refuse = refuse_nothing
+    gpus: Callable[[RuntimeSpec], int] = lambda _: 0
+    annotate: Annotate = annotate_nothing
+
+    def largest(self, specs: Iterable[RuntimeSpec]) -> int:
+        """GPUs of the largest setting that is not refused; 0 where no GPU is known of."""
+        by_size = sorted(specs, key=self.gpus, reverse=True)
+        return next((self.gpus(spec) for spec in by_size if self.refuse(spec) is None), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyContext:
+    """Made once per run, under the claim of its folder."""
+
+    config: StudyConfig
+    journal: Journal
+    runtime: Runtime
+    environment: Environment
+    rules: SettingRules
+    limits: RunLimits
+    space: SpaceCheck
+    measured_before: int = 0
+    """Records of the study that stood in the journal when the run began."""
+    shares: tuple[Share, ...] = ()
+    """Of the machine, one for each lane; this process is confined to the first. Empty where there is one lane."""
+    labels: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where the journal lies."""
+        return self.journal.path.parent
+
+    def records(self) -> StudyRecords:
+        """What the journal says now."""
+        return StudyRecords(self.config, self.environment.fingerprint, self.journal.read().records)
+
+    def session(self, observer: StudyObserver) -> TrialSession:
+        """For the trials of this process."""
+        return TrialSession(
+            study=self.config.name,
+            runtime=self.runtime,
+            environment=self.environment,
+            journal=self.journal,
+            folder=self.folder,
+            ready_timeout_s=self.config.runtime.ready_timeout_s,
+            observer=observer,
+            labels=self.labels,
+        )
+
+
+async def open_context(
+    config: StudyConfig,
+    folder: Path,
+    observer: StudyObserver = SILENT,
+    *,
+    started_s: float,
+    lanes: int = 1,
+    again: bool = False,
+    for_plan: bool = False,
+) -> StudyContext:
+    """Look at the runtime, the machine and the journal. A plan needs no installed runtime and may be for another machine.
+
+    Raises:
+        InputError: the runtime is not there, its rules forbid the default, or the machine has not so many shares.
+
+    """
+    runtime = make_runtime(config.runtime)
+    identity, note = await _identity_for_plan(runtime, config) if for_plan else (await runtime.identity(), None)
+    if note is not None:
+        observer.note(f"note: {note}")
+    rules = await _rules_of(config, identity)
+    shares = await _shares(config, rules, lanes, observer, for_plan=for_plan)
+    if shares:
+        # Before the environment is collected: its fingerprint is that of a share, as every record's is.
+        shares[0].take()
+    environment = await collect_environment(identity)
+    if config.runtime.launch.command_prefix:
+        observer.note(
+            f"note: records have the hardware of this machine ({environment.host}), wherever command_prefix serves"
+        )
+    require_legal_default(config, rules.refuse)
+    journal = Journal(folder)
+    records = StudyRecords(config, environment.fingerprint, journal.read().records)
+    limits = RunLimits(config.budget, records.latest_round + (1 if again and records.records else 0), started_s, lanes)
+    return StudyContext(
+        config,
+        journal,
+        runtime,
+        environment,
+        rules,
+        limits,
+        check_space(config, rules.refuse),
+        measured_before=len(records.records),
+        shares=shares,
+    )
+
+
+def context_of_records(config: StudyConfig, folder: Path, observer: StudyObserver = SILENT) -> StudyContext:
+    """The same from the records alone, in their own environment: this machine and what is installed on it are not asked.
+
+    Raises:
+        InputError: there is no record of the study.
+
+    """
+    journal = Journal(folder)
+    known = environments(config, journal.read().records)
+    if not known:
+        raise InputError(f"{journal.path}: no record of the study {config.name} to conclude from")
+    environment = known[-1]
+    if others := [one.fingerprint for one in known[:-1]]:
+        observer.note(
+            f"note: concluded from the latest environment, {environment.fingerprint}; others: {', '.join(others)}"
+        )
+    records = StudyRecords(config, environment.fingerprint, journal.read().records)
+    return StudyContext(
+        config,
+        journal,
+        make_runtime(config.runtime),
+        environment,
+        SettingRules(),
+        RunLimits(config.budget, records.latest_round, closed=_RECORDS_ALONE),
+        check_space(config, refuse_nothing),
+        measured_before=len(records.records),
+    )
+
+
+async def lane_of(context: StudyContext) -> StudyContext:
+    """The context of one of the lanes, in its own process and on its own share.
+
+    Raises:
+        InputError: its share is another kind of machine than the first one's.
+
+    """
+    environment = await collect_environment(context.environment.runtime)
+    if environment.fingerprint != context.environment.fingerprint:
+        raise InputError("its share of the machine is not like the first one's, so what they measure is not comparable")
+    label = f"one of {context.limits.lanes} lanes"
+    return replace(context, environment=environment, journal=Journal(context.folder), shares=(), labels=(label,))
+
+
+async def _identity_for_plan(runtime: Runtime, config: StudyConfig) -> tuple[RuntimeIdentity, str | None]:
+    """What is installed; where nothing is, the version that the config names, or the newest, from the table.
+
+    And a note on that.
+    """
+    try:
+        return await runtime.identity(), None
+    except InputError as error:
+        if config.runtime.kind != "sglang":
+            raise
+        from dsabench.runtimes.sglang.accepts import known_versions  # noqa: PLC0415  (only where it is not installed)
+        from dsabench.runtimes.sglang.runtime import identity_of_table  # noqa: PLC0415
+
+        version = config.runtime.version or str(known_versions()[-1])
+        return identity_of_table(version), f"planned for sglang {version} by its table of flags ({error})"
+
+
+async def _rules_of(config: StudyConfig, identity: RuntimeIdentity) -> SettingRules:
+    """For sglang what its rules say, for the version that is installed or asked for."""
+    if config.runtime.kind != "sglang":
+        return SettingRules()
+    from dsabench.runtimes.choose import make_rules  # noqa: PLC0415  (the rules are many, and of one kind of runtime)
+    from dsabench.runtimes.sglang.gpus import gpus_of  # noqa: PLC0415
+
+    refuse, annotate = await make_rules(config.runtime, identity)
+    return SettingRules(refuse, gpus_of, annotate)
+
+
+async def _shares(
+    config: StudyConfig, rules: SettingRules, lanes: int, observer: StudyObserver, *, for_plan: bool
+) -> tuple[Share, ...]:
+    """The machine's GPUs and cores in as many equal shares, each large enough for every setting; none for a single lane."""
+    if lanes == 1:
+        return ()
+    try:
+        return await _split(config, rules, lanes)
+    except InputError as error:
+        if not for_plan:
+            raise
+        observer.note(f"note: planned for another machine ({error})")
+        return ()
+
+
+async def _split(config: StudyConfig, rules: SettingRules, lanes: int) -> tuple[Share, ...]:
+    launch, variable = config.runtime.launch, "CUDA_VISIBLE_DEVICES"
+    if launch.command_prefix or launch.container is not None:
+        raise InputError("--lanes: runtime.launch starts servers elsewhere, where GPUs cannot be dealt out from here")
+    if variable in launch.env or variable in config.runtime.env:
+        raise InputError(f"--lanes: the config sets {variable}, of which each lane has its own")
+    gpus = await visible_gpus()
+    each = max((rules.gpus(spec) for spec in _settings(config)), default=0) if gpus else 0
+    return split_machine(lanes, sorted(os.sched_getaffinity(0)), gpus, each)
+
+
+def _settings(config: StudyConfig) -> Iterable[RuntimeSpec]:
+    assignments = islice(legal(config.space, config.default.knobs), _ASKED_FOR_GPUS)
+    return (config.default, *listed(config), *map(config.spec, assignments))

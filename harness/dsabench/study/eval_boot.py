@@ -1,0 +1,75 @@
+"""Boot a config's baseline for an eval, and measure its workloads first if asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from dsabench.config.specs import StudyConfig
+from dsabench.errors import TrialFault
+from dsabench.evals.conduct import Setting
+from dsabench.evals.server import Served, find_server
+from dsabench.machine.environment import collect_environment
+from dsabench.model.record import SERVER_LOST, Failed, Trial
+from dsabench.model.secrets import without_secrets
+from dsabench.results.journal import Journal
+from dsabench.results.study_records import StudyRecords
+from dsabench.runtimes.choose import make_runtime
+from dsabench.runtimes.protocol import Server
+from dsabench.study.session import SILENT, PlannedTrial, StudyObserver, TrialSession, open_session
+from dsabench.study.trial import measure_on
+
+
+@asynccontextmanager
+async def boot_for_eval(
+    config: StudyConfig, model: str | None, results: Path, *, bench: bool, observer: StudyObserver = SILENT
+) -> AsyncIterator[tuple[Served, Setting]]:
+    """The default setting of a config, up for as long as the context is open.
+
+    With `bench` its workloads are measured first, on cores of its own.
+
+    Raises:
+        InputError: what the config names is not there.
+        TrialFault: the boot failed, or the server died while it was measured.
+
+    """
+    runtime = make_runtime(config.runtime)
+    session = TrialSession(
+        study=config.name,
+        runtime=runtime,
+        environment=await collect_environment(await runtime.identity()),
+        journal=Journal(results),
+        folder=results,
+        ready_timeout_s=config.runtime.ready_timeout_s,
+        observer=observer,
+    )
+    async with AsyncExitStack() as stack:
+        if bench:
+            await stack.enter_async_context(open_session(session))
+        server = await stack.enter_async_context(runtime.serve(config.default, await session.place()))
+        if bench:
+            await _measure(config, session, server)
+        served = await find_server(server.base_url, model)
+        yield (
+            served,
+            Setting(
+                runtime=config.default,
+                environment=session.environment,
+                journal=session.journal,
+                boot=server.boot,
+                study=config.name,
+                boot_s=server.boot_s,
+                resolved={name: without_secrets(value) for name, value in server.resolved.items()},
+            ),
+        )
+
+
+async def _measure(config: StudyConfig, session: TrialSession, server: Server) -> None:
+    records = StudyRecords(config, session.environment.fingerprint, session.journal.read().records)
+    trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads]
+    planned = [PlannedTrial(trial, records.next_occasion(trial), "search", records.latest_round) for trial in trials]
+    for record in await measure_on(session, server, planned):
+        outcome = record.outcome
+        if isinstance(outcome, Failed) and outcome.fault in SERVER_LOST:
+            raise TrialFault(outcome.fault, outcome.message, stage=outcome.stage, log_tail=outcome.log_tail)
