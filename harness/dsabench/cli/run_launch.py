@@ -31,6 +31,8 @@ from dsabench.runtimes.sglang.topology import Plan, Process, plan
 from dsabench.runtimes.sglang.versions import OLDEST, parse_version
 from dsabench.signals import run_loop
 
+_NO_PORT = 65_535
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -81,6 +83,29 @@ def run_launch(order: Order) -> int:
     if order.chosen():
         raise InputError(f"{order.chosen()[0]} goes without a CONFIG: what it says stands there")
     return launch_config(order, load_launch(order.config))
+
+
+def baseline_command(config: RuntimeConfig, version: str) -> tuple[str, ...]:
+    """The default of a study as commands of a shell, one for each process, as a boot runs them; none of a server that runs already.
+
+    Where a boot picks a free port it is named PORT.
+    """
+    if config.kind == "external":
+        return ()
+    spec, launch = config.spec({}), launch_as(config.launch)
+    if config.kind == "reference":
+        from dsabench.runtimes.protocol import Place
+
+        if spec.topology is None:
+            recipe = Reference(launch).recipe(spec, Place(Path.cwd()))
+            argv = [word if word != str(_NO_PORT) else "PORT" for word in recipe.argv(_NO_PORT)]
+            return (in_shell(tuple(argv), public_env(dict(recipe.env))),)
+        from dsabench.runtimes.reference_roles import plan_roles
+
+        processes = plan_roles(Reference(launch), spec, Place(Path.cwd()), launch).processes
+    else:
+        processes = plan(settle(spec), _from_table(version), launch).processes
+    return tuple(in_shell(process.argv, public_env(process.env)) for process in processes)
 
 
 def launch_config(order: Order, config: RuntimeConfig) -> int:

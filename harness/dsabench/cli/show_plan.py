@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.markup import escape
@@ -9,6 +12,11 @@ from rich.table import Table
 
 from dsabench.cli.figures import show_count, show_duration
 from dsabench.cli.titled_table import titled
+from dsabench.config.specs import StudyConfig
+from dsabench.errors import InputError
+from dsabench.model.study import Axis, Objective
+from dsabench.model.workload import Workload
+from dsabench.study.budget import ASSUMED_PREFILL_TOK_S, ASSUMED_STREAM_TOK_S
 from dsabench.study.plan import DryRun, GpuHours
 from dsabench.study.space_check import Overruled, SpaceCheck
 
@@ -17,15 +25,12 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
     """What a sweep would measure, and how long that would take."""
     plan, rest = dry_run.plan, dry_run.left
     config, cost, done = plan.config, plan.cost, plan.boots_done
+    console.print(_facts_table(dry_run))
     console.print(_plan_table(dry_run) if rest.boots else f"{config.name}: nothing is left to measure")
     of_default = (f"the default: {note.line}" for note in dry_run.notes)
     for line in (*of_default, *_refused_lines(plan.space), *_overruled_lines(dry_run.overruled)):
         console.print(line, highlight=False, markup=False, style="yellow")
-    basis = (
-        "from this study's records"
-        if cost.measured
-        else "assumed: nothing is measured yet, and a load of many or long prompts takes longer"
-    )
+    basis = "from this study's records" if cost.measured else _assumed(config)
     per = f"{cost.boot_s:.1f} s a boot, {cost.trial_s:.1f} s a trial, {basis}"
     if rest.boots:
         words = f"{show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}{' left' if done else ''}"
@@ -44,6 +49,87 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
         console.print("runtime.hardware is not named: rules about hardware were not asked", highlight=False)
 
 
+def _assumed(config: StudyConfig) -> str:
+    """What an estimate rests on before anything is measured."""
+    speeds = f", {ASSUMED_STREAM_TOK_S:.0f} tokens/s a stream and {ASSUMED_PREFILL_TOK_S:,.0f} prompt tokens/s"
+    return f"assumed, as nothing is measured yet{'' if config.runtime.kind == 'reference' else speeds}"
+
+
+def _facts_table(dry_run: DryRun) -> Table:
+    """What is served, what is tried, what counts, what is asked of the server, and what happens at the end."""
+    config, space = dry_run.plan.config, dry_run.plan.space
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+
+    def add(name: str, lines: Iterable[str]) -> None:
+        for index, line in enumerate(lines):
+            table.add_row(name if index == 0 else "", escape(line))
+
+    knobs = " ".join(f"{knob}={value}" for knob, value in config.default.knobs.items())
+    add("default", [f"{config.runtime.model}: {knobs or 'no knobs set'}"])
+    add("command", _commands(dry_run) or [f"attaches to {config.runtime.base_url}"])
+    add("axes", map(partial(_axis, config), config.space.axes))
+    add(
+        "never runs",
+        (f"{one.knob}={one.value} ({show_count(one.points, 'point')}): {one.line}" for one in space.never_runs),
+    )
+    add("objective", [_objective(config.objective)])
+    add("loads", map(_load, config.workloads))
+    add("at the end", [_end(config)])
+    return table
+
+
+def _commands(dry_run: DryRun) -> tuple[str, ...]:
+    from dsabench.cli.run_launch import baseline_command  # all that knows SGLang's flags, which only a plan shows
+
+    try:
+        return baseline_command(dry_run.plan.config.runtime, dry_run.version)
+    except InputError as error:  # a plan is worth reading for a version that is not described, too
+        return (f"not written: {error}",)
+
+
+def _axis(config: StudyConfig, axis: Axis) -> str:
+    """`prefill_backend: flashmla_sparse, flashmla_kv (where kv_cache_dtype=fp8_e4m3)`."""
+    when = " ".join(f"{knob}={value}" for knob, value in config.space.when.get(axis.name, {}).items())
+    return f"{axis.name}: {', '.join(map(str, axis.values))}{f' (where {when})' if when else ''}"
+
+
+def _objective(objective: Objective) -> str:
+    """`maximize output_throughput_tok_s, with ttft_ms.p90 at most 500`."""
+    limits = [
+        f"{limit.metric} {word} {bound:g}"
+        for limit in objective.constraints
+        for word, bound in (("at least", limit.min), ("at most", limit.max))
+        if bound is not None
+    ]
+    limited = f", with {' and '.join(limits)}" if limits else ""
+    return f"{objective.direction} {objective.metric}{limited}"
+
+
+def _load(workload: Workload) -> str:
+    """`c4: 32 prompts of random-ids, 512 tokens in, 32 out, 4 at once`."""
+    rate = None if workload.request_rate is None else f"{workload.request_rate:g} a second ({workload.arrivals})"
+    at_once = None if workload.max_concurrency is None else f"{workload.max_concurrency} at once"
+    lengths = [
+        None if tokens is None else f"{tokens} {word}"
+        for tokens, word in ((workload.input_len, "tokens in"), (workload.output_len, "tokens out"))
+    ]
+    parts = [f"{workload.num_prompts} prompts of {workload.dataset}", *lengths, rate, at_once]
+    return f"{workload.name}: {', '.join(part for part in parts if part)}"
+
+
+def _end(config: StudyConfig) -> str:
+    """What the confirmation and the gate come to."""
+    boots = config.budget.confirm_boots
+    if boots == 0:
+        return "the best setting of the search is named; nothing is confirmed (confirm_boots: 0)"
+    gate = "" if config.gate is None else f", and {config.gate.eval} decides whether it is as accurate"
+    return (
+        f"the best setting and the default are booted {boots} times each, in turns; the verdict is of these boots{gate}"
+    )
+
+
 def _gpu_hours(spent: GpuHours) -> str:
     """`about 21.3 GPU-hours`, and how open boots are counted."""
     open_boots = f"{show_count(spent.open_boots, 'boot')} of settings still open"
@@ -54,16 +140,32 @@ def _gpu_hours(spent: GpuHours) -> str:
 def plan_facts(dry_run: DryRun) -> dict[str, object]:
     """The same for machines."""
     plan, left, space, overruled = dry_run.plan, dry_run.left, dry_run.plan.space, dry_run.overruled
+    config = plan.config
     return {
-        "study": plan.config.name,
+        "study": config.name,
+        "baseline": dict(config.default.knobs),
+        "baseline_command": list(_commands(dry_run)),
+        "axes": [
+            {"knob": axis.name, "values": list(axis.values), "when": dict(config.space.when.get(axis.name, {}))}
+            for axis in config.space.axes
+        ],
+        "objective": {"metric": config.objective.metric, "direction": config.objective.direction},
+        "constraints": [limit.model_dump(exclude_none=True) for limit in config.objective.constraints],
+        "settings_to_search": space.settings,
+        "never_runs": [
+            {"knob": one.knob, "value": one.value, "points": one.points, "rule": one.rule, "line": one.line}
+            for one in space.never_runs
+        ],
+        "seconds": round(left.seconds, 1),
         "boots": plan.boots_total,
         "trials": plan.trials_total,
         "left": {"boots": left.boots, "trials": left.trials},
         "estimated_s": round(left.seconds, 1),
         "gpu_hours": None if dry_run.gpu_hours is None else round(dry_run.gpu_hours.hours, 2),
         "estimate_from": "records" if plan.cost.measured else "assumptions",
-        "gate": None if plan.config.gate is None else plan.config.gate.model_dump(),
-        "workloads": [workload.name for workload in plan.config.workloads],
+        "gate": None if config.gate is None else config.gate.model_dump(),
+        "workloads": [workload.name for workload in config.workloads],
+        "load_points": [workload.model_dump(mode="json", exclude_none=True) for workload in config.workloads],
         "refused": {
             "points": space.refused,
             "asked": space.asked,

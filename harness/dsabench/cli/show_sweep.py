@@ -69,9 +69,10 @@ def _counted(result: StudyResult) -> str:
 def _print_verdicts(console: Console, config: StudyConfig, result: StudyResult) -> None:
     """Best against default, then against each rival."""
     label, undecided = "" if result.best is None else result.best.label, False
-    for name, verdicts in (("the default", result.verdicts), *((one.label, one.verdicts) for one in result.rivals)):
+    against = [("the default", result.verdicts, result.turns)]
+    for name, verdicts, turns in (*against, *((one.label, one.verdicts, one.turns) for one in result.rivals)):
         boots = verdicts[0]
-        title = f"{label}\nagainst {name}, {boots.n_candidate} and {boots.n_base} boots in turns"
+        title = f"{label}\nagainst {name}, {boots.n_candidate} and {boots.n_base} boots {turns}"
         console.print(VerdictTable(verdicts, f"{title}, intervals of {levels(verdicts)}"))
         for verdict in verdicts:
             if verdict.metric == config.objective.metric:
@@ -139,6 +140,7 @@ def result_facts(config: StudyConfig, journal: Path, result: StudyResult, plot: 
         "best": None if result.best is None else _candidate_json(result.best),
         "candidates": [_candidate_json(candidate) for candidate in result.candidates],
         "verdicts": [verdict.model_dump() for verdict in result.verdicts],
+        "turns": result.turns,
         "rivals": [
             {"label": rival.label, "verdicts": [verdict.model_dump() for verdict in rival.verdicts]}
             for rival in result.rivals

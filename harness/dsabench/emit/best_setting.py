@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -173,10 +173,8 @@ def _against_default(study: Study, best: RuntimeSpec) -> tuple[Verdict, ...]:
     sides = [_confirmed(study, spec) for spec in (study.default, best)]
     if not all(sides):
         return ()
-    heat = _heat(study.config.budget.confirm_boots, *sides)
-    base = {name: records[heat] for name, records in sides[0].items()}
     metric = study.config.objective.metric
-    return tuple(one for one in compare_settings(study.config, base, sides[1]) if one.metric == metric)
+    return tuple(one for one in compare_settings(study.config, *sides) if one.metric == metric)
 
 
 def _confirmed(study: Study, spec: RuntimeSpec) -> dict[str, tuple[Record, ...]]:
@@ -187,11 +185,3 @@ def _confirmed(study: Study, spec: RuntimeSpec) -> dict[str, tuple[Record, ...]]
             name = record.trial.workload.name
             found[name] = (*found.get(name, ()), record)
     return found
-
-
-def _heat(boots: int, base: Mapping[str, tuple[Record, ...]], best: Mapping[str, tuple[Record, ...]]) -> slice:
-    """The default's boots that took turns with the setting: each finalist has some of its own, one after another."""
-    last = max(record.started_at for records in best.values() for record in records)
-    (begun, *_) = base.values()
-    heats = max(sum(record.started_at <= last for record in begun[::boots] if boots), 1)
-    return slice((heats - 1) * boots, heats * boots) if boots else slice(None)

@@ -128,6 +128,10 @@ class CpuSnapshot:
         others_s = (self.all_s - earlier.all_s) - (self.ours_s - earlier.ours_s)
         return min(1.0, max(0.0, others_s / wall_s)) if wall_s > 0 else 0.0
 
+    def others_cores(self, earlier: CpuSnapshot) -> float:
+        """The same as a number of cores, on the average."""
+        return self.others_share(earlier) * len(self.cores)
+
 
 def _ours_s(mark: tuple[str, str] | None) -> float:
     """This process and its descendants, ended children included, and what is marked."""

@@ -154,6 +154,8 @@ class Record(Value):
     round: int = Field(0, ge=0)
     """`--again` starts the next round; a plain run completes the latest one."""
     phase: Phase = "search"
+    turn: int | None = Field(None, ge=0)
+    """Of a confirmation: boots of two settings with the same turn stood beside each other. Earlier versions did not record it."""
     trial: AnyTrial
     environment: Environment
     started_at: AwareDatetime

@@ -59,6 +59,8 @@ class AlternativeVerdicts:
     label: str
     spec: RuntimeSpec
     verdicts: tuple[Verdict, ...]
+    turns: str = "in turns"
+    """How the boots of both stood, as the records show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class StudyResult:
     """Boots that the confirmation lacks, all sides together: of `best`, whose verdicts then rest on fewer than were asked
     for, or of the next best setting where the gate refused it."""
 
+    turns: str = "in turns"
+    """How the boots of the best setting and of the default stood, as the records show it."""
     left: WorkLeft = WorkLeft()
     """What the study lacks under its limits, that of time left out."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.metrics import METRICS
@@ -77,36 +78,155 @@ EQUIVALENCE = 0.01
 """A difference of 1 % or less matters to nobody's choice of a default."""
 
 
-def judge(ledger: StudyRecords, best: RuntimeSpec, round_: int, index: int = 0) -> tuple[Verdict, ...]:
+def judge(records: StudyRecords, best: RuntimeSpec, round_: int, index: int = 0) -> tuple[Verdict, ...]:
     """A verdict per workload for the objective and each constrained metric, corrected over the family.
 
     The default's boots are those that took turns with this finalist, counted by `index`.
     """
-    config = ledger.config
-    of_finalist = slice(index * config.budget.confirm_boots, (index + 1) * config.budget.confirm_boots)
-    base = {name: found[of_finalist] for name, found in ledger.of_setting(config.default, "confirm", round_).items()}
-    return compare_settings(config, base, ledger.of_setting(best, "confirm", round_))
+    return compare_settings(records.config, *confirmed_sides(records, best, round_, index))
 
 
-def judge_against(ledger: StudyRecords, best: RuntimeSpec, rival: RuntimeSpec, round_: int) -> tuple[Verdict, ...]:
+def confirmed_sides(
+    records: StudyRecords, best: RuntimeSpec, round_: int, index: int = 0
+) -> tuple[Confirmed, Confirmed]:
+    """The confirming records of the default, which each finalist has of its own, and of the finalist."""
+    config, of_finalist = records.config, max(records.config.budget.confirm_boots, 1)
+    base = {
+        name: tuple(
+            record
+            for place, record in enumerate(found)
+            if (place if record.turn is None else record.turn) // of_finalist == index
+        )
+        for name, found in records.of_setting(config.default, "confirm", round_).items()
+    }
+    return base, records.of_setting(best, "confirm", round_)
+
+
+def judge_against(
+    records: StudyRecords, best: RuntimeSpec, alternative: RuntimeSpec, round_: int
+) -> tuple[Verdict, ...]:
     """The same against another setting that was confirmed in the same turns; a family of its own."""
-    base, candidate = (ledger.of_setting(spec, "confirm", round_) for spec in (rival, best))
-    return compare_settings(ledger.config, base, candidate)
+    base, candidate = (records.of_setting(spec, "confirm", round_) for spec in (alternative, best))
+    return compare_settings(records.config, base, candidate)
 
 
 def compare_settings(config: StudyConfig, base: Confirmed, candidate: Confirmed) -> tuple[Verdict, ...]:
     """The same of records that the caller chose, by workload; one that a side lacks is undecided."""
     metrics = dict.fromkeys([config.objective.metric, *(bound.metric for bound in config.objective.constraints)])
-    family = [
-        compare_boots(
-            ComparisonSpec(metric, workload.name, METRICS[metric].direction, paired=True, equivalence=EQUIVALENCE),
-            boot_values(base.get(workload.name, ()), metric),
-            boot_values(candidate.get(workload.name, ()), metric),
-        )
-        for workload in config.workloads
-        for metric in metrics
-    ]
+    family = []
+    for workload in config.workloads:
+        paired = pair_boots(base.get(workload.name, ()), candidate.get(workload.name, ()))
+        for metric in metrics:
+            both = [pair for pair in paired.pairs if all(_has(record, metric) for record in pair)]
+            left_out = paired.alone + len(paired.pairs) - len(both)
+            family.append(
+                compare_boots(
+                    ComparisonSpec(
+                        metric, workload.name, METRICS[metric].direction, paired=True, equivalence=EQUIVALENCE
+                    ),
+                    boot_values([pair[0] for pair in both], metric),
+                    boot_values([pair[1] for pair in both], metric),
+                    note=f"{left_out} boot{'s' * (left_out > 1)} without a partner left out" if left_out else "",
+                )
+            )
     return judge_family(family)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedBoots:
+    """Boots of two settings under one workload, as they stood beside each other."""
+
+    pairs: tuple[tuple[Record, Record], ...]
+    """Base and candidate; either may have failed."""
+    alone: int
+    """Boots without one of the other setting beside them."""
+
+    @property
+    def apart_s(self) -> float:
+        """The longest time that passed between the two measurements of a pair."""
+        return max((_between_s(*pair) for pair in self.pairs), default=0.0)
+
+    @property
+    def took_turns(self) -> bool:
+        """Whether every pair stood beside each other: in one environment, with no long pause between both."""
+        same = all(one.environment.fingerprint == other.environment.fingerprint for one, other in self.pairs)
+        return same and self.apart_s <= BESIDE_S
+
+
+BESIDE_S = 1800.0
+"""Seconds between two measurements from which what the machine did meanwhile need not be the same for both."""
+
+
+def pair_boots(base: Sequence[Record], candidate: Sequence[Record]) -> PairedBoots:
+    """Pair the confirming records of two settings by the turn that the journal gives them.
+
+    A boot that failed keeps its turn, so that none after it moves to another partner. Records of versions that wrote no turn
+    are paired by time: each with its neighbour of the other setting. Boots of the base that took turns with another finalist,
+    before these or after them, count as nothing.
+    """
+    of_turn = [{record.turn: record for record in side if record.turn is not None} for side in (base, candidate)]
+    pairs = [(of_turn[0][turn], record) for turn, record in of_turn[1].items() if turn in of_turn[0]]
+    beside = [turn for turn in of_turn[0] if of_turn[1] and min(of_turn[1]) <= turn <= max(of_turn[1]) + 1]
+    alone = len(of_turn[1]) + len(beside) - 2 * len(pairs)
+    older = [[record for record in side if record.turn is None] for side in (base, candidate)]
+    more = _nearest(*older) if any(map(_is_of_lanes, (*older[0], *older[1]))) else _neighbours(*older)
+    return PairedBoots((*more.pairs, *pairs), more.alone + alone)
+
+
+def _nearest(base: Sequence[Record], candidate: Sequence[Record]) -> PairedBoots:
+    """Of boots at once, which are in no order: each with the one that began nearest to it."""
+    unused, pairs = list(base), list[tuple[Record, Record]]()
+    for record in candidate if unused else ():
+        if unused:
+            partner = min(unused, key=lambda one: abs(one.started_at - record.started_at))
+            unused.remove(partner)
+            pairs.append((partner, record))
+    return PairedBoots(tuple(pairs), len(candidate) - len(pairs))
+
+
+def _neighbours(base: Sequence[Record], candidate: Sequence[Record]) -> PairedBoots:
+    """Each with the next one in time, where that is of the other setting."""
+    sides = [(record, False) for record in base] + [(record, True) for record in candidate]
+    order = sorted(sides, key=lambda one: one[0].started_at)
+    places = [place for place, (_, is_candidate) in enumerate(order) if is_candidate]
+    order = order[max(places[0] - 1, 0) : places[-1] + 2] if places else []
+    pairs: list[tuple[Record, Record]] = []
+    alone = 0
+    while order:
+        first, is_candidate = order.pop(0)
+        if order and order[0][1] != is_candidate:
+            second = order.pop(0)[0]
+            pairs.append((second, first) if is_candidate else (first, second))
+        else:
+            alone += 1
+    return PairedBoots(tuple(pairs), alone)
+
+
+def _is_of_lanes(record: Record) -> bool:
+    return any(label.startswith("one of ") for label in record.labels)
+
+
+def _between_s(one: Record, other: Record) -> float:
+    """From the end of the first measurement to the start of the second; 0 where they overlap."""
+    first, second = sorted((one, other), key=lambda record: record.started_at)
+    return max(0.0, (second.started_at - first.started_at).total_seconds() - first.duration_s)
+
+
+def _has(record: Record, metric: str) -> bool:
+    return isinstance(record.outcome, Measured) and metric in record.outcome.metrics
+
+
+def in_turns(config: StudyConfig, base: Confirmed, candidate: Confirmed) -> str:
+    """How the boots of two settings stood: `in turns`, or what the records show instead."""
+    paired = [pair_boots(base.get(one.name, ()), candidate.get(one.name, ())) for one in config.workloads]
+    if all(one.took_turns for one in paired):
+        return "in turns"
+    apart_min = max(one.apart_s for one in paired) / 60
+    return (
+        f"not in turns: up to {apart_min:.0f} minutes between the two of a pair"
+        if apart_min * 60 > BESIDE_S
+        else "not in turns: in several environments"
+    )
 
 
 def levels(family: Sequence[Verdict]) -> str:
@@ -116,7 +236,7 @@ def levels(family: Sequence[Verdict]) -> str:
     return f"{alone} %" if tested < 2 else f"{alone} to {100 * (1 - ALPHA / tested):.3g} % (Holm)"
 
 
-def boot_values(records: tuple[Record, ...], metric: str) -> list[BootValue]:
+def boot_values(records: Sequence[Record], metric: str) -> list[BootValue]:
     """The metric of every record that has it, with the boot it came from."""
     return [
         BootValue(record.boot, outcome.metrics[metric].value)

@@ -232,6 +232,7 @@ class ReservedTrial(Value):
 
     trial: str
     occasion: int
+    turn: int | None = None
 
 
 class BootReservation(Value):

@@ -96,11 +96,14 @@ class BootComparison:
 
 
 def compare_boots(
-    question: ComparisonSpec, base: Sequence[BootValue], candidate: Sequence[BootValue]
+    question: ComparisonSpec, base: Sequence[BootValue], candidate: Sequence[BootValue], note: str = ""
 ) -> BootComparison:
-    """Average inside each boot, then estimate: paired t where pairs are given, Welch otherwise."""
+    """Average inside each boot, then estimate: paired t where pairs are given, Welch otherwise.
+
+    The `note` is what a reader of the verdict should know of the boots that were given.
+    """
     left, right = _by_boot(base), _by_boot(candidate)
-    judged = BootComparison(question, len(left), len(right), DirectVerdict("no difference", "", 0.0))
+    judged = BootComparison(question, len(left), len(right), DirectVerdict("no difference", "", 0.0), note)
     if base and Counter(base) == Counter(candidate):
         return replace(judged, answer=DirectVerdict("no difference", "both sides are the same measurements", 0.0))
     if problem := _obstacle(question, left, right):
@@ -116,7 +119,8 @@ def compare_boots(
         return replace(judged, answer=estimate(np.log(x), np.log(y), question.pilot))
     pairs = min(x.size, y.size)
     left_out = x.size + y.size - 2 * pairs
-    note = f"{left_out} boot{'s' * (left_out > 1)} without a partner left out" if left_out else ""
+    if left_out:
+        note = f"{left_out} boot{'s' * (left_out > 1)} without a partner left out"
     return replace(judged, answer=_paired(np.log(x[:pairs]), np.log(y[:pairs]), max(question.pilot)), note=note)
 
 

@@ -13,11 +13,13 @@ from dsabench.model.record import Failed
 from dsabench.model.study import Budget
 from dsabench.model.workload import Workload
 from dsabench.results.study_records import StudyRecords
-from dsabench.study.next_boot import default_has_no_number, interrupted, listed
+from dsabench.study.next_boot import choose_finalist, default_has_no_number, interrupted, listed
 
 _ASSUMED_BOOT_S = {"reference": 2.0, "sglang": 300.0, "external": 0.0}
 _ASSUMED_TRIAL_S = {"reference": 3.0, "sglang": 10.0, "external": 10.0}
 """Of the reference runtime: what its committed studies took on two cores, 1.0 to 1.4 s a boot and 1.6 to 3.1 s a trial, and some."""
+ASSUMED_STREAM_TOK_S, ASSUMED_PREFILL_TOK_S = 40.0, 20_000.0
+"""Of a large model on one node: generated tokens a second and stream, prompt tokens a second in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,21 @@ def estimate_cost(records: StudyRecords) -> CostEstimate:
 
 
 def _assumed_trial_s(config: StudyConfig) -> float:
-    """A flat guess, and at least the time until a workload's last request is due, where one rate says that."""
-    flat = _ASSUMED_TRIAL_S[config.runtime.kind]
-    return math.fsum(max(flat, _due_s(one)) for one in config.workloads) / len(config.workloads)
+    """A flat guess, and at least the time until a workload's last request is due, where one rate says that.
+
+    Of a real model also what its tokens take: rehearsed once or twice and measured once.
+    """
+    flat, is_real = _ASSUMED_TRIAL_S[config.runtime.kind], config.runtime.kind != "reference"
+    passes = 3 if config.runtime.kind == "sglang" else 1
+    assumed = (max(flat, _due_s(one), passes * _tokens_s(one) if is_real else 0.0) for one in config.workloads)
+    return math.fsum(assumed) / len(config.workloads)
+
+
+def _tokens_s(workload: Workload) -> float:
+    """Seconds of a pass at the assumed speeds; 0 where the lengths are the dataset's own."""
+    streams = min(workload.max_concurrency or workload.num_prompts, workload.num_prompts)
+    decoded_s = workload.num_prompts * (workload.output_len or 0) / (streams * ASSUMED_STREAM_TOK_S)
+    return decoded_s + workload.num_prompts * (workload.input_len or 0) / ASSUMED_PREFILL_TOK_S
 
 
 def _due_s(workload: Workload) -> float:
@@ -110,12 +124,24 @@ def why_search_stops(records: StudyRecords, limits: RunLimits) -> str | None:
         return limits.closed
     if _has_nothing_to_confirm_against(records, limits):
         return "the default gave no number, and nothing can be held against it (budget.confirm_boots: 0 measures the rest all the same)"
-    cost = estimate_cost(records)
-    turns = 1 + math.ceil(records.config.boots_to_confirm / limits.lanes)
-    ahead_s = cost.of(turns, turns * len(records.config.workloads)) if cost.measured else 0.0
-    if budget.time_s is not None and limits.elapsed_s + ahead_s > budget.time_s:
-        return f"the time is needed for the confirmation ({budget.time_s:.0f} s in all)"
-    return None
+    return _why_time_ends_search(records, limits)
+
+
+def _why_time_ends_search(records: StudyRecords, limits: RunLimits) -> str | None:
+    """Time is kept for the confirmation, but not before there is something to confirm.
+
+    Where boots are slow, so that time does not suffice for all of it, the default and one other setting are searched, and
+    confirmed with as many boots as fit: a verdict that rests on few boots says more than none.
+    """
+    time_s = limits.budget.time_s
+    if time_s is None:
+        return None
+    cost, config = estimate_cost(records), records.config
+    is_enough = config.budget.confirm_boots == 0 or choose_finalist(records, limits.round) is not None
+    turns = 1 + math.ceil(config.boots_to_confirm / limits.lanes) if cost.measured and is_enough else 0
+    if limits.elapsed_s + cost.of(turns, turns * len(config.workloads)) <= time_s:
+        return None
+    return f"the time is {'needed for the confirmation' if turns > 1 else 'up'} ({time_s:.0f} s in all)"
 
 
 def why_confirmation_stops(records: StudyRecords, limits: RunLimits, boots: int = 1) -> str | None:

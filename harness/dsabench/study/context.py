@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -10,8 +11,10 @@ from pathlib import Path
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
+from dsabench.machine.cpu_use import CpuSnapshot
 from dsabench.machine.environment import collect_environment, visible_gpus
 from dsabench.model.environment import Environment, RuntimeIdentity
+from dsabench.model.record import Record
 from dsabench.model.runtime import Annotate, Refuse, RuntimeSpec, annotate_nothing, refuse_nothing
 from dsabench.results.journal import Journal
 from dsabench.results.study_records import StudyRecords, environments
@@ -59,6 +62,8 @@ class StudyContext:
     shares: tuple[Share, ...] = ()
     """Of the machine, one for each lane; this process is confined to the first. Empty where there is one lane."""
     labels: tuple[str, ...] = ()
+    cpu_before: CpuSnapshot | None = None
+    """Of all cores that this process may use, when the run began: what others use is told before the first boot."""
 
     @property
     def folder(self) -> Path:
@@ -80,6 +85,7 @@ class StudyContext:
             ready_timeout_s=self.config.runtime.ready_timeout_s,
             observer=observer,
             labels=self.labels,
+            cpu_before=self.cpu_before,
         )
 
 
@@ -88,7 +94,6 @@ async def open_context(
     folder: Path,
     observer: StudyObserver = SILENT,
     *,
-    started_s: float,
     lanes: int = 1,
     again: bool = False,
     for_plan: bool = False,
@@ -99,7 +104,7 @@ async def open_context(
         InputError: the runtime is not there, its rules forbid the default, or the machine has not so many shares.
 
     """
-    runtime = make_runtime(config.runtime)
+    started_s, runtime, cpu_before = time.monotonic(), make_runtime(config.runtime), CpuSnapshot.now(())
     identity, note = await _identity_for_plan(runtime, config) if for_plan else (await runtime.identity(), None)
     if note is not None:
         observer.note(f"note: {note}")
@@ -115,8 +120,9 @@ async def open_context(
         )
     require_legal_default(config, rules.refuse)
     journal = Journal(folder)
-    records = StudyRecords(config, environment.fingerprint, journal.read().records)
-    limits = RunLimits(config.budget, records.latest_round + (1 if again and records.records else 0), started_s, lanes)
+    records = StudyRecords(config, environment.fingerprint, _read(journal, observer))
+    round_ = records.latest_round + (1 if again and records.records else 0)
+    limits = RunLimits(config.budget, round_, started_s, lanes)
     return StudyContext(
         config,
         journal,
@@ -127,6 +133,7 @@ async def open_context(
         check_space(config, rules.refuse),
         measured_before=len(records.records),
         shares=shares,
+        cpu_before=cpu_before,
     )
 
 
@@ -138,7 +145,7 @@ def context_of_records(config: StudyConfig, folder: Path, observer: StudyObserve
 
     """
     journal = Journal(folder)
-    known = environments(config, journal.read().records)
+    known = environments(config, _read(journal, observer))
     if not known:
         raise InputError(f"{journal.path}: no record of the study {config.name} to conclude from")
     environment = known[-1]
@@ -159,6 +166,14 @@ def context_of_records(config: StudyConfig, folder: Path, observer: StudyObserve
     )
 
 
+def _read(journal: Journal, observer: StudyObserver) -> tuple[Record, ...]:
+    """Its records; what is none is told once."""
+    found = journal.read()
+    for problem in found.problems:
+        observer.note(f"warning: {problem}")
+    return found.records
+
+
 async def lane_of(context: StudyContext) -> StudyContext:
     """The context of one of the lanes, in its own process and on its own share.
 
@@ -170,7 +185,9 @@ async def lane_of(context: StudyContext) -> StudyContext:
     if environment.fingerprint != context.environment.fingerprint:
         raise InputError("its share of the machine is not like the first one's, so what they measure is not comparable")
     label = f"one of {context.limits.lanes} lanes"
-    return replace(context, environment=environment, journal=Journal(context.folder), shares=(), labels=(label,))
+    return replace(
+        context, environment=environment, journal=Journal(context.folder), shares=(), labels=(label,), cpu_before=None
+    )
 
 
 async def _identity_for_plan(runtime: Runtime, config: StudyConfig) -> tuple[RuntimeIdentity, str | None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Phase, Trial
@@ -30,11 +31,13 @@ class BootPlan:
     label: str
     is_last: bool = False
     """Of default's or best's boots in a confirmation."""
+    turn: int | None = None
+    """Of a confirmation: default and best have a boot each in every turn."""
 
     def trials(self, records: StudyRecords, round_: int) -> list[PlannedTrial]:
         """The trials of this boot with their occasions."""
         trials = [Trial(runtime=self.spec, workload=workload) for workload in self.workloads]
-        return [PlannedTrial(trial, records.next_occasion(trial), self.phase, round_) for trial in trials]
+        return [PlannedTrial(trial, records.next_occasion(trial), self.phase, round_, self.turn) for trial in trials]
 
 
 def next_baseline_boot(records: StudyRecords, round_: int, trials_left: int | None = None) -> BootPlan | None:
@@ -84,7 +87,16 @@ def _turns_left(records: StudyRecords, round_: int, best: RuntimeSpec, index: in
             left = records.left(spec, "confirm", round_, boots=before + pair + 1)
             if left:
                 label, is_last = describe(records, spec), pair == of_finalist - 1 and spec in (default, best)
-                yield BootPlan(spec, tuple(left), "confirm", label, is_last)
+                turn = _first_turn_without(records, spec, left[0], round_, index * of_finalist)
+                yield BootPlan(spec, tuple(left), "confirm", label, is_last, turn)
+
+
+def _first_turn_without(records: StudyRecords, spec: RuntimeSpec, workload: Workload, round_: int, first: int) -> int:
+    """The turn that a boot takes: where a record was lost, that of the lost one and not the last."""
+    trial = Trial(runtime=spec, workload=workload)
+    taken = {record.turn for record in records.settled(trial, "confirm", round_)}
+    taken |= {one.turn for one in records.under_way("confirm", round_) if one.trial == trial.id}
+    return next(turn for turn in count(first) if turn not in taken)
 
 
 def choose_finalist(records: StudyRecords, round_: int, refused: Container[str] = ()) -> ScoredSetting | None:

@@ -65,6 +65,8 @@ class StudyPlan:
     """Of the whole round: none where there is nothing but the default."""
     trials_total: int
     """Trials of search and confirmation, of the whole round."""
+    time_left_s: float | None
+    """Of the budget; None where it sets no limit of time."""
 
     @property
     def boots_total(self) -> int:
@@ -77,7 +79,8 @@ class StudyPlan:
         if not self.cost.measured:
             return None
         turns = math.ceil((self.boots_total - self.boots_done) / self.lanes)
-        return self.cost.of(turns, turns * len(self.config.workloads))
+        seconds = self.cost.of(turns, turns * len(self.config.workloads))
+        return seconds if self.time_left_s is None else min(seconds, self.time_left_s)
 
 
 def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> StudyPlan:
@@ -89,18 +92,25 @@ def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> St
         search_boots = min(search_boots, -(-budget.max_trials // workloads))
     if budget.max_boots is not None:
         search_boots = min(search_boots, max(0, budget.max_boots - confirm_boots))
+    cost, done, time_left_s = estimate_cost(records), records.boots(limits.round), None
+    if budget.time_s is not None:
+        # Fewer settings are searched where boots are slow, but the default and one other.
+        time_left_s = max(0.0, budget.time_s - limits.elapsed_s)
+        fit = done + int(time_left_s / cost.of(1, workloads)) * limits.lanes
+        search_boots = min(search_boots, max(fit - confirm_boots, 2))
     search_trials = search_boots * workloads
     if budget.max_trials is not None:
         search_trials = min(search_trials, budget.max_trials)
     return StudyPlan(
         config=records.config,
         space=space,
-        cost=estimate_cost(records),
+        cost=cost,
         lanes=limits.lanes,
-        boots_done=records.boots(limits.round),
+        boots_done=done,
         search_boots=search_boots,
         confirm_boots=confirm_boots,
         trials_total=search_trials + confirm_boots * workloads,
+        time_left_s=time_left_s,
     )
 
 
@@ -128,9 +138,13 @@ class DryRun:
     """What the rules say of the default, against which all else is measured."""
     gpu_hours: GpuHours | None
     """Of the boots that are left; None where no GPU is known of."""
+    version: str
+    """Of the runtime that is planned for."""
 
 
-def make_dry_run(records: StudyRecords, limits: RunLimits, space: SpaceCheck, rules: SettingRules) -> DryRun:
+def make_dry_run(
+    records: StudyRecords, limits: RunLimits, space: SpaceCheck, rules: SettingRules, version: str
+) -> DryRun:
     """The plan with every setting that can be foreseen."""
     plan = make_plan(records, limits, space)
     upcoming = foresee(records, limits.round, plan.search_boots, rules.refuse)
@@ -142,6 +156,7 @@ def make_dry_run(records: StudyRecords, limits: RunLimits, space: SpaceCheck, ru
         check_overruled(records.config, space.passed, rules.annotate),
         rules.annotate(records.config.default),
         _gpu_hours(plan, upcoming, left, rules),
+        version,
     )
 
 

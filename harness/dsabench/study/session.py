@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from dsabench.machine.cpu_use import CpuSnapshot
 from dsabench.model.environment import Environment
 from dsabench.model.record import Phase, Record, Trial
 from dsabench.results.journal import Journal
@@ -28,6 +29,8 @@ class PlannedTrial:
     occasion: int
     phase: Phase
     round: int = 0
+    turn: int | None = None
+    """Of a confirmation."""
 
 
 class StudyObserver:
@@ -71,6 +74,9 @@ class StudyObserver:
 
 SILENT = StudyObserver()
 
+_BUSY_CORES = 0.3
+"""Cores that others use before the start, from which a person is told: less is what any machine does beside."""
+
 
 @dataclass(slots=True)
 class TrialSession:
@@ -89,6 +95,8 @@ class TrialSession:
     observer: StudyObserver = SILENT
     labels: tuple[str, ...] = ()
     """Of every record, beside those of its setting."""
+    cpu_before: CpuSnapshot | None = None
+    """When the run began. What other processes used since then is told once, before the first boot."""
     _lease: AsyncExitStack | None = field(default=None, repr=False)
     """Where the cores' lease is kept, once it is asked for; None where the session has the cores that it was given."""
 
@@ -100,8 +108,9 @@ class TrialSession:
     async def place(self) -> Place:
         """Where the next boot stands. The first one waits for cores: a run that boots nothing holds none."""
         if self._lease is not None and not self.held_fds:
-            cores = await self._lease.enter_async_context(lease_cores(on_wait=self.observer.note))
+            cores = await self._lease.enter_async_context(lease_cores(on_wait=self._wait_for_cores))
             self.server_cores, self.client_cores, self.held_fds = cores.server, cores.client, cores.fds
+        self._tell_of_others()
         boot = str(uuid.uuid4())
         return Place(
             boot=boot,
@@ -111,6 +120,21 @@ class TrialSession:
             ready_timeout_s=self.ready_timeout_s,
             on_progress=self.observer.boot_progress,
         )
+
+    def _wait_for_cores(self, text: str) -> None:
+        self.cpu_before = None  # who measures now will be gone then
+        self.observer.note(text)
+
+    def _tell_of_others(self) -> None:
+        """Say once, before the first boot, how busy other processes keep the machine."""
+        before, self.cpu_before = self.cpu_before, None
+        if before is None:
+            return
+        busy, cores = CpuSnapshot.now(before.cores).others_cores(before), len(before.cores)
+        if busy >= _BUSY_CORES:
+            self.observer.note(
+                f"note: other processes use {busy:.1f} of {cores} cores; results will be noisier; continuing"
+            )
 
 
 @asynccontextmanager

@@ -10,7 +10,16 @@ from itertools import islice
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
-from dsabench.model.runtime import Annotate, Refuse, RuleNote, RuntimeSpec, annotate_nothing, refuse_nothing
+from dsabench.model.knobs import KnobValue
+from dsabench.model.runtime import (
+    Annotate,
+    Refuse,
+    RuleNote,
+    RuleRefusal,
+    RuntimeSpec,
+    annotate_nothing,
+    refuse_nothing,
+)
 from dsabench.model.study import Assignment, Objective
 from dsabench.model.workload import Workload
 from dsabench.stats.percentiles import observations_needed
@@ -19,6 +28,20 @@ from dsabench.study.space import base_assignment, count, legal
 
 LISTED = 2_000
 """Spaces up to this size are asked about point by point; of larger ones so many points are drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeverRuns:
+    """A value of an axis with which the rules refuse every point."""
+
+    knob: str
+    value: KnobValue
+    points: int
+    """Points with it that were asked about."""
+    rule: str
+    """The one that refuses most of them."""
+    line: str
+    """What it says of the first such point, with the nearest setting that works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +62,7 @@ class SpaceCheck:
     """The points that no rule refuses."""
     is_whole: bool = True
     """Whether `asked` are all points; else they are drawn, so that only their share says something."""
+    never_runs: tuple[NeverRuns, ...] = ()
 
 
 def check_space(config: StudyConfig, refuse: Refuse) -> SpaceCheck:
@@ -56,8 +80,28 @@ def check_space(config: StudyConfig, refuse: Refuse) -> SpaceCheck:
     lines = {refusal.rule: refusal.line for refusal in reversed(refusals)}
     forbidden = rules.total() if is_whole else round(size * rules.total() / max(len(points), 1))
     return SpaceCheck(
-        size - forbidden + default, len(points), rules.total(), dict(rules.most_common()), lines, passed, is_whole
+        settings=size - forbidden + default,
+        asked=len(points),
+        refused=rules.total(),
+        by_rule=dict(rules.most_common()),
+        lines=lines,
+        passed=passed,
+        is_whole=is_whole,
+        never_runs=tuple(_never_runs(config, points, verdicts)),
     )
+
+
+def _never_runs(
+    config: StudyConfig, points: Sequence[Assignment], verdicts: Sequence[RuleRefusal | None]
+) -> Iterator[NeverRuns]:
+    for axis in config.space.axes:
+        for value in axis.values:
+            found = [refusal for point, refusal in zip(points, verdicts, strict=True) if point.get(axis.name) == value]
+            refusals = [refusal for refusal in found if refusal is not None]
+            if refusals and len(refusals) == len(found):
+                rule, _ = Counter(refusal.rule for refusal in refusals).most_common(1)[0]
+                line = next(refusal.line for refusal in refusals if refusal.rule == rule)
+                yield NeverRuns(axis.name, value, len(found), rule, line)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -83,7 +82,8 @@ class Study:
         """What a run would measure and what that costs. Starts nothing, and needs no installed runtime."""
         self._check()
         context = run_loop(self._open(observer, for_plan=True))
-        return make_dry_run(context.records(), context.limits, context.space, context.rules)
+        version = context.environment.runtime.version
+        return make_dry_run(context.records(), context.limits, context.space, context.rules, version)
 
     def run(self, observer: StudyObserver = SILENT) -> StudyResult:
         """Measure what the journal lacks, then judge. A second run continues where the first stopped.
@@ -98,12 +98,14 @@ class Study:
         """
         self._check()
         stop_at_any_signal()
-        started_s = time.monotonic()
         with claim_folder(self.folder):
             try:
-                context = run_loop(self._open(observer, started_s=started_s))
+                context = run_loop(self._open(observer))
                 with observer:
                     if context.shares and has_next_boot(context.records(), context.limits):
+                        run_loop(
+                            _gate_of(context, context.session(observer))
+                        )  # its questions are there before all boots
                         # The lanes do all of it but the gate; what one that was killed had begun is measured after them.
                         run_lanes(context, partial(measure, with_gate=False), observer)
                     return run_loop(measure(context, observer))
@@ -120,15 +122,9 @@ class Study:
         self._check()
         return run_loop(measure(context_of_records(self.config, self.folder, observer), observer))
 
-    async def _open(self, observer: StudyObserver, *, started_s: float = 0.0, for_plan: bool = False) -> StudyContext:
+    async def _open(self, observer: StudyObserver, *, for_plan: bool = False) -> StudyContext:
         return await open_context(
-            self.config,
-            self.folder,
-            observer,
-            started_s=started_s or time.monotonic(),
-            lanes=self.lanes,
-            again=self.again,
-            for_plan=for_plan,
+            self.config, self.folder, observer, lanes=self.lanes, again=self.again, for_plan=for_plan
         )
 
     def _check(self) -> None:

@@ -125,6 +125,7 @@ class _RecordWriter:
             study=self.session.study,
             round=planned.round,
             phase=planned.phase,
+            turn=planned.turn,
             trial=planned.trial,
             environment=self.session.environment,
             started_at=started.at,

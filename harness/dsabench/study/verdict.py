@@ -8,7 +8,7 @@ from dataclasses import replace
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study_result import AlternativeVerdicts, Finalist, ScoredSetting, StudyResult
 from dsabench.model.verdict import Verdict
-from dsabench.results.scores import judge, judge_against, scored_settings
+from dsabench.results.scores import confirmed_sides, in_turns, judge, judge_against, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
 from dsabench.study.budget import why_confirmation_stops
 from dsabench.study.context import StudyContext
@@ -46,6 +46,9 @@ def conclude(
         candidates=found,
         best=next((one for one in found if best is not None and one.spec == best.spec), best),
         verdicts=() if winner is None else judge(records, winner.candidate.spec, round_, winner.index),
+        turns=""
+        if winner is None
+        else in_turns(config, *confirmed_sides(records, winner.candidate.spec, round_, winner.index)),
         rivals=() if winner is None else _against_alternatives(records, round_, winner.candidate.spec),
         stopped=stopped,
         gate=None if winner is None else winner.accuracy,
@@ -87,7 +90,16 @@ def _unconfirmed(records: StudyRecords, round_: int, finalists: Sequence[Finalis
 
 def _against_alternatives(records: StudyRecords, round_: int, best: RuntimeSpec) -> tuple[AlternativeVerdicts, ...]:
     return tuple(
-        AlternativeVerdicts(describe(records, spec), spec, judge_against(records, best, spec, round_))
+        AlternativeVerdicts(
+            describe(records, spec),
+            spec,
+            judge_against(records, best, spec, round_),
+            in_turns(
+                records.config,
+                records.of_setting(spec, "confirm", round_),
+                records.of_setting(best, "confirm", round_),
+            ),
+        )
         for spec in alternatives(records, round_, best)
     )
 

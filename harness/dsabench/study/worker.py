@@ -172,5 +172,5 @@ class BootWorker:
 
 
 def _reservation(boot: BootPlan, trials: Sequence[PlannedTrial]) -> BootReservation:
-    reserved = tuple(ReservedTrial(trial=one.trial.id, occasion=one.occasion) for one in trials)
+    reserved = tuple(ReservedTrial(trial=one.trial.id, occasion=one.occasion, turn=one.turn) for one in trials)
     return BootReservation(spec=boot.spec, phase=boot.phase, round=trials[0].round, trials=reserved)

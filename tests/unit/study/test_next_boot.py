@@ -228,7 +228,7 @@ def test_what_is_left_shrinks_with_every_boot_to_nothing(tmp_path) -> None:
     limits, space = RunLimits(config.budget, 0), check_space(config, refuse_nothing)
 
     def rest() -> tuple[int, int]:
-        found = make_dry_run(ledger, limits, space, SettingRules()).left
+        found = make_dry_run(ledger, limits, space, SettingRules(), "1").left
         return found.boots, found.trials
 
     plan = make_plan(ledger, limits, space)
@@ -253,7 +253,7 @@ def test_half_a_boot_is_left_of_an_interrupted_setting(tmp_path) -> None:
     step = next_boot(ledger, make_proposer(config))
     assert step is not None
     take(ledger, BootPlan(step.spec, step.workloads[:1], step.phase, step.label))
-    plan, found = make_plan(ledger, limits, space), make_dry_run(ledger, limits, space, SettingRules()).left
+    plan, found = make_plan(ledger, limits, space), make_dry_run(ledger, limits, space, SettingRules(), "1").left
     assert (found.boots, found.trials) == (plan.boots_total, plan.trials_total - 1)
 
 

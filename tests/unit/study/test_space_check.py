@@ -151,15 +151,22 @@ def test_the_plan_says_what_is_refused(config, refuse) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     space = check_space(config, refuse)
     assert space.settings == 3  # the default has no chunk size, so it is none of the four points
-    dry_run = make_dry_run(ledger, RunLimits(config.budget, 0), space, SettingRules(refuse))
+    dry_run = make_dry_run(ledger, RunLimits(config.budget, 0), space, SettingRules(refuse), "0.5.16")
     assert sum(one.refusal is None for one in dry_run.upcoming) == 3
     assert {one.refusal.rule for one in dry_run.upcoming if one.refusal} == {"BE19"}
 
     console = Console(file=StringIO(), width=100)
     print_plan(console, dry_run)
-    text = console.file.getvalue()
+    text = " ".join(console.file.getvalue().split())
+    assert "default deepseek-ai/DeepSeek-V3.2: kv_cache_dtype=fp8_e4m3 " in text
+    assert "--tp-size 8" in text or "--tp 8" in text
+    assert "axes decode_backend: flashmla_kv, flashmla_auto chunked_prefill_size: 8192, 16384" in text
+    assert "never runs decode_backend=flashmla_auto (2 points): BE19: " in text
+    assert "objective maximize output_throughput_tok_s" in text
+    assert "loads one: 12 prompts of random-ids, 48 tokens in, 4 tokens out, 2 at once" in text
+    assert "at the end the best setting and the default are booted 2 times each, in turns" in text
     assert "2 of 4 points are refused by the rules, without a boot: BE19 2" in text
-    assert "refused  decode_backend=flashmla_auto" in text
+    assert "refused decode_backend=flashmla_auto" in text
 
 
 def test_the_plan_says_what_the_rules_say_of_the_default(config) -> None:
@@ -169,7 +176,7 @@ def test_the_plan_says_what_the_rules_say_of_the_default(config) -> None:
     config = config.model_copy(update={"runtime": runtime})
     rules = SettingRules(refuse_by(*launched), annotate=annotate_by(*launched))
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    plan = make_dry_run(ledger, RunLimits(config.budget, 0), check_space(config, rules.refuse), rules)
+    plan = make_dry_run(ledger, RunLimits(config.budget, 0), check_space(config, rules.refuse), rules, "0.5.16")
     console = Console(file=StringIO(), width=300)
     print_plan(console, plan)
     notes = [line for line in console.file.getvalue().splitlines() if line.startswith("the default: ")]
@@ -179,11 +186,20 @@ def test_the_plan_says_what_the_rules_say_of_the_default(config) -> None:
 
 def test_the_plan_for_machines_says_it_too(config, refuse) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    dry_run = make_dry_run(ledger, RunLimits(config.budget, 0), check_space(config, refuse), SettingRules(refuse))
+    dry_run = make_dry_run(
+        ledger, RunLimits(config.budget, 0), check_space(config, refuse), SettingRules(refuse), "0.5.16"
+    )
     plan = json.loads(json.dumps(plan_facts(dry_run)))
     lines = plan["refused"].pop("lines")
     assert plan["refused"] == {"points": 2, "asked": 4, "all_asked": True, "by_rule": {"BE19": 2}}
     assert lines["BE19"].startswith("BE19: ")
+    assert plan["axes"][0] == {"knob": "decode_backend", "values": ["flashmla_kv", "flashmla_auto"], "when": {}}
+    assert [(one["knob"], one["value"], one["rule"]) for one in plan["never_runs"]] == [
+        ("decode_backend", "flashmla_auto", "BE19")
+    ]
+    assert plan["objective"] == {"metric": "output_throughput_tok_s", "direction": "maximize"}
+    assert "sglang" in plan["baseline_command"][0]
+    assert (plan["constraints"], plan["seconds"] > 0) == ([], True)
     said = [setting["refused"] for setting in plan["settings"] if setting["refused"]]
     assert said
     assert all(line.startswith("BE19: ") for line in said)
