@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dsabench.cli.show_results import find_record, setting_of
+from dsabench.cli.show_results import setting_of
 from dsabench.errors import InputError
 from dsabench.model.record import Failed
 from dsabench.reporting.timeline import draw_timeline
+from dsabench.results.places import find_record
 from dsabench.results.samples import read_samples
 
 

@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dsabench.cli.figures import show_figure
-from dsabench.errors import InputError
-from dsabench.results.places import find_journals
-from dsabench.results.query import TABLES, QueryResult, as_objects, export, query
+from dsabench.errors import printable
+from dsabench.results.frames import Results, TableName, load_results
+from dsabench.results.query import QueryResult, as_objects, csv_cell, export, query
 
 Form = Literal["table", "csv", "json"]
 Row = tuple[object, ...]
@@ -35,32 +35,36 @@ def run_query(places: list[Path], sql: str, form: Form) -> None:
         InputError: the statement is wrong, or there is no journal.
 
     """
-    journals = [journal for place in places for journal in find_journals(place)]
-    answer = query(journals, sql, None if form != "table" else _SHOWN + 1)
+    answer = query(_load(places), sql, None if form != "table" else _SHOWN + 1)
     if form == "json":
         for row in as_objects(answer):
             print(json.dumps(row, default=_plain, ensure_ascii=False))
     elif form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(answer.columns)
-        writer.writerows(tuple("" if cell is None else cell for cell in row) for row in answer.rows)
+        writer.writerows(tuple("" if cell is None else csv_cell(cell) for cell in row) for row in answer.rows)
     else:
         _print_table(answer)
 
 
-def run_export(places: list[Path], table: str, output: Path) -> None:
+def run_export(places: list[Path], table: TableName, output: Path) -> None:
     """Write a table and say how much.
 
     Raises:
-        InputError: no such table.
+        InputError: no journal there, or the name of the file ends in something else.
         StoreError: the file cannot be written.
 
     """
-    if table not in TABLES:
-        raise InputError(f"{table}: no such table (known: {', '.join(TABLES)})")
-    journals = [journal for place in places for journal in find_journals(place)]
-    rows = export(journals, table, output)
+    rows = export(_load(places), table, output)
     print(f"{output}: {rows:,} rows of {table}")
+
+
+def _load(places: Sequence[Path]) -> Results:
+    """Their records; what is no record is warned of."""
+    results = load_results(*places)
+    for problem in results.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    return results
 
 
 def _print_table(answer: QueryResult) -> None:
@@ -102,7 +106,7 @@ def _cell(value: object) -> str:
         return show_figure(value)
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
-    return str(value)
+    return printable(str(value))
 
 
 def _plain(value: object) -> str:

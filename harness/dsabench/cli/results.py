@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from dsabench.cli.figures import parse_duration_s
+
 app = typer.Typer(help="Look at what was measured.", no_args_is_help=True)
 
+_LIMIT = 40
+
 Results = Annotated[Path, typer.Option(help="A folder of results, searched below, or one journal.")]
+
+
+def _since(text: str) -> datetime:
+    """A date, a time, or how long ago."""
+    with suppress(ValueError):
+        found = datetime.fromisoformat(text)
+        return found if found.tzinfo else found.astimezone()
+    return datetime.now(UTC) - timedelta(seconds=parse_duration_s(text))
 
 
 @app.command("list")
 def list_(
     results: Results = Path("results"),
     study: Annotated[str | None, typer.Option(help="Only this study.")] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(parser=_since, metavar="WHEN", help="Only records since a date, or so long ago: 90m, 12h, 7d."),
+    ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only trials that failed.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="The newest N records.", show_default=f"{_LIMIT}; all with --json")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All records, those that are committed to the repository among them.")
+    ] = False,
+    json_: Annotated[bool, typer.Option("--json", help="One JSON object a line, the newest first.")] = False,
 ) -> None:
-    """One line per record: study, setting, workload, outcome."""
-    from dsabench.cli.show_results import list_records
+    """One line per record, the newest study first: setting, workload, outcome."""
+    from dsabench.cli.show_results import ListOptions, list_records
 
-    list_records(results, study=study, only_failed=failed, as_json=json_)
+    limited = limit if limit is not None or everything or json_ else _LIMIT
+    list_records(results, ListOptions(study, since, failed, limited, everything), as_json=json_)
 
 
 @app.command("show")
 def show(
-    record: Annotated[str, typer.Argument(help="First characters of a trial's id, with :OCCASION if it has several.")],
+    record: Annotated[
+        str, typer.Argument(help="First characters of a trial's id, with :OCCASION if it has several; or `latest`.")
+    ],
     results: Results = Path("results"),
     json_: Annotated[bool, typer.Option("--json", help="The record as JSON.")] = False,
 ) -> None:
@@ -71,7 +98,8 @@ def export(
     output: Annotated[Path, typer.Argument(help="FILE.csv or FILE.parquet.")],
     results: Places = None,
     table: Annotated[
-        str, typer.Option(help="records (one row each, a column per knob and metric), metrics or samples.")
+        Literal["records", "metrics", "samples"],
+        typer.Option(help="records (one row each, a column per knob and metric), metrics or samples."),
     ] = "records",
 ) -> None:
     """Everything as one table, for a spreadsheet or a notebook."""

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from functools import partial
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from dsabench.cli.figures import show_count, show_duration
-from dsabench.cli.titled_table import titled
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.study import Axis, Objective
@@ -25,6 +24,8 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
     """What a sweep would measure, and how long that would take."""
     plan, rest = dry_run.plan, dry_run.left
     config, cost, done = plan.config, plan.cost, plan.boots_done
+    size = f"{show_count(plan.space.settings, 'setting')} × {show_count(len(config.workloads), 'workload')}"
+    console.print(f"{config.name}: {size}", style="italic", markup=False, highlight=False)
     console.print(_facts_table(dry_run))
     console.print(_plan_table(dry_run) if rest.boots else f"{config.name}: nothing is left to measure")
     of_default = (f"the default: {note.line}" for note in dry_run.notes)
@@ -192,7 +193,7 @@ def plan_facts(dry_run: DryRun) -> dict[str, object]:
     }
 
 
-def _plan_table(dry_run: DryRun) -> Group:
+def _plan_table(dry_run: DryRun) -> Table:
     """What is left, boot by boot."""
     config, rest = dry_run.plan.config, dry_run.left
     ahead = dry_run.upcoming if rest.search_boots else ()
@@ -214,8 +215,7 @@ def _plan_table(dry_run: DryRun) -> Group:
     if rest.confirm_boots:
         sides = "default, what comes first and best" if config.budget.confirm_first else "default and best"
         table.add_row(f"+{rest.confirm_boots}", "confirm", f"{sides} in turns")
-    size = f"{show_count(dry_run.plan.space.settings, 'setting')} × {show_count(len(config.workloads), 'workload')}"
-    return titled(f"{config.name}: {size}", table)
+    return table
 
 
 def _refused_lines(space: SpaceCheck) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -13,11 +15,11 @@ from rich.text import Text
 
 from dsabench.cli.figures import show_figure
 from dsabench.cli.metrics_table import metrics_tables
-from dsabench.errors import InputError
+from dsabench.errors import printable
 from dsabench.model.record import Failed, Record, Scored
 from dsabench.reporting.repeats import averaged, repeats_of
-from dsabench.results.journal import read_journal
-from dsabench.results.places import find_journals
+from dsabench.results.journal import newest_records, read_journal
+from dsabench.results.places import find_journals, find_record, own_journals
 
 
 def load_records(place: Path) -> list[tuple[Path, Record]]:
@@ -31,13 +33,31 @@ def load_records(place: Path) -> list[tuple[Path, Record]]:
     return found
 
 
-def list_records(place: Path, *, study: str | None, only_failed: bool, as_json: bool) -> None:
-    """A table, or the records' own JSON lines."""
-    rows = [
-        (path, record)
-        for path, record in load_records(place)
-        if (study is None or record.study == study) and not (only_failed and record.outcome.kind != "failed")
-    ]
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """Which records `results list` shows."""
+
+    study: str | None = None
+    since: datetime | None = None
+    only_failed: bool = False
+    limit: int | None = None
+    """Records at most, the newest; None shows all."""
+    everything: bool = False
+    """The committed evidence of a checkout too."""
+
+    def takes(self, record: Record) -> bool:
+        """Whether the record is asked for."""
+        return (
+            (self.study is None or record.study == self.study)
+            and (self.since is None or record.started_at >= self.since)
+            and not (self.only_failed and record.outcome.kind != "failed")
+        )
+
+
+def list_records(place: Path, options: ListOptions, *, as_json: bool) -> None:
+    """The newest study first; or the records' own JSON lines, the newest first."""
+    journals = find_journals(place) if options.everything else own_journals(place)
+    rows = _newest_rows(journals, options)
     if as_json:
         for _, record in rows:
             print(record.model_dump_json(exclude_none=True))
@@ -46,17 +66,38 @@ def list_records(place: Path, *, study: str | None, only_failed: bool, as_json: 
     if not rows:
         console.print("no records")
         return
-    groups: dict[tuple[str, str, str], list[Record]] = {}
+    groups: dict[tuple[str, str], dict[str, list[Record]]] = {}
     for path, record in rows:
-        groups.setdefault((record.study, _folder(path, place), setting_of(record)), []).append(record)
+        group = groups.setdefault((record.study, _folder(path, place)), {})
+        group.setdefault(setting_of(record), []).append(record)
     several = len({path for path, _ in rows}) > 1
-    for (study_name, folder, setting), records in groups.items():
-        where = f" in {folder}" if several else ""
-        console.print(Text(f"{study_name}{where}: {setting}", style="bold", overflow="fold"))
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-        for record in records:
-            table.add_row(*map(escape, _row(record)), style="red" if record.outcome.kind == "failed" else None)
-        console.print(table)
+    for (study, folder), settings in groups.items():
+        for setting, records in settings.items():
+            where = f" in {folder}" if several else ""
+            console.print(Text(printable(f"{study}{where}: {setting}"), style="bold", overflow="fold"))
+            table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+            for record in records:
+                table.add_row(*map(escape, _row(record)), style="red" if record.outcome.kind == "failed" else None)
+            console.print(table)
+    if options.limit is not None and len(rows) == options.limit:
+        console.print(f"the newest {options.limit} records; --limit N or --all shows more", style="dim")
+
+
+def _newest_rows(journals: Sequence[Path], options: ListOptions) -> list[tuple[Path, Record]]:
+    """The newest of all journals together. From each no more is read than could be among them."""
+    rows: list[tuple[Path, Record]] = []
+    for path in journals:
+        wanted = options.limit
+        for one in newest_records(path):
+            if isinstance(one, str):
+                print(f"warning: {one}", file=sys.stderr)
+            elif options.takes(one):
+                rows.append((path, one))
+                wanted = None if wanted is None else wanted - 1
+            if wanted == 0:
+                break
+    rows.sort(key=lambda row: row[1].started_at, reverse=True)
+    return rows[: options.limit]
 
 
 def _folder(journal: Path, place: Path) -> str:
@@ -70,14 +111,14 @@ def setting_of(record: Record) -> str:
 
 
 def _row(record: Record) -> Iterable[str]:
-    return f"  {record.id[:10]}:{record.occasion}", record.phase, record.trial.workload.name, summary(record)
+    return f"  {record.id[:10]}:{record.occasion}", record.phase, printable(record.trial.workload.name), summary(record)
 
 
 def summary(record: Record) -> str:
     """The outcome in a few words."""
     outcome = record.outcome
     if isinstance(outcome, Failed):
-        return f"failed in {outcome.stage}: {outcome.fault}"
+        return printable(f"failed in {outcome.stage}: {outcome.fault}")
     if isinstance(outcome, Scored):
         score, error = outcome.metrics["score"], outcome.metrics.get("score_standard_error")
         return f"score {score.value:.4f}" + (f" ± {error.value:.4f}" if error else "") + f", {score.n} questions"
@@ -85,38 +126,6 @@ def summary(record: Record) -> str:
     return ", ".join(
         words.format(show_figure(outcome.metrics[name].value)) for name, words in named if name in outcome.metrics
     )
-
-
-def find_record(place: Path, wanted: str) -> tuple[Path, Record]:
-    """The one record that `ID-PREFIX[:OCCASION]` names.
-
-    Raises:
-        InputError: none, or more than one.
-
-    """
-    prefix, _, occasion = wanted.partition(":")
-    if occasion and not occasion.isdigit():
-        raise InputError(f"{wanted}: the occasion behind ':' is a number")
-    matches = [
-        (path, record)
-        for path, record in load_records(place)
-        if record.id.startswith(prefix) and (not occasion or record.occasion == int(occasion))
-    ]
-    if not matches:
-        raise InputError(f"{wanted}: no such record in {place} (dsabench results list --results {place})")
-    if len(matches) > 1:
-        raise InputError(f"{wanted} means {len(matches)} records: {_told_apart(matches)}")
-    return matches[0]
-
-
-def _told_apart(matches: Sequence[tuple[Path, Record]]) -> str:
-    """The first six as the words that name each, with --results where the folder alone tells them apart."""
-    several = len({path for path, _ in matches}) > 1
-    names = [
-        f"{record.id[:10]}:{record.occasion}" + (f" --results {path.parent}" if several else "")
-        for path, record in matches[:6]
-    ]
-    return ", ".join(names) + (" …" if len(matches) > 6 else "")
 
 
 def show_record(place: Path, wanted: str, *, as_json: bool) -> None:
@@ -130,15 +139,15 @@ def show_record(place: Path, wanted: str, *, as_json: bool) -> None:
     facts.add_column(style="bold")
     facts.add_column(overflow="fold")
     for name, value in _facts(path, record):
-        facts.add_row(name, escape(value))
+        facts.add_row(name, escape(printable(value)))
     console.print(facts)
     outcome = record.outcome
     if isinstance(outcome, Failed):
         console.print(f"failed in {outcome.stage}: {outcome.fault}", style="red", markup=False)
-        console.print(outcome.message, markup=False, highlight=False)
+        console.print(_lines(outcome.message), markup=False, highlight=False)
         if outcome.log_tail:
             console.print("\nlast lines of the log:", style="bold")
-            console.print(outcome.log_tail, markup=False, highlight=False, soft_wrap=True)
+            console.print(_lines(outcome.log_tail), markup=False, highlight=False, soft_wrap=True)
         return
     alike = [
         other for journal, other in load_records(place) if journal == path
@@ -149,7 +158,12 @@ def show_record(place: Path, wanted: str, *, as_json: bool) -> None:
     if repeats:
         console.print(_what_is_averaged(record, averaged(record, alike)), highlight=False)
     for warning in outcome.warnings:
-        console.print(f"warning: {warning}", markup=False, style="yellow")
+        console.print(f"warning: {printable(warning)}", markup=False, style="yellow")
+
+
+def _lines(text: str) -> str:
+    """Text of several lines without what could steer a terminal."""
+    return "\n".join(map(printable, text.splitlines()))
 
 
 def _what_is_averaged(record: Record, boots: Sequence[Record]) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from dsabench.model.environment import Environment
 from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.verdict import Verdict
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,25 @@ class StudyResult:
     """How the boots of the best setting and of the default stood, as the records show it."""
     left: WorkLeft = WorkLeft()
     """What the study lacks under its limits, that of time left out."""
+
+    def to_frame(self, table: Literal["settings", "verdicts"] = "settings") -> pd.DataFrame:
+        """The settings of the search, or the verdicts of the confirmation, as a pandas DataFrame."""
+        import pandas as pd  # noqa: PLC0415  (a third of a second, which only a notebook pays)
+
+        if table == "verdicts":
+            return pd.DataFrame([verdict.model_dump() for verdict in self.verdicts])
+        rows = [
+            {
+                "setting": one.label,
+                **{f"knob.{name}": value for name, value in one.spec.knobs.items()},
+                "value": one.score.value,
+                "is_feasible": one.score.is_feasible,
+                "why_not": one.score.why_not,
+                "is_best": self.best is not None and one.spec == self.best.spec,
+            }
+            for one in self.candidates
+        ]
+        return pd.DataFrame(rows).convert_dtypes()
 
     @property
     def round(self) -> int:

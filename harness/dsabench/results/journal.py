@@ -191,6 +191,53 @@ def parse_journal(data: bytes, path: Path) -> JournalContents:
     return parser.contents(data[end:])
 
 
+WHOLE_MAX = 4 << 20
+"""Bytes of a journal up to which all of it is read for its newest records."""
+
+
+def newest_records(path: Path) -> Iterator[Record | str]:
+    """The records of a journal from the last to the first, as far as they are asked for; a line that is none as its problem.
+
+    Of a large journal only the end is read, so that a key that stands twice is not seen.
+
+    Raises:
+        InputError: it cannot be read, or a newer dsabench wrote it.
+
+    """
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size <= WHOLE_MAX:
+                found = parse_journal(file.read(), path)
+                yield from found.problems
+                yield from reversed(found.records)
+                return
+            for line in _lines_from_end(file.fileno(), size):
+                try:
+                    yield Record.model_validate_json(line)
+                except ValidationError as error:
+                    problem = _describe(line, error)
+                    if problem.startswith("schema_version "):
+                        raise InputError(f"{path}: {problem}") from error
+                    yield f"{path}: {problem}"
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def _lines_from_end(descriptor: int, size: int) -> Iterator[bytes]:
+    """Lines that are not empty, from the last to the first; what stands behind the last newline comes first."""
+    rest, position = b"", size
+    while position > 0:
+        start = max(0, position - (1 << 20))
+        rest = os.pread(descriptor, position - start, start) + rest
+        position = start
+        first, *whole = rest.split(b"\n")
+        yield from (line for line in reversed(whole) if line.strip())
+        rest = first
+    if rest.strip():
+        yield rest
+
+
 def _describe(line: bytes, error: ValidationError) -> str:
     try:
         data = json.loads(line)

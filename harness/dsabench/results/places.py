@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dsabench.errors import InputError
-from dsabench.model.record import RecordKey
-from dsabench.results.journal import FILE_NAME, JournalContents, parse_journal
+from dsabench.model.record import Record, RecordKey
+from dsabench.results.journal import FILE_NAME, JournalContents, newest_records, parse_journal, read_journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,76 @@ def find_journals(folder: Path) -> list[Path]:
     if not found:
         raise InputError(f"{folder}: no {FILE_NAME} at or below it")
     return found
+
+
+def own_journals(folder: Path) -> list[Path]:
+    """The journals at or below a folder that were measured here: those that git does not track; all where it tracks every one.
+
+    A checkout brings its committed evidence along, beside which one's own records would be hard to find.
+
+    Raises:
+        InputError: as of `find_journals`.
+
+    """
+    found = find_journals(folder)
+    listed = _git(("ls-files", "-z", "--full-name", "--", *(str(path.absolute()) for path in found)), found[0].parent)
+    top = _git(("rev-parse", "--show-toplevel"), found[0].parent)
+    if not listed or top is None:
+        return found
+    root = Path(top.decode().strip())
+    tracked = {(root / name).resolve() for name in listed.decode().split("\0") if name}
+    return [path for path in found if path.resolve() not in tracked] or found
+
+
+LATEST = "latest"
+"""Names the newest record."""
+
+
+def find_record(folder: Path, wanted: str) -> tuple[Path, Record]:
+    """The one record that `latest` or `ID-PREFIX[:OCCASION]` names; one's own goes before committed ones.
+
+    Raises:
+        InputError: none, or more than one.
+
+    """
+    own = own_journals(folder)
+    if wanted == LATEST:
+        newest = [(path, record) for path in own if (record := _newest(path)) is not None]
+        if not newest:
+            raise InputError(f"{folder}: no record in it")
+        return max(newest, key=lambda one: one[1].started_at)
+    prefix, _, occasion = wanted.partition(":")
+    if occasion and not occasion.isdigit():
+        raise InputError(f"{wanted}: the occasion behind ':' is a number")
+    matches = _matching(own, prefix, occasion) or _matching(find_journals(folder), prefix, occasion)
+    if not matches:
+        raise InputError(f"{wanted}: no such record in {folder} (dsabench results list --results {folder} --all)")
+    if len(matches) > 1:
+        raise InputError(f"{wanted} means {len(matches)} records: {_told_apart(matches)}")
+    return matches[0]
+
+
+def _newest(journal: Path) -> Record | None:
+    return next((one for one in newest_records(journal) if isinstance(one, Record)), None)
+
+
+def _matching(journals: Sequence[Path], prefix: str, occasion: str) -> list[tuple[Path, Record]]:
+    return [
+        (path, record)
+        for path in journals
+        for record in read_journal(path).records
+        if record.id.startswith(prefix) and (not occasion or record.occasion == int(occasion))
+    ]
+
+
+def _told_apart(matches: Sequence[tuple[Path, Record]]) -> str:
+    """The first six as the words that name each, with --results where the folder alone tells them apart."""
+    several = len({path for path, _ in matches}) > 1
+    names = [
+        f"{record.id[:10]}:{record.occasion}" + (f" --results {path.parent}" if several else "")
+        for path, record in matches[:6]
+    ]
+    return ", ".join(names) + (" …" if len(matches) > 6 else "")
 
 
 def _holds_a_record(file: Path) -> bool:

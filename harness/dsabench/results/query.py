@@ -1,64 +1,22 @@
-"""SQL over journals and their samples: DuckDB reads the files where they lie, nothing is imported first."""
+"""SQL over the records of journals and their samples, and exports of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dsabench.errors import InputError, StoreError
+import numpy as np
+
+from dsabench.errors import InputError, StoreError, printable
+from dsabench.results.frames import TABLES, Results, TableName, metrics_table, records_table, samples_table
 
 if TYPE_CHECKING:
+    import pandas as pd
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
-
-
-_FIELDS = {
-    "id": "VARCHAR", "occasion": "INTEGER", "boot": "VARCHAR", "study": "VARCHAR", "round": "INTEGER", "phase": "VARCHAR",
-    "trial": "JSON", "environment": "JSON", "started_at": "TIMESTAMPTZ", "duration_s": "DOUBLE", "boot_s": "DOUBLE",
-    "resolved": "JSON", "labels": "VARCHAR[]", "outcome": "JSON",
-}  # fmt: skip
-"""Of a line; naming them keeps DuckDB from guessing types out of the first lines."""
-
-_RECORDS = """
-CREATE TABLE records AS
-SELECT row_number() OVER () AS record, filename AS journal, id, occasion, boot, study, coalesce(round, 0) AS round,
-  coalesce(phase, 'search') AS phase, trial->>'$.kind' AS kind, trial->>'$.workload.name' AS workload,
-  trial->>'$.runtime.kind' AS runtime, environment->>'$.runtime.version' AS runtime_version,
-  trial->>'$.runtime.model' AS model, trial->'$.runtime.knobs' AS knobs,
-  environment->>'$.hardware.gpus[0].name' AS gpu,
-  coalesce(json_array_length(environment, '$.hardware.gpus'), 0)::INTEGER AS gpus,
-  environment->>'$.fingerprint' AS fingerprint, started_at, duration_s, boot_s, coalesce(labels, []) AS labels,
-  outcome->>'$.kind' AS outcome, outcome->>'$.stage' AS stage, outcome->>'$.fault' AS fault,
-  outcome->>'$.message' AS message, outcome->>'$.samples' AS samples,
-  coalesce(from_json(outcome->'$.warnings', '["VARCHAR"]'), []) AS warnings, trial, environment, resolved,
-  outcome->'$.metrics' AS metrics_json
-FROM read_ndjson($files, columns = {columns}, ignore_errors = true, filename = true, maximum_object_size = 67108864)
-WHERE id IS NOT NULL AND trial IS NOT NULL AND outcome IS NOT NULL
-QUALIFY row_number() OVER (PARTITION BY filename, id, fingerprint, occasion) = 1
-ORDER BY record
-"""
-# The journal's own readers skip a line whose key stands there already; so does QUALIFY.
-
-_METRICS = """
-CREATE VIEW metrics AS
-SELECT record, records.id, occasion, boot, study, phase, workload, knobs, fingerprint, started_at, entry.key AS metric,
-  (entry.value->>'$.value')::DOUBLE AS value, (entry.value->>'$.n')::BIGINT AS n,
-  (entry.value->>'$.ci_low')::DOUBLE AS ci_low, (entry.value->>'$.ci_high')::DOUBLE AS ci_high
-FROM records, json_each(metrics_json) AS entry
-WHERE metrics_json IS NOT NULL
-"""
-
-_SAMPLES = """
-CREATE VIEW samples AS
-SELECT of_record.record, of_record.id, of_record.occasion, of_record.boot, of_record.study, of_record.workload,
-  request.* EXCLUDE (filename)
-FROM read_parquet({files}, union_by_name = true, filename = true) AS request
-JOIN sample_files AS of_record ON of_record.file = request.filename
-"""
-
-TABLES = ("records", "metrics", "samples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +27,18 @@ class QueryResult:
     rows: tuple[tuple[object, ...], ...]
 
 
-def query(journals: Sequence[Path], sql: str, limit: int | None = None) -> QueryResult:
+def query(results: Results, sql: str, limit: int | None = None) -> QueryResult:
     """Run one statement that reads over the tables `records`, `metrics` and `samples`.
 
+    The database lies in memory and reaches nothing outside of it: no file, no network, no setting.
+
     Raises:
-        InputError: the statement is wrong or does not read, or a file is no journal.
+        InputError: the statement is wrong or does not read.
 
     """
     import duckdb  # noqa: PLC0415  (a tenth of a second; only a query pays it)
 
-    with opened(journals) as connection:
+    with _opened(results) as connection:
         try:
             found = connection.sql(_that_reads(connection, sql))
             zoned = [_ZONED in str(kind) for kind in found.types]
@@ -90,8 +50,9 @@ def query(journals: Sequence[Path], sql: str, limit: int | None = None) -> Query
     return QueryResult(columns, tuple(tuple(map(_cell, row, zoned)) for row in rows))
 
 
-_READING = ("SELECT", "EXPLAIN", "MULTI")
+_READING = ("SELECT", "MULTI")
 """DuckDB's types of statements; SHOW, DESCRIBE and SUMMARIZE are SELECT to it, and PIVOT is MULTI."""
+_EXPLAIN = re.compile(r"^\s*EXPLAIN\s+(?:ANALYZE\s+)?(?:\([^)]*\)\s*)?", re.IGNORECASE)
 
 
 def _that_reads(connection: DuckDBPyConnection, sql: str) -> str:
@@ -104,7 +65,9 @@ def _that_reads(connection: DuckDBPyConnection, sql: str) -> str:
     kinds = [statement.type.name for statement in connection.extract_statements(sql)]
     if len(kinds) != 1:
         raise InputError(f"{len(kinds)} statements: give one SELECT over {', '.join(TABLES)}")
-    if kinds[0] not in _READING:
+    if kinds == ["EXPLAIN"]:  # which runs what it explains, where that is asked for
+        kinds = [statement.type.name for statement in connection.extract_statements(_EXPLAIN.sub("", sql))]
+    if len(kinds) != 1 or kinds[0] not in _READING:
         raise InputError(f"{kinds[0]}: a query only reads: give one SELECT over {', '.join(TABLES)}")
     return sql
 
@@ -131,7 +94,28 @@ def _cell(value: object, zoned: bool) -> object:
     return {name: _cell(one, zoned) for name, one in value.items()} if isinstance(value, dict) else value
 
 
-def export(journals: Sequence[Path], table: str, file: Path) -> int:
+def _opened(results: Results) -> DuckDBPyConnection:
+    """A database in memory with the three tables, and then without a way out."""
+    import duckdb  # noqa: PLC0415
+
+    connection = duckdb.connect(":memory:")
+    connection.execute("SET TimeZone = 'UTC'")
+    for name, rows, as_json in (
+        ("records", records_table(results), ("knobs", "trial", "environment", "resolved", "metrics_json")),
+        ("metrics", metrics_table(results), ("knobs",)),
+        ("samples", samples_table(results), ()),
+    ):
+        connection.register("rows", rows)
+        typed = ", ".join(f"{column}::JSON AS {column}" for column in as_json)
+        replaced = f" REPLACE ({typed})" if typed else ""
+        connection.execute(f"CREATE TABLE {name} AS SELECT *{replaced} FROM rows")  # noqa: S608  (names of ours)
+        connection.unregister("rows")
+    for setting in ("enable_external_access = false", "lock_configuration = true"):
+        connection.execute(f"SET {setting}")
+    return connection
+
+
+def export(results: Results, table: TableName, file: Path) -> int:
     """Write a table as CSV or Parquet, as the file's name ends; returns its rows.
 
     `records` gets a column for each knob (`knob.NAME`) and each metric, so that one row is one measurement.
@@ -141,123 +125,41 @@ def export(journals: Sequence[Path], table: str, file: Path) -> int:
         StoreError: the file cannot be written.
 
     """
-    import duckdb  # noqa: PLC0415
-
-    forms = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet, COMPRESSION zstd"}
-    if file.suffix not in forms:
+    if file.suffix not in (".csv", ".parquet"):
         raise InputError(f"{file}: exports are written as .csv or .parquet")
-    with opened(journals) as connection:
-        chosen = _chosen(connection, table, file.suffix)
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            written = connection.execute(f"COPY ({chosen}) TO {_quoted(file)} ({forms[file.suffix]})").fetchone()
-        except OSError as error:
-            raise StoreError(f"{file}: {error.strerror}: nothing was exported") from error
-        except duckdb.IOException as error:
-            raise StoreError(f"{file}: {_first_lines(str(error))}") from error
-        except duckdb.Error as error:
-            raise InputError(_first_lines(str(error))) from error
-    return 0 if written is None else int(written[0])
-
-
-def opened(journals: Sequence[Path]) -> DuckDBPyConnection:
-    """A database in memory with the tables of these journals; it loads no extension, so it asks no network.
-
-    Raises:
-        InputError: a file is no journal.
-
-    """
-    import duckdb  # noqa: PLC0415
-
-    connection = duckdb.connect(":memory:")
-    for setting in ("autoinstall_known_extensions", "autoload_known_extensions"):
-        connection.execute(f"SET {setting} = false")
-    connection.execute("SET TimeZone = 'UTC'")
+    frame = results.to_frame(table)
     try:
-        columns = "{" + ", ".join(f"{name}: '{kind}'" for name, kind in _FIELDS.items()) + "}"
-        files = [str(path) for path in journals]
-        connection.execute(_RECORDS.replace("{columns}", columns), {"files": files})
-        connection.execute(_METRICS)
-        _add_samples(connection)
-    except duckdb.Error as error:
-        connection.close()
-        raise InputError(_first_lines(str(error))) from error
-    return connection
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".parquet":
+            _same_kinds(frame).to_parquet(file, compression="zstd", index=False)
+        else:
+            columns = frame.columns.difference(["frame_at_s", "frame_tokens"], sort=False)
+            frame[columns].map(csv_cell, na_action="ignore").to_csv(file, index=False)
+    except OSError as error:
+        raise StoreError(f"{file}: {error.strerror or error}: nothing was exported") from error
+    return len(frame)
 
 
-def _add_samples(connection: DuckDBPyConnection) -> None:
-    """The view of samples over the Parquet files that are there; those of evals are no requests."""
-    named = connection.execute(
-        "SELECT record, journal, samples, id, occasion, boot, study, workload FROM records WHERE samples LIKE '%.parquet'"
-    ).fetchall()
-    found = [
-        (record, str(file), *rest)
-        for record, journal, name, *rest in named
-        if (file := Path(journal).parent / name).is_file()
-    ]
-    connection.execute(
-        "CREATE TABLE sample_files (record BIGINT, file VARCHAR, id VARCHAR, occasion INTEGER, boot VARCHAR, "
-        "study VARCHAR, workload VARCHAR)"
-    )
-    if not found:
-        connection.execute("CREATE VIEW samples AS SELECT * FROM sample_files")
-        return
-    import pyarrow as pa  # noqa: PLC0415
-
-    names = ("record", "file", "id", "occasion", "boot", "study", "workload")
-    _rows = pa.table({name: [row[i] for row in found] for i, name in enumerate(names)})
-    connection.register("found_files", _rows)
-    connection.execute("INSERT INTO sample_files SELECT * FROM found_files")
-    connection.execute(_SAMPLES.replace("{files}", _listed(row[1] for row in found)))
+def csv_cell(value: object) -> object:
+    """A value as a cell of CSV: lists in one line, no control character, and nothing that a spreadsheet would calculate."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple | np.ndarray):
+        value = ("; " if any(" " in str(one) for one in value) else ", ").join(map(str, value))
+    if not isinstance(value, str):
+        return value
+    shown = printable(value)
+    return f"'{shown}" if shown[:1] in ("=", "+", "-", "@") else shown
 
 
-def _chosen(connection: DuckDBPyConnection, table: str, suffix: str) -> str:
-    """The rows to export; CSV has no lists."""
-    if table == "records":
-        return _wide(connection)
-    if table == "metrics":
-        return "SELECT * FROM metrics ORDER BY ALL"
-    columns = "* EXCLUDE (frame_at_s, frame_tokens)" if suffix == ".csv" else "*"
-    return f"SELECT {columns} FROM samples ORDER BY record, index"  # noqa: S608  (one of the two above)
-
-
-def _wide(connection: DuckDBPyConnection) -> str:
-    """Records with a column for each knob and metric."""
-    knobs = connection.execute(
-        "SELECT DISTINCT k FROM (SELECT unnest(json_keys(knobs)) AS k FROM records) ORDER BY k"
-    ).fetchall()
-    metrics = connection.execute(
-        "SELECT DISTINCT k FROM (SELECT unnest(json_keys(metrics_json)) AS k FROM records WHERE metrics_json IS NOT NULL)"
-        " ORDER BY k"
-    ).fetchall()
-    cells = [f"knobs->>{_text(_pointer(k))} AS {_name(f'knob.{k}')}" for (k,) in knobs]
-    cells += [f"(metrics_json->>{_text(_pointer(m, 'value'))})::DOUBLE AS {_name(m)}" for (m,) in metrics]
-    plain = (
-        "* EXCLUDE (knobs, metrics_json, trial, environment, resolved, labels, warnings), array_to_string(labels, ', ') AS labels,"
-        " array_to_string(warnings, '; ') AS warnings"
-    )
-    return f"SELECT {', '.join([plain, *cells])} FROM records ORDER BY record"  # noqa: S608  (quoted)
-
-
-def _pointer(*names: str) -> str:
-    """A JSON pointer (RFC 6901), in which a dot of a metric's name is no step."""
-    return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _same_kinds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Knobs of several kinds in one column (false beside a number) as text, as Parquet has one kind a column."""
+    mixed = [name for name in frame.columns if name.startswith("knob.") and frame[name].dtype == object]
+    return frame.assign(**{name: frame[name].map(str, na_action="ignore") for name in mixed})
 
 
 def _name(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
-
-
-def _quoted(path: Path) -> str:
-    return _text(str(path))
-
-
-def _listed(files: Iterable[str]) -> str:
-    return "[" + ", ".join(map(_text, files)) + "]"
 
 
 def _first_lines(message: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,7 +57,7 @@ class Study:
         cls,
         config: str | Path | StudyConfig,
         *,
-        results: Path | None = None,
+        results: str | Path | None = None,
         lanes: int = 1,
         again: bool = False,
         max_trials: int | None = None,
@@ -76,7 +78,7 @@ class Study:
         given = {"max_trials": max_trials, "max_boots": max_boots, "time_s": time_s}
         limited = _with_limits(loaded, {name: value for name, value in given.items() if value is not None})
         whole = _with_launch_env(limited, launch_env)
-        return cls(whole, results or Path("results") / whole.name, lanes, again)
+        return cls(whole, Path("results") / whole.name if results is None else Path(results), lanes, again)
 
     def plan(self, observer: StudyObserver = SILENT) -> DryRun:
         """What a run would measure and what that costs. Starts nothing, and needs no installed runtime."""
@@ -96,6 +98,7 @@ class Study:
             KeyboardInterrupt: Ctrl-C, TERM or HUP; what is measured is kept.
 
         """
+        _require_no_loop()
         self._check()
         stop_at_any_signal()
         with claim_folder(self.folder):
@@ -109,6 +112,23 @@ class Study:
                         # The lanes do all of it but the gate; what one that was killed had begun is measured after them.
                         run_lanes(context, partial(measure, with_gate=False), observer)
                     return run_loop(measure(context, observer))
+            finally:
+                Reservations(self.folder).remove()
+
+    async def run_async(self, observer: StudyObserver = SILENT) -> StudyResult:
+        """The same inside a running event loop, as a notebook has one. One lane, and signals are left to the loop's owner.
+
+        Raises:
+            InputError: more than one lane is asked for, or as of `run`.
+
+        """
+        if self.lanes > 1:
+            raise InputError("lanes are processes of their own, which a running event loop cannot start: use Study.run")
+        self._check()
+        with claim_folder(self.folder):
+            try:
+                with observer:
+                    return await measure(await self._open(observer), observer)
             finally:
                 Reservations(self.folder).remove()
 
@@ -187,6 +207,12 @@ async def _gate_of(context: StudyContext, session: TrialSession) -> AccuracyGate
     from dsabench.study.gate import open_gate  # noqa: PLC0415  (graders and questions, which most studies do without)
 
     return await open_gate(context.config.gate, session, context.config.default, context.limits.round)
+
+
+def _require_no_loop() -> None:
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise InputError("an event loop runs here, as in a notebook: use `await study.run_async()`")
 
 
 def _with_limits(config: StudyConfig, given: dict[str, float]) -> StudyConfig:
