@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from dsabench.cli.main import run
 from dsabench.model.record import Measured, Metric, Phase
 from dsabench.results.journal import Journal
-from factories import make_record
+from factories import START, make_record
 
 NAMES = ("steady.output_throughput_tok_s", "itl_ms.p95", "ttft_from_schedule_ms.p50")
 
@@ -87,3 +90,72 @@ def test_another_folders_boots_are_no_repeats(tmp_path: Path, capsys: pytest.Cap
         trial = write(tmp_path / arm, [value, value], ["search", "search"])
     shown = show(["show", f"{trial}:0", "--results", str(tmp_path / "patched")], capsys)
     assert "over 2 boots of this trial" in " ".join(shown.split())
+
+
+def git(*words: str, cwd: Path) -> None:
+    identity = ("-c", "user.name=tests", "-c", "user.email=tests@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(("git", *identity, *words), cwd=cwd, check=True, capture_output=True)
+
+
+def test_ones_own_records_go_before_those_that_are_committed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "results"
+    write(results / "evidence", [1.0, 2.0], ["search", "confirm"])
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "evidence")):
+        git(*words, cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert show(["list"], capsys).count(":0 ") == 1, "there is nothing else"
+    trial = write(results / "mine", [3.0], ["search"])
+    listed = show(["list"], capsys)
+    assert "mine" in listed or listed.count(":0") == 1
+    assert ":1 " not in listed
+    assert show(["list", "--all"], capsys).count(trial) == 3
+    assert show(["list", "--results", "results/evidence"], capsys).count(trial) == 2
+    shown = show(["show", f"{trial}:0"], capsys)
+    assert "results/mine/journal.jsonl" in shown
+    assert "results/mine/journal.jsonl" in show(["show", "latest"], capsys)
+    assert f"{trial}" in show(["show", f"{trial}:1"], capsys), "of the evidence, as no own record has that occasion"
+
+
+def test_the_newest_study_comes_first_and_no_more_than_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older, newer = Journal(tmp_path / "older"), Journal(tmp_path / "newer")
+    for number in range(50):
+        record = make_record(occasion=number, minute=number)
+        older.append(record.model_copy(update={"study": "older"}))
+    for number in range(3):
+        record = make_record(occasion=number, minute=100 + number)
+        newer.append(record.model_copy(update={"study": "newer"}))
+    place = ("--results", str(tmp_path))
+    listed = show(["list", *place], capsys).splitlines()
+    assert listed[0].startswith("newer in newer")
+    assert [line for line in listed if line.startswith("older")] == ["older in older: no knobs"]
+    assert listed[-1] == "the newest 40 records; --limit N or --all shows more"
+    assert sum(":" in line and line.startswith("  ") for line in listed) == 40
+    assert len(show(["list", *place, "--all"], capsys).splitlines()) == 53 + 2
+    two = [json.loads(line) for line in show(["list", *place, "--json", "--limit", "2"], capsys).splitlines()]
+    assert [(one["study"], one["occasion"]) for one in two] == [("newer", 2), ("newer", 1)]
+    assert len(show(["list", *place, "--json"], capsys).splitlines()) == 53
+    since = (START + timedelta(minutes=101)).isoformat()
+    assert len(show(["list", *place, "--json", "--since", since], capsys).splitlines()) == 2
+    assert show(["list", *place, "--since", "1h"], capsys) == "no records\n"
+    assert "no duration" in show(["list", *place, "--since", "yesterday"], capsys, code=2)
+    assert len(show(["list", *place, "--json", "--study", "older", "--limit", "60"], capsys).splitlines()) == 50
+
+
+def test_of_a_large_journal_only_the_end_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path)
+    for number in range(30):
+        journal.append(make_record(occasion=number, minute=number))
+    whole = show(["list", "--results", str(tmp_path), "--json", "--limit", "7"], capsys)
+    with journal.path.open("ab") as file:
+        file.write(b'{"torn')
+    monkeypatch.setattr("dsabench.results.journal.WHOLE_MAX", 0)
+    ended = show(["list", "--results", str(tmp_path), "--json", "--limit", "7"], capsys)
+    *records, warning = ended.splitlines()
+    assert "\n".join(records) + "\n" == whole
+    assert warning == f"warning: {journal.path}: not JSON; skipped"

@@ -12,18 +12,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dsabench.errors import TrialFault
+from dsabench.machine.cpu_use import CpuSnapshot
 from dsabench.model.record import Failed, Measured, Record, Trial
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.results.journal import Journal
 from dsabench.results.samples import read_samples
 from dsabench.runtimes.external import External
 from dsabench.runtimes.launch import Launch
-from dsabench.study.session import PlannedTrial, TrialSession
+from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 from dsabench.study.trial import late_beside_others, run_boot
 from factories import ENVIRONMENT, make_workload
 from paced_server import Pace, frames
@@ -153,3 +155,25 @@ async def test_a_workload_goes_to_its_endpoint(tmp_path: Path, endpoint: str | N
         await run_boot(bench, [PlannedTrial(Trial(runtime=runtime, workload=workload), 0, "search")])
         await served.close()
     assert served.paths == {path}
+
+
+class Heard(StudyObserver):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+async def test_a_busy_machine_is_named_once_before_the_first_boot(tmp_path: Path) -> None:
+    now, heard = CpuSnapshot.now(()), Heard()
+    cores = len(now.cores)
+    busy = replace(now, at_s=now.at_s - 100, all_s=now.all_s - 50 * cores)  # half of every core, and none of it ours
+    session = TrialSession("study", External(Launch()), ENVIRONMENT, Journal(tmp_path), tmp_path, observer=heard)
+    for before, told in ((busy, 1), (None, 1), (now, 1)):
+        session.cpu_before = before
+        await session.place()
+        assert len(heard.notes) == told
+    assert heard.notes == [
+        f"note: other processes use {cores / 2:.1f} of {cores} cores; results will be noisier; continuing"
+    ]

@@ -1,0 +1,89 @@
+"""Which boots are pairs: those that took turns, as the journal says it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from dsabench.model.record import Record
+from dsabench.results.scores import compare_settings, in_turns, pair_boots
+from factories import START, make_failure, make_record, make_spec
+from studies import STUDY, load_study
+
+BASE, BEST = make_spec(prefix_cache=False), make_spec(prefix_cache=True)
+
+
+def boot(side: str, minute: float, *, turn: int | None = None, value: float | None = 100.0, **changes) -> Record:
+    outcome = {"outcome": make_failure()} if value is None else {"value": value}
+    record = make_record(spec=BASE if side == "A" else BEST, phase="confirm", boot=f"{side}{minute}", **outcome)
+    started = START + timedelta(minutes=minute)
+    return record.model_copy(update={"started_at": started, "turn": turn, **changes})
+
+
+def paired(records: list[Record]) -> tuple[list[str], int]:
+    sides = [[one for one in records if one.trial.runtime == spec] for spec in (BASE, BEST)]
+    found = pair_boots(*sides)
+    return [f"{one.boot} {other.boot}" for one, other in found.pairs], found.alone
+
+
+@pytest.mark.parametrize("with_turns", [True, False])
+def test_turns_are_pairs(with_turns: bool) -> None:
+    order = "ABBAAB"
+    records = [boot(side, minute, turn=minute // 2 if with_turns else None) for minute, side in enumerate(order)]
+    assert paired(records) == (["A0 B1", "A3 B2", "A4 B5"], 0)
+
+
+@pytest.mark.parametrize("with_turns", [True, False])
+def test_a_lost_boot_moves_no_other_to_another_partner(with_turns: bool) -> None:
+    order = "ABBAAB"
+    records = [boot(side, minute, turn=minute // 2 if with_turns else None) for minute, side in enumerate(order)]
+    del records[0]
+    assert paired(records) == (["A3 B2", "A4 B5"], 1)
+
+
+def test_a_lost_boot_that_was_measured_again_later_is_a_pair_but_did_not_take_turns() -> None:
+    records = [boot("A", 200, turn=0), boot("B", 1, turn=0), boot("B", 2, turn=1), boot("A", 3, turn=1)]
+    assert paired(records) == (["A200 B1", "A3 B2"], 0)
+    sides = [tuple(one for one in records if one.trial.runtime == spec) for spec in (BASE, BEST)]
+    assert not pair_boots(*sides).took_turns
+    assert pair_boots(*sides).apart_s == pytest.approx(199 * 60 - 1)
+
+
+def test_a_boot_that_failed_keeps_its_turn(tmp_path) -> None:
+    """The second of the default failed: the third pair stays the third, whatever the values are."""
+    config = load_study(tmp_path, STUDY)
+    name = config.workloads[0].name
+    values = {"A": [100.0, None, 300.0], "B": [110.0, 220.0, 330.0]}
+    sides = [
+        tuple(boot(side, 2 * i + (side == "B"), turn=i, value=value) for i, value in enumerate(values[side]))
+        for side in "AB"
+    ]
+    verdict = compare_settings(config, {name: sides[0]}, {name: sides[1]})[0]
+    assert (verdict.n_base, verdict.n_candidate) == (2, 2)
+    assert verdict.effect == pytest.approx(0.1), "100 with 110 and 300 with 330; by index 300 would meet 220"
+    assert "1 boot without a partner left out" in verdict.reason
+    assert in_turns(config, {name: sides[0]}, {name: sides[1]}) == "in turns"
+
+
+def test_boots_of_another_finalist_are_no_lost_partners() -> None:
+    others = [boot("A", minute, turn=minute // 2) for minute in (0, 3)]
+    records = [*others, boot("A", 10, turn=2), boot("B", 11, turn=2), boot("B", 12, turn=3), boot("A", 13, turn=3)]
+    assert paired(records) == (["A10 B11", "A13 B12"], 0)
+    untold = [one.model_copy(update={"turn": None}) for one in records]
+    assert paired(untold) == (["A10 B11", "A13 B12"], 0)
+
+
+def test_boots_at_once_are_paired_with_the_one_that_began_nearest() -> None:
+    lanes = {"labels": ("one of 4 lanes",)}
+    records = [boot("A", 0.0, **lanes), boot("A", 0.3, **lanes), boot("B", 0.1, **lanes), boot("B", 0.4, **lanes)]
+    assert paired(records) == (["A0.0 B0.1", "A0.3 B0.4"], 0)
+
+
+def test_what_stood_far_apart_is_not_said_to_have_taken_turns(tmp_path) -> None:
+    config = load_study(tmp_path, STUDY)
+    sides = [{config.workloads[0].name: (boot("A", 0),)}, {config.workloads[0].name: (boot("B", 90),)}]
+    assert in_turns(config, *sides) == "not in turns: up to 90 minutes between the two of a pair"
+    elsewhere = boot("B", 1).environment.model_copy(update={"fingerprint": "another"})
+    moved = {config.workloads[0].name: (boot("B", 1, environment=elsewhere),)}
+    assert in_turns(config, sides[0], moved) == "not in turns: in several environments"
