@@ -16,6 +16,7 @@ term_all, lifeline}, later {"stop": SECONDS}. Out, one line of JSON each, with `
     started  pid          the program is running (exec has worked)
     failed   step, errno  it could not be started: step is log, cwd, cores or exec
     exited   code|signal  the server itself ended (not told when it took our SIGKILL)
+    abandoned             the guard is gone, so the keeper ends the server: it did not end by itself
     cut                   the program, a client such as ssh, did not end when its lifeline did: what it started is unseen
     left     pids         these survive SIGKILL so far (sleeping in a driver, or somebody else's)
     gone                  nothing is left; the last line
@@ -154,6 +155,7 @@ class _Keeper:
             if command is not None:
                 return float(command["stop"])
             if not attended:
+                tell("abandoned")
                 break
             attended = self._sleep()
             self._reap()

@@ -176,6 +176,8 @@ class Process:
                 self._started.set_result(None)
             case {"event": "failed", "step": str(step), "errno": int(number)}:
                 self._started.set_result(fault_of_start(step, number, self.command.argv[0]))
+            case {"event": "abandoned"}:
+                self._settle(Ending())
             case {"event": "exited", "code": int(code)}:
                 self._settle(Ending(code=code))
             case {"event": "exited", "signal": int(number)}:

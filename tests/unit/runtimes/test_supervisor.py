@@ -207,6 +207,17 @@ async def test_keeper_killed(workshop: Workshop, which: str) -> None:
     assert not workshop.alive()
 
 
+async def test_a_healthy_server_whose_guard_is_killed_may_be_tried_again(workshop: Workshop) -> None:
+    """The keeper then ends the server politely: that it exits with 0 says nothing of the server."""
+    async with Process(workshop.command(POLITE)) as process:
+        await said(process, "up")
+        psutil.Process(process.keeper_pid).kill()
+        with pytest.raises(TrialFault) as caught:
+            await asyncio.wait_for(process.died("load"), 60)
+    assert (caught.value.kind, caught.value.transient) == ("killed", True)
+    assert caught.value.message == "its keeper was killed from outside"
+
+
 async def test_keeper_ignores_the_terminal(workshop: Workshop) -> None:
     async with Process(workshop.command("print('up'); hang()")) as process:
         await said(process, "up")

@@ -15,7 +15,7 @@ from dsabench.model.record import FaultKind
 from dsabench.runtimes.log_tail import redact
 
 _EXCERPT_BEFORE, _EXCERPT_AFTER = 24, 12
-_STAMP = re.compile(r"^(?:\[?rank\d+\]?:\s*)?\[[^\]]*\d\d:\d\d:\d\d[^\]]*\]\s*")
+_STAMP = re.compile(r"^(?:\[?rank\d+\]?:\s*)?\[[^\]]*\d\d:\d\d:\d\d[^\]]*\] ?(?:(?:ERROR|CRITICAL): ?)?")
 _REFINED: frozenset[FaultKind] = frozenset({"exited", "killed", "illegal_config", "out_of_memory", "missing_file"})
 """What an ending alone suggests, and the log may say better."""
 
@@ -58,6 +58,8 @@ _SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
         re.compile(
             r"an illegal (?:memory access|instruction) was encountered|device-side assert triggered|misaligned address$"
             r"|unspecified launch failure|no kernel image is available for execution|uncorrectable ECC error"
+            r"|CUDA_ERROR_(?!OUT_OF_MEMORY)[A-Z_]+|CUBLAS_STATUS_(?!ALLOC_FAILED)[A-Z_]+|Error occurred when running GEMM"
+            r"|HSA_STATUS_ERROR\w*|Memory access fault by GPU|hipError(?:IllegalAddress|LaunchFailure)"
         ),
     ),
     (
@@ -65,7 +67,7 @@ _SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
         re.compile(
             r"NVCC compilation failed|nvcc fatal|ninja: build stopped|Error building extension|ptxas (?:fatal|error)"
             r"|Ninja build failed|triton\.compiler\.errors|CompilationError|PassManager::run failed"
-            r"|Could not find (?:nvcc|CUDA)|CUDA_HOME environment variable is not set"
+            r"|Could not find (?:nvcc|CUDA)|CUDA_HOME environment variable is not set|NVCC version should be"
         ),
     ),
     ("out_of_memory", re.compile(r"\b(?:Prefill|Decode) out of memory\b")),
@@ -77,6 +79,7 @@ _SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
             r"FileNotFoundError|No such file or directory|does not appear to have a file named|ModuleNotFoundError"
             r"|No module named|is not a local folder and is not a valid model|Repository Not Found|LocalEntryNotFound"
             r"|Can't load (?:the configuration|tokenizer)|Cannot find any model weights|couldn't connect to .*hugging"
+            r"|Transformers does not recognize this architecture"
         ),
     ),
     (
@@ -84,7 +87,18 @@ _SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
         re.compile(r"MemoryError|[Cc]annot allocate memory|can't allocate memory|pinned memory.*(?:fail|exceed)"),
     ),
 )
-"""In this order: what stands earlier is the cause of what stands later."""
+"""The first two win over all others, wherever they stand."""
+_CERTAIN: frozenset[FaultKind] = frozenset({"nccl_timeout", "watchdog", "nan", "gpu_error", "jit_compile"})
+"""Words of an end whichever line says them. Of several the earliest is the cause: the others follow from it. The rest may
+stand in the log of a server that goes on, and count in the traceback of its end, where there is one."""
+_HIT = re.compile(r"Scheduler hit an exception")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
+_EXCEPTION = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Failure)\b")
+_CHAINED = re.compile(r"^(?:During handling of the above|The above exception was)")
+_CHILD_DIED = re.compile(
+    r"Received sigquit from a child process|[Ss]cheduler (?:is dead|died)|Fatal Python error|Subprocess .* crashed"
+)
+"""What the launcher writes before it kills itself and all its children."""
 _HARMLESS = re.compile(
     r"generation_config|Proceeding without|[Ff]alling back|using default|Ignore import error", re.IGNORECASE
 )
@@ -106,27 +120,42 @@ class Cause:
     message: str
 
 
-def diagnose(log: str, *, booting: bool) -> Cause | None:
-    """The cause that the log names; None where it names none. Only while booting is a Python error a refusal."""
+def diagnose(log: str, *, booting: bool, killed: bool = False) -> Cause | None:
+    """The cause that the log names; None where it names none. Only while booting is a Python error a refusal.
+
+    Of a process that was `killed` a traceback is its end only where the launcher says that a child failed: requests leave
+    tracebacks too, and somebody from outside may have killed a healthy server.
+    """
     lines = log.splitlines()
-    out_of_memory = _memory(lines)
     for kind, sign in _SIGNS[:2]:
         if (found := _first(lines, sign)) is not None:
             return _cause(kind, found, lines)
-    if out_of_memory is not None:
-        return out_of_memory
+    certain = [
+        _cause(kind, at, lines) for kind, sign in _SIGNS if kind in _CERTAIN and (at := _first(lines, sign)) is not None
+    ]
+    certain += [memory] if (memory := _memory(lines)) is not None else []
+    if certain:
+        return min(certain, key=lambda cause: cause.line)
+    died = _first(lines, _CHILD_DIED)
+    ended = _last_words(lines, any_traceback=died is not None or not killed)
+    begun, until = (0, len(lines)) if ended is None else ended
     for kind, sign in _SIGNS[2:]:
-        if (found := _first(lines, sign)) is not None:
-            return _cause(kind, found, lines)
+        if kind not in _CERTAIN and (at := _first(lines[begun:until], sign)) is not None:
+            return _cause(kind, begun + at, lines)
+    if ended is not None:
+        is_refusal = booting and _REFUSAL.match(_plain(lines[until - 1]))
+        return _cause("illegal_config" if is_refusal else "exited", until - 1, lines)
     refusals = [at for at, line in enumerate(lines) if _REFUSAL.match(_plain(line))]
-    return _cause("illegal_config", refusals[-1], lines) if booting and refusals else None
+    if booting and refusals:
+        return _cause("illegal_config", refusals[-1], lines)
+    return None if died is None else _cause("exited", died, lines)
 
 
 def refine(fault: TrialFault, log: str, env: dict[str, str]) -> TrialFault:
     """The same fault with the kind, line and excerpt that the whole log gives; unchanged where it gives none."""
     if fault.kind not in _REFINED:
         return fault
-    cause = diagnose(log, booting=fault.stage == "boot")
+    cause = diagnose(log, booting=fault.stage == "boot", killed=fault.kind == "killed")
     if cause is None:
         return fault
     lines = log.splitlines()
@@ -135,6 +164,41 @@ def refine(fault: TrialFault, log: str, env: dict[str, str]) -> TrialFault:
     message = redact(cause.message, env)
     transient = cause.kind in {"port_in_use", "nccl_timeout"}
     return TrialFault(cause.kind, message, stage=fault.stage, log_tail=tail, transient=transient)
+
+
+def _last_words(lines: Sequence[str], *, any_traceback: bool) -> tuple[int, int] | None:
+    """Where the traceback of the end begins, and behind its exception: a scheduler's first one, else the last of all."""
+    begun = _first(lines, _HIT)
+    if begun is None and any_traceback:
+        begun = next((at for at in reversed(range(len(lines))) if _TRACEBACK.search(lines[at])), None)
+        begun = None if begun is None else _begin_of_chain(lines, begun)
+    if begun is None:
+        return None
+    end = None
+    for at in range(begun + 1, len(lines)):
+        plain = _plain(lines[at])
+        if _EXCEPTION.match(plain) and not lines[at].startswith((" ", "\t")):
+            end = at + 1
+        elif end is not None and plain and not _goes_on(lines, at):
+            break
+    return None if end is None else (begun, end)
+
+
+def _goes_on(lines: Sequence[str], at: int) -> bool:
+    """Whether a line belongs to a chain of exceptions: the words between two of them, or a frame of the next."""
+    plain = _plain(lines[at])
+    return bool(
+        _CHAINED.match(plain) or _TRACEBACK.search(plain) or plain.startswith("File ") or lines[at][:1] in " \t"
+    )
+
+
+def _begin_of_chain(lines: Sequence[str], traceback: int) -> int:
+    """The first traceback of the chain that this one ends."""
+    above = [at for at in range(traceback) if _plain(lines[at])]
+    if not above or not _CHAINED.match(_plain(lines[above[-1]])):
+        return traceback
+    earlier = next((at for at in reversed(range(above[-1])) if _TRACEBACK.search(lines[at])), None)
+    return traceback if earlier is None else _begin_of_chain(lines, earlier)
 
 
 def _memory(lines: Sequence[str]) -> Cause | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.errors import TrialFault
-from dsabench.model.record import SERVER_LOST, FaultKind
+from dsabench.model.record import SERVER_LOST, FaultKind, Stage
 from dsabench.runtimes.sglang.diagnose import diagnose, refine
 
 LOGS = Path(__file__).parent / "logs"
@@ -89,7 +89,9 @@ def test_a_kernel_that_refuses_the_dtype_is_not_tried_again(name: str) -> None:
     fault = refine(killed, log(name), {})
     assert (fault.kind, fault.transient) == ("illegal_config", False)
     assert "in forward_decode" in fault.log_tail
-    assert diagnose(log(name), booting=False) is None
+    served = diagnose(log(name), booting=False)
+    assert served is not None
+    assert served.kind == "exited", "while it serves it is a crash like any other"
 
 
 @pytest.mark.parametrize("booting", [True, False])
@@ -125,3 +127,81 @@ def test_secrets_of_the_environment_stay_out() -> None:
 def test_after_each_of_them_the_server_is_lost() -> None:
     refused: set[FaultKind] = {"illegal_config", "bad_arguments", "missing_file", "port_in_use"}
     assert {kind for _, kind, _ in CAUSES} - refused <= SERVER_LOST
+
+
+READY = "[2026-06-17 17:51:20] The server is fired up and ready to roll!"
+HIT = "[2026-06-17 17:51:53 PP1 TP0] Scheduler hit an exception: Traceback (most recent call last):"
+SIGQUIT = "[2026-06-17 17:51:53] Received sigquit from a child process. It usually means the child failed."
+CRASHES: tuple[tuple[FaultKind, str, tuple[str, ...]], ...] = (
+    (
+        "exited",
+        "AttributeError: 'NoneType' object has no attribute 'shape'",
+        (HIT, '  File "dsa_backend.py", line 2178, in _forward_trtllm', "    batch_size = page_table_1.shape[0]", "{}", "", SIGQUIT),
+    ),
+    ("exited", "AssertionError: Committed KV cache already freed", (HIT, '  File "a.py", line 1, in f', "{}", "", SIGQUIT)),
+    (
+        "exited",
+        "ValueError: token_to_kv_pool_allocator memory leak detected! available_size=3189424",
+        (HIT, '  File "scheduler.py", line 1300, in check_memory', "    raise ValueError(msg)", "{}", SIGQUIT),
+    ),
+    (
+        "gpu_error",
+        "RuntimeError: Error in function 'run' at runner.cu:305: Error occurred when running GEMM! (numBatches: 256)",
+        ("flashinfer.jit: Failed to acquire lock for Bmm.cubin.", HIT, '  File "a.py", line 1, in f', "{}", SIGQUIT),
+    ),
+    (
+        "gpu_error",
+        ":0:rocdevice.cpp :3586: Callback: Queue aborting with error : HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation",
+        ("{}", "Fatal Python error: Aborted", SIGQUIT),
+    ),
+    (
+        "gpu_error",
+        "Memory access fault by GPU node-5 on address 0x7ee24e9fe000. Reason: Page not present",
+        ("{}", "Fatal Python error: Aborted", SIGQUIT),
+    ),
+    (
+        "gpu_error",
+        "CUDA_ERROR_INVALID_VALUE fmhaKernels.cuh 328",
+        ("{}", "Assertion `probability tensor contains either `inf`, `nan` failed.", HIT, "torch.AcceleratorError: CUDA error: unspecified launch failure", SIGQUIT),
+    ),
+    ("exited", "Exception: Capture cuda graph failed: RuntimeError: Cannot call current_seed", (HIT, "    raise Exception(", "{}", "Possible solutions:", "1. set --mem-fraction-static", SIGQUIT)),
+    ("exited", "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)", (HIT, '  File "p.py", line 350, in NCCL_CHECK', "{}", SIGQUIT)),
+    ("jit_compile", 'RuntimeError: Assertion error (compiler.hpp:187): (major > 12) and "NVCC version should be >= 12.3"', (HIT, "    deep_gemm.fp8_gemm_nt(lhs, rhs, out)", "{}", SIGQUIT)),
+    (
+        "exited",
+        "RuntimeError: Rank 3 scheduler died during initialization (exit code: -9). A common cause is the OS OOM killer.",
+        ("[2026-04-25 10:05:00] Rank 3 scheduler is dead.", "Traceback (most recent call last):", '  File "l.py", line 69, in <module>', "    run_server(server_args)", "{}"),
+    ),
+    (
+        "missing_file",
+        "ValueError: The checkpoint has model type `glm_moe_dsa` but Transformers does not recognize this architecture.",
+        ("Traceback (most recent call last):", "    raise KeyError(key)", "KeyError: 'glm_moe_dsa'", "", "During handling of the above exception, another exception occurred:", "{}", "", "You can update Transformers with the command", SIGQUIT),
+    ),
+)  # fmt: skip
+"""Words of users' reports (sglang issues 28659, 15734, 6888, 31864, 22714, 10195, 29453, 6033, 8974, 20287, 19408)."""
+
+
+@pytest.mark.parametrize("stage", ["boot", "load"])
+@pytest.mark.parametrize("stamp", ["", "[2026-02-26 15:56:59] ERROR: "])
+@pytest.mark.parametrize(("kind", "message", "lines"), CRASHES, ids=[message[:40] for _, message, _ in CRASHES])
+def test_a_crash_is_what_the_log_says_though_the_launcher_kills_itself(
+    kind: FaultKind, message: str, lines: tuple[str, ...], stamp: str, stage: Stage
+) -> None:
+    text = "\n".join([READY] * (stage == "load") + [stamp + line.format(message) for line in lines])
+    killed = TrialFault("killed", "killed from outside by SIGKILL", stage=stage, log_tail="bye", transient=True)
+    fault = refine(killed, text, {})
+    wanted = (
+        "illegal_config"
+        if stage == "boot" and kind == "exited" and message.startswith(("Value", "Assertion"))
+        else kind
+    )
+    assert (fault.kind, fault.message, fault.transient) == (wanted, message, False)
+
+
+def test_the_traceback_of_a_request_is_no_death() -> None:
+    """A healthy server that somebody kills has answered a request with an exception before."""
+    text = f'{READY}\nTraceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: bad request'
+    killed = TrialFault("killed", "killed from outside by SIGKILL", stage="load", transient=True)
+    assert refine(killed, text, {}) is killed
+    exited = TrialFault("exited", "exited with code 1", stage="load")
+    assert refine(exited, text, {}).message == "ValueError: bad request"
