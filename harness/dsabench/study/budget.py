@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 import time
 from collections.abc import Iterable
@@ -124,6 +125,8 @@ def why_search_stops(records: StudyRecords, limits: RunLimits) -> str | None:
         return limits.closed
     if _has_nothing_to_confirm_against(records, limits):
         return "the default gave no number, and nothing can be held against it (budget.confirm_boots: 0 measures the rest all the same)"
+    if (failure := _failure_of_all(records, limits)) is not None:
+        return f"every setting failed alike, so no setting is at fault but the installation ({failure})"
     return _why_time_ends_search(records, limits)
 
 
@@ -142,6 +145,26 @@ def _why_time_ends_search(records: StudyRecords, limits: RunLimits) -> str | Non
     if limits.elapsed_s + cost.of(turns, turns * len(config.workloads)) <= time_s:
         return None
     return f"the time is {'needed for the confirmation' if turns > 1 else 'up'} ({time_s:.0f} s in all)"
+
+
+_ALIKE = 3
+"""Settings that fail with the same words, from which it is no setting's fault."""
+
+
+def _failure_of_all(records: StudyRecords, limits: RunLimits) -> str | None:
+    """What every setting of the search failed with, where there are several and nothing was measured."""
+    said: dict[str, str] = {}
+    settings: set[str] = set()
+    for record in records.records:
+        outcome = record.outcome
+        if record.round != limits.round or record.phase != "search" or record.is_refusal:
+            continue
+        if not isinstance(outcome, Failed) or outcome.transient:
+            return None
+        line = f"{outcome.fault}: {outcome.message.partition(chr(10))[0][:200]}"
+        said[re.sub(r"0x[0-9a-f]+|\d+", "#", line)] = line
+        settings.add(record.trial.runtime.id)
+    return next(iter(said.values())) if len(said) == 1 and len(settings) >= _ALIKE else None
 
 
 def why_confirmation_stops(records: StudyRecords, limits: RunLimits, boots: int = 1) -> str | None:

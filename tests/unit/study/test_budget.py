@@ -15,7 +15,7 @@ from dsabench.study.next_boot import choose_finalist, next_baseline_boot, next_c
 from dsabench.study.plan import make_plan
 from dsabench.study.proposers import make_proposer
 from dsabench.study.space_check import check_space
-from factories import ENVIRONMENT, START, make_record
+from factories import ENVIRONMENT, START, make_failure, make_record
 from studies import STUDY, load_study
 
 
@@ -119,3 +119,23 @@ def test_without_a_confirmation_the_search_has_all_of_the_time(tmp_path: Path) -
     run = Run(load_study(tmp_path, text), boot_s=45.0)
     run.go()
     assert run.taken == ["search"] * 3
+
+
+def test_the_same_crash_of_every_setting_is_the_installations_fault(tmp_path: Path) -> None:
+    config = load_study(tmp_path, STUDY.replace("max_trials: 6, confirm_boots: 2", "confirm_boots: 0"))
+    proposer, records = make_proposer(config), list[Record]()
+
+    def fail(message: str) -> str | None:
+        seen = StudyRecords(config, ENVIRONMENT.fingerprint, records)
+        boot = next_baseline_boot(seen, 0) or next_search_boot(seen, 0, proposer)
+        assert boot is not None
+        outcome = make_failure().model_copy(update={"message": message})
+        records.extend(make_record(spec=boot.spec, workload=one, outcome=outcome) for one in boot.workloads)
+        return why_search_stops(StudyRecords(config, ENVIRONMENT.fingerprint, records), RunLimits(config.budget, 0))
+
+    assert fail("AttributeError: no shape at 0x7f01, rank 0") is None
+    assert fail("AttributeError: no shape at 0x7f02, rank 1") is None
+    said = fail("AttributeError: no shape at 0x7f03, rank 2")
+    assert said is not None
+    assert said.startswith("every setting failed alike, so no setting is at fault but the installation (exited: Attr")
+    assert fail("ValueError: another") is None
