@@ -9,6 +9,7 @@ import typer
 from dsabench import __version__
 from dsabench.cli import ci, compare, config, doctor, emit, kernels, launch, report, results, slices, sweep, tune
 from dsabench.cli import eval as eval_
+from dsabench.cli.options import StudyOptions, command_of
 
 app = typer.Typer(
     help="Benchmark and autotune SGLang serving of DeepSeek-Sparse-Attention models.",
@@ -17,7 +18,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("sweep")(sweep.sweep)
+app.command("sweep")(command_of(StudyOptions, sweep.sweep))
 
 
 @app.command("bench", add_help_option=False, context_settings={"ignore_unknown_options": True})

@@ -1,128 +1,288 @@
-"""`dsabench tune flashmla-auto|mha-threshold|hisparse CONFIG`."""
+"""`dsabench tune flashmla-auto|mha-threshold|hisparse CONFIG`: from measurements to tuned tables."""
 
 from __future__ import annotations
 
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
-from dsabench.cli import study_options as options
+from dsabench.cli.options import StudyOptions, command_of, run_study
+
+if TYPE_CHECKING:
+    from dsabench.model.study_result import StudyResult
+    from dsabench.model.tuned_table import TunedTable
+    from dsabench.study.study import Study
+    from dsabench.tuners.kernel_table import KernelStudy
+    from dsabench.tuners.of_sweep import CurvePoint
 
 app = typer.Typer(help="From measurements to tuned tables.", no_args_is_help=True)
 
-Out = Annotated[
-    Path | None, typer.Option("--out", "-o", help="Folder of the table.", show_default="results/NAME/tables")
-]
-OutBeside = Annotated[
-    Path | None, typer.Option("--out", "-o", help="Folder of the table.", show_default="tables, beside the journal")
-]
 
+@dataclass(frozen=True, slots=True)
+class FlashmlaAutoOptions:
+    """The command line of `tune flashmla-auto`."""
 
-@app.command("flashmla-auto")
-def flashmla_auto(
-    config: options.Config,
-    kernels: Annotated[Path, typer.Option(help="Folder that `kernels bench` wrote.")] = Path("results/local-kernels"),
+    config: Annotated[str, typer.Argument(help="A sweep's YAML file, or the name of one in configs/.")]
+    kernels: Annotated[Path, typer.Option(help="Folder that `kernels bench` wrote.")] = Path("results/local-kernels")
     study: Annotated[
         Path | None, typer.Option(help="A sweep's results: servers measured under both kernels.", show_default=False)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of folds, search and bootstrap.")] = 0,
-    out: Out = None,
-    json_: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-) -> None:
+    ] = None
+    seed: Annotated[int, typer.Option(help="Of folds, search and bootstrap.")] = 0
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder of the table.", show_default="results/NAME/tables")
+    ] = None
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False
+
+    @property
+    def command(self) -> str:
+        """What measures and tunes it again."""
+        words = ["dsabench", "tune", "flashmla-auto", self.config, "--kernels", str(self.kernels)]
+        study = ["--study", str(self.study)] if self.study else []
+        return shlex.join([*words, *study, *(["--seed", str(self.seed)] if self.seed else [])])
+
+
+def flashmla_auto(options: FlashmlaAutoOptions) -> int:
     """Which sparse prefill kernel for which batch: forms of the rule fitted and cross-validated, the simplest within the
     noise written as a table.
     """
-    from dsabench.cli.run_tune import KernelOrder, tune_kernels
+    from dsabench.config.load import load_study
+    from dsabench.emit.tables import write_table
+    from dsabench.microbench.table import TABLE_NAME
+    from dsabench.results.journal import FILE_NAME, read_journal
+    from dsabench.tuners.kernel_table import study_kernels
+    from dsabench.tuners.observed import of_kernels, of_servers
+    from dsabench.tuners.target import target_of
 
-    tune_kernels(KernelOrder(config, kernels, study, seed, out, json_))
+    config = load_study(options.config)
+    target = target_of(config)
+    seen = of_kernels(options.kernels / TABLE_NAME, target)
+    records = read_journal(options.study / FILE_NAME).records if options.study is not None else ()
+    servers = of_servers(records, target)
+    study = study_kernels(config, target, seen, servers, seed=options.seed, command=options.command)
+    path = write_table(options.out or Path("results") / config.name / "tables", study.table)
+    plot = _draw(study, path.with_suffix(".svg"))
+    if options.json:
+        print(json.dumps({"table": str(path), "plot": str(plot), **_kernel_facts(study)}, indent=1))
+    else:
+        _show_kernels(study, path)
+    return 0
 
 
-@app.command("mha-threshold")
-def mha_threshold(
-    config: options.Config,
-    results: options.Results = None,
-    max_trials: options.MaxTrials = None,
-    max_boots: options.MaxBoots = None,
-    budget: options.Budget = None,
-    dry_run: options.DryRun = False,
-    again: options.Again = False,
-    conclude: options.Conclude = False,
-    lanes: options.Lanes = 1,
-    launch_env: options.LaunchEnv = None,
-    out: OutBeside = None,
-    json_: options.Json = False,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class ThresholdOptions(StudyOptions):
+    """The command line of `tune mha-threshold`."""
+
+    verb: ClassVar[tuple[str, ...]] = ("tune", "mha-threshold")
+
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder of the table.", show_default="tables, beside the journal"),
+    ] = None
+
+
+def mha_threshold(options: ThresholdOptions) -> int:
     """Sweep the threshold at the server (or go on with it), then let the eval gate decide; exit 1 where it refuses.
 
     Above index_topk dense attention changes answers: without a passed eval on real weights the table is written, marked
     as unproven, and `emit` refuses it. A confirmation that was cut short gives a verdict and no table.
     """
-    from dsabench.cli.run_tune_sweep import tune_threshold
-    from dsabench.cli.study_request import Request
+    from dsabench.cli.show_result import exit_code, print_plan_of, show_result, study_facts
+    from dsabench.config.load import load_study
+    from dsabench.tuners.mha_threshold import KNOB, propose, require_threshold_study
+    from dsabench.tuners.of_sweep import curve_of
 
-    request = Request(
-        config=config,
-        results=results,
-        max_trials=max_trials,
-        max_boots=max_boots,
-        time_s=budget,
-        dry_run=dry_run,
-        again=again,
-        conclude=conclude,
-        lanes=lanes,
-        launch_env=tuple(launch_env or ()),
-        as_json=json_,
-        verb=("tune", "mha-threshold"),
-        out=out,
-    )
-    raise typer.Exit(tune_threshold(request))
+    config = load_study(options.config)
+    require_threshold_study(config)
+    study = options.study(config)
+    if options.dry_run:
+        print_plan_of(options, study)
+        return 0
+    result = run_study(options, study)
+    proposal = propose(study.config, result, options.study_command())
+    curve = curve_of(result.records, KNOB, study.config.objective.metric)
+    path = _write(options.out, study, proposal.table)
+    if options.json:
+        gates = [one.accuracy for one in result.passed_over] + [result.gate]
+        said = {
+            "standing": proposal.standing,
+            "reason": proposal.reason,
+            "table": path and str(path),
+            "curve": [{"workload": p.workload, KNOB: p.value, "median": p.median, "boots": p.boots} for p in curve],
+            "gates": [gate.model_dump() for gate in gates if gate is not None],
+        }
+        print(json.dumps({**study_facts(options, study, result), **said}, indent=1))
+    else:
+        show_result(options, study, result)
+        _print_curve(study, curve)
+        _print_standing(options, result, f"{proposal.standing}: {proposal.reason}", path)
+    if proposal.standing == "refused by the gate":
+        return 1
+    return 3 if exit_code(result) == 3 else 0
 
 
-@app.command("hisparse")
-def hisparse(
-    config: options.Config,
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs that share the experts of the full deployment.")] = 8,
+@dataclass(frozen=True, slots=True)
+class HisparseOptions(StudyOptions):
+    """The command line of `tune hisparse`."""
+
+    verb: ClassVar[tuple[str, ...]] = ("tune", "hisparse")
+    decides: ClassVar[tuple[str, ...]] = ("max_trials", "max_boots", "gpus", "host_memory_gib", "same_pool")
+
+    gpus: Annotated[int, typer.Option(min=1, help="GPUs that share the experts of the full deployment.")] = 8
     host_memory_gib: Annotated[
         float | None, typer.Option(help="Host memory for this rank.", show_default="what is free")
-    ] = None,
+    ] = None
     same_pool: Annotated[
         bool,
         typer.Option("--same-pool", help="All settings in the smallest of their device pools, not each in its own."),
-    ] = False,
-    results: options.Results = None,
-    max_trials: options.MaxTrials = None,
-    max_boots: options.MaxBoots = None,
-    budget: options.Budget = None,
-    dry_run: options.DryRun = False,
-    again: options.Again = False,
-    conclude: options.Conclude = False,
-    lanes: options.Lanes = 1,
-    launch_env: options.LaunchEnv = None,
-    out: OutBeside = None,
-    json_: options.Json = False,
-) -> None:
+    ] = False
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder of the table.", show_default="tables, beside the journal"),
+    ] = None
+
+    def host_bytes(self) -> float:
+        """Host memory of a lane; what was measured fitted into its machine, whatever this one has."""
+        from dsabench.tuners.hisparse import free_host_bytes
+        from dsabench.tuners.hisparse_memory import GIB
+
+        if self.host_memory_gib is not None:
+            return self.host_memory_gib * GIB
+        if self.conclude:
+            return math.inf
+        return free_host_bytes(Path("/proc/meminfo").read_text()) // self.lanes
+
+
+def hisparse(options: HisparseOptions) -> int:
     """Buffer, ratio and block size of HiSparse against off (bf16, fp8) and its own defaults, each in the device pool that a
     full rank has under it; the arithmetic is printed, and refused where host memory is short.
 
     A confirmation that was cut short gives a verdict and no table.
     """
-    from dsabench.cli.run_tune_sweep import HisparseOrder, tune_hisparse
-    from dsabench.cli.study_request import Request
+    from dsabench.cli.show_result import exit_code, print_plan_of, show_result, study_facts
+    from dsabench.config.load import load_study
+    from dsabench.tuners.hisparse import plan_hisparse, rank_of, table_of
 
-    request = Request(
-        config=config,
-        results=results,
-        max_trials=max_trials,
-        max_boots=max_boots,
-        time_s=budget,
-        dry_run=dry_run,
-        again=again,
-        conclude=conclude,
-        lanes=lanes,
-        launch_env=tuple(launch_env or ()),
-        as_json=json_,
-        verb=("tune", "hisparse"),
-        out=out,
+    config = load_study(options.config)
+    plan = plan_hisparse(config, rank_of(config, gpus=options.gpus), options.host_bytes(), same_pool=options.same_pool)
+    for line in () if options.json or options.conclude else plan.arithmetic:
+        print(line)
+    study = options.study(plan.config)
+    if options.dry_run:
+        more = {"standing": "nothing was measured", "table": None, "arithmetic": plan.arithmetic}
+        print_plan_of(options, study, more)
+        return 0
+    result = run_study(options, study)
+    table, standing = table_of(study.config, result, options.study_command())
+    path = _write(options.out, study, table)
+    if options.json:
+        said = {"standing": standing, "table": path and str(path), "arithmetic": plan.arithmetic}
+        print(json.dumps({**study_facts(options, study, result), **said}, indent=1))
+    else:
+        show_result(options, study, result)
+        _print_standing(options, result, standing, path)
+    return 3 if exit_code(result) == 3 else 0
+
+
+app.command("flashmla-auto")(command_of(FlashmlaAutoOptions, flashmla_auto))
+app.command("mha-threshold")(command_of(ThresholdOptions, mha_threshold))
+app.command("hisparse")(command_of(HisparseOptions, hisparse))
+
+
+def _write(out: Path | None, study: Study, table: TunedTable | None) -> Path | None:
+    """Beside the journal, unless told otherwise."""
+    from dsabench.emit.tables import write_table
+
+    return None if table is None else write_table(out or study.folder / "tables", table)
+
+
+def _print_curve(study: Study, curve: Sequence[CurvePoint]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("workload", "threshold (tokens)", study.config.objective.metric, "boots", box=None)
+    for point in curve:
+        table.add_row(point.workload, f"{point.value:,}", f"{point.median:,.1f}", str(point.boots))
+    Console().print(table)
+
+
+def _print_standing(options: StudyOptions, result: StudyResult, standing: str, path: Path | None) -> None:
+    from dsabench.cli.show_result import say_next
+
+    print(standing)
+    if path is not None:
+        print(f"table: {path}")
+    say_next(options, result)
+
+
+def _draw(study: KernelStudy, file: Path) -> Path:
+    from dsabench.model.tuned_table import choose
+    from dsabench.reporting.choice_plot import draw_choice
+
+    batches = [(*point.step, point.us["flashmla_kv"] / point.us["flashmla_sparse"]) for point in study.points]
+    rule, table = study.tuned.chosen.rule, study.table
+
+    def takes_sparse(new: int, kv: int) -> bool:
+        return choose(rule, new_tokens=new, kv_tokens=kv) == "flashmla_sparse"
+
+    title = f"{table.device}, {table.heads_per_rank} heads, {table.kv_cache_dtype}"
+    return draw_choice(batches, takes_sparse, title, file)
+
+
+def _kernel_facts(study: KernelStudy) -> Mapping[str, object]:
+    tuned = study.tuned
+    forms = [
+        {
+            "form": fit.family.name,
+            "parameters": fit.family.parameters,
+            "regret": fit.regret,
+            "held_out": fit.held_out,
+            "worst_against_shipped": fit.worst,
+            "rule": json.loads(fit.rule.model_dump_json()),
+        }
+        for fit in tuned.fits
+    ]
+    return {
+        "chosen": tuned.chosen.family.name,
+        "forms": forms,
+        "regret_shipped": tuned.regret_shipped,
+        "regret_best_static": tuned.regret_static,
+        "best_static": tuned.static,
+        "gain_over_shipped": {"value": tuned.gain, "ci_low": tuned.interval.low, "ci_high": tuned.interval.high},
+        "noise": tuned.noise,
+        "shapes": tuned.shapes,
+        "chunks": [{"chunked_prefill_size": c.chunk, "less_time": c.gain, "regret": c.regret} for c in study.chunks],
+    }
+
+
+def _show_kernels(study: KernelStudy, path: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dsabench.emit.pr_body import rule_in_words
+
+    tuned, console = study.tuned, Console()
+    console.print(f"{tuned.shapes} shapes, times known to ±{tuned.noise:.1%}; time lost against the faster kernel:")
+    table = Table("form of the rule", "numbers", "cross-validated", "held out", "worst vs shipped", box=None)
+    for fit in tuned.fits:
+        mark = " ←" if fit is tuned.chosen else ""
+        held = "" if fit.held_out is None else f"{fit.held_out:.2%}"
+        name, count = fit.family.name + mark, str(fit.family.parameters)
+        table.add_row(name, count, f"{fit.regret:.2%}", held, f"{fit.worst:+.2%}")
+    table.add_row("what is shipped", "", f"{tuned.regret_shipped:.2%}", "", "")
+    table.add_row(f"best static ({tuned.static})", "", f"{tuned.regret_static:.2%}", "", "")
+    console.print(table)
+    low, high = tuned.interval
+    console.print(
+        f"gain over what is shipped: {tuned.gain:+.1%} (95 % interval {low:+.1%} … {high:+.1%}), attention alone"
     )
-    raise typer.Exit(tune_hisparse(HisparseOrder(request, gpus, host_memory_gib, same_pool)))
+    for chunk in study.chunks:
+        size = chunk.chunk or "none"
+        console.print(f"  chunked_prefill_size {size}: {chunk.gain:+.1%} of its time saved, regret {chunk.regret:.2%}")
+    console.print(f"rule: {rule_in_words(tuned.chosen.rule)}")
+    console.print(str(path), soft_wrap=True, highlight=False, markup=False)

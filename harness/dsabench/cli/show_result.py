@@ -1,10 +1,11 @@
-"""The result table and the JSON of a sweep."""
+"""A study's plan and result as text and as JSON, what is left and how to go on."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -12,18 +13,103 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.cli.figures import show_count, show_figure
+from dsabench.cli.figures import show_count, show_duration, show_figure
+from dsabench.cli.options import StudyOptions, go_on
+from dsabench.cli.progress import make_progress
+from dsabench.cli.show_plan import plan_facts, print_plan
 from dsabench.cli.titled_table import titled
 from dsabench.cli.verdict_table import VerdictTable
 from dsabench.config.specs import StudyConfig
 from dsabench.evals.numerics import changed_numerics
+from dsabench.model.environment import Environment
 from dsabench.model.record import Failed, Measured, Record
 from dsabench.model.runtime import RuntimeSpec, labels_of
 from dsabench.model.study_result import ScoredSetting, StudyResult
+from dsabench.reporting.site.entry import machine_of
+from dsabench.reporting.sweep_plot import draw_sweep
+from dsabench.results.journal import FILE_NAME
 from dsabench.results.scores import levels
+from dsabench.study.study import Study
 
 _MESSAGE = 300
 """Characters of a fault's message; `results show` has all of it."""
+
+
+def print_plan_of(options: StudyOptions, study: Study, more: Mapping[str, object] | None = None) -> None:
+    """The boots ahead and their estimated time; `more` goes into the JSON object."""
+    plan = study.plan(make_progress(study.config.objective.metric))
+    if options.json:
+        print(json.dumps({**plan_facts(plan), **(more or {})}))
+    else:
+        print_plan(Console(), plan)
+
+
+def show_result(options: StudyOptions, study: Study, result: StudyResult) -> None:
+    """Settings, verdicts, gate, and where everything lies; the picture is drawn."""
+    plot = draw_sweep(study.config, result, study.folder)
+    print_result(Console(), study.config, study.folder / FILE_NAME, result, plot)
+    if options.conclude:
+        print(f"concluded from the records alone, which are of {environment_in_words(result.environment)}")
+
+
+def print_result_of(options: StudyOptions, study: Study, result: StudyResult) -> None:
+    """The result as JSON, or as a person reads it with what is left and how to go on."""
+    if options.json:
+        print(json.dumps(study_facts(options, study, result)))
+    else:
+        show_result(options, study, result)
+        say_next(options, result)
+
+
+def study_facts(options: StudyOptions, study: Study, result: StudyResult) -> dict[str, object]:
+    """The same for machines, with what is left."""
+    plot, left = draw_sweep(study.config, result, study.folder), result.left
+    return {
+        **result_facts(study.config, study.folder / FILE_NAME, result, plot),
+        "environment": {"fingerprint": result.environment.fingerprint, "is": environment_in_words(result.environment)},
+        "left": {"boots": left.boots, "trials": left.trials, "estimated_s": round(left.seconds, 1)},
+        "go_on": go_on(options, result),
+    }
+
+
+def environment_in_words(environment: Environment) -> str:
+    """Machine, driver, runtime and fingerprint."""
+    runtime, driver = environment.runtime, environment.hardware.driver
+    parts = [machine_of(environment), *([f"driver {driver}"] if driver else []), f"{runtime.kind} {runtime.version}"]
+    return f"{', '.join(parts)} (environment {environment.fingerprint})"
+
+
+def say_next(options: StudyOptions, result: StudyResult) -> None:
+    """What is left and the command that goes on; where nothing is, how to measure once more."""
+    left = result.left
+    if left.boots:
+        time_s = show_duration(left.seconds)
+        where = ", on a machine like that of the records," if options.conclude else ""
+        print(
+            f"Left: {show_count(left.boots, 'boot')}, {show_count(left.trials, 'trial')}, about {time_s}. Go on{where} with:"
+        )
+        print(f"  {go_on(options, result)}")
+    elif result.measured_now == 0 and not options.conclude:
+        print(_nothing_done(options, result))
+
+
+def exit_code(result: StudyResult) -> int:
+    """1 where the gate refuses the best setting, 3 where nothing but failures came out."""
+    if result.is_refused:
+        return 1
+    return 0 if any(record.outcome.kind != "failed" for record in result.records) else 3
+
+
+def _nothing_done(options: StudyOptions, result: StudyResult) -> str:
+    """Why a run measured nothing, and what to type for more."""
+    again = f"{options.resume_command()} --again"
+    if not result.records or result.unconfirmed:
+        return f"Nothing was measured: {result.stopped or 'there is nothing to try'}."
+    failed = sum(record.outcome.kind == "failed" for record in result.records)
+    what = "everything" if result.stopped is None else "what the budget allows"
+    if failed:
+        return f"Nothing to do: {what} is tried, {show_count(failed, 'trial')} failed (dsabench results list --failed). Once more: {again}"
+    return f"Nothing to do: {what} is measured. Measure it once more: {again}"
 
 
 def print_result(console: Console, config: StudyConfig, journal: Path, result: StudyResult, plot: Path | None) -> None:
