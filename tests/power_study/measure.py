@@ -57,7 +57,7 @@ async def main(results: Path, minutes: float, rounds: int) -> None:
     installed = dict(zip(SIDES, (plain, slowed(plain)), strict=True))
     ends_s = time.monotonic() + 60 * minutes
 
-    def say(_done: int, records: tuple[Record, ...]) -> None:
+    def say(records: tuple[Record, ...]) -> None:
         values = [
             f"{r.trial.workload.name} {r.outcome.metrics['total_throughput_tok_s'].value:,.0f} tok/s"
             if r.outcome.kind == "measured"
@@ -74,7 +74,7 @@ async def main(results: Path, minutes: float, rounds: int) -> None:
             if time.monotonic() > ends_s:
                 return
             print(f"round {round_ + 1}, {side}:", flush=True)
-            await measure_boots(config, installed[side], results / side, 1, say)
+            say(await measure_boots(config, installed[side], results / side, 1))
 
 
 if __name__ == "__main__":

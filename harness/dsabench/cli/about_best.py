@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dsabench.cli.figures import show_figure, show_percent
+from dsabench.cli.format import show_figure, show_percent
 from dsabench.config.specs import StudyConfig
 from dsabench.emit.best_setting import Best
 from dsabench.evals.numerics import changed_numerics

@@ -1,75 +1,151 @@
-"""`dsabench ci CONFIG`."""
+"""`dsabench ci CONFIG`: whether it has become slower than the baseline."""
 
 from __future__ import annotations
 
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsabench.errors import InputError
 
-def ci(
-    config: Annotated[str, typer.Argument(help="A config; its default setting is booted, its workloads are run.")],
+if TYPE_CHECKING:
+    from dsabench.config.specs import StudyConfig
+    from dsabench.reporting.regression import Judgement
+    from dsabench.study.regression_check import CheckResult
+
+_BASELINE = "main:results/ci"
+
+
+@dataclass(frozen=True, slots=True)
+class CiOptions:
+    """The command line of a check."""
+
+    config: Annotated[str, typer.Argument(help="A config; its default setting is booted, its workloads are run.")]
     baseline: Annotated[
         str | None,
         typer.Option(
             help="A folder, a journal or a commit (REF, REF:PATH) that holds the baseline's boots; default: main:results/ci."
         ),
-    ] = None,
+    ] = None
     against: Annotated[
         str | None,
         typer.Option(help="A config of the baseline, booted now in turns with the other, in place of --baseline."),
-    ] = None,
+    ] = None
     results: Annotated[
         Path | None, typer.Option(help="Where the boots are recorded; default: results/local-ci/NAME.")
-    ] = None,
-    boots: Annotated[int, typer.Option(min=2, help="Boots a side, to begin with.")] = 5,
+    ] = None
+    boots: Annotated[int, typer.Option(min=2, help="Boots a side, to begin with.")] = 5
     max_boots: Annotated[
         int | None,
         typer.Option(min=2, help="Boots a side at most, where the first do not decide it; default: as --boots."),
-    ] = None,
+    ] = None
     effect: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="The slowdown that must not be missed: 0.05 is 5 %.")
-    ] = 0.05,
+    ] = 0.05
     false_alarms: Annotated[
         float,
         typer.Option(
             min=0.00001, max=0.2, help="Chance of a failure although nothing changed: 0.001 is 1 check in 1,000."
         ),
-    ] = 0.001,
+    ] = 0.001
     metric: Annotated[
         list[str] | None, typer.Option(help="Judge this metric; may be repeated. Default: the config's.")
-    ] = None,
+    ] = None
     across: Annotated[
         bool, typer.Option("--across-environments", help="Compare although machine or runtime differ.")
-    ] = False,
-    no_run: Annotated[bool, typer.Option("--no-run", help="Boot nothing: judge what --results holds already.")] = False,
-    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None,
-    summary: Annotated[Path | None, typer.Option(help="Write the Markdown summary here too.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="The judgement as one JSON object.")] = False,
-) -> None:
+    ] = False
+    no_run: Annotated[bool, typer.Option("--no-run", help="Boot nothing: judge what --results holds already.")] = False
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None
+    summary: Annotated[Path | None, typer.Option(help="Write the Markdown summary here too.")] = None
+    json: Annotated[bool, typer.Option("--json", help="The judgement as one JSON object.")] = False
+
+
+def ci(options: CiOptions) -> int:
     """Has it become slower than the baseline? Exit 1 on a proven regression, 0 otherwise, whatever the noise.
 
     With --max-boots above --boots an open question is asked again once, with the boots that the spread calls for; each of
     the two looks then has half of the chance of a false alarm. On GitHub the verdicts go to the step summary and
     become annotations.
     """
-    from dsabench.cli.run_ci import Check, run_ci
+    from dsabench.cli.metric_names import require_metrics
+    from dsabench.config.load import load_study
+    from dsabench.signals import run_loop
 
-    check = Check(
-        config=config,
-        baseline=baseline,
-        against=against,
-        results=results,
-        boots=boots,
-        max_boots=max(boots, max_boots or 0),
-        effect=effect,
-        false_alarms=false_alarms,
-        metrics=tuple(metric or ()),
-        across=across,
-        no_run=no_run,
-        junit=junit,
-        summary=summary,
-        as_json=json_,
+    if options.baseline is not None and options.against is not None:
+        raise InputError("--baseline and --against exclude each other: the baseline is recorded, or booted now")
+    require_metrics(options.metric or ())
+    began, config = time.monotonic(), load_study(options.config)
+    found = run_loop(_check(options, config))
+    _report(options, config.name, found.judgement, found.faults, time.monotonic() - began)
+    return 1 if found.judgement.standing == "regression" else 0
+
+
+async def _check(options: CiOptions, config: StudyConfig) -> CheckResult:
+    from rich.console import Console
+
+    from dsabench.cli.progress import LineProgress
+    from dsabench.cli.run_compare import side_of
+    from dsabench.config.load import load_study
+    from dsabench.reporting.regression import Rules
+    from dsabench.study.regression_check import CheckedSide, CheckSpec, check_regression, look_at
+
+    folder = options.results or Path("results") / "local-ci" / config.name
+    ours = CheckedSide(config, await look_at(config), folder if options.against is None else folder / "candidate")
+    theirs = None
+    if options.against is not None:
+        other = load_study(options.against)
+        theirs = CheckedSide(other, await look_at(other), folder / "base")
+    max_boots = max(options.boots, options.max_boots or 0)
+    rules = Rules(
+        metrics=tuple(
+            dict.fromkeys(
+                options.metric or (config.objective.metric, *(limit.metric for limit in config.objective.constraints))
+            )
+        ),
+        effect=options.effect,
+        looks=2 if max_boots > options.boots and not options.no_run else 1,
+        false_alarms=options.false_alarms,
+        across=options.across or theirs is not None,
+        both_grow=theirs is not None,
     )
-    raise typer.Exit(run_ci(check))
+    spec = CheckSpec(rules, 0 if options.no_run else options.boots, max_boots)
+    against = side_of(options.baseline or _BASELINE) if theirs is None else theirs
+    return await check_regression(spec, ours, against, LineProgress(Console(stderr=True), config.objective.metric))
+
+
+def _report(options: CiOptions, name: str, judgement: Judgement, faults: Sequence[str], duration_s: float) -> None:
+    from rich.console import Console
+
+    from dsabench.cli.tables import VerdictTable
+    from dsabench.reporting.ci_files import append_summary, github_commands, summary_markdown, write_junit
+
+    title = f"{name}: {judgement.boots_had} boots against {options.against or options.baseline or _BASELINE}"
+    if options.junit is not None:
+        write_junit(options.junit, name, judgement, faults, duration_s)
+    markdown = summary_markdown(title, judgement, faults)
+    for place in (options.summary, os.environ.get("GITHUB_STEP_SUMMARY")):
+        if place:
+            append_summary(Path(place), markdown)
+    if os.environ.get("GITHUB_ACTIONS") == "true" and not options.json:
+        print("\n".join(github_commands(f"dsabench {name}", judgement)))
+    if options.json:
+        found = {
+            "standing": judgement.standing,
+            "sentence": judgement.sentence,
+            "boots": judgement.boots_had,
+            "boots_wanted": judgement.boots_wanted,
+            "disturbed": dict(zip(("baseline", "candidate"), map(asdict, judgement.neighbours), strict=True)),
+            "verdicts": [verdict.model_dump() for verdict in judgement.verdicts],
+            "failed": list(faults),
+        }
+        print(json.dumps(found))
+        return
+    console = Console()
+    console.print(VerdictTable(judgement.verdicts, title))
+    console.print(judgement.sentence, markup=False, highlight=False)

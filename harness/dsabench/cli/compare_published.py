@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.cli.figures import show_figure, show_percent
-from dsabench.cli.titled_table import titled
+from dsabench.cli.format import show_figure, show_percent
+from dsabench.cli.tables import titled
 from dsabench.config.load import load_published, published_file
 from dsabench.errors import InputError, printable
 from dsabench.load.bench_serving.log import is_bench_log, read_bench_log

@@ -9,7 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from dsabench.cli.figures import show_duration
+from dsabench.cli.format import show_duration
 from dsabench.evals.run import Progress as EvalProgress
 
 _LINE_EVERY_S = 10.0

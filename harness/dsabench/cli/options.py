@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hi
 
 import typer
 
-from dsabench.cli.figures import parse_duration_s
+from dsabench.cli.format import parse_duration_s
 from dsabench.errors import InputError, StoreError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from dsabench.cli.figures import show_duration, show_figure
+from dsabench.cli.format import show_duration, show_figure
 from dsabench.model.record import Failed, Record, Scored
 from dsabench.study.next_boot import BootPlan
 from dsabench.study.plan import StudyPlan

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dsabench.cli.figures import parse_duration_s
+from dsabench.cli.format import parse_duration_s
 
 app = typer.Typer(help="Look at what was measured.", no_args_is_help=True)
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from dsabench.cli.compare_published import compare_single_runs, is_single_run
 from dsabench.cli.metric_names import require_metrics
 from dsabench.cli.show_results import load_records
-from dsabench.cli.verdict_table import VerdictTable
+from dsabench.cli.tables import VerdictTable
 from dsabench.errors import InputError
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict

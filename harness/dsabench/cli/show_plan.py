@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.cli.figures import show_count, show_duration
+from dsabench.cli.format import show_count, show_duration
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.study import Axis, Objective

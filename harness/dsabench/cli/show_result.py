@@ -13,12 +13,11 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.cli.figures import show_count, show_duration, show_figure
+from dsabench.cli.format import show_count, show_duration, show_figure
 from dsabench.cli.options import StudyOptions, go_on
 from dsabench.cli.progress import make_progress
 from dsabench.cli.show_plan import plan_facts, print_plan
-from dsabench.cli.titled_table import titled
-from dsabench.cli.verdict_table import VerdictTable
+from dsabench.cli.tables import VerdictTable, titled
 from dsabench.config.specs import StudyConfig
 from dsabench.evals.numerics import changed_numerics
 from dsabench.model.environment import Environment

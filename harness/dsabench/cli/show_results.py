@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from dsabench.cli.figures import show_figure
-from dsabench.cli.metrics_table import metrics_tables
+from dsabench.cli.format import show_figure
+from dsabench.cli.tables import metrics_tables
 from dsabench.errors import printable
 from dsabench.model.record import Failed, Record, Scored
 from dsabench.reporting.repeats import averaged, repeats_of

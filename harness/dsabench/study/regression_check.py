@@ -1,15 +1,27 @@
-"""Boots of one setting, one after another: what a regression check measures, in place of a search."""
+"""Measure and judge a CI regression check: boots of one setting, one after another, in place of a search."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsabench.config.specs import StudyConfig
+from dsabench.errors import TrialFault
+from dsabench.machine.cpu_use import is_disturbed
 from dsabench.machine.environment import collect_environment
 from dsabench.model.environment import Environment
-from dsabench.model.record import Record, Trial
+from dsabench.model.record import Measured, Record, Trial
+from dsabench.reporting.comparison import Side
+from dsabench.reporting.regression import (
+    Judgement,
+    Rules,
+    count_rounds,
+    judge,
+    neighbours_of,
+    undisturbed,
+    undisturbed_rounds,
+)
 from dsabench.results.journal import Journal, claim_folder
 from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.choose import make_runtime
@@ -17,8 +29,8 @@ from dsabench.runtimes.protocol import Runtime
 from dsabench.study.session import SILENT, PlannedTrial, StudyObserver, TrialSession, open_session
 from dsabench.study.trial import run_boot
 
-OnBoot = Callable[[int, tuple[Record, ...]], None]
-"""Told (boots done, the records of the last one)."""
+_TRIES = 2
+"""Boots for each that is wanted, where others disturb them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +39,122 @@ class OpenRuntime:
 
     runtime: Runtime
     environment: Environment
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSide:
+    """One side that is measured here."""
+
+    config: StudyConfig
+    installed: OpenRuntime
+    folder: Path
+
+    def side(self, name: str) -> Side:
+        """Its records of this environment."""
+        fingerprint = self.installed.environment.fingerprint
+        records = tuple(r for r in Journal(self.folder).read().records if r.environment.fingerprint == fingerprint)
+        return Side(name, records)
+
+    @property
+    def boots(self) -> int:
+        """Boots that gave a number and were alone on their cores."""
+        return self._count(alone=True)
+
+    @property
+    def disturbed(self) -> int:
+        """Boots that gave a number and were not."""
+        return self._count(alone=False)
+
+    def _count(self, *, alone: bool) -> int:
+        measured = [r for r in self.side("").records if isinstance(r.outcome, Measured)]
+        busy = {r.boot for r in measured if isinstance(r.outcome, Measured) and is_disturbed(r.outcome.warnings)}
+        return len({r.boot for r in measured} - busy) if alone else len(busy)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSpec:
+    """How a regression is looked for."""
+
+    rules: Rules
+    boots: int
+    """A side, to begin with; 0 boots nothing."""
+    max_boots: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What a check came to."""
+
+    judgement: Judgement
+    faults: tuple[str, ...]
+    """A line for each trial that failed."""
+
+
+async def check_regression(
+    spec: CheckSpec, ours: CheckedSide, against: CheckedSide | Side, observer: StudyObserver
+) -> CheckResult:
+    """Boot what is asked for and judge it against a baseline that is recorded, or booted now in turns.
+
+    An open question is asked again once, with the boots that the spread calls for.
+
+    Raises:
+        TrialFault: no boot gave a number.
+
+    """
+    theirs = against if isinstance(against, CheckedSide) else None
+    fixed = None if isinstance(against, CheckedSide) else against
+    if spec.boots:
+        await _boot(ours, theirs, spec.boots, observer)
+    judgement = _look(ours, theirs, fixed, spec.rules)
+    if (
+        spec.rules.looks == 2
+        and judgement.standing == "undecided"
+        and (judgement.boots_wanted or 0) > _had(ours, theirs)
+    ):
+        pilot = judgement.boots_had
+        await _boot(ours, theirs, min(judgement.boots_wanted or 0, spec.max_boots), observer)
+        judgement = _look(ours, theirs, fixed, spec.rules, pilot)
+    return CheckResult(judgement, tuple(_faults([one for one in (ours, theirs) if one is not None])))
+
+
+async def _boot(ours: CheckedSide, theirs: CheckedSide | None, boots: int, observer: StudyObserver) -> None:
+    """Until there are so many boots that were alone; two sides take turns, AB BA AB, so that a drift hits both alike.
+
+    On a machine that is never quiet it ends after twice as many.
+    """
+    had = ours.boots + ours.disturbed  # of an earlier run that goes on
+    for turn in range(had, max(_TRIES * boots, had)):
+        if _had(ours, theirs) >= boots:
+            break
+        for side in [ours] if theirs is None else [theirs, ours] if turn % 2 == 0 else [ours, theirs]:
+            await measure_boots(side.config, side.installed, side.folder, 1, observer=observer)
+
+
+def _had(ours: CheckedSide, theirs: CheckedSide | None) -> int:
+    """Boots to judge by, or rounds of two."""
+    return ours.boots if theirs is None else count_rounds(theirs.side(""), ours.side(""))
+
+
+def _look(ours: CheckedSide, theirs: CheckedSide | None, fixed: Side | None, rules: Rules, pilot: int = 0) -> Judgement:
+    if ours.boots + ours.disturbed == 0:
+        faults = _faults([ours])
+        said = faults[0] if faults else f"nothing is recorded in {ours.folder}"
+        raise TrialFault("exited", f"no boot gave a number: {said}", stage="boot")
+    side = ours.side(str(ours.folder))
+    base = theirs.side(str(theirs.folder)) if theirs is not None else fixed
+    assert base is not None
+    sides = undisturbed_rounds(base, side) if theirs is not None else (undisturbed(base), undisturbed(side))
+    neighbours = neighbours_of(base, sides[0], side), neighbours_of(side, sides[1], base)
+    return replace(judge(*sides, rules, pilot), neighbours=neighbours)
+
+
+def _faults(sides: Sequence[CheckedSide]) -> list[str]:
+    return [
+        f"{record.trial.workload.name}: {record.outcome.fault} in {record.outcome.stage}: {record.outcome.message}"
+        for side in sides
+        for record in side.side("").records
+        if record.outcome.kind == "failed"
+    ]
 
 
 async def look_at(config: StudyConfig) -> OpenRuntime:
@@ -45,7 +173,6 @@ async def measure_boots(
     installed: OpenRuntime,
     folder: Path,
     boots: int,
-    on_boot: OnBoot = lambda _n, _r: None,
     *,
     observer: StudyObserver = SILENT,
 ) -> tuple[Record, ...]:
@@ -72,12 +199,11 @@ async def measure_boots(
             observer=observer,
         )
         async with open_session(whole) as session:
-            for done in range(1, boots + 1):
+            for _ in range(boots):
                 found = await run_boot(
                     session, [PlannedTrial(trial, records.next_occasion(trial), "confirm") for trial in trials]
                 )
                 for record in found:
                     records.add(record)
                 measured += found
-                on_boot(done, found)
     return tuple(measured)

@@ -1,4 +1,4 @@
-"""Durations, counts, figures and percentages as people type and read them."""
+"""Durations, counts, figures, percentages and long names as people type and read them."""
 
 from __future__ import annotations
 
@@ -56,3 +56,16 @@ def show_percent(value: float | None) -> str:
         return ">1,000 %"
     digits = 1 if abs(value) < 1 else 0
     return f"{100 * value:+,.{digits}f} %"
+
+
+def broken(name: str, width: int, indent: str = "") -> str:
+    """The name in lines of at most `width`, broken behind a `_` or `.` where its parts are that short.
+
+    All lines begin with `indent`, those from the second on with two spaces more.
+    """
+    lines = [indent]
+    for piece in re.findall(r"[^_.]*[_.]?", name):
+        if len(lines[-1]) + len(piece) > width and lines[-1].strip():
+            lines.append(f"{indent}  ")
+        lines[-1] += piece
+    return "\n".join(lines)
