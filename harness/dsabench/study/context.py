@@ -48,7 +48,7 @@ class SettingRules:
 
 @dataclass(frozen=True, slots=True)
 class StudyContext:
-    """Made once per run, under the claim of its folder."""
+    """Made once per run."""
 
     config: StudyConfig
     journal: Journal
@@ -95,10 +95,9 @@ async def open_context(
     observer: StudyObserver = SILENT,
     *,
     lanes: int = 1,
-    again: bool = False,
     for_plan: bool = False,
 ) -> StudyContext:
-    """Look at the runtime, the machine and the journal. A plan needs no installed runtime and may be for another machine.
+    """Look at the runtime and the machine; nothing is written. A plan needs no installed runtime and may be for another machine.
 
     Raises:
         InputError: the runtime is not there, its rules forbid the default, or the machine has not so many shares.
@@ -119,22 +118,24 @@ async def open_context(
             f"note: records have the hardware of this machine ({environment.host}), wherever command_prefix serves"
         )
     require_legal_default(config, rules.refuse)
-    journal = Journal(folder)
-    records = StudyRecords(config, environment.fingerprint, _read(journal, observer))
-    round_ = records.latest_round + (1 if again and records.records else 0)
-    limits = RunLimits(config.budget, round_, started_s, lanes)
     return StudyContext(
         config,
-        journal,
+        Journal(folder),
         runtime,
         environment,
         rules,
-        limits,
+        RunLimits(config.budget, 0, started_s, lanes),
         check_space(config, rules.refuse),
-        measured_before=len(records.records),
         shares=shares,
         cpu_before=cpu_before,
     )
+
+
+def with_journal(context: StudyContext, observer: StudyObserver, *, again: bool = False) -> StudyContext:
+    """The context with the round that this run is of, by what is recorded. Of a run: inside the claim of its folder."""
+    records = StudyRecords(context.config, context.environment.fingerprint, _read(context.journal, observer))
+    round_ = records.latest_round + (1 if again and records.records else 0)
+    return replace(context, limits=replace(context.limits, round=round_), measured_before=len(records.records))
 
 
 def context_of_records(config: StudyConfig, folder: Path, observer: StudyObserver = SILENT) -> StudyContext:

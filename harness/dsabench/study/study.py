@@ -19,7 +19,7 @@ from dsabench.results.journal import claim_folder
 from dsabench.results.study_records import StudyRecords
 from dsabench.signals import run_loop, stop_at_any_signal
 from dsabench.study.budget import trials_left, why_confirmation_stops, why_search_stops
-from dsabench.study.context import StudyContext, context_of_records, open_context
+from dsabench.study.context import StudyContext, context_of_records, open_context, with_journal
 from dsabench.study.lanes import run_lanes
 from dsabench.study.next_boot import (
     BootPlan,
@@ -83,7 +83,7 @@ class Study:
     def plan(self, observer: StudyObserver = SILENT) -> DryRun:
         """What a run would measure and what that costs. Starts nothing, and needs no installed runtime."""
         self._check()
-        context = run_loop(self._open(observer, for_plan=True))
+        context = with_journal(run_loop(self._open(observer, for_plan=True)), observer, again=self.again)
         version = context.environment.runtime.version
         return make_dry_run(context.records(), context.limits, context.space, context.rules, version)
 
@@ -101,15 +101,14 @@ class Study:
         _require_no_loop()
         self._check()
         stop_at_any_signal()
+        opened = run_loop(self._open(observer))
         with claim_folder(self.folder):
             try:
-                context = run_loop(self._open(observer))
+                context = with_journal(opened, observer, again=self.again)
                 with observer:
                     if context.shares and has_next_boot(context.records(), context.limits):
-                        run_loop(
-                            _gate_of(context, context.session(observer))
-                        )  # its questions are there before all boots
-                        # The lanes do all of it but the gate; what one that was killed had begun is measured after them.
+                        # A gate without questions fails before hours of boots. What lanes leave, killed ones too, comes after.
+                        run_loop(_gate_of(context, context.session(observer)))
                         run_lanes(context, partial(measure, with_gate=False), observer)
                     return run_loop(measure(context, observer))
             finally:
@@ -125,10 +124,11 @@ class Study:
         if self.lanes > 1:
             raise InputError("lanes are processes of their own, which a running event loop cannot start: use Study.run")
         self._check()
+        opened = await self._open(observer)
         with claim_folder(self.folder):
             try:
                 with observer:
-                    return await measure(await self._open(observer), observer)
+                    return await measure(with_journal(opened, observer, again=self.again), observer)
             finally:
                 Reservations(self.folder).remove()
 
@@ -143,9 +143,7 @@ class Study:
         return run_loop(measure(context_of_records(self.config, self.folder, observer), observer))
 
     async def _open(self, observer: StudyObserver, *, for_plan: bool = False) -> StudyContext:
-        return await open_context(
-            self.config, self.folder, observer, lanes=self.lanes, again=self.again, for_plan=for_plan
-        )
+        return await open_context(self.config, self.folder, observer, lanes=self.lanes, for_plan=for_plan)
 
     def _check(self) -> None:
         refuse_unprovable(self.config.objective, self.config.workloads)
