@@ -76,9 +76,10 @@ async def test_a_call_is_put_together_and_the_answer_heard_as_far_as_the_result(
     assert character.sent[1] < SOON
 
 
-# the limit
+# the limit: what has come within a second or two hangs on the machine
 
 
+@pytest.mark.timing
 async def test_undecided_thinking_says_what_came() -> None:
     found = await thinking(Character(thought=None, content="words ", repeats=LONG, pause_s=SLOW_S), limit_s=1.0)
     assert found.verdict == "warning"
@@ -86,6 +87,7 @@ async def test_undecided_thinking_says_what_came() -> None:
     assert "--reasoning-parser" in (found.fix or "")
 
 
+@pytest.mark.timing
 async def test_undecided_tools_say_what_came() -> None:
     talk = Character(call=None, call_content="words ", repeats=LONG, pause_s=SLOW_S)
     found = await tools(talk, limit_s=1.0)
@@ -96,11 +98,13 @@ async def test_undecided_tools_say_what_came() -> None:
     assert "a call of read_thermometer, the last after 0." in found.line
 
 
+@pytest.mark.timing
 async def test_a_call_in_content_is_told_at_the_limit_too() -> None:
     found = await tools(Character(call=None, call_content="<tool_call>", repeats=LONG, pause_s=SLOW_S), limit_s=1.0)
     assert (found.verdict, "stands in content" in found.line) == ("problem", True)
 
 
+@pytest.mark.timing
 async def test_a_result_that_is_not_mentioned_in_time() -> None:
     found = await tools(Character(result_answer="Warm. ", repeats=LONG, pause_s=SLOW_S), limit_s=1.5)
     assert found.verdict == "warning"
@@ -114,7 +118,7 @@ SAID: dict[Mishap, str] = {
     "garbage": "not a JSON object: {not json",
     "cut": "the answer broke off: ",
     "end": "the answer broke off: ",
-    "stand still": "nothing more for 1 s after ",
+    "stand still": "nothing more for 5 s after ",
 }
 
 
@@ -125,7 +129,7 @@ def test_every_mishap_is_looked_at() -> None:
 @pytest.mark.parametrize("mishap", SAID)
 @pytest.mark.parametrize("look", [thinking, tools])
 async def test_what_goes_wrong_in_the_middle_is_one_clear_problem(look, mishap) -> None:
-    found = await look(Character(mishap=mishap), timeout_s=1.0)
+    found = await look(Character(mishap=mishap), timeout_s=5.0)
     assert found.verdict == "problem"
     assert SAID[mishap] in found.line
     assert found.line.startswith("/v1/chat/completions: ")
