@@ -11,11 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from dsabench.cli.format import show_count, show_duration
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.study import Axis, Objective
 from dsabench.model.workload import Workload
-from dsabench.study.budget import ASSUMED_PREFILL_TOK_S, ASSUMED_STREAM_TOK_S
 from dsabench.study.plan import DryRun, GpuHours
 from dsabench.study.space_check import Overruled, SpaceCheck
 
@@ -52,8 +52,13 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
 
 def _assumed(config: StudyConfig) -> str:
     """What an estimate rests on before anything is measured."""
-    speeds = f", {ASSUMED_STREAM_TOK_S:.0f} tokens/s a stream and {ASSUMED_PREFILL_TOK_S:,.0f} prompt tokens/s"
-    return f"assumed, as nothing is measured yet{'' if config.runtime.kind == 'reference' else speeds}"
+    kind = runtime_kinds()[config.runtime.kind]
+    speeds = (
+        f", {kind.stream_tok_s:.0f} tokens/s a stream and {kind.prefill_tok_s:,.0f} prompt tokens/s"
+        if kind.stream_tok_s and kind.prefill_tok_s
+        else ""
+    )
+    return f"assumed, as nothing is measured yet{speeds}"
 
 
 def _facts_table(dry_run: DryRun) -> Table:

@@ -18,6 +18,7 @@ from dsabench.cli.options import StudyOptions, go_on
 from dsabench.cli.progress import make_progress
 from dsabench.cli.show_plan import plan_facts, print_plan
 from dsabench.cli.tables import VerdictTable, titled
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.evals.numerics import changed_numerics
 from dsabench.model.environment import Environment
@@ -130,8 +131,8 @@ def print_result(console: Console, config: StudyConfig, journal: Path, result: S
         )
     if result.stopped:
         console.print(f"Stopped because {escape(result.stopped)}.", highlight=False)
-    if config.runtime.kind == "reference":
-        console.print("These numbers describe dsabench's reference runtime on this machine, not sglang.", style="dim")
+    if (caveat := runtime_kinds()[config.runtime.kind].caveat) is not None:
+        console.print(caveat, style="dim")
     console.print(_counted(result), highlight=False)
     for name, path in (("journal", journal), ("plot", plot)):
         if path is not None:

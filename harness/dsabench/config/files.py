@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Discriminator, Field, Tag
 
 from dsabench.config.knob_types import KnobAxes, KnobConditions, KnobSettings
-from dsabench.config.specs import DRIVEN, LAUNCHED, RuntimeConfig
+from dsabench.config.runtime_kinds import runtime_kinds
+from dsabench.config.specs import RuntimeConfig
 from dsabench.config.yaml_file import KeyPath
 from dsabench.model.evals import EvalSpec, SafeName
 from dsabench.model.metrics import METRICS, OBJECTIVES
@@ -89,10 +90,13 @@ def json_schema(form: Form = "config") -> Schema:
     """The schema of one kind of file. Shared between calls: not to be changed."""
     schema = FORMS[form].model_json_schema()
     definitions = schema.get("$defs", {})
+    kinds = [
+        kind for kind, info in runtime_kinds().items() if (info.is_launched if form == "launch" else info.is_driven)
+    ]
     narrowed: tuple[tuple[type[BaseModel], str, Iterable[str]], ...] = (
         (Objective, "metric", OBJECTIVES),
         (MetricLimit, "metric", sorted(METRICS)),
-        (RuntimeConfig, "kind", LAUNCHED if form == "launch" else DRIVEN),
+        (RuntimeConfig, "kind", kinds),
     )
     for model, key, allowed in narrowed:
         if model.__name__ in definitions:

@@ -6,20 +6,14 @@ import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from dsabench.config.mistakes import Mistakes, shown, unknown_word
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.search_space import SweepPart
-from dsabench.config.specs import (
-    DRIVEN,
-    LAUNCHED,
-    REFERENCE_KNOBS,
-    REFERENCE_MODELS,
-    RuntimeConfig,
-    TopologyConfig,
-    changes_behaviour,
-)
+from dsabench.config.specs import RuntimeConfig, changes_behaviour
 from dsabench.config.yaml_file import KeyPath, YamlFile
+from dsabench.model.runtime import RuntimeKind
 from dsabench.model.secrets import looks_secret
 
 _PLACES = ("server", "prefill", "decode", "router")
@@ -27,83 +21,83 @@ _PLACES = ("server", "prefill", "decode", "router")
 
 def runtime_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
     """What is wrong with a runtime that is to be measured."""
-    if runtime.kind not in DRIVEN:
-        message = f"this version of dsabench does not drive {runtime.kind} yet (allowed: {', '.join(DRIVEN)})"
+    if not runtime_kinds()[runtime.kind].is_driven:
+        driven = ", ".join(kind for kind, info in runtime_kinds().items() if info.is_driven)
+        message = f"this version of dsabench does not drive {runtime.kind} yet (allowed: {driven})"
         yield source.error(message, ("runtime", "kind"))
     yield from _any_runtime_mistakes(source, runtime)
 
 
 def launch_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
     """What is wrong with a runtime whose commands are to be written."""
-    if runtime.kind not in LAUNCHED:
-        message = f"{runtime.kind} is not launched by dsabench (allowed: {', '.join(LAUNCHED)})"
+    if not runtime_kinds()[runtime.kind].is_launched:
+        launched = ", ".join(kind for kind, info in runtime_kinds().items() if info.is_launched)
+        message = f"{runtime.kind} is not launched by dsabench (allowed: {launched})"
         yield source.error(message, ("runtime", "kind"))
     yield from _any_runtime_mistakes(source, runtime)
 
 
 def _any_runtime_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
     """Model, settings, URL and environment."""
-    if runtime.kind == "reference":
-        yield from _reference_mistakes(source, runtime)
-    if runtime.kind != "external":
+    yield from _model_mistakes(source, runtime)
+    if "topology" not in runtime_kinds()[runtime.kind].refused:
         yield from _topology_mistakes(source, runtime)
-    if runtime.kind != "sglang":
-        yield from _sglang_only(source, runtime)
-    if runtime.kind == "external":
-        yield from _external_mistakes(source, runtime)
-    elif runtime.base_url is not None:
-        yield source.error("only kind external attaches to a server; remove the key", ("runtime", "base_url"))
+    yield from _refused_keys(source, runtime)
+    yield from _url_mistakes(source, runtime)
     yield from _env_mistakes(source, runtime)
 
 
-def _reference_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
-    if runtime.model not in REFERENCE_MODELS:
-        yield source.error(unknown_word("reference model", runtime.model, REFERENCE_MODELS), ("runtime", "model"))
+def _model_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
+    """Models, knobs and machines that this kind does not have."""
+    info, kind = runtime_kinds()[runtime.kind], runtime.kind
+    if info.models is not None and runtime.model not in info.models:
+        yield source.error(unknown_word(f"{kind} model", runtime.model, info.models), ("runtime", "model"))
     for knob, value in runtime.base.items():
-        if problem := _foreign(knob, [value]):
+        if problem := _foreign(kind, knob, [value]):
             yield source.error(problem, ("runtime", "base", knob))
-    if runtime.topology is not None:
-        yield from _role_mistakes(source, runtime.topology)
-
-
-def _role_mistakes(source: YamlFile, topology: TopologyConfig) -> Mistakes:
-    """Roles that the reference runtime cannot have."""
-    for index, role in enumerate(topology.roles):
+    for index, role in enumerate(() if runtime.topology is None else runtime.topology.roles):
         here: KeyPath = ("runtime", "topology", "roles", index)
-        if role.nodes > 1:
-            yield source.error("the reference runtime serves on one machine; remove the key", (*here, "nodes"))
+        if info.machines is not None and role.nodes > info.machines:
+            yield source.error(f"the {kind} runtime serves on one machine; remove the key", (*here, "nodes"))
         for knob, value in role.knobs.items():
-            if problem := _foreign(knob, [value]):
+            if problem := _foreign(kind, knob, [value]):
                 yield source.error(problem, (*here, "knobs", knob))
 
 
-def _foreign(knob: str, values: Sequence[object]) -> str | None:
-    """Why the reference runtime cannot take a knob's values."""
-    if knob not in REFERENCE_KNOBS:
-        return f"the reference runtime has no such setting (it has {', '.join(REFERENCE_KNOBS)})"
-    choices = REFERENCE_KNOBS[knob]
+def _foreign(kind: RuntimeKind, knob: str, values: Sequence[object]) -> str | None:
+    """Why a kind of runtime cannot take a knob's values."""
+    knobs = runtime_kinds()[kind].knobs
+    if knobs is None:
+        return None
+    if knob not in knobs:
+        return f"the {kind} runtime has no such setting (it has {', '.join(knobs)})"
+    choices = knobs[knob]
     beyond = next((value for value in values if choices and value not in choices), None)
-    return None if beyond is None else f"the reference runtime takes {' or '.join(choices)}, not {shown(beyond)}"
+    return None if beyond is None else f"the {kind} runtime takes {' or '.join(choices)}, not {shown(beyond)}"
 
 
 def foreign_axes(parts: Sequence[SweepPart], runtime: RuntimeConfig) -> Mistakes:
     """Axes that the kind of runtime cannot search."""
-    if runtime.kind != "reference":
-        return
     for part in parts:
         for knob, values in part.sweep.axes.items():
-            if problem := _foreign(knob, values):
+            if problem := _foreign(runtime.kind, knob, values):
                 yield part.error(problem, "axes", knob)
 
 
-def _sglang_only(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
-    """Keys that nothing would read."""
-    for key in ("hardware", *(("topology",) if runtime.kind == "external" else ())):
-        if getattr(runtime, key) is not None:
-            yield source.error("only kind sglang has it; remove the key", ("runtime", key))
-    for key in ("command_prefix", "container", "entry", "sites"):
-        if runtime.kind != "external" and key in runtime.launch.model_fields_set:
-            yield source.error("only kind sglang has it; remove the key", ("runtime", "launch", key))
+def _refused_keys(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
+    """Keys that nothing would read: what has no effect must not look as if it had."""
+    for key, why in runtime_kinds()[runtime.kind].refused.items():
+        if key == "sweeps":
+            if source.data.get("sweeps"):
+                yield source.error(why, ("sweeps",))
+            continue
+        *outer, name = key.split(".")
+        holder: BaseModel = runtime
+        for part in outer:
+            holder = getattr(holder, part)
+        field = type(holder).model_fields[name]
+        if getattr(holder, name) != field.get_default(call_default_factory=True):
+            yield source.error(why, ("runtime", *outer, name))
 
 
 def _topology_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
@@ -123,17 +117,14 @@ def _topology_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
             yield source.error(unknown_word("role", name, _PLACES), ("runtime", "launch", "sites", name))
 
 
-def _external_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
-    """A running server is taken as it is: what cannot reach it must not look as if it did."""
+def _url_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
+    """A running server is taken as it is, and has to be reached."""
+    if not runtime_kinds()[runtime.kind].needs_base_url:
+        return
     if runtime.base_url is None:
         yield source.error("missing key 'base_url': the server to attach to", ("runtime",))
     elif problem := _url_problem(runtime.base_url):
         yield source.error(problem, ("runtime", "base_url"))
-    for key in ("base", "env", "launch"):
-        if getattr(runtime, key) != type(runtime).model_fields[key].get_default(call_default_factory=True):
-            yield source.error("has no effect on a server that runs already; remove it", ("runtime", key))
-    if source.data.get("sweeps"):
-        yield source.error("a server that runs already cannot be restarted with other settings; remove it", ("sweeps",))
 
 
 def _url_problem(url: str) -> str | None:

@@ -16,31 +16,6 @@ from dsabench.model.topology import Role, RoleHosts, RouterSpec, Topology
 from dsabench.model.value import FrozenMap, Value
 from dsabench.model.workload import Workload
 
-DRIVEN: tuple[RuntimeKind, ...] = ("reference", "sglang", "external")
-"""The kinds of runtime that this version drives."""
-
-LAUNCHED: tuple[RuntimeKind, ...] = ("reference", "sglang")
-"""The kinds of runtime whose commands `dsabench launch` writes."""
-
-REFERENCE_MODELS = ("tiny", "small", "tiny-moe", "small-moe")
-"""Sizes of the reference model."""
-
-REFERENCE_KNOBS: dict[str, tuple[str, ...]] = {
-    "kv_cache_dtype": ("bfloat16", "fp8_e4m3"),
-    "prefill_backend": ("flashmla_sparse", "flashmla_kv", "flashmla_auto", "triton"),
-    "decode_backend": ("flashmla_sparse", "flashmla_kv", "triton"),
-    "dtype": ("bfloat16", "float32"),
-    **dict.fromkeys(("mha_threshold_tokens", "chunked_prefill_size", "max_running_requests", "max_total_tokens"), ()),
-    **dict.fromkeys(("context_length", "prefix_cache", "random_seed", "cpu_threads", "index_topk_pattern"), ()),
-    "device": ("cpu", "cuda", "auto"),
-    "speculative_algorithm": ("EAGLE", "NEXTN", "off"),
-    **dict.fromkeys(("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"), ()),
-    **dict.fromkeys(("simulated_accept_length", "tp_size", "dp_size", "ep_size", "dp_attention"), ()),
-    **dict.fromkeys(("hisparse", "hisparse_top_k", "hisparse_device_buffer_size"), ()),
-    **dict.fromkeys(("hisparse_host_to_device_ratio", "hisparse_swap_in_block_size"), ()),
-}
-"""Knobs of the reference runtime, with their choices where it has fewer than sglang."""
-
 HardwareName = Literal["h200", "h20", "h800", "b200", "mi300x", "mi355x", "npu"]
 """Accelerators that defaults and rules are known for."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dsabench import rooms
 from dsabench.config.mistakes import Mistakes, unknown_word
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import (
     RuntimeConfig,
 )
@@ -45,7 +46,7 @@ _COUNTS_TEXT = ("random", "sharegpt", "generated-shared-prefix", "mooncake", "cu
 
 def tokenizer_mistakes(source: YamlFile, workloads: tuple[Workload, ...], runtime: RuntimeConfig) -> Mistakes:
     """Datasets of text need a tokenizer, and a server that has one; only the reference runtime tells its own."""
-    if runtime.kind != "sglang":
+    if not runtime_kinds()[runtime.kind].needs_tokenizer:
         return
     for index, workload in enumerate(workloads):
         if workload.dataset not in _COUNTS_TEXT:

@@ -142,7 +142,7 @@ class _JournalParser:
 
     def _parse(self, line: bytes) -> None:
         try:
-            record = Record.model_validate_json(line)
+            record = Record.model_validate_json(line if len(line) <= LINE_MAX else b"")
         except ValidationError as error:
             self._tell(_describe(line, error))
         else:
@@ -191,6 +191,7 @@ def parse_journal(data: bytes, path: Path) -> JournalContents:
     return parser.contents(data[end:])
 
 
+_BLOCK = 1 << 20
 WHOLE_MAX = 4 << 20
 """Bytes of a journal up to which all of it is read for its newest records."""
 
@@ -214,7 +215,7 @@ def newest_records(path: Path) -> Iterator[Record | str]:
                 return
             for line in _lines_from_end(file.fileno(), size):
                 try:
-                    yield Record.model_validate_json(line)
+                    yield Record.model_validate_json(line if len(line) <= LINE_MAX else b"")
                 except ValidationError as error:
                     problem = _describe(line, error)
                     if problem.startswith("schema_version "):
@@ -226,19 +227,30 @@ def newest_records(path: Path) -> Iterator[Record | str]:
 
 def _lines_from_end(descriptor: int, size: int) -> Iterator[bytes]:
     """Lines that are not empty, from the last to the first; what stands behind the last newline comes first."""
-    rest, position = b"", size
+    pieces: list[bytes] = []
+    """Of the line whose beginning is still to be read, the last one first."""
+    position = size
     while position > 0:
-        start = max(0, position - (1 << 20))
-        rest = os.pread(descriptor, position - start, start) + rest
+        start = max(0, position - _BLOCK)
+        first, *whole = os.pread(descriptor, position - start, start).split(b"\n")
         position = start
-        first, *whole = rest.split(b"\n")
-        yield from (line for line in reversed(whole) if line.strip())
-        rest = first
-    if rest.strip():
+        if not whole:
+            pieces.append(first)
+            continue
+        last = b"".join([whole.pop(), *reversed(pieces)])
+        yield from (line for line in (last, *reversed(whole)) if line.strip())
+        pieces = [first]
+    if rest := b"".join(reversed(pieces)).strip():
         yield rest
 
 
+LINE_MAX = 64 << 20
+"""Bytes of a line; the longest record that was ever written has a fifth of a MiB."""
+
+
 def _describe(line: bytes, error: ValidationError) -> str:
+    if len(line) > LINE_MAX:
+        return f"longer than {LINE_MAX >> 20} MiB; skipped"
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):

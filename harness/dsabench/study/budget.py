@@ -9,18 +9,13 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from dsabench.config.runtime_kinds import RuntimeKindInfo, runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Failed
 from dsabench.model.study import Budget
 from dsabench.model.workload import Workload
 from dsabench.results.study_records import StudyRecords
 from dsabench.study.next_boot import choose_finalist, default_has_no_number, interrupted, listed
-
-_ASSUMED_BOOT_S = {"reference": 2.0, "sglang": 300.0, "external": 0.0}
-_ASSUMED_TRIAL_S = {"reference": 3.0, "sglang": 10.0, "external": 10.0}
-"""Of the reference runtime: what its committed studies took on two cores, 1.0 to 1.4 s a boot and 1.6 to 3.1 s a trial, and some."""
-ASSUMED_STREAM_TOK_S, ASSUMED_PREFILL_TOK_S = 40.0, 20_000.0
-"""Of a large model on one node: generated tokens a second and stream, prompt tokens a second in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +40,7 @@ def estimate_cost(records: StudyRecords) -> CostEstimate:
     boots = {record.boot: record.boot_s for record in found if record.boot_s is not None}
     durations = [record.duration_s for record in found if not isinstance(record.outcome, Failed)]
     return CostEstimate(
-        boot_s=(statistics.median(boots.values()) if boots else None) or _ASSUMED_BOOT_S[kind],
+        boot_s=(statistics.median(boots.values()) if boots else None) or runtime_kinds()[kind].assumed_boot_s,
         trial_s=_mean(durations) or _assumed_trial_s(records.config),
         measured=bool(durations),
     )
@@ -54,19 +49,20 @@ def estimate_cost(records: StudyRecords) -> CostEstimate:
 def _assumed_trial_s(config: StudyConfig) -> float:
     """A flat guess, and at least the time until a workload's last request is due, where one rate says that.
 
-    Of a real model also what its tokens take: rehearsed once or twice and measured once.
+    Of a real model also what its tokens take.
     """
-    flat, is_real = _ASSUMED_TRIAL_S[config.runtime.kind], config.runtime.kind != "reference"
-    passes = 3 if config.runtime.kind == "sglang" else 1
-    assumed = (max(flat, _due_s(one), passes * _tokens_s(one) if is_real else 0.0) for one in config.workloads)
+    kind = runtime_kinds()[config.runtime.kind]
+    assumed = (max(kind.assumed_trial_s, _due_s(one), kind.passes * _tokens_s(one, kind)) for one in config.workloads)
     return math.fsum(assumed) / len(config.workloads)
 
 
-def _tokens_s(workload: Workload) -> float:
-    """Seconds of a pass at the assumed speeds; 0 where the lengths are the dataset's own."""
+def _tokens_s(workload: Workload, kind: RuntimeKindInfo) -> float:
+    """Seconds of a pass at the assumed speeds; what has lengths of the dataset's own counts nothing."""
+    if kind.stream_tok_s is None or kind.prefill_tok_s is None:
+        return 0.0
     streams = min(workload.max_concurrency or workload.num_prompts, workload.num_prompts)
-    decoded_s = workload.num_prompts * (workload.output_len or 0) / (streams * ASSUMED_STREAM_TOK_S)
-    return decoded_s + workload.num_prompts * (workload.input_len or 0) / ASSUMED_PREFILL_TOK_S
+    decoded_s = workload.num_prompts * (workload.output_len or 0) / (streams * kind.stream_tok_s)
+    return decoded_s + workload.num_prompts * (workload.input_len or 0) / kind.prefill_tok_s
 
 
 def _due_s(workload: Workload) -> float:

@@ -7,7 +7,7 @@ from _pytest.monkeypatch import MonkeyPatch
 
 from dsabench import rooms
 from dsabench.config.load import find_mistakes, load_study
-from dsabench.config.specs import REFERENCE_KNOBS
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.errors import ConfigError, InputError
 from dsabench.model.study import Axis
 from dsabench.runtimes.reference import render
@@ -85,8 +85,10 @@ def test_the_full_job_has_every_axis_and_stays_within_twelve_boots_and_eight_min
         "context_length",
         "device",
     }
-    numbers = {name for name in REFERENCE_KNOBS if name.startswith(("speculative_", "hisparse_"))}
-    assert axes | left_out | numbers | {"simulated_accept_length"} == set(REFERENCE_KNOBS)
+    numbers = {
+        name for name in (runtime_kinds()["reference"].knobs or {}) if name.startswith(("speculative_", "hisparse_"))
+    }
+    assert axes | left_out | numbers | {"simulated_accept_length"} == set(runtime_kinds()["reference"].knobs or {})
     assert {"speculative_algorithm", "hisparse_device_buffer_size"} <= axes
 
 

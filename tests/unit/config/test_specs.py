@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from dsabench.config.load import load_study
-from dsabench.config.specs import REFERENCE_MODELS, looks_secret
+from dsabench.config.runtime_kinds import runtime_kinds
+from dsabench.config.specs import looks_secret
 from dsabench.model.record import Trial
 from dsabench.model.value import canonical_json
 
@@ -57,4 +58,4 @@ def test_names_of_settings(name: str) -> None:
 
 def test_the_config_knows_the_sizes_of_the_reference_model() -> None:
     sizes = pytest.importorskip("dsabench.reference.sizes")
-    assert set(REFERENCE_MODELS) == set(sizes.SIZES)
+    assert set(runtime_kinds()["reference"].models or ()) == set(sizes.SIZES)

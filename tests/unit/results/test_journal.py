@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dsabench.errors import BusyError, InputError, StoreError
-from dsabench.results.journal import Journal, claim_folder, read_journal
+from dsabench.results.journal import Journal, claim_folder, newest_records, read_journal
 from dsabench.results.places import find_journals
 from factories import make_failure, make_record, make_spec
 
@@ -225,3 +225,25 @@ def test_a_second_sweep_is_told_who_holds_the_folder_and_a_killed_one_holds_noth
         holder.stdout.close()
     with claim_folder(tmp_path):
         pass
+
+
+def test_a_line_longer_than_any_record_is_junk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path)
+    for number in range(3):
+        journal.append(make_record(occasion=number))
+    with journal.path.open("ab") as file:
+        file.write(b'{"a": "' + b"x" * 3_000_000 + b'"}\n')
+    journal.append(make_record(occasion=3))
+    monkeypatch.setattr("dsabench.results.journal.LINE_MAX", 1_000_000)
+    found = read_journal(journal.path)
+    assert [record.occasion for record in found.records] == [0, 1, 2, 3]
+    assert found.problems == (f"{journal.path}:4: longer than 0 MiB; skipped",)
+    monkeypatch.setattr("dsabench.results.journal.WHOLE_MAX", 0)
+    newest = list(newest_records(journal.path))
+    assert [one if isinstance(one, str) else one.occasion for one in newest] == [
+        3,
+        f"{journal.path}: longer than 0 MiB; skipped",
+        2,
+        1,
+        0,
+    ]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.config.specs import REFERENCE_KNOBS, LaunchConfig, RuntimeConfig
+from dsabench.config.runtime_kinds import runtime_kinds
+from dsabench.config.specs import LaunchConfig, RuntimeConfig
 from dsabench.errors import InputError
 from dsabench.model.knobs import KNOBS
 from dsabench.model.runtime import RuntimeSpec
@@ -20,8 +21,8 @@ SPEC = RuntimeSpec(kind="reference", model="tiny")
 
 
 def test_every_canonical_knob_is_rendered() -> None:
-    assert set(REFERENCE_KNOBS) == KNOWN
-    assert set(REFERENCE_KNOBS) <= set(KNOBS)
+    assert set(runtime_kinds()["reference"].knobs or {}) == KNOWN
+    assert set(runtime_kinds()["reference"].knobs or {}) <= set(KNOBS)
 
 
 def test_rendering() -> None:
