@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, RoleName, RouterSpec, Topology
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.hardware import HARDWARE, Accelerator
 from dsabench.runtimes.sglang.rules import RULES, Rule
 from dsabench.runtimes.sglang.rules.rule import READ

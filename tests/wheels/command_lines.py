@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dsabench.config.load import load_launch
-from dsabench.model.knobs import KNOBS, Knob, KnobValue
+from dsabench.model.knobs import KNOBS, Knob
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.topology import Plan, plan

@@ -8,9 +8,10 @@ from random import Random
 
 from command_lines import COMPANIONS, values_of
 
-from dsabench.model.knobs import KNOBS, Knob, KnobValue
+from dsabench.model.knobs import KNOBS, Knob
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import RoleName
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.hardware import Accelerator
 from dsabench.runtimes.sglang.models import MODELS

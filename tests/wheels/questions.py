@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.accepts import from_table
 from dsabench.runtimes.sglang.hardware import Accelerator
 from dsabench.runtimes.sglang.models import MODELS

@@ -23,8 +23,8 @@ from dsabench.emit.fit import require_emittable
 from dsabench.emit.flags import knobs_of
 from dsabench.emit.tables import read_tables
 from dsabench.errors import InputError, StoreError
-from dsabench.model.knobs import KnobValue
 from dsabench.model.tuned_table import TunedTable
+from dsabench.model.value import KnobValue
 from dsabench.results.journal import FILE_NAME, read_journal
 from dsabench.runtimes.sglang.hardware import HARDWARE
 from dsabench.tuners.target import target_of, target_of_runtime

@@ -15,7 +15,8 @@ from pydantic import AfterValidator, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
-from dsabench.model.knobs import KNOBS, Knob, KnobValue
+from dsabench.model.knobs import KNOBS, Knob
+from dsabench.model.value import KnobValue
 
 Form = Literal["value", "values", "conditions"]
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 from typing import cast
 
-import yaml
-
 from dsabench.model.runtime import RuntimeKind
+from dsabench.model.tables import read_table
 from dsabench.model.value import FrozenMap, Value
 
 
@@ -44,5 +42,5 @@ class RuntimeKindInfo(Value):
 @cache
 def runtime_kinds() -> dict[RuntimeKind, RuntimeKindInfo]:
     """All of them."""
-    text = resources.files(__package__).joinpath("runtime_kinds.yaml").read_text(encoding="utf-8")
-    return {cast("RuntimeKind", kind): RuntimeKindInfo(**info) for kind, info in yaml.safe_load(text).items()}
+    table = read_table("runtime_kinds.yaml", __package__)
+    return {cast("RuntimeKind", kind): RuntimeKindInfo(**info) for kind, info in table.items()}

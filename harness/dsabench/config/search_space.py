@@ -10,8 +10,8 @@ from dsabench.config.files import SweepFile
 from dsabench.config.mistakes import unknown_word
 from dsabench.config.yaml_file import KeyPath, YamlFile
 from dsabench.errors import ConfigError
-from dsabench.model.knobs import KnobValue
 from dsabench.model.study import Assignment, Axis, SearchSpace
+from dsabench.model.value import KnobValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,11 @@ from typing import Literal
 from pydantic import Field, PositiveFloat
 
 from dsabench.config.knob_types import KnobSettings
-from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeKind, RuntimeSpec
 from dsabench.model.secrets import BEHAVIOUR_PREFIX, looks_secret
 from dsabench.model.study import Assignment, Budget, GateSpec, Objective, ProposerSpec, SearchSpace
 from dsabench.model.topology import Role, RoleHosts, RouterSpec, Topology
-from dsabench.model.value import FrozenMap, Value
+from dsabench.model.value import FrozenMap, KnobValue, Value
 from dsabench.model.workload import Workload
 
 HardwareName = Literal["h200", "h20", "h800", "b200", "mi300x", "mi355x", "npu"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dsabench.errors import InputError
-from dsabench.model.knobs import KnobValue
 from dsabench.model.tuned_table import BufferRule, ConstantRule, ThresholdRule, TunedTable
+from dsabench.model.value import KnobValue
 
 
 def knobs_of(table: TunedTable) -> dict[str, KnobValue]:

@@ -8,9 +8,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from dsabench.model.knobs import KnobValue
 from dsabench.model.topology import SINGLE, Topology
-from dsabench.model.value import FrozenMap, Value, canonical_json, digest
+from dsabench.model.value import FrozenMap, KnobValue, Value, canonical_json, digest
 
 RuntimeKind = Literal["reference", "sglang", "external"]
 

@@ -7,8 +7,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from dsabench.model.knobs import KnobValue
-from dsabench.model.value import FrozenMap, Value
+from dsabench.model.value import FrozenMap, KnobValue, Value
 
 Assignment = Mapping[str, KnobValue]
 """Axis name → chosen value; an inactive axis is not in it."""

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from dsabench.model.knobs import KnobValue
-from dsabench.model.value import FrozenMap, Value
+from dsabench.model.value import FrozenMap, KnobValue, Value
 
 RoleName = Literal["server", "prefill", "decode"]
 ROUTER = "router"

@@ -12,6 +12,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 
 V = TypeVar("V")
 
+KnobValue = bool | int | float | str
+"""A setting. There is no None: a knob that is not set is not in the mapping, and the runtime's default holds."""
+
 
 class Value(BaseModel):
     """A frozen value. Unknown keys are refused; a change makes a new value (`model_copy(update=…)`)."""

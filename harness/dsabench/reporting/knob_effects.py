@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from dsabench.model.knobs import KnobValue
+from dsabench.model.value import KnobValue
 
 Observed = Sequence[tuple[Mapping[str, KnobValue], float]]
 """Settings with the objective's value."""

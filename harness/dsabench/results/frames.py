@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dsabench.errors import InputError
-from dsabench.model.knobs import KnobValue
 from dsabench.model.record import Failed, Measured, Record, Scored
+from dsabench.model.value import KnobValue
 from dsabench.results.journal import read_journal
 from dsabench.results.places import find_journals
 

@@ -18,8 +18,8 @@ from pydantic import JsonValue
 
 from dsabench.errors import InputError
 from dsabench.model.environment import RuntimeIdentity
-from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.boot import BootedServer, Recipe, boot
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.ports import HOST

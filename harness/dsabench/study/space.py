@@ -8,8 +8,8 @@ from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 
 from dsabench.errors import InputError
-from dsabench.model.knobs import KnobValue
 from dsabench.model.study import Assignment, Axis, SearchSpace, holds
+from dsabench.model.value import KnobValue
 
 AssignmentKey = tuple[tuple[str, KnobValue], ...]
 """An assignment as a value that sets and dicts take: its items, sorted by name."""

@@ -10,7 +10,6 @@ from itertools import islice
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
-from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import (
     Annotate,
     Refuse,
@@ -21,6 +20,7 @@ from dsabench.model.runtime import (
     refuse_nothing,
 )
 from dsabench.model.study import Assignment, Objective
+from dsabench.model.value import KnobValue
 from dsabench.model.workload import Workload
 from dsabench.stats.percentiles import observations_needed
 from dsabench.study.proposers.random import ENUMERABLE, draw, generator

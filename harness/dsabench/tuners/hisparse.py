@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
-from dsabench.model.knobs import KnobValue
 from dsabench.model.study import ImpliedKnobs
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import BufferRule, TunedTable
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.hardware import accelerator
 from dsabench.runtimes.sglang.models import find_model
 from dsabench.runtimes.sglang.widths import WIDTHS

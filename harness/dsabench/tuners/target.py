@@ -7,8 +7,8 @@ from typing import Literal
 
 from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.errors import InputError
-from dsabench.model.knobs import KnobValue
 from dsabench.model.tuned_table import ConstantRule, RatioRule
+from dsabench.model.value import KnobValue
 from dsabench.reference.sizes import SIZES
 from dsabench.runtimes.sglang.model_config import read_config
 from dsabench.runtimes.sglang.models import find_model

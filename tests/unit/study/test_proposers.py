@@ -9,8 +9,8 @@ from typing import Literal
 import pytest
 
 from dsabench.config.load import load_study
-from dsabench.model.knobs import KnobValue
 from dsabench.model.study import Assignment, SearchSpace
+from dsabench.model.value import KnobValue
 from dsabench.study.proposers import Observation, Proposer
 from dsabench.study.proposers.grid import GridProposer
 from dsabench.study.proposers.random import RandomProposer

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dsabench.model.knobs import KnobValue
 from dsabench.model.metrics import METRICS
+from dsabench.model.value import KnobValue
 from dsabench.reporting.knob_effects import Observed, main_effects, variance_shares, varying
 from dsabench.reporting.site.canvas import LINE, QUIET, SERIES, TEXT, draw
 from dsabench.reporting.site.figures import show

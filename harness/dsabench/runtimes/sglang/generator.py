@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dsabench.errors import InputError
-from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.hardware import Accelerator, accelerator
 from dsabench.runtimes.sglang.models import DsaModel, model_named, runs_on
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from dsabench import rooms
-from dsabench.model.knobs import KnobValue
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.models import find_model
 
 _VOCABULARY = {"DeepseekV32ForCausalLM": 129280, "GlmMoeDsaForCausalLM": 154880}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from dsabench.errors import InputError
-from dsabench.model.knobs import KnobValue
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.hardware import HARDWARE, Accelerator
 
 _DEEPSEEK, _GLM = "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dsabench.model.knobs import KnobValue
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.remarks import Remark
 from dsabench.runtimes.sglang.versions import Version

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dsabench.errors import InputError
-from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE
+from dsabench.model.value import KnobValue
 from dsabench.model.workload import Workload
 from dsabench.runtimes.sglang.model_config import read_config
 from dsabench.runtimes.sglang.slice import Limits, Shape, cut, parse_strategy

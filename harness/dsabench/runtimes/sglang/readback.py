@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from dsabench.model.knobs import KnobValue
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.rank import DIVIDED
 from dsabench.runtimes.sglang.spellings import FLAGS, Spelling

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dsabench.model.knobs import KNOBS, KnobValue
+from dsabench.model.knobs import KNOBS
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.phrases import PHRASES, Phrase
 from dsabench.runtimes.sglang.remarks import Remark

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.value import KnobValue
 
 OFF = "off"
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from dsabench.errors import InputError
-from dsabench.model.knobs import KnobValue
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.widths import WIDTHS, Widths
 
 HEAD_BLOCK = 64

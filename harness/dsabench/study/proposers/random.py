@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
 
-from dsabench.model.knobs import KnobValue
 from dsabench.model.study import Assignment, SearchSpace
+from dsabench.model.value import KnobValue
 from dsabench.study.proposers.proposer import Observation
 from dsabench.study.space import AssignmentKey, canonical, is_active, is_forbidden, key_of, legal, ordered_axes
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from dsabench.model.knobs import KnobValue
 from dsabench.model.study import Assignment, Axis, SearchSpace
+from dsabench.model.value import KnobValue
 from dsabench.study.proposers.proposer import Observation
 from dsabench.study.proposers.random import draw_unseen, generator, seen
 from dsabench.study.space import canonical, is_active, is_legal, key_of, ordered_axes

@@ -14,9 +14,9 @@ import pytest
 
 from contracts.runtime import RuntimeContract
 from dsabench.errors import InputError, TrialFault
-from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, RouterSpec, Topology
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Place, Runtime, Server
 from dsabench.runtimes.sglang.deployment import Deployment

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, RoleName, Topology
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.hardware import HARDWARE
 from dsabench.runtimes.sglang.models import MODELS
 from dsabench.runtimes.sglang.rules import check

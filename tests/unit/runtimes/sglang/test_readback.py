@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.model.knobs import KnobValue
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.accepts import from_table
 from dsabench.runtimes.sglang.readback import differences, facts_in, settings_of
 from dsabench.runtimes.sglang.versions import parse_version

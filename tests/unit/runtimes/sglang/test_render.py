@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.model.knobs import KNOBS, Knob, KnobValue
+from dsabench.model.knobs import KNOBS, Knob
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.accepts import from_table, known_versions
 from dsabench.runtimes.sglang.render import Rendered, render
 from dsabench.runtimes.sglang.spellings import FLAGS, VARIABLES

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.model.knobs import KnobValue
 from dsabench.model.record import Measured
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.value import KnobValue
 from dsabench.results.journal import read_journal
 from dsabench.runtimes.sglang.diagnose import diagnose
 from dsabench.runtimes.sglang.hardware import HARDWARE

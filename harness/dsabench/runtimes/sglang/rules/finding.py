@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dsabench.model.knobs import KnobValue
 from dsabench.model.topology import RoleName
-from dsabench.model.value import FrozenMap, Value
+from dsabench.model.value import FrozenMap, KnobValue, Value
 from dsabench.runtimes.sglang.rules.rule import Kind, Severity
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.model.knobs import KnobValue
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.rules.kv_sharding import rounds_chunks
 from dsabench.runtimes.sglang.rules.rule import V9, V10, V11, V13, V20, V23, Rule, Words, says, to, without
 from dsabench.runtimes.sglang.rules.setting import Setting

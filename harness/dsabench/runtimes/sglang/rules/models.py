@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.model.knobs import KnobValue
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.models import MODELS
 from dsabench.runtimes.sglang.rules.rule import V9, V10, Rule, Words, says, without
 from dsabench.runtimes.sglang.rules.setting import Setting

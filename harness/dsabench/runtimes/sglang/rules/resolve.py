@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from dsabench.model.knobs import KnobValue
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.hardware import Accelerator, default_kernels
 from dsabench.runtimes.sglang.models import DsaModel, find_model
 from dsabench.runtimes.sglang.rules.setting import Facts, HiSparse, Kernels, Parallel, Setting, Speculation

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from dsabench.model.knobs import KnobValue
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.rules.setting import Setting
 from dsabench.runtimes.sglang.versions import Version
 

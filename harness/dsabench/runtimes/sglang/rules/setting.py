@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from dsabench.model.knobs import KnobValue
 from dsabench.model.topology import RoleName
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.sglang.hardware import Accelerator
 from dsabench.runtimes.sglang.versions import Version
 
