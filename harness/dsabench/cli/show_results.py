@@ -149,9 +149,7 @@ def show_record(place: Path, wanted: str, *, as_json: bool) -> None:
             console.print("\nlast lines of the log:", style="bold")
             console.print(_lines(outcome.log_tail), markup=False, highlight=False, soft_wrap=True)
         return
-    alike = [
-        other for journal, other in load_records(place) if journal == path
-    ]  # another folder may be a patched runtime's
+    alike = read_journal(path).records  # another folder may be of a patched runtime
     repeats = repeats_of(record, alike)
     for table in metrics_tables(outcome, repeats, console.width):
         console.print(table)

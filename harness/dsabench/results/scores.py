@@ -245,12 +245,12 @@ def boot_values(records: Sequence[Record], metric: str) -> list[BootValue]:
     ]
 
 
-def scored_settings(ledger: StudyRecords, round_: int) -> list[ScoredSetting]:
+def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
     """Every completely searched setting, in the order measured."""
     found = []
-    for assignment in ledger.searched(round_).values():
-        spec = ledger.config.spec(assignment)
-        if not ledger.missing(spec, "search", round_):
-            scored = score_setting(ledger.config.objective, ledger.of_setting(spec, "search", round_))
-            found.append(ScoredSetting(spec, describe(ledger, spec), scored))
+    for assignment in records.searched(round_).values():
+        spec = records.config.spec(assignment)
+        if not records.missing(spec, "search", round_):
+            scored = score_setting(records.config.objective, records.of_setting(spec, "search", round_))
+            found.append(ScoredSetting(spec, describe(records, spec), scored))
     return found

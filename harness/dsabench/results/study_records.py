@@ -244,11 +244,11 @@ class BootReservation(Value):
     trials: tuple[ReservedTrial, ...]
 
 
-def describe(ledger: StudyRecords, spec: RuntimeSpec) -> str:
+def describe(records: StudyRecords, spec: RuntimeSpec) -> str:
     """What differs from the default, as `knob=value knob=value`; `default` when nothing does.
 
     A conditional axis with a single value says nothing that its condition does not.
     """
-    space = ledger.config.space
+    space = records.config.space
     implied = {axis.name for axis in space.axes if len(axis.values) == 1 and axis.name in space.when}
-    return spec.changes(ledger.config.default, left_out=implied)
+    return spec.changes(records.config.default, left_out=implied)
