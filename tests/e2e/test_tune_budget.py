@@ -102,7 +102,7 @@ def test_a_budget_that_ends_in_the_confirmation_gives_a_verdict_and_what_is_left
     assert verdict["n_base"] + verdict["n_candidate"] == confirmed
     assert cut["left"]["boots"] == 16 - confirmed
     assert cut["go_on"] == (
-        f"dsabench tune mha-threshold {config} --results {tmp_path}/r --budget 8s --out {tmp_path}/t --json"
+        f"dsabench tune mha-threshold {config} --results {tmp_path}/r --budget 8s --json --out {tmp_path}/t"
     )
 
     concluded = told(*tune, "--conclude")

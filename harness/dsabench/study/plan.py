@@ -94,8 +94,9 @@ def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> St
         search_boots = min(search_boots, max(0, budget.max_boots - confirm_boots))
     cost, done, time_left_s = estimate_cost(records), records.boots(limits.round), None
     if budget.time_s is not None:
-        # Fewer settings are searched where boots are slow, but the default and one other.
         time_left_s = max(0.0, budget.time_s - limits.elapsed_s)
+    if time_left_s is not None and cost.measured:
+        # Fewer settings are searched where boots are slow, but the default and one other. An assumption cuts nothing.
         fit = done + int(time_left_s / cost.of(1, workloads)) * limits.lanes
         search_boots = min(search_boots, max(fit - confirm_boots, 2))
     search_trials = search_boots * workloads

@@ -170,7 +170,8 @@ async def test_a_busy_machine_is_named_once_before_the_first_boot(tmp_path: Path
     cores = len(now.cores)
     busy = replace(now, at_s=now.at_s - 100, all_s=now.all_s - 50 * cores)  # half of every core, and none of it ours
     session = TrialSession("study", External(Launch()), ENVIRONMENT, Journal(tmp_path), tmp_path, observer=heard)
-    for before, told in ((busy, 1), (None, 1), (now, 1)):
+    idle = replace(now, all_s=now.all_s + 1e6)  # nothing was used since
+    for before, told in ((busy, 1), (None, 1), (idle, 1)):
         session.cpu_before = before
         await session.place()
         assert len(heard.notes) == told
