@@ -48,8 +48,9 @@ def imports(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Links of every page lead somewhere, and its commands parse."""
+    """Links of every page lead somewhere, its commands parse, and the site builds (MkDocs, into site/)."""
     session.run(sys.executable, "tests/check_docs.py")
+    session.run(tool("mkdocs"), "build", "--strict", "--quiet", env={"NO_MKDOCS_2_WARNING": "1"})
 
 
 @nox.session

@@ -1,7 +1,7 @@
 """Measure, tune and prove serving settings of DeepSeek-Sparse-Attention models.
 
-From Python: `dsabench.Study.from_config("configs/local.yaml").run()` measures a study and gives its result;
-`dsabench.load_results("results/h200").to_frame()` gives what was measured as a pandas DataFrame.
+In Python, `dsabench.Study.from_config("configs/local.yaml").run()` measures a study and returns its result, and
+`dsabench.load_results("results/h200").to_frame()` returns the measurements as a pandas DataFrame.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _HOMES = {
     "StudyResult": "dsabench.model.study_result",
     "load_results": "dsabench.results.frames",
 }
-"""Public names and their modules, which are imported when a name is asked for: `import dsabench` costs a few milliseconds."""
+"""Public names and their modules. They are imported at first use, so that `import dsabench` takes a few milliseconds.
+"""
 
 
 def __getattr__(name: str) -> object:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DsabenchError(Exception):
-    """Root of every error that dsabench raises on purpose."""
+    """Root of all errors that dsabench raises on purpose."""
 
 
 class InputError(DsabenchError):
@@ -35,18 +35,18 @@ class ConfigError(InputError):
 
 
 class BusyError(InputError):
-    """Another process holds what this one needs; the line names it."""
+    """Another process holds what this one needs. The message names it."""
 
 
 class StoreError(DsabenchError):
-    """The results could not be written or read for a reason outside the user's input (disk full, permission)."""
+    """Results could not be written or read, for a reason other than the user's input (disk full, permission)."""
 
 
 class TrialFault(DsabenchError):
-    """A runtime or a measurement failed. Carries all that a `Failed` outcome needs but the stage's context.
+    """A runtime or a measurement failed. It becomes a `Failed` record.
 
-    `transient` faults (port taken meanwhile, killed from outside, the client late beside other processes) are tried once
-    more as a new occasion.
+    A `transient` fault (port taken, killed from outside, client late because of other processes) is retried once,
+    as a new occasion.
     """
 
     def __init__(
@@ -57,7 +57,9 @@ class TrialFault(DsabenchError):
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant: one that begins with the word (`tp`, `tp_size`), else one spelt like it."""
+    """The name that was probably meant: one that starts with the word (`tp`, `tp_size`), else one with a similar
+    spelling.
+    """
     from difflib import get_close_matches  # noqa: PLC0415  (only a message needs it)
 
     by_lower = {name.lower(): name for name in names}
@@ -68,7 +70,7 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
 
 
 def printable(text: str, most: int | None = None) -> str:
-    """The text with every character escaped that could break or colour a terminal's line, cut to `most` characters."""
+    """Escape every character that could break or colour a line of a terminal, and cut the text to `most` characters."""
     start = text if most is None else text[: most + 1]
     shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in start)
     return shown if most is None or len(shown) <= most else f"{shown[: most - 1]}…"

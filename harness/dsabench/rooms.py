@@ -1,6 +1,6 @@
-"""Where configs, sweeps and evals are found.
+"""Find configs, sweeps and evals.
 
-A path given wins over the working directory, that over the checkout, that over the file shipped in the wheel.
+A given path comes first, then the working directory, the checkout, and the files in the wheel.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _PACKAGE = Path(__file__).parent
 
 
 def folders(room: str) -> list[Path]:
-    """The places where files of a room may lie, best first; only those that exist."""
+    """The existing folders of a room, in order of precedence."""
     checkout = _PACKAGE.parent.parent
     candidates = [Path.cwd() / room]
     if (checkout / "pyproject.toml").is_file():
@@ -23,16 +23,16 @@ def folders(room: str) -> list[Path]:
 
 
 def names(room: str, below: Path = Path()) -> list[str]:
-    """Every name of a room, or of a folder below it, without `.yaml`, sorted."""
+    """Every name in a room, or in a folder of it, without `.yaml`, sorted."""
     files = (file for folder in folders(room) for file in (folder / below).glob("*.yaml"))
     return sorted({(below / file.stem).as_posix() for file in files})
 
 
 def find(room: str, name: str) -> Path:
-    """The file that `name` means: a path, `ROOM/NAME.yaml`, or just NAME.
+    """The file of a name: a path, `ROOM/NAME.yaml`, or NAME.
 
     Raises:
-        InputError: nothing there; the line lists the nearest name and the known ones.
+        InputError: there is none. The message lists the nearest name and the known ones.
 
     """
     given = Path(name)
@@ -51,7 +51,7 @@ def find(room: str, name: str) -> Path:
 
 
 def _what_is_there(name: str) -> str:
-    """Why it is not the file that was meant; the empty name is no path, though `Path` makes the working directory of it."""
+    """Why the name is no file. `Path("")` is the working directory, so an empty name needs a message of its own."""
     if name and Path(name).is_dir():
         return "a folder, not a file"
     return "not a regular file" if name and Path(name).exists() else "no such file"

@@ -1,4 +1,4 @@
-"""Ctrl-C, TERM and HUP: the first stops the work in order, later ones stop it at once."""
+"""Ctrl-C, TERM and HUP: the first one stops the work in order, a later one at once."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from typing import TypeVar
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _ALL = (signal.SIGINT, *_ENDING)
 _STUCK_S = 1.0
-"""A loop that turns hears within milliseconds."""
+"""Seconds after which a loop that ignores an interrupt is stuck. A healthy one reacts within milliseconds."""
 
 
 T = TypeVar("T")
 
 
 def run_loop(work: Coroutine[object, object, T]) -> T:
-    """As `asyncio.run`, but no Ctrl-C raises while the loop turns.
+    """Run a coroutine like `asyncio.run`, but never raise a KeyboardInterrupt inside the running loop.
 
-    asyncio's own second one raises between any two steps of the loop, which can lose the wake-up of a task: what waits for
-    that task to end, as the closing of the loop does, then waits for ever. Here the first cancels the work, and each later
-    one all that is still under way.
+    At a second Ctrl-C asyncio raises between any two steps of the loop. That can lose the wake-up of a task, and
+    closing the loop then waits for it forever. Here the first interrupt cancels the work, and each later one
+    cancels every running task.
 
     Raises:
-        KeyboardInterrupt: there was one, and the work has ended.
+        KeyboardInterrupt: there was an interrupt, and the work has ended.
 
     """
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or somebody else's
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or handled by somebody else
         return asyncio.run(work)
     runner = asyncio.Runner()
     loop = runner.get_loop()
@@ -54,13 +54,14 @@ def run_loop(work: Coroutine[object, object, T]) -> T:
 
 
 class _InterruptHandler:
-    """The handler of Ctrl-C while a loop runs. It raises only where the loop does not turn, or takes its time to close."""
+    """Handle Ctrl-C while a loop runs. It raises only if the loop is stuck, or takes long to close."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: asyncio.Task[T]) -> None:
         self.count = 0
         self._loop, self._work = loop, work
         self._left: set[asyncio.Task[object]] = set()
-        """Under way when the work had ended. What closes the loop is not among them, and cannot be cancelled."""
+        """Tasks that were running when the work ended. Only these may be cancelled, not the tasks that close the loop.
+        """
         self._waits_since_s: float | None = None
         work.add_done_callback(self._close)
 
@@ -88,16 +89,16 @@ class _InterruptHandler:
 
 
 def stop_at_any_signal() -> None:
-    """TERM and HUP become the KeyboardInterrupt of a Ctrl-C: for work that `run_loop` drives."""
+    """Make TERM and HUP raise a KeyboardInterrupt, for work that `run_loop` drives."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in _ENDING:
         signal.signal(number, lambda *_: os.kill(os.getpid(), signal.SIGINT))
 
 
 async def cancel_at_first_signal(work: Coroutine[object, object, int], farewell: str) -> int:
-    """End the work in order at the first Ctrl-C, TERM or HUP, and the process, with its farewell, at the second.
+    """Stop the work in order at the first signal, and the whole process, with its farewell, at the second.
 
-    For work that loses nothing by leaving at once. What comes of the first is asyncio's CancelledError.
+    Use it for work that loses nothing if it ends at once. The first signal raises asyncio's CancelledError in it.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -117,21 +118,23 @@ async def cancel_at_first_signal(work: Coroutine[object, object, int], farewell:
 
 
 def hold_interrupts() -> None:
-    """Let them wait, as far as no other thread is told: at a fork an exception may be lost."""
+    """Delay interrupts of this thread: an exception inside fork() may be lost."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
 
 
 def release_interrupts() -> None:
-    """The end of `hold_interrupts`, in each process by itself: a child inherits that they wait."""
+    """End `hold_interrupts`. A child inherits the delay and must call this too."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ALL)
 
 
 @contextmanager
 def on_each_interrupt(act: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """After `stop_at_any_signal`: while it is open each calls `act`, and none raises. It gives whether there was one.
+    """Call `act` at each interrupt while the context is open, instead of raising. Call `stop_at_any_signal` before.
+
+    Yields a function that tells whether there was an interrupt.
 
     Raises:
-        KeyboardInterrupt: at its end, where there was one.
+        KeyboardInterrupt: at the end, if there was one.
 
     """
     interrupted = False
@@ -151,9 +154,10 @@ def on_each_interrupt(act: Callable[[], None]) -> Iterator[Callable[[], bool]]:
 
 
 def ignore_interrupts() -> None:
-    """Another one has nothing left to interrupt: what a hurried exit leaves, its keeper ends.
+    """Ignore further interrupts during a hurried exit; the guard process cleans up what remains.
 
-    TERM and HUP too: the interpreter takes their handlers away before it ends, and 130 would become the signal's number.
+    TERM and HUP must be ignored explicitly: the interpreter removes their handlers before it ends, and the exit
+    code 130 would become the signal's number.
     """
     for number in _ALL:
         signal.signal(number, signal.SIG_IGN)
@@ -163,5 +167,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends; whether that was before this call is the caller's to ask."""
+    """Let the kernel kill this process when its parent ends. The caller must check whether the parent has ended
+    already.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -65,3 +66,32 @@ def test_a_check_boots_compares_and_leaves_what_ci_reads(
     )
     assert "nothing is recorded" in capsys.readouterr().err
     assert run(["ci", config, "--baseline", "x", "--against", "y"]) == 2
+
+
+def test_the_first_baseline_is_measured_committed_and_compared_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = str(write_study(tmp_path, QUICK))
+    monkeypatch.chdir(tmp_path)
+
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main")
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    assert run(["ci", config, "--boots", "2"]) == 2
+    assert f"Measure the first baseline with: dsabench ci {config} --init" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+    assert run(["ci", config, "--init", "--boots", "2"]) == 0
+    assert "git add results/ci/journal.jsonl && git commit" in capsys.readouterr().out
+    assert len({record.boot for record in read_journal(tmp_path / "results/ci/journal.jsonl").records}) == 2
+    git("add", "results/ci/journal.jsonl")
+    git("commit", "-m", "Baseline")
+    assert run(["ci", config, "--boots", "2", "--effect", "1.0"]) == 0
+    assert "2 boots against main:results/ci" in " ".join(capsys.readouterr().out.split())
+
+    # The baseline against itself proves nothing.
+    assert run(["ci", config, "--no-run", "--results", "results/ci", "--baseline", "results/ci"]) == 2
+    assert "share 2 boots, so nothing can be compared" in capsys.readouterr().err
+    assert run(["ci", config, "--init", "--no-run"]) == 2

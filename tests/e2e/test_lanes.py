@@ -151,7 +151,7 @@ def test_a_config_that_names_the_gpus_is_refused(tmp_path: Path) -> None:
     words = ["sweep", str(write_study(tmp_path, text)), "--results", str(tmp_path / "r"), "--lanes", "2"]
     done = subprocess.run([*DSABENCH, *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode == 2
-    assert done.stderr == "error: --lanes: the config sets CUDA_VISIBLE_DEVICES, of which each lane has its own\n"
+    assert done.stderr == "error: --lanes: the config sets CUDA_VISIBLE_DEVICES, but each lane needs its own value\n"
 
 
 @two_lanes
@@ -180,7 +180,7 @@ main()
             check=False,
         )
     assert done.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
-    assert ("Go on with:" in said.read_text()) == (number != signal.SIGKILL)
+    assert ("Continue with:" in said.read_text()) == (number != signal.SIGKILL)
     assert "Traceback" not in said.read_text()
     tally = kill_sweeps.Tally()
     kill_sweeps.check_gone(mark, set(), tally)
@@ -196,7 +196,7 @@ def test_lanes_that_are_told_twice_hurry(tmp_path: Path) -> None:
         sweep.send_signal(signal.SIGINT)
     err = sweep.communicate(timeout=60)[1]
     assert sweep.returncode == 130
-    assert "Go on with:" in err
+    assert "Continue with:" in err
     assert "Traceback" not in err
     tally = kill_sweeps.Tally()
     kill_sweeps.check_gone(mark, set(), tally)

@@ -30,13 +30,15 @@ ELSEWHERE = {
     "ci": "tests/e2e/test_ci.py",
     "eval": "tests/unit/evals (data sets are downloaded)",
     "kernels check": "tests/unit/dsakernels",
+    "report --results results/local --out live --serve": "tests/unit/cli/test_serve_site.py",
     "kernels bench": "tests/unit/microbench",
     "doctor": "tests/unit/doctor",
     "tune mha-threshold": "tests/e2e/test_threshold_gate.py",
 }
 """Words a command begins with, and which tests run it: it takes long or the network, or exits by what the machine is like."""
 
-LINES = sorted({shlex.join(words) for page in pages() for words in commands(page)})
+# In the order of the pages: a tutorial's later commands use what its earlier ones wrote.
+LINES = list(dict.fromkeys(shlex.join(words) for page in pages() for words in commands(page)))
 RUN_HERE = [line for line in LINES if not line.startswith(tuple(ELSEWHERE))]
 
 

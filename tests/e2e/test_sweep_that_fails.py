@@ -43,7 +43,7 @@ def test_boots_that_are_all_killed_are_said_with_their_cause(
     assert "Only the default was measured" not in said
     # A table only where a setting was tried as often as it is allowed.
     assert ("by setting" in said) is (max_boots == 20)
-    assert ("nothing can be held against it" in said) is (max_boots == 20)
+    assert ("nothing can be compared with it" in said) is (max_boots == 20)
     records = read_journal(tmp_path / "r/journal.jsonl").records
     assert len({record.trial.runtime.id for record in records}) == 1, "no other setting was booted in vain"
 
@@ -79,7 +79,7 @@ def test_a_full_disk_says_what_is_lost_and_how_to_go_on(tmp_path: Path) -> None:
     error = ended.stderr.splitlines()[-1]
     assert "journal.jsonl: No space left on device: the record was not written" in error
     assert "what was just measured under workload two is lost, the records before it are whole" in error
-    assert error.endswith(f". When that is mended, go on with: dsabench {' '.join(words)}")
+    assert error.endswith(f". When that is fixed, continue with: dsabench {' '.join(words)}")
     assert journal.read_bytes() == before
     assert run([*words, "--max-trials", "2"]) == 0
     assert [record.trial.workload.name for record in read_journal(journal).records][:2] == ["one", "two"]

@@ -21,7 +21,7 @@ from scipy import stats
 
 from dsabench.machine.cpu_use import is_disturbed
 from dsabench.model.record import Measured, Record
-from dsabench.reporting.comparison import Side
+from dsabench.reporting.comparison import ComparedSide
 from dsabench.reporting.regression import FALSE_ALARMS, Rules, judge
 from dsabench.results.journal import Journal
 
@@ -100,7 +100,7 @@ def look(rounds: Rounds, rules: Rules, by: float = 0.0, pilot: int = 0) -> Look:
     """Judge these rounds, the candidate's values made lower by a share; `pilot` as in `judge`."""
     base = tuple(record for boot, _ in rounds for record in boot)
     candidate = tuple(slower(record, by) if by else record for _, boot in rounds for record in boot)
-    found = judge(Side("base", base), Side("candidate", candidate), rules, pilot)
+    found = judge(ComparedSide("base", base), ComparedSide("candidate", candidate), rules, pilot)
     words = {verdict.verdict for verdict in found.verdicts}
     wanted = None if found.standing != "undecided" else found.boots_wanted
     return Look(bool(words & {"better", "worse"}), "worse" in words, wanted)

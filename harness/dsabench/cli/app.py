@@ -1,4 +1,4 @@
-"""The commands, read by typer; `bench` is read by argparse and only listed here."""
+"""The commands of typer. argparse reads the flags of `bench`, which is only listed here."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Annotated
 import typer
 
 from dsabench import __version__
-from dsabench.cli import ci, compare, config, doctor, emit, kernels, launch, report, results, slices, sweep, tune
+from dsabench.cli import ci, compare, config, doctor, emit, init, kernels, launch, report, results, slices, sweep, tune
 from dsabench.cli import eval as eval_
-from dsabench.cli.options import StudyOptions, command_of
+from dsabench.cli.options import command_of
 
 app = typer.Typer(
     help="Benchmark and autotune SGLang serving of DeepSeek-Sparse-Attention models.",
     epilog="Exit codes: 0 done, 1 a gate failed, 2 wrong input, 3 the runtime failed, 130 interrupted.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("sweep")(command_of(StudyOptions, sweep.sweep))
+app.command("init")(command_of(init.InitOptions, init.init))
+app.command("sweep")(command_of(sweep.SweepOptions, sweep.sweep))
 
 
 @app.command("bench", add_help_option=False, context_settings={"ignore_unknown_options": True})

@@ -44,7 +44,7 @@ _REFUSED = {
 }  # fmt: skip
 
 
-class _Parser(argparse.ArgumentParser):
+class _BenchParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(message.replace("argument ", "", 1))
 
@@ -75,7 +75,7 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = _BenchParser(
         prog="dsabench bench",
         description="Load one server and report what sglang's bench_serving reports: same flags, block and JSON line.",
         epilog="Exit codes: 0 done, 2 wrong input, 3 the server or the client failed, 130 interrupted.",

@@ -21,7 +21,7 @@ from dsabench.signals import run_loop
 Tell = Callable[[int, int], None]
 
 
-class Load(NamedTuple):
+class BenchLoad(NamedTuple):
     """What is sent, where and when."""
 
     url: str
@@ -46,7 +46,7 @@ class Load(NamedTuple):
         return Plan(self.url, self.bodies, pacing, self.headers, timeouts, self.workers)
 
 
-class Seen(NamedTuple):
+class BenchAnswers(NamedTuple):
     """What came back."""
 
     samples: Sequence[RequestSample]
@@ -68,7 +68,9 @@ class Seen(NamedTuple):
         return sum(len(sample.frames) for sample in self.samples)
 
 
-def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None, observer: MachineSampler | None = None) -> Seen:
+def measure(
+    load: BenchLoad, prompts: Sequence[Prompt], tell: Tell | None, observer: MachineSampler | None = None
+) -> BenchAnswers:
     """Send everything, observed meanwhile, and read what came back afterwards.
 
     Raises:
@@ -84,6 +86,8 @@ def measure(load: Load, prompts: Sequence[Prompt], tell: Tell | None, observer: 
         answers = list(replies(recording, load.endpoint, keep_text=load.keep_text))
         samples = samples_of(prompts, answers, recording)
         machine = None if observer is None else machine_use(observer, recording.start_ns / 1e9, samples)
-        return Seen(samples, [reply.spoken for reply in answers], float(recording.done_s.max()), health, machine)
+        return BenchAnswers(
+            samples, [reply.spoken for reply in answers], float(recording.done_s.max()), health, machine
+        )
     finally:
         recording.close()

@@ -1,4 +1,4 @@
-"""`dsabench ci CONFIG`: whether it has become slower than the baseline."""
+"""`dsabench ci CONFIG`: check whether it has become slower than the baseline."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dsabench.errors import InputError
 
 if TYPE_CHECKING:
     from dsabench.config.specs import StudyConfig
+    from dsabench.reporting.comparison import ComparedSide
     from dsabench.reporting.regression import Judgement
     from dsabench.study.regression_check import CheckResult
 
@@ -24,26 +25,28 @@ _BASELINE = "main:results/ci"
 
 @dataclass(frozen=True, slots=True)
 class CiOptions:
-    """The command line of a check."""
+    """The options of `ci`."""
 
-    config: Annotated[str, typer.Argument(help="A config; its default setting is booted, its workloads are run.")]
+    config: Annotated[
+        str, typer.Argument(help="A config. Its default setting is booted and its workloads are measured.")
+    ]
     baseline: Annotated[
         str | None,
         typer.Option(
-            help="A folder, a journal or a commit (REF, REF:PATH) that holds the baseline's boots; default: main:results/ci."
+            help="Boots of the baseline: a folder, a journal or a commit (REF, REF:PATH); default: main:results/ci."
         ),
     ] = None
     against: Annotated[
         str | None,
-        typer.Option(help="A config of the baseline, booted now in turns with the other, in place of --baseline."),
+        typer.Option(help="Config of a baseline that boots now, in turns with CONFIG, instead of --baseline."),
     ] = None
     results: Annotated[
         Path | None, typer.Option(help="Where the boots are recorded; default: results/local-ci/NAME.")
     ] = None
-    boots: Annotated[int, typer.Option(min=2, help="Boots a side, to begin with.")] = 5
+    boots: Annotated[int, typer.Option(min=2, help="Boots per side in the first look.")] = 5
     max_boots: Annotated[
         int | None,
-        typer.Option(min=2, help="Boots a side at most, where the first do not decide it; default: as --boots."),
+        typer.Option(min=2, help="Boots per side at most, if the first look is undecided; default: --boots."),
     ] = None
     effect: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="The slowdown that must not be missed: 0.05 is 5 %.")
@@ -51,7 +54,7 @@ class CiOptions:
     false_alarms: Annotated[
         float,
         typer.Option(
-            min=0.00001, max=0.2, help="Chance of a failure although nothing changed: 0.001 is 1 check in 1,000."
+            min=0.00001, max=0.2, help="Chance of a failed check although nothing changed: 0.001 is 1 check in 1,000."
         ),
     ] = 0.001
     metric: Annotated[
@@ -60,37 +63,83 @@ class CiOptions:
     across: Annotated[
         bool, typer.Option("--across-environments", help="Compare although machine or runtime differ.")
     ] = False
-    no_run: Annotated[bool, typer.Option("--no-run", help="Boot nothing: judge what --results holds already.")] = False
+    init: Annotated[
+        bool, typer.Option("--init", help="Measure the first baseline, and print what to commit; judge nothing.")
+    ] = False
+    no_run: Annotated[bool, typer.Option("--no-run", help="Boot nothing; judge the boots in --results.")] = False
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML here.")] = None
     summary: Annotated[Path | None, typer.Option(help="Write the Markdown summary here too.")] = None
     json: Annotated[bool, typer.Option("--json", help="The judgement as one JSON object.")] = False
 
 
 def ci(options: CiOptions) -> int:
-    """Has it become slower than the baseline? Exit 1 on a proven regression, 0 otherwise, whatever the noise.
+    """Has it become slower than the baseline? Exit 1 for a proven regression, else 0.
 
-    With --max-boots above --boots an open question is asked again once, with the boots that the spread calls for; each of
-    the two looks then has half of the chance of a false alarm. On GitHub the verdicts go to the step summary and
+    If --max-boots is above --boots, an undecided check boots once more, as often as the spread requires. Each of
+    the two looks then has half the chance of a false alarm. On GitHub the verdicts go to the step summary and
     become annotations.
     """
-    from dsabench.cli.metric_names import require_metrics
     from dsabench.config.load import load_study
+    from dsabench.model.metrics import require_metrics
     from dsabench.signals import run_loop
 
     if options.baseline is not None and options.against is not None:
         raise InputError("--baseline and --against exclude each other: the baseline is recorded, or booted now")
     require_metrics(options.metric or ())
+    if options.init:
+        return _init(options)
     began, config = time.monotonic(), load_study(options.config)
     found = run_loop(_check(options, config))
     _report(options, config.name, found.judgement, found.faults, time.monotonic() - began)
     return 1 if found.judgement.standing == "regression" else 0
 
 
+def _init(options: CiOptions) -> int:
+    """Measure the first baseline."""
+    from rich.console import Console
+
+    from dsabench.cli.progress import LineProgress
+    from dsabench.config.load import load_study
+    from dsabench.signals import run_loop
+    from dsabench.study.regression_check import CheckedSide, look_at, measure_baseline
+
+    if options.baseline is not None or options.against is not None or options.no_run:
+        raise InputError("--init measures a baseline: it goes without --baseline, --against and --no-run")
+    config, folder = load_study(options.config), options.results or Path("results") / "ci"
+    side = CheckedSide(config, run_loop(look_at(config)), folder)
+    progress = LineProgress(Console(stderr=True), config.objective.metric)
+    run_loop(measure_baseline(side, options.boots, progress))
+    journal, boots = folder / "journal.jsonl", side.boots + side.disturbed
+    print(
+        f"{journal}: {boots} boots of {config.name} on this machine ({side.disturbed} disturbed by other processes)\n"
+        f"Commit it. Checks on the same machine then compare with it:\n"
+        f"  git add {journal} && git commit -m 'Baseline of {config.name}'\n"
+        f"  dsabench ci {options.config}" + (f" --baseline main:{folder}" if options.results else "")
+    )
+    return 0
+
+
+def _baseline(options: CiOptions) -> ComparedSide:
+    """The recorded baseline.
+
+    Raises:
+        InputError: there is none.
+
+    """
+    from dsabench.cli.run_compare import side_of
+
+    try:
+        return side_of(options.baseline or _BASELINE)
+    except InputError as error:
+        if options.baseline is not None:
+            raise
+        raise InputError(f"{error}. Measure the first baseline with: dsabench ci {options.config} --init") from error
+
+
 async def _check(options: CiOptions, config: StudyConfig) -> CheckResult:
     from rich.console import Console
 
     from dsabench.cli.progress import LineProgress
-    from dsabench.cli.run_compare import side_of
     from dsabench.config.load import load_study
     from dsabench.reporting.regression import Rules
     from dsabench.study.regression_check import CheckedSide, CheckSpec, check_regression, look_at
@@ -115,7 +164,7 @@ async def _check(options: CiOptions, config: StudyConfig) -> CheckResult:
         both_grow=theirs is not None,
     )
     spec = CheckSpec(rules, 0 if options.no_run else options.boots, max_boots)
-    against = side_of(options.baseline or _BASELINE) if theirs is None else theirs
+    against = _baseline(options) if theirs is None else theirs
     return await check_regression(spec, ours, against, LineProgress(Console(stderr=True), config.objective.metric))
 
 

@@ -28,16 +28,15 @@ def compare(
     json_: Annotated[bool, typer.Option("--json", help="A JSON list of verdicts.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table, for a pull request.")] = False,
 ) -> None:
-    """Is CANDIDATE better than BASE? Better, worse, no difference or inconclusive, with interval and detectable effect.
+    """Is CANDIDATE better than BASE? Better, worse, no difference or inconclusive, with interval and detectable
+    effect.
 
-    The boot is the unit: ten thousand requests of one boot are one
-    observation. A published run, or a line of bench_serving's JSONL, is one
-    run without spread: it is shown side by side, with every setting that
-    differs, and gets no verdict.
+    The boot is the unit: ten thousand requests of one boot are one observation. A published run, or a line of
+    bench_serving's JSONL, is one run without spread: it is shown side by side, with every setting that differs, and
+    gets no verdict.
 
-    With --margin, or two files of an eval's samples, evals are compared
-    question by question: not less accurate by more than the margin, yes, no
-    or inconclusive.
+    With --margin, or two files of an eval's samples, evals are compared question by question: not less accurate by
+    more than the margin, yes, no or inconclusive.
     """
     from dsabench.cli.compare_evals import are_samples, run_compare_evals
     from dsabench.cli.run_compare import run_compare

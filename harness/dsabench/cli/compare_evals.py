@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 
-from dsabench.cli.eval_places import Run, find_runs, find_sample_file
+from dsabench.cli.show_results import load_records
 from dsabench.errors import InputError
-from dsabench.evals.compare import Side, compare_evals
+from dsabench.evals.compare import ComparedEval, compare_evals
+from dsabench.evals.sample import EvalSample
+from dsabench.evals.sample_log import parse_samples, read_samples
 from dsabench.model.evals import EvalTask
-from dsabench.model.record import Record
+from dsabench.model.record import Record, Scored
+from dsabench.results.journal import FILE_NAME
+from dsabench.results.places import CommitPath, find_commit, find_place, read_at, read_file_at
 
 MARGIN = 0.01
 
@@ -37,15 +44,15 @@ def run_compare_evals(names: tuple[str, str], margin: float | None, *, gate: boo
     return 1 if gate and any(verdict.verdict in ("worse", "inconclusive") for verdict in verdicts) else 0
 
 
-def _sides(name: str, known: frozenset[str] = frozenset()) -> dict[str, Side]:
+def _sides(name: str, known: frozenset[str] = frozenset()) -> dict[str, ComparedEval]:
     """Eval → its samples: of a file, or of every record at or below a place.
 
     Runs that are known are left out where there are others: what a later commit has beside those of an earlier one.
     """
     if (file := find_sample_file(name)) is not None:
         samples = file.read()
-        return {samples[0].harness_id: Side(name, samples[0].harness_id, samples, (file.name,))}
-    found: dict[str, list[Run]] = {}
+        return {samples[0].harness_id: ComparedEval(name, samples[0].harness_id, samples, (file.name,))}
+    found: dict[str, list[StoredEval]] = {}
     for run in find_runs(name):
         task = run.record.trial.workload
         assert isinstance(task, EvalTask)
@@ -56,7 +63,7 @@ def _sides(name: str, known: frozenset[str] = frozenset()) -> dict[str, Side]:
     }
 
 
-def _side(name: str, eval_: str, runs: list[Run]) -> Side:
+def _side(name: str, eval_: str, runs: list[StoredEval]) -> ComparedEval:
     """Runs of one trial are repeats of each other; those of several trials are not one side."""
     records = [run.record for run in runs]
     if len({record.id for record in records}) > 1:
@@ -66,7 +73,7 @@ def _side(name: str, eval_: str, runs: list[Run]) -> Side:
     if not kept:
         raise InputError(f"{name}: {eval_}: no samples were kept, so nothing can be paired")
     samples = tuple(sample for _, of_run in kept for sample in of_run)
-    return Side(name, records[0].trial.workload.name, samples, tuple(run for run, _ in kept))
+    return ComparedEval(name, records[0].trial.workload.name, samples, tuple(run for run, _ in kept))
 
 
 def _told_apart(place: str, records: list[Record]) -> list[str]:
@@ -88,3 +95,87 @@ def _settings(record: Record) -> dict[str, str]:
     runtime, task = record.trial.runtime, record.trial.workload.model_dump(exclude_none=True)
     told = {"model": runtime.model, "base_url": runtime.base_url or "", **runtime.knobs, **task}
     return {name: str(value) for name, value in told.items() if not name.endswith("sha256")}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEval:
+    """A finished eval."""
+
+    record: Record
+    read: Callable[[], tuple[EvalSample, ...]]
+    """Its samples; none where they were not kept."""
+
+    @property
+    def name(self) -> str:
+        """The same wherever the record is found."""
+        record = self.record
+        return f"{record.id}:{record.environment.fingerprint}:{record.occasion}:{record.boot}"
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSampleFile:
+    """A file of samples by itself."""
+
+    name: str
+    read: Callable[[], tuple[EvalSample, ...]]
+
+
+def find_sample_file(name: str) -> EvalSampleFile | None:
+    """The file of samples that the name means; None where it means something else.
+
+    Lines of other JSONL files (journals, bench_serving's) do not name a harness.
+    """
+    path = Path(name)
+    if path.suffix != ".jsonl" or path.name == FILE_NAME:
+        return None
+    if path.is_file():
+        with path.open("rb") as file:
+            is_samples = b'"harness_id"' in file.readline()
+        return EvalSampleFile(str(path.resolve()), lambda: read_samples(path)) if is_samples else None
+    commit = None if path.exists() else find_commit(name)
+    if commit is None:
+        return None
+    data = read_file_at(commit.commit, commit.path)
+    is_samples = b'"harness_id"' in data.partition(b"\n")[0]
+    return EvalSampleFile(str(commit), lambda: parse_samples(data, str(commit))) if is_samples else None
+
+
+def find_runs(name: str) -> list[StoredEval]:
+    """Every finished eval at or below a place, or of a trial of it (`PLACE#TRIAL`).
+
+    Raises:
+        InputError: there is none.
+
+    """
+    place = find_place(name)
+    found = _on_disk(place.where) if isinstance(place.where, Path) else _in_commit(place.where)
+    runs = [run for run in found if isinstance(run.record.outcome, Scored) and run.record.trial.kind == "eval"]
+    runs = [run for run in runs if run.record.id.startswith(place.prefix)]
+    if not runs:
+        raise InputError(f"{name}: no finished eval there")
+    return runs
+
+
+def _on_disk(place: Path) -> list[StoredEval]:
+    def run(path: Path, record: Record) -> StoredEval:
+        samples = _samples_of(record)
+        return StoredEval(record, lambda: () if samples is None else read_samples(path.parent / samples))
+
+    return [run(path, record) for path, record in load_records(place)]
+
+
+def _in_commit(place: CommitPath) -> list[StoredEval]:
+    def run(path: Path, record: Record) -> StoredEval:
+        samples = _samples_of(record)
+        file = None if samples is None else (path.parent / samples).as_posix()
+        return StoredEval(record, lambda: () if file is None else _parsed(place.commit, file))
+
+    return [run(path, record) for path, reading in read_at(place) for record in reading.records]
+
+
+def _parsed(commit: str, file: str) -> tuple[EvalSample, ...]:
+    return parse_samples(read_file_at(commit, file), f"{commit[:12]}:{file}")
+
+
+def _samples_of(record: Record) -> str | None:
+    return record.outcome.samples if isinstance(record.outcome, Scored) else None

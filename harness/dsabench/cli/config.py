@@ -11,7 +11,7 @@ import typer
 app = typer.Typer(no_args_is_help=True, help="Check configs, and print their schema.")
 
 
-class Form(StrEnum):
+class FileKind(StrEnum):
     """The kinds of YAML file."""
 
     config = "config"
@@ -24,14 +24,14 @@ class Form(StrEnum):
 @app.command()
 def schema(
     form: Annotated[
-        Form,
+        FileKind,
         typer.Option(
             "--of",
             help="configs/*.yaml, sweeps/*.yaml, configs/recipes/*.yaml, sweeps/published/*.yaml or evals/*.yaml",
         ),
-    ] = Form.config,
+    ] = FileKind.config,
 ) -> None:
-    """Print the JSON Schema of the YAML files, with which editors complete and check them."""
+    """Print the JSON Schema of the YAML files, for completion and checks in editors."""
     from dsabench.config.files import json_schema
 
     print(json.dumps(json_schema(form.value), indent=2))
@@ -40,9 +40,12 @@ def schema(
 @app.command()
 def check(
     files: Annotated[list[str], typer.Argument(metavar="FILE…", help="paths, or names of configs")],
+    show: Annotated[
+        bool, typer.Option("--show", help="print each config with its defaults, sweeps and goal expanded")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print a list of files with their errors")] = False,
 ) -> None:
-    """Check configs and sweeps without running anything: prints OK or every mistake; exit 2 if there is one."""
+    """Check configs and sweeps without running anything. Prints OK or every mistake; exit 2 if there is one."""
     from dsabench.config.load import find_mistakes as mistakes_of
 
     found = {file: mistakes_of(file) for file in files}
@@ -57,7 +60,20 @@ def check(
         for file, errors in found.items():
             for error in errors:
                 typer.echo(str(error), err=True)
-            if not errors:
+            if not errors and show:
+                _print_expanded(file)
+            elif not errors:
                 print(f"{file}: OK")
     if any(found.values()):
         raise typer.Exit(2)
+
+
+def _print_expanded(file: str) -> None:
+    import yaml
+
+    from dsabench.config.load import load_expanded
+
+    shown = load_expanded(file).model_dump(mode="json", exclude_none=True, fallback=dict)
+    launch = shown.get("runtime", shown)["launch"]
+    launch["env"] = dict.fromkeys(launch["env"], "(not shown)")  # it may hold tokens
+    print(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110), end="")

@@ -1,11 +1,21 @@
-"""`dsabench doctor`."""
+"""`dsabench doctor`: what is wrong with a machine, an installed sglang or a server."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from dsabench.machine.checks import Finding
+
+_STYLE = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
 def doctor(
@@ -22,16 +32,15 @@ def doctor(
     ] = 60.0,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Look for what is wrong with this machine, an installed sglang or a running server, and say what mends it.
+    """Find problems of this machine, an installed sglang or a running server, and say how to solve them.
 
-    Exits with 0 when there is no problem (warnings are none), 1 when there is one, 2 when the question is wrong.
+    Exit 0 without a problem (warnings may remain), 1 with one, 2 if the command line is wrong.
     """
-    from dsabench.cli.show_findings import findings_json, print_findings, tell_progress
     from dsabench.config.load import load_launch
     from dsabench.doctor.run import DoctorOptions, run_checks
     from dsabench.signals import run_loop
 
-    complaint = DoctorOptions(
+    asked = DoctorOptions(
         runtime=None if config is None else load_launch(config),
         python=python,
         base_url=base_url,
@@ -40,10 +49,54 @@ def doctor(
         timeout_s=timeout,
         question_timeout_s=question_timeout,
     )
-    with tell_progress(quiet=json_) as tell:
-        findings = run_loop(run_checks(complaint, tell))
+    with _told_progress(quiet=json_) as tell:
+        findings = run_loop(run_checks(asked, tell))
     if json_:
-        print(findings_json(findings))
+        print(_as_json(findings))
     else:
-        print_findings(findings)
+        _print(findings)
     raise typer.Exit(1 if any(finding.verdict == "problem" for finding in findings) else 0)
+
+
+@contextmanager
+def _told_progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows on stderr what is being checked, and for how long. It shows nothing outside a
+    terminal.
+    """
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    console, shown = Console(stderr=True), sys.stderr.isatty() and not quiet
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda what: progress.reset(task, description=f"looking at: {what}")
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    """Print one line per check, and below a problem the command that solves it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    width = max(len(finding.check) for finding in findings)
+    for finding in findings:
+        line = Text(f"{finding.verdict:<8}", style=_STYLE[finding.verdict])
+        line.append(f"{finding.check:<{width}}  {finding.line}", style="default")
+        console.print(line, soft_wrap=True)
+        if finding.fix is not None:
+            console.print(Text(f"{'':<8}{'':<{width}}  → {finding.fix}", style="dim"), soft_wrap=True)
+    counts = _counts(findings)
+    told = (f"{counts[word]} {word}{'' if counts[word] == 1 else 's'}" for word in ("problem", "warning"))
+    console.print(f"{len(findings)} checks: {', '.join(told)}", highlight=False)
+
+
+def _as_json(findings: Sequence[Finding]) -> str:
+    """`{findings: [{check, verdict, line, fix}], problems, warnings}`."""
+    counts = _counts(findings)
+    listed = [finding.model_dump() for finding in findings]
+    return json.dumps({"findings": listed, "problems": counts["problem"], "warnings": counts["warning"]})
+
+
+def _counts(findings: Sequence[Finding]) -> Counter[str]:
+    return Counter(finding.verdict for finding in findings)

@@ -56,12 +56,14 @@ def table(
     `dsabench emit check TABLE...` says which tables no longer match what is installed; `dsabench emit pr TABLE...
     --runtime CHECKOUT` makes branch, commits and the text of a pull request.
     """
-    from dsabench.cli.run_emit import Order, refusal_as_json, run_emit
+    from dsabench.cli.run_emit import EmitOptions, refusal_as_json, run_emit
 
     actions = [name for name, on in (("check", check), ("apply", apply), ("revert", revert), ("diff", diff)) if on]
-    order = Order(tuple(tables), form, runtime, tuple(actions), out, config, runtime_version, allow_simulated, json_)
+    options = EmitOptions(
+        tuple(tables), form, runtime, tuple(actions), out, config, runtime_version, allow_simulated, json_
+    )
     with refusal_as_json(asked=json_):
-        raise typer.Exit(run_emit(order))
+        raise typer.Exit(run_emit(options))
 
 
 @app.command("check")
@@ -101,9 +103,9 @@ def pr(
 ) -> None:
     """Branch, commits and the text of a pull request; pushes nothing and prints the commands that do."""
     from dsabench.cli.run_emit import refusal_as_json
-    from dsabench.cli.run_emit_pr import PrOrder, emit_pr
+    from dsabench.cli.run_emit_pr import PullRequestOptions, emit_pr
 
-    order = PrOrder(
+    options = PullRequestOptions(
         tuple(tables),
         runtime,
         branch,
@@ -115,4 +117,4 @@ def pr(
         metrics=tuple(metric or ()),
     )
     with refusal_as_json(asked=json_):
-        emit_pr(order)
+        emit_pr(options)

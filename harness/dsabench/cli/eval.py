@@ -54,10 +54,10 @@ def evaluate(
 ) -> None:
     """Ask a server an eval's questions and grade the answers.
 
-    Every answer is on disk as it finishes. The same command goes on where an unfinished run stopped; after a finished
-    one it begins anew.
+    Every answer is on disk as it finishes. The same command goes on where an unfinished run stopped; after a
+    finished one it begins anew.
     """
-    from dsabench.cli.run_eval import Request, run_eval
+    from dsabench.cli.run_eval import EvalOptions, run_eval
     from dsabench.evals.plan import Wishes
 
     wishes = Wishes(
@@ -72,7 +72,7 @@ def evaluate(
         temperature=temperature,
         top_p=top_p,
     )
-    request = Request(
+    options = EvalOptions(
         name=name,
         base_url=base_url,
         config=config,
@@ -89,4 +89,4 @@ def evaluate(
         html=html,
         as_json=json_,
     )
-    raise typer.Exit(run_eval(request))
+    raise typer.Exit(run_eval(options))

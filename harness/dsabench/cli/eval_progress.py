@@ -26,7 +26,7 @@ def say_progress(at: EvalProgress) -> str:
 
 
 @dataclass(slots=True)
-class PlainEvalProgress:
+class LineEvalProgress:
     """A line every ten seconds and at the end: for logs and CI."""
 
     console: Console
@@ -55,7 +55,7 @@ class PlainEvalProgress:
 
 
 @dataclass(slots=True)
-class LiveEvalProgress:
+class BarEvalProgress:
     """A bar with the running score and the time left."""
 
     console: Console
@@ -91,6 +91,6 @@ class LiveEvalProgress:
         self._bar.update(self._task, completed=at.done, total=at.total, description=words)
 
 
-def make_eval_progress(console: Console, name: str) -> PlainEvalProgress | LiveEvalProgress:
+def make_eval_progress(console: Console, name: str) -> LineEvalProgress | BarEvalProgress:
     """Live on a terminal, plain elsewhere."""
-    return LiveEvalProgress(console, name) if console.is_terminal else PlainEvalProgress(console, name)
+    return BarEvalProgress(console, name) if console.is_terminal else LineEvalProgress(console, name)

@@ -1,4 +1,4 @@
-"""Durations, counts, figures, percentages and long names as people type and read them."""
+"""Format durations, counts, figures, percentages and long names, and parse durations."""
 
 from __future__ import annotations
 
@@ -13,23 +13,36 @@ def parse_duration_s(text: str) -> float:
     """Seconds of `90`, `90s`, `30m`, `1h30m`, `1.5h`.
 
     Raises:
-        InputError: anything else, or nothing left of it.
+        InputError: anything else, or a duration of 0.
 
     """
     compact = text.replace(" ", "").lower()
     if re.fullmatch(r"\d+(\.\d+)?", compact):
         compact += "s"
     if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", compact):
-        raise InputError(f"{text!r} is no duration: use 90s, 30m, 1h30m or 2d")
+        raise InputError(f"{text!r} is not a duration: use 90s, 30m, 1h30m or 2d")
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", compact)
     seconds = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
     if seconds <= 0:
-        raise InputError(f"{text!r} leaves no time")
+        raise InputError(f"{text!r} must be more than 0")
     return float(seconds)
 
 
+def parse_latency_ms(text: str) -> float:
+    """Milliseconds of `50ms`, `3s`, `1.5s`. The unit must be there: a bare number could be either.
+
+    Raises:
+        InputError: anything else, or a latency of 0.
+
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s)", text.strip().lower())
+    if found is None or float(found[1]) <= 0:
+        raise InputError(f"{text!r} is not a latency: use 50ms or 3s")
+    return float(found[1]) * (1000.0 if found[2] == "s" else 1.0)
+
+
 def show_duration(seconds: float) -> str:
-    """`8 s`, `2 min 05 s`, `3 h 20 min`."""
+    """Such as `8 s`, `2 min 05 s`, `3 h 20 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -39,17 +52,17 @@ def show_duration(seconds: float) -> str:
 
 
 def show_figure(value: float) -> str:
-    """Four digits, without an exponent where a person would not write one: `5,425`, `32.84`."""
+    """Four digits, and no exponent for everyday numbers: `5,425`, `32.84`."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def show_count(number: int, noun: str) -> str:
-    """`1 boot`, `2 boots`."""
+    """Such as `1 boot`, `2 boots`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def show_percent(value: float | None) -> str:
-    """A relative number as `+5.8 %`; absence as a dash. Beyond tenfold the digits mean nothing."""
+    """A relative number as `+5.8 %`; None as a dash. Above tenfold it has no decimals."""
     if value is None:
         return "–"
     if value > 10:
@@ -59,9 +72,9 @@ def show_percent(value: float | None) -> str:
 
 
 def broken(name: str, width: int, indent: str = "") -> str:
-    """The name in lines of at most `width`, broken behind a `_` or `.` where its parts are that short.
+    """Break a name into lines of at most `width`, after a `_` or `.` if its parts are short enough.
 
-    All lines begin with `indent`, those from the second on with two spaces more.
+    All lines start with `indent`; all but the first with two more spaces.
     """
     lines = [indent]
     for piece in re.findall(r"[^_.]*[_.]?", name):

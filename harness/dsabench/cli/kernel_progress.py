@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from dsabench.cli.kernel_answer import counted
+from dsabench.cli.format import show_count
 from dsabench.microbench.request import Request
 from dsabench.microbench.worker_process import Said
 
@@ -17,7 +17,7 @@ _FIRST_S = 5.0
 _PRINTABLE = dict.fromkeys(range(32), "\N{REPLACEMENT CHARACTER}")
 
 
-class Progress:
+class KernelProgress:
     """Counts points, and knows what the worker is at."""
 
     def __init__(self, request: Request, python: str | None) -> None:
@@ -50,7 +50,7 @@ class Progress:
                 self._points = int(str(said["points"]))
                 known = f", {self._known} known already" if self._known else ""
                 run = f"{sum(self._candidates)} of {len(self._candidates)} candidates run here"
-                say(f"{run}; {counted(self._points, 'point')} to do{known}")
+                say(f"{run}; {show_count(self._points, 'point')} to do{known}")
 
     def count(self, said: Said) -> str:
         """`3/12 `, for the line of a point; one that a candidate does not take is not counted."""
@@ -72,7 +72,7 @@ class Progress:
         self._doing, self._since, self._next_s = doing, time.monotonic(), _FIRST_S
 
 
-async def follow(lines: AsyncGenerator[Said, None], progress: Progress, hear: Hear) -> None:
+async def follow(lines: AsyncGenerator[Said, None], progress: KernelProgress, hear: Hear) -> None:
     """Hear what workers say, and remind of what they are at where they say nothing."""
     reminder = asyncio.create_task(progress.remind())
     try:

@@ -32,12 +32,12 @@ def launch(
 ) -> None:
     """Write the exact commands of a deployment, one per node and role, or run it in the foreground.
 
-    Settings that the version lacks, drops or overwrites are named on stderr;
-    illegal ones end with exit code 2 and the id of the rule.
+    Settings that the version lacks, drops or overwrites are named on stderr; illegal ones end with exit code 2 and
+    the id of the rule.
     """
-    from dsabench.cli.run_launch import Order, run_launch
+    from dsabench.cli.run_launch import LaunchOptions, run_launch
 
-    order = Order(
+    options = LaunchOptions(
         config=config,
         runtime_version=runtime_version,
         dry_run=dry_run,
@@ -49,4 +49,4 @@ def launch(
         reasoning_parser=reasoning_parser,
         tool_call_parser=tool_call_parser,
     )
-    raise typer.Exit(run_launch(order))
+    raise typer.Exit(run_launch(options))

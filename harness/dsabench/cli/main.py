@@ -26,7 +26,7 @@ def main() -> None:
     argv = sys.argv[1:]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # … and ± where the terminal has ASCII only
+            stream.reconfigure(errors="replace")  # replace … and ± on a terminal with ASCII only
     code = run(argv)
     if code == _INTERRUPTED:
         from dsabench.signals import ignore_interrupts
@@ -39,20 +39,20 @@ def main() -> None:
 
 
 def _written(code: int) -> int:
-    """The exit code once all of the output is where it should go; the interpreter's own, later try would make it 120."""
+    """Flush the output and return the exit code. The interpreter would flush later and exit with 120 on failure."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_output()
     except OSError as error:
         return _say_unwritten(error)
-    except (AttributeError, ValueError):  # it was closed before we began
+    except (AttributeError, ValueError):  # it was closed before we started
         pass
     return code
 
 
 def _drop_output() -> None:
-    """What is still to be written goes nowhere."""
+    """Discard everything that is not written yet."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -62,15 +62,15 @@ def _say_unwritten(error: OSError) -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    """Exit without taking the interpreter apart: that costs a load generator as much CPU as reading 5,000 frames."""
+    """Exit without the interpreter's cleanup, which costs a load generator as much CPU as reading 5,000 frames."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # the reader is gone, or it was closed for that reason
+        with suppress(OSError, ValueError):  # the reader is gone, or closed the pipe for that reason
             stream.flush()
     os._exit(code)
 
 
 def run(argv: list[str]) -> int:
-    """Run one command line; returns its exit code."""
+    """Run one command line and return its exit code."""
     try:
         return _bench(argv[1:]) if argv[:1] == ["bench"] else _typed(argv)
     except InputError as error:
@@ -84,23 +84,23 @@ def run(argv: list[str]) -> int:
 
 
 def _say_system(error: OSError) -> int:
-    """One line, and the code that fits."""
+    """Print one line and return the matching exit code."""
     if isinstance(error, BrokenPipeError):
-        # The reader of our output went away (`… | head`): nothing is wrong, and nothing more can be said.
+        # The reader of our output ended (`… | head`). Nothing is wrong, and nothing more can be printed.
         sys.stderr.close()
         return 0
     if error.filename is None and error.errno in _NO_ROOM:
-        # Of our output, which may be a log on a full disk: an error of opening a file names it.
+        # An error without a file name comes from our output, which may be a log on a full disk.
         return _say_unwritten(error)
-    # A file or folder that the user named is bad input: whether it is there is refused already below a closed folder, and
-    # of a name longer than any. All else failed, which is not 1, as of a traceback: that says that a gate did.
+    # An unreadable file or folder, or a name that is too long, is the user's mistake. Other system errors exit with
+    # 3; 1 would mean that a gate failed.
     named = isinstance(error, PermissionError) or error.errno == errno.ENAMETOOLONG
     where = "" if error.filename is None else f"{error.filename}: "
     return _say(f"{where}{error.strerror or error}", 2 if named else 3)
 
 
 def _bench(argv: list[str]) -> int:
-    """Without typer: the start of a load generator counts in its cost."""
+    """Start without typer, because the start of a load generator counts in its cost."""
     from dsabench.cli.bench import bench
 
     return bench(argv)
@@ -118,20 +118,23 @@ def _typed(argv: list[str]) -> int:
         return _say_usage(error)
     except typer.Abort:
         return _INTERRUPTED
-    except SystemExit:  # rich's own end where the reader went away, with 1: here that is a gate that failed
+    except SystemExit as end:
+        if not end.code:  # completion of a shell's command line
+            return 0
+        # rich exits with 1 when the reader is gone, but here 1 means that a gate failed
         raise BrokenPipeError from None
     return code if isinstance(code, int) else 0
 
 
 def _say(message: str, code: int) -> int:
-    # A message may quote what a server sent, which is no command to the terminal.
+    # A message may quote a server, and must not steer the terminal.
     shown = "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in message)
     print(f"error: {shown}", file=sys.stderr)
     return code
 
 
 def _say_usage(error: TyperException) -> int:
-    """A wrong command line in one line; `dsabench` without a word is asking for help."""
+    """Print one line for a wrong command line. `dsabench` alone prints the help."""
     message = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":
         print(message)

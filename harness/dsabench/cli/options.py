@@ -1,4 +1,4 @@
-"""The options that several commands share, declared once, and the command that goes on with a run."""
+"""Options that several commands share, and the command that continues a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import math
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,77 +15,151 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hi
 
 import typer
 
-from dsabench.cli.format import parse_duration_s
+from dsabench.cli.format import parse_duration_s, parse_latency_ms
 from dsabench.errors import InputError, StoreError
 
 if TYPE_CHECKING:
     from dsabench.config.specs import StudyConfig
     from dsabench.model.study_result import StudyResult
+    from dsabench.study.starter import FirstStudy
     from dsabench.study.study import Study
 
+_PLANNED_FOR = "h200"
+"""Hardware of a plan that is made where no GPU is."""
 _MARGIN = 1.2
-"""Boots take their time: more than is forecast is asked for."""
+"""Factor on the estimated time in the command that continues a run: boots vary."""
 
 Options = TypeVar("Options")
 
 
+@dataclass(frozen=True)
+class StartOptions:
+    """What takes the place of a config file: a model, a machine and a goal."""
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A model such as deepseek-ai/DeepSeek-V3.2 or glm-5, its folder, or small (reference model, no GPU)."
+        ),
+    ] = None
+    gpus: Annotated[int | None, typer.Option(min=1, help="GPUs to serve it on.", show_default="those here")] = None
+    hardware: Annotated[
+        str | None, typer.Option(help="h200, h20, h800, b200, mi300x or mi355x.", show_default="what is here")
+    ] = None
+    goal: Annotated[
+        str, typer.Option(help="max-throughput (or throughput), max-throughput-under-slo, min-latency (or latency).")
+    ] = "throughput"
+    ttft_p90: Annotated[
+        float | None,
+        typer.Option(parser=parse_latency_ms, metavar="LATENCY", help="Limit of the time to first token: 3s."),
+    ] = None
+    tpot_p90: Annotated[
+        float | None,
+        typer.Option(parser=parse_latency_ms, metavar="LATENCY", help="Limit of the time per output token: 50ms."),
+    ] = None
+    e2e_p90: Annotated[
+        float | None,
+        typer.Option(parser=parse_latency_ms, metavar="LATENCY", help="Limit of the whole time of a request: 30s."),
+    ] = None
+    input_len: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of a prompt.", show_default="a chat and a document load")
+    ] = None
+    output_len: Annotated[int | None, typer.Option(min=1, help="Tokens of an answer.", show_default="as above")] = None
+    python: Annotated[
+        str | None, typer.Option(help="Interpreter that has sglang.", show_default="python3 on the PATH")
+    ] = None
+
+    def first_study(self) -> FirstStudy:
+        """The study that is wanted; what is not given is taken from this machine.
+
+        Raises:
+            InputError: there is no such goal.
+
+        """
+        from dsabench.machine.environment import collect_hardware
+        from dsabench.signals import run_loop
+        from dsabench.study.starter import FirstStudy, goal_named, hardware_here
+
+        limits = {"ttft_p90_ms": self.ttft_p90, "tpot_p90_ms": self.tpot_p90, "e2e_p90_ms": self.e2e_p90}
+        given = {key: limit for key, limit in limits.items() if limit is not None}
+        here: tuple[str | None, int] = None, 0
+        if self.hardware is None or self.gpus is None:
+            here = hardware_here(run_loop(collect_hardware()))
+        if self.hardware is None and here[0] is None and self.gpus is not None:
+            here = _PLANNED_FOR, 0
+            print(f"note: no known GPU is in this machine; planned for {_PLANNED_FOR} (--hardware)", file=sys.stderr)
+        return FirstStudy(
+            model=self.model or "",
+            hardware=self.hardware or here[0],
+            gpus=self.gpus or here[1],
+            goal=goal_named(self.goal, given),
+            limits_ms=given,
+            input_len=self.input_len,
+            output_len=self.output_len,
+            python=self.python,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class StudyOptions:
-    """The command line of `sweep`; a tune that sweeps adds its own.
+    """The options of `sweep`. A tune that sweeps adds its own.
 
-    A field is an option, its annotation says how typer reads it. The order here is that of `--help`.
+    Each field is an option; its annotation tells typer how to read it. `--help` keeps the order of the fields.
     """
 
     verb: ClassVar[tuple[str, ...]] = ("sweep",)
-    """The words behind `dsabench` that got here."""
-    decides: ClassVar[tuple[str, ...]] = ("max_trials", "max_boots")
-    """Fields that decide what is measured: with these, and nothing of places or this machine, the same study is measured anew."""
+    """The words after `dsabench`."""
+    decides: ClassVar[tuple[str, ...]] = ("max_trials", "max_boots", "confirm_boots")
+    """Fields that change what is measured. Others (places, lanes) are not needed to repeat a study."""
 
-    config: Annotated[str, typer.Argument(help="A sweep's YAML file, or the name of one in configs/.")]
-    results: Annotated[Path | None, typer.Option(help="Where the journal lies.", show_default="results/NAME")] = None
-    max_trials: Annotated[int | None, typer.Option(min=1, help="Trials of the search, at most.")] = None
-    max_boots: Annotated[int | None, typer.Option(min=1, help="Boots in all, at most.")] = None
+    config: Annotated[str, typer.Argument(help="A config: a YAML file, or a name in configs/.")]
+    results: Annotated[Path | None, typer.Option(help="Folder of the journal.", show_default="results/NAME")] = None
+    max_trials: Annotated[int | None, typer.Option(min=1, help="Maximum number of search trials.")] = None
+    max_boots: Annotated[int | None, typer.Option(min=1, help="Maximum number of boots.")] = None
     budget: Annotated[
         float | None,
         typer.Option(
             parser=parse_duration_s,
             metavar="DURATION",
-            help="Time for this run: 90s, 30m, 1h30m. When it is up, what is measured is concluded from.",
+            help="Time limit of this run: 90s, 30m, 1h30m. The verdict then uses what was measured.",
         ),
     ] = None
+    confirm_boots: Annotated[int | None, typer.Option(min=0, help="Boots per side that confirm the best setting.")] = (
+        None
+    )
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and its estimated time; start nothing.")
     ] = False
-    again: Annotated[bool, typer.Option("--again", help="Measure everything once more, as new occasions.")] = False
+    again: Annotated[bool, typer.Option("--again", help="Measure everything once more, as a new round.")] = False
     conclude: Annotated[
         bool,
-        typer.Option(
-            "--conclude", help="Conclude from the records alone, on any machine; ask for no runtime, boot nothing."
-        ),
+        typer.Option("--conclude", help="Give the verdict from existing records. Boots nothing and needs no runtime."),
     ] = False
     lanes: Annotated[
-        int, typer.Option(min=1, max=64, help="Boots at once, each on an equal share of the GPUs and cores.")
+        int, typer.Option(min=1, max=64, help="Servers at the same time, each on an equal share of the GPUs and cores.")
     ] = 1
     launch_env: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Set a variable of runtime.launch.env, such as a PYTHONPATH."),
     ] = None
+    optuna_storage: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Mirror the search for optuna-dashboard, such as sqlite:///study.db."),
+    ] = None
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout; progress on stderr.")] = False
 
     def study(self, config: StudyConfig | None = None) -> Study:
-        """The study that is asked for, of the config that is named or of what was made of it.
+        """Make the study: of the named config, or of `config`, which was derived from it.
 
         Raises:
-            InputError: no such config, or flags that contradict each other.
+            InputError: there is no such config, or flags contradict each other.
 
         """
         from dsabench.study.study import Study
 
         against = [flag for flag, given in (("--again", self.again), ("--dry-run", self.dry_run)) if given]
         if self.conclude and against:
-            raise InputError(
-                f"--conclude asks the records alone, and {against[0]} what is not measured: take one of them"
-            )
+            raise InputError(f"--conclude and {against[0]} exclude each other: --conclude uses only existing records")
         return Study.from_config(
             config or self.config,
             results=self.results,
@@ -94,33 +168,42 @@ class StudyOptions:
             max_trials=self.max_trials,
             max_boots=self.max_boots,
             time_s=self.budget,
+            confirm_boots=self.confirm_boots,
             launch_env=self.launch_env or (),
         )
 
     def study_command(self) -> str:
-        """What measures the same study anew, wherever: no places, and nothing of how this machine is used."""
+        """The command that repeats the same study on any machine: without places and lanes."""
         return shlex.join(self._words(self.decides))
 
     def resume_command(self) -> str:
-        """What to type to go on: the same command without `--again`, which would start anew, and `--conclude`."""
+        """The command that continues: without `--again`, which would start a new round, and without `--conclude`."""
         once = {"config", "dry_run", "again", "conclude"}
         return shlex.join(self._words(field.name for field in dataclasses.fields(self) if field.name not in once))
 
     def _words(self, names: Any) -> list[str]:
-        """The command with those options that were given otherwise than they are by default."""
-        words = ["dsabench", *self.verb, self.config]
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        for name in names:
-            value, flag = getattr(self, name), f"--{name.replace('_', '-')}"
-            if value is None or value == defaults[name]:
-                continue
-            for one in value if isinstance(value, list) else [value]:
-                words += [flag] if one is True else [flag, f"{one:g}s" if name == "budget" else str(one)]
-        return words
+        """The command with those options that differ from their defaults."""
+        return ["dsabench", *self.verb, *([self.config] if self.config else []), *flags_of(self, names)]
+
+
+def flags_of(options: Any, names: Iterable[str]) -> list[str]:
+    """The flags of those options that differ from their defaults."""
+    words: list[str] = []
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    for name in names:
+        value, flag = getattr(options, name), f"--{name.replace('_', '-')}"
+        if value is None or value == defaults[name]:
+            continue
+        unit = {"budget": "s", "ttft_p90": "ms", "tpot_p90": "ms", "e2e_p90": "ms"}.get(name)
+        for one in value if isinstance(value, list) else [value]:
+            words += [flag] if one is True else [flag, f"{one:g}{unit}" if unit else str(one)]
+    return words
 
 
 def command_of(options: type[Options], run: Callable[[Options], int]) -> Callable[..., None]:
-    """A command for typer: its parameters are the fields of the options, its help is that of `run`, its exit code what `run` returns."""
+    """Make a typer command: parameters from the fields of `options`, help from `run`, exit code from the result of
+    `run`.
+    """
     hints = get_type_hints(options, include_extras=True)
     parameters = [
         inspect.Parameter(
@@ -135,7 +218,9 @@ def command_of(options: type[Options], run: Callable[[Options], int]) -> Callabl
     def command(**values: Any) -> None:
         raise typer.Exit(run(options(**values)))
 
-    command.__doc__ = run.__doc__
+    # A paragraph in one line: the terminal decides where it breaks.
+    paragraphs = inspect.cleandoc(run.__doc__ or "").split("\n\n")
+    command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
@@ -143,7 +228,7 @@ def command_of(options: type[Options], run: Callable[[Options], int]) -> Callabl
 
 @contextmanager
 def resume_hint(options: StudyOptions, study: Study) -> Iterator[None]:
-    """Where the run is interrupted or the disk is full, the command that goes on; a Ctrl-C ends with 130."""
+    """After an interrupt or a full disk, print the command that continues. Ctrl-C exits with 130."""
     from dsabench.results.journal import Journal
     from dsabench.signals import ignore_interrupts
 
@@ -152,30 +237,37 @@ def resume_hint(options: StudyOptions, study: Study) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         ignore_interrupts()
-        # A round of which nothing is recorded yet is not there to go on with.
+        # A new round without a record does not exist yet, so it must be started again.
         begun = len(Journal(study.folder).read().records) > before
         again = " --again" if options.again and not begun else ""
         print(
-            f"interrupted; what is measured is kept. Go on with:\n  {options.resume_command()}{again}", file=sys.stderr
+            f"interrupted; everything measured is kept. Continue with:\n  {options.resume_command()}{again}",
+            file=sys.stderr,
         )
         raise typer.Exit(130) from None
     except StoreError as error:
-        raise StoreError(f"{error}. When that is mended, go on with: {options.resume_command()}") from error
+        raise StoreError(f"{error}. When that is fixed, continue with: {options.resume_command()}") from error
 
 
 def run_study(options: StudyOptions, study: Study) -> StudyResult:
-    """Run, resume, or only conclude, with progress on stderr."""
+    """Run, resume, or only conclude; progress goes to stderr."""
     from dsabench.cli.progress import make_progress
 
     progress = make_progress(study.config.objective.metric)
     if options.conclude:
         return study.conclude(progress)
+    if options.optuna_storage is not None:
+        from dsabench.study.optuna_mirror import OptunaMirror
+
+        progress = OptunaMirror(progress, study.config, study.folder, options.optuna_storage)
     with resume_hint(options, study):
         return study.run(progress)
 
 
 def go_on(options: StudyOptions, result: StudyResult) -> str | None:
-    """The command that measures what is left, with more time where there was not enough for a single boot."""
+    """The command that measures the rest, with more time if there was too little for a single boot; None if nothing is
+    left.
+    """
     if not result.left.boots:
         return None
     if options.conclude or result.measured_now:

@@ -1,4 +1,4 @@
-"""What a sweep shows while it runs: a live display on a terminal, one line per event elsewhere. All on stderr."""
+"""Progress of a sweep, on stderr: a live display on a terminal, one line per event elsewhere."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from dsabench.cli.format import show_duration, show_figure
 from dsabench.model.record import Failed, Record, Scored
@@ -16,9 +17,12 @@ from dsabench.study.next_boot import BootPlan
 from dsabench.study.plan import StudyPlan
 from dsabench.study.session import PlannedTrial, StudyObserver
 
+_LABEL = 40
+"""Characters of a bar's label."""
+
 
 def say_record(record: Record, metric: str) -> str:
-    """One line for one record: workload, the objective, median TTFT and ITL; or why it failed."""
+    """One line per record: workload, objective, median TTFT and ITL; or the failure."""
     outcome, name = record.outcome, record.trial.workload.name
     if isinstance(outcome, Failed):
         return f"{name}: FAILED in {outcome.stage}: {outcome.fault}: {outcome.message.splitlines()[0][:160]}"
@@ -30,47 +34,46 @@ def say_record(record: Record, metric: str) -> str:
 
 
 def _eta(plan: StudyPlan) -> str:
-    left_s = plan.seconds_left
-    return "" if left_s is None else f"about {show_duration(left_s)} left"
+    """Such as `about 2 min 10 s left`."""
+    return f"about {show_duration(plan.seconds_left)} left{'' if plan.cost.measured else ' (assumed)'}"
 
 
 @dataclass(slots=True)
 class LineProgress(StudyObserver):
-    """A line per event, with the seconds since the start: for logs and CI."""
+    """One line per event with the seconds since the start, for logs and CI."""
 
     console: Console
     metric: str
     started_s: float = field(default_factory=time.monotonic)
     lane: str = ""
-    """Which of several processes speaks."""
+    """Which lane writes; empty without lanes."""
     _told: str = ""
 
     def boot_planned(self, boot: BootPlan, plan: StudyPlan) -> None:
-        """Which boot of how many, and why."""
-        eta = f", {_eta(plan)}" if _eta(plan) else ""
-        self._line(f"boot {plan.boots_done + 1}/{plan.boots_total} {boot.phase}: {boot.label}{eta}")
+        """The number of the boot, and its purpose."""
+        self._line(f"boot {plan.boots_done + 1}/{plan.boots_total} {boot.phase}: {boot.label}, {_eta(plan)}")
 
     def boot_progress(self, text: str) -> None:
-        """Each kind of step once: a count that goes up is for those who watch."""
+        """Print each kind of step once. A counter is only useful on a live display."""
         kind = re.sub(r"[\d.,]+", "#", text)
         if kind != self._told:
             self._told = kind
             self._line(f"  {text[:160]}")
 
     def boot_ready(self, seconds: float) -> None:
-        """How long the boot took."""
+        """Duration of the boot."""
         self._line(f"  ready after {seconds:.1f} s")
 
     def record_written(self, record: Record) -> None:
-        """What came out."""
+        """The outcome."""
         self._line(f"  {say_record(record, self.metric)}")
 
     def note(self, text: str) -> None:
-        """As it is: notes begin before anything is timed."""
+        """Print it unchanged."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def for_lane(self, number: int) -> StudyObserver:
-        """Lines that name the lane."""
+        """Lines with the number of the lane."""
         return LineProgress(self.console, self.metric, self.started_s, f"lane {number}: ")
 
     def _line(self, text: str) -> None:
@@ -80,7 +83,7 @@ class LineProgress(StudyObserver):
 
 @dataclass(slots=True)
 class BarProgress(StudyObserver):
-    """A bar for the boots and one for the requests of the trial that runs; finished trials scroll by above."""
+    """A bar for the boots and one for the requests of the current trial; finished trials scroll above."""
 
     console: Console
     metric: str
@@ -92,7 +95,8 @@ class BarProgress(StudyObserver):
     def __post_init__(self) -> None:
         columns = (
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            # A fixed width: what a boot says of itself must not move the bars.
+            TextColumn("{task.description}", table_column=Column(width=_LABEL, no_wrap=True, overflow="ellipsis")),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -105,51 +109,54 @@ class BarProgress(StudyObserver):
         self._progress.stop()
 
     def boot_planned(self, boot: BootPlan, plan: StudyPlan) -> None:
-        """Which boot, and how far all of them are. The first one starts the display: lanes are forked before it has threads."""
+        """Update the bar of boots. The first boot starts the display, because lanes must be forked before its thread
+        exists.
+        """
         self._progress.start()
-        eta = f" · {_eta(plan)}" if _eta(plan) else ""
         self._progress.console.print(f"[bold]{boot.phase}[/bold] {escape(boot.label)}", highlight=False)
-        self._progress.update(self._boots, completed=plan.boots_done, total=plan.boots_total, description=f"boots{eta}")
+        self._progress.update(
+            self._boots, completed=plan.boots_done, total=plan.boots_total, description=f"boots · {_eta(plan)}"
+        )
 
     def boot_progress(self, text: str) -> None:
-        """In the place of the requests' bar."""
+        """Show it instead of the bar of requests."""
         self._show(escape(text))
 
     def boot_ready(self, seconds: float) -> None:
-        """In the same place."""
+        """Show it instead of the bar of requests."""
         self._show(f"ready after {seconds:.1f} s")
 
     def trial_started(self, trial: PlannedTrial) -> None:
-        """The bar begins anew."""
+        """Reset the bar of requests."""
         workload = trial.trial.workload
         self._progress.reset(
             self._requests, total=workload.num_prompts, description=escape(workload.name), visible=True
         )
 
     def requests_done(self, done: int, total: int) -> None:
-        """It moves."""
+        """Advance the bar of requests."""
         self._progress.update(self._requests, completed=done, total=total)
 
     def record_written(self, record: Record) -> None:
-        """What came out scrolls by."""
+        """Print the outcome above the bars."""
         style = "red" if isinstance(record.outcome, Failed) else None
         line = escape(say_record(record, self.metric))
         self._progress.console.print(f"  {line}", style=style, highlight=False, soft_wrap=True)
         self._progress.update(self._requests, visible=False)
 
     def note(self, text: str) -> None:
-        """Above the bars."""
+        """Print it above the bars."""
         self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def for_lane(self, number: int) -> StudyObserver:
-        """Several processes write lines: none of them has the terminal to itself."""
+        """Several processes cannot share a live display, so they write lines."""
         return LineProgress(self.console, self.metric, self.started_s, f"lane {number}: ")
 
     def _show(self, text: str) -> None:
-        self._progress.update(self._requests, description=text[:40], total=None, completed=0, visible=True)
+        self._progress.update(self._requests, description=text, total=None, completed=0, visible=True)
 
 
 def make_progress(metric: str) -> StudyObserver:
-    """Bars on a terminal, lines elsewhere; on stderr."""
+    """Bars on a terminal, lines elsewhere."""
     console = Console(stderr=True)
     return BarProgress(console, metric) if console.is_terminal else LineProgress(console, metric)

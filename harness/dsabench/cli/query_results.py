@@ -1,4 +1,4 @@
-"""`results query` and `results export`."""
+"""`dsabench results query` and `dsabench results export`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from dsabench.results.query import QueryResult, as_objects, csv_cell, export, qu
 Form = Literal["table", "csv", "json"]
 Row = tuple[object, ...]
 _CELL_MIN = 6
-"""Characters below which a column of a table is not read."""
+"""Least width of a readable column."""
 _SHOWN = 1000
-"""Rows of a table on a terminal; the other forms print all."""
+"""Rows of a table on a terminal at most. Other formats print all."""
 
 
 def run_query(places: list[Path], sql: str, form: Form) -> None:
-    """Print what a statement gives.
+    """Print the answer to a statement.
 
     Raises:
         InputError: the statement is wrong, or there is no journal.
@@ -48,10 +48,10 @@ def run_query(places: list[Path], sql: str, form: Form) -> None:
 
 
 def run_export(places: list[Path], table: TableName, output: Path) -> None:
-    """Write a table and say how much.
+    """Write a table and print its size.
 
     Raises:
-        InputError: no journal there, or the name of the file ends in something else.
+        InputError: there is no journal, or the file has another ending.
         StoreError: the file cannot be written.
 
     """
@@ -60,7 +60,7 @@ def run_export(places: list[Path], table: TableName, output: Path) -> None:
 
 
 def _load(places: Sequence[Path]) -> Results:
-    """Their records; what is no record is warned of."""
+    """Load the records; report damaged lines."""
     results = load_results(*places)
     for problem in results.problems:
         print(f"warning: {problem}", file=sys.stderr)
@@ -79,7 +79,7 @@ def _print_table(answer: QueryResult) -> None:
 
 
 def _print_one_by_one(console: Console, columns: Row, rows: Sequence[Row]) -> None:
-    """A line for each column of each row, cut to the terminal's width: so many columns have no room beside each other."""
+    """Print a line per column of each row, cut to the width of the terminal. So many columns do not fit side by side."""
     width = max(map(len, map(str, columns)))
     for number, row in enumerate(rows, start=1):
         console.print(f"row {number}", style="bold", highlight=False)

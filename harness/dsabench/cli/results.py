@@ -19,7 +19,7 @@ Results = Annotated[Path, typer.Option(help="A folder of results, searched below
 
 
 def _since(text: str) -> datetime:
-    """A date, a time, or how long ago."""
+    """Parse a date, a time, or an age."""
     with suppress(ValueError):
         found = datetime.fromisoformat(text)
         return found if found.tzinfo else found.astimezone()
@@ -38,12 +38,10 @@ def list_(
     limit: Annotated[
         int | None, typer.Option(min=1, help="The newest N records.", show_default=f"{_LIMIT}; all with --json")
     ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All records, those that are committed to the repository among them.")
-    ] = False,
-    json_: Annotated[bool, typer.Option("--json", help="One JSON object a line, the newest first.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All records, including committed ones.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="One JSON object per line, the newest first.")] = False,
 ) -> None:
-    """One line per record, the newest study first: setting, workload, outcome."""
+    """List one line per record, the newest study first: setting, workload, outcome."""
     from dsabench.cli.show_results import ListOptions, list_records
 
     limited = limit if limit is not None or everything or json_ else _LIMIT
@@ -58,7 +56,7 @@ def show(
     results: Results = Path("results"),
     json_: Annotated[bool, typer.Option("--json", help="The record as JSON.")] = False,
 ) -> None:
-    """Everything about one record: setting, environment, metrics with n, or the failure with its log."""
+    """Show everything about one record: setting, environment, metrics with n, or the failure with its log."""
     from dsabench.cli.show_results import show_record
 
     show_record(results, record, as_json=json_)
@@ -70,13 +68,15 @@ def plot(
     output: Annotated[Path, typer.Option("-o", "--output", help="FILE.svg or FILE.png; both are written.")],
     results: Results = Path("results"),
 ) -> None:
-    """TTFT, gaps between tokens, requests in flight and throughput over the time of one load test."""
-    from dsabench.cli.plot_results import plot_samples
+    """Draw TTFT, gaps between tokens, requests in flight and throughput over the time of one load test."""
+    from dsabench.cli.show_results import plot_samples
 
     plot_samples(what, output, results)
 
 
-Places = Annotated[list[Path] | None, typer.Option("--results", help="As above; may be repeated.")]
+Places = Annotated[
+    list[Path] | None, typer.Option("--results", help="A folder of results or a journal; may be repeated.")
+]
 
 
 @app.command("query")
@@ -84,10 +84,10 @@ def query(
     sql: Annotated[str, typer.Argument(help="One SELECT over the tables records, metrics and samples.")],
     results: Places = None,
     form: Annotated[
-        Literal["table", "csv", "json"], typer.Option("--format", help="json: an object a line.")
+        Literal["table", "csv", "json"], typer.Option("--format", help="json: an object per line.")
     ] = "table",
 ) -> None:
-    """SQL (DuckDB's) over journals and the samples beside them: `SELECT workload, avg(value) FROM metrics WHERE …`."""
+    """Run SQL (DuckDB) on journals and their samples: `SELECT workload, avg(value) FROM metrics WHERE …`."""
     from dsabench.cli.query_results import run_query
 
     run_query(results or [Path("results")], sql, form)
@@ -102,7 +102,7 @@ def export(
         typer.Option(help="records (one row each, a column per knob and metric), metrics or samples."),
     ] = "records",
 ) -> None:
-    """Everything as one table, for a spreadsheet or a notebook."""
+    """Write all records as one table, for a spreadsheet or a notebook."""
     from dsabench.cli.query_results import run_export
 
     run_export(results or [Path("results")], table, output)

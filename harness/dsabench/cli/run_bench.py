@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dsabench.cli.bench_choices import order_for, output_path, selection_for, server_for, tokenizer_for, wish_for
-from dsabench.cli.bench_load import Load, Seen, measure
+from dsabench.cli.bench_load import BenchAnswers, BenchLoad, measure
 from dsabench.cli.bench_progress import progress_for
-from dsabench.errors import TrialFault
+from dsabench.errors import TrialFault, printable
 from dsabench.load.arrivals.exact import Departures, draw_departures
 from dsabench.load.bench_serving.block import result_lines
 from dsabench.load.bench_serving.bodies import Wish, body_of
@@ -56,7 +56,7 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
         wish_for(args, args.model or ""),
     )  # wrong flags, before any server is waited for
     if args.ready_check_timeout_sec > 0:
-        server.wait_until_ready(args.ready_check_timeout_sec)
+        server.wait_until_ready(args.ready_check_timeout_sec, _note)
     model = args.model or server.first_model()
     info = server.info(args.ready_check_timeout_sec)
     tokenizer = tokenizer_for(args, server, model, info)
@@ -83,6 +83,11 @@ def run_bench(args: Namespace, startup_cpu_s: float) -> int:
 
         draw_bench(args, report.samples)
     return code
+
+
+def _note(text: str) -> None:
+    """Say what is waited for. The text may quote a server."""
+    print(f"note: {printable(text)}; --ready-check-timeout-sec sets the time", file=sys.stderr, flush=True)
 
 
 def _gpus(server: BenchServer, info: object) -> tuple[str, ...]:
@@ -144,10 +149,10 @@ def _counts(args: Namespace, tokenizer: Tokenizer) -> bool:
     return not (args.disable_retokenize or isinstance(tokenizer, IdsOnly))
 
 
-def _load(args: Namespace, server: BenchServer, wish: Wish, draw: _Draw, *, keep_text: bool) -> Load:
+def _load(args: Namespace, server: BenchServer, wish: Wish, draw: _Draw, *, keep_text: bool) -> BenchLoad:
     from dsabench.load.target import PATHS
 
-    return Load(
+    return BenchLoad(
         url=server.base_url + PATHS[wish.endpoint],
         endpoint=wish.endpoint,
         headers=server.headers,
@@ -160,7 +165,7 @@ def _load(args: Namespace, server: BenchServer, wish: Wish, draw: _Draw, *, keep
     )
 
 
-def _warm_up(args: Namespace, server: BenchServer, wish: Wish, load: Load, first: Prompt) -> None:
+def _warm_up(args: Namespace, server: BenchServer, wish: Wish, load: BenchLoad, first: Prompt) -> None:
     """The first prompt with at most 32 tokens, as often as asked, at the run's concurrency; then flush.
 
     Raises:
@@ -176,7 +181,7 @@ def _warm_up(args: Namespace, server: BenchServer, wish: Wish, load: Load, first
         server.flush(args.backend, args.flush_cache_timeout)
 
 
-def _refuse_total_failure(seen: Seen, what: str) -> None:
+def _refuse_total_failure(seen: BenchAnswers, what: str) -> None:
     errors = Counter(sample.error for sample in seen.samples if sample.error is not None)
     if errors.total() == len(seen.samples):
         [(commonest, _)] = errors.most_common(1)
@@ -184,7 +189,9 @@ def _refuse_total_failure(seen: Seen, what: str) -> None:
                          stage="warmup" if what == "warm-up" else "load")  # fmt: skip
 
 
-def _report(args: Namespace, server: BenchServer, tokenizer: Tokenizer, seen: Seen, duration_s: float) -> Report:
+def _report(
+    args: Namespace, server: BenchServer, tokenizer: Tokenizer, seen: BenchAnswers, duration_s: float
+) -> Report:
     _refuse_total_failure(seen, "measured")
     wanted = Wanted(
         count_tokens=tokenizer.count if _counts(args, tokenizer) else None,
@@ -216,7 +223,7 @@ class _Doubts(NamedTuple):
     void: Sequence[str]
 
 
-def _doubts(report: Report, seen: Seen, observer: MachineSampler, info: object) -> _Doubts:
+def _doubts(report: Report, seen: BenchAnswers, observer: MachineSampler, info: object) -> _Doubts:
     return _Doubts(
         [
             *standstill_cautions(report.samples, seen.health.lag_max_ms),
@@ -227,17 +234,18 @@ def _doubts(report: Report, seen: Seen, observer: MachineSampler, info: object) 
     )
 
 
-def _machine(report: Report, seen: Seen) -> dict[str, Figure]:
+def _machine(report: Report, seen: BenchAnswers) -> dict[str, Figure]:
     if seen.machine is None:
         return {}
     figures = report.figures
     return machine_figures(seen.machine, Done(figures.completed, figures.total_input, figures.total_output))
 
 
-def _publish(args: Namespace, report: Report, seen: Seen, startup_cpu_s: float, doubts: _Doubts) -> int:
+def _publish(args: Namespace, report: Report, seen: BenchAnswers, startup_cpu_s: float, doubts: _Doubts) -> int:
     """Append the line, then print and warn: a terminal that is gone loses no measurement.
 
-    Returns 3 where the numbers are void: too many requests failed, the client was saturated, or the server restarted.
+    Returns 3 where the numbers are void: too many requests failed, the client was saturated, or the server
+    restarted.
     """
     machine = _machine(report, seen)
     record = record_of(report, details=args.output_details, machine=machine)
@@ -253,7 +261,7 @@ def _publish(args: Namespace, report: Report, seen: Seen, startup_cpu_s: float, 
     return 3 if doubts.void else 0
 
 
-def _cost(seen: Seen, startup_cpu_s: float) -> ClientCost:
+def _cost(seen: BenchAnswers, startup_cpu_s: float) -> ClientCost:
     health = seen.health
     return ClientCost(
         cpu_s=cpu_s(),
@@ -269,7 +277,7 @@ def _cost(seen: Seen, startup_cpu_s: float) -> ClientCost:
     )
 
 
-def _void(report: Report, seen: Seen, restart: str | None) -> list[str]:
+def _void(report: Report, seen: BenchAnswers, restart: str | None) -> list[str]:
     """Why the numbers are no measurement of what was asked; empty where they are."""
     sent = len(report.samples)
     found = []

@@ -10,14 +10,14 @@ from pathlib import Path
 from rich.console import Console
 
 from dsabench.cli.compare_published import compare_single_runs, is_single_run
-from dsabench.cli.metric_names import require_metrics
 from dsabench.cli.show_results import load_records
 from dsabench.cli.tables import VerdictTable
 from dsabench.errors import InputError
+from dsabench.model.metrics import require_metrics
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.arms import Place, compare_places, without_shared
-from dsabench.reporting.comparison import DEFAULT_METRICS, Side
+from dsabench.reporting.comparison import DEFAULT_METRICS, ComparedSide
 from dsabench.reporting.headings import headings
 from dsabench.reporting.verdict_markdown import verdicts_markdown
 from dsabench.results.places import CommitPath as CommitPlace
@@ -83,14 +83,14 @@ def _print(console: Console, verdicts: Sequence[Verdict], title: str, base: Plac
         console.print(f"{left_out} {words}", markup=False, highlight=False)
 
 
-def side_of(name: str) -> Side:
+def side_of(name: str) -> ComparedSide:
     """A folder, a journal, or a commit (`REF`, `REF:PATH`), each with `#TRIAL` behind it or not.
 
     Raises:
         InputError: it is none of these, or has no record.
 
     """
-    return Side(name, tuple(record for _, record in _found(name)))
+    return ComparedSide(name, tuple(record for _, record in _found(name)))
 
 
 def _place_of(name: str) -> Place:

@@ -1,4 +1,4 @@
-"""From the order of an emit to its patch, plugin or commands."""
+"""From the options of `emit` to a patch, a plugin or launch commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dsabench.signals import run_loop
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class EmitOptions:
     """The command line of an emit."""
 
     tables: tuple[str, ...]
@@ -58,39 +58,43 @@ def refusal_as_json(*, asked: bool) -> Iterator[None]:
         raise
 
 
-def run_emit(order: Order) -> int:
+def run_emit(options: EmitOptions) -> int:
     """Do what was ordered; returns the exit code."""
-    if order.form == "patch":
-        return _patch(order)
-    folder = order.out or Path("results") / ("local-plugin" if order.form == "plugin" else "local-flags")
-    if order.form == "flags":
-        from dsabench.cli.run_emit_flags import FlagsOrder, write_flags
+    if options.form == "patch":
+        return _patch(options)
+    folder = options.out or Path("results") / ("local-plugin" if options.form == "plugin" else "local-flags")
+    if options.form == "flags":
+        from dsabench.cli.run_emit_flags import EmitFlagsOptions, write_flags
 
-        more = (order.runtime_version, order.allow_simulated, order.as_json)
-        return write_flags(FlagsOrder(order.tables, order.config, folder, *more))
+        more = (options.runtime_version, options.allow_simulated, options.as_json)
+        return write_flags(EmitFlagsOptions(options.tables, options.config, folder, *more))
     from dsabench.emit.plugin import build_plugin
 
-    wheel = build_plugin(order.files(), folder)
+    wheel = build_plugin(options.files(), folder)
     print(
-        json.dumps({"wheel": str(wheel)}) if order.as_json else f"{wheel}\npip install it beside sglang 0.5.12 or later"
+        json.dumps({"wheel": str(wheel)})
+        if options.as_json
+        else f"{wheel}\npip install it beside sglang 0.5.12 or later"
     )
     return 0
 
 
-def _patch(order: Order) -> int:
-    if order.runtime is None:
+def _patch(options: EmitOptions) -> int:
+    if options.runtime is None:
         raise InputError("--as patch needs --runtime: sglang's package folder, a site-packages or a source checkout")
-    if len(order.actions) > 1:
-        raise InputError(f"--{order.actions[0]} and --{order.actions[1]}: one of them")
-    action = order.actions[0] if order.actions else "check"
-    tree = find_tree(order.runtime)
+    if len(options.actions) > 1:
+        raise InputError(f"--{options.actions[0]} and --{options.actions[1]}: one of them")
+    action = options.actions[0] if options.actions else "check"
+    tree = find_tree(options.runtime)
     if action == "revert":
         changed = revert_patch(tree)
-        _say(order, tree, None, changed=changed, text="reverted" if changed else "nothing is patched")
+        _say(options, tree, None, changed=changed, text="reverted" if changed else "nothing is patched")
         return 0
-    patch = plan_patch(tree, order.files())
+    patch = plan_patch(tree, options.files())
     if action == "diff":
-        print(json.dumps({"diff": patch.diff()}) if order.as_json else patch.diff(), end="\n" if order.as_json else "")
+        print(
+            json.dumps({"diff": patch.diff()}) if options.as_json else patch.diff(), end="\n" if options.as_json else ""
+        )
         return 0
     changed = apply_patch(patch) if action == "apply" else False
     imports = _imports(patch) if changed else None
@@ -105,7 +109,7 @@ def _patch(order: Order) -> int:
     if state not in {"applied", "changed since"}:  # --apply would write
         require_writable(tree, patch.after)
     refused = state == "changed since"  # --apply would be
-    _say(order, tree, patch, changed=changed, text=words[state], imports=imports, refused=refused)
+    _say(options, tree, patch, changed=changed, text=words[state], imports=imports, refused=refused)
     return 2 if refused else 0
 
 
@@ -119,7 +123,7 @@ def _imports(patch: Patch) -> dict[str, str | None]:
 
 
 def _say(
-    order: Order,
+    options: EmitOptions,
     tree: Tree,
     patch: Patch | None,
     *,
@@ -129,7 +133,7 @@ def _say(
     refused: bool = False,
 ) -> None:
     files = sorted(patch.after) if patch is not None else []
-    if order.as_json:
+    if options.as_json:
         facts = {
             "runtime": str(tree.package),
             "version": str(tree.version),

@@ -13,25 +13,27 @@ from typing import Literal
 
 import yaml
 
-from dsabench.cli.about_best import about_best
-from dsabench.cli.run_launch import Order as LaunchOrder
-from dsabench.cli.run_launch import launch_config
+from dsabench.cli.format import show_figure, show_percent
+from dsabench.cli.run_launch import LaunchOptions, launch_config
 from dsabench.config.load import load_launch, load_study
 from dsabench.config.specs import RuntimeConfig, StudyConfig
-from dsabench.emit.best_setting import best_settings, study_of
+from dsabench.emit.best_setting import Best, best_settings, study_of
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.flags import knobs_of
 from dsabench.emit.tables import read_tables
 from dsabench.errors import InputError, StoreError
+from dsabench.evals.numerics import changed_numerics
+from dsabench.model.runtime import labels_of
 from dsabench.model.tuned_table import TunedTable
 from dsabench.model.value import KnobValue
+from dsabench.model.verdict import Verdict
 from dsabench.results.journal import FILE_NAME, read_journal
 from dsabench.runtimes.sglang.hardware import HARDWARE
 from dsabench.tuners.target import target_of, target_of_runtime
 
 
 @dataclass(frozen=True, slots=True)
-class FlagsOrder:
+class EmitFlagsOptions:
     """What to write and where."""
 
     given: tuple[str, ...]
@@ -43,7 +45,7 @@ class FlagsOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class TunedLaunch:
     """One pair of files. `why` are lines of comment."""
 
     name: str
@@ -51,27 +53,27 @@ class Tuned:
     why: tuple[str, ...]
 
 
-def write_flags(order: FlagsOrder) -> int:
+def write_flags(options: EmitFlagsOptions) -> int:
     """Write the files and name them; returns the exit code."""
-    if order.config is None:
+    if options.config is None:
         raise InputError("--as flags needs --config: whose runtime, model and other settings the command keeps")
-    runtime = load_launch(order.config)
-    study = Path(order.given[0])
+    runtime = load_launch(options.config)
+    study = Path(options.given[0])
     if (study / FILE_NAME).is_file() or study.name == FILE_NAME:
-        if len(order.given) > 1:
+        if len(options.given) > 1:
             raise InputError("a study goes alone: its best settings stand in one journal")
         tuned = _of_study(
-            study if study.is_dir() else study.parent, order.config, allow_simulated=order.allow_simulated
+            study if study.is_dir() else study.parent, options.config, allow_simulated=options.allow_simulated
         )
     else:
-        tuned = [_of_tables(order, runtime)]
+        tuned = [_of_tables(options, runtime)]
     written: list[Path] = []
     for one in tuned:
-        files = _files(runtime, one, order)
+        files = _files(runtime, one, options)
         if files is None:  # the reason was said
             return 2
-        written += _write(order.out if len(tuned) == 1 else order.out / one.name, files)
-    if order.as_json:
+        written += _write(options.out if len(tuned) == 1 else options.out / one.name, files)
+    if options.as_json:
         print(json.dumps([str(path) for path in written], indent=1))
     else:
         for line in dict.fromkeys(line for one in tuned for line in one.why):
@@ -81,19 +83,19 @@ def write_flags(order: FlagsOrder) -> int:
     return 0
 
 
-def _of_tables(order: FlagsOrder, runtime: RuntimeConfig) -> Tuned:
+def _of_tables(options: EmitFlagsOptions, runtime: RuntimeConfig) -> TunedLaunch:
     knobs: dict[str, KnobValue] = {}
     why: list[str] = []
     kind: Literal["reference", "sglang"] = "reference" if runtime.kind == "reference" else "sglang"
-    for file in read_tables(order.given):
+    for file in read_tables(options.given):
         table = file.table
-        require_emittable(table, kind, allow_simulated=order.allow_simulated)
+        require_emittable(table, kind, allow_simulated=options.allow_simulated)
         for name, wanted, here in _key(table, runtime):
             if wanted != here:
                 raise InputError(f"{file.path}: is for {name} {wanted}, the config has {here}")
         knobs |= knobs_of(table)
         why.append(f"from {table.file_name} ({table.evidence.label})")
-    return Tuned("best", knobs, tuple(why))
+    return TunedLaunch("best", knobs, tuple(why))
 
 
 def _key(table: TunedTable, runtime: RuntimeConfig) -> Iterator[tuple[str, object, object]]:
@@ -107,11 +109,13 @@ def _key(table: TunedTable, runtime: RuntimeConfig) -> Iterator[tuple[str, objec
         yield "index_topk", table.index_topk, target.index_topk
 
 
-def _of_study(folder: Path, config_name: str, *, allow_simulated: bool) -> list[Tuned]:
+def _of_study(folder: Path, config_name: str, *, allow_simulated: bool) -> list[TunedLaunch]:
     config = load_study(config_name)
     records = read_journal(folder / FILE_NAME).records
     study = study_of(config, folder, records, _index_topk(config), allow_simulated=allow_simulated)
-    return [Tuned(best.workload, best.chosen.spec.knobs, about_best(config, best)) for best in best_settings(study)]
+    return [
+        TunedLaunch(best.workload, best.chosen.spec.knobs, about_best(config, best)) for best in best_settings(study)
+    ]
 
 
 def _index_topk(config: StudyConfig) -> int | None:
@@ -121,11 +125,11 @@ def _index_topk(config: StudyConfig) -> int | None:
         return None
 
 
-def _files(runtime: RuntimeConfig, tuned: Tuned, order: FlagsOrder) -> dict[str, str] | None:
+def _files(runtime: RuntimeConfig, tuned: TunedLaunch, options: EmitFlagsOptions) -> dict[str, str] | None:
     """Name → text; None where a rule of the runtime forbids the settings."""
     best = runtime.model_copy(update={"base": {**runtime.base, **tuned.knobs}})
     said = io.StringIO()
-    launch = LaunchOrder(None, order.runtime_version, dry_run=True, as_json=False)
+    launch = LaunchOptions(None, options.runtime_version, dry_run=True, as_json=False)
     with redirect_stdout(said):
         code = launch_config(launch, best)
     if code:
@@ -149,3 +153,48 @@ def _write(folder: Path, files: Mapping[str, str]) -> list[Path]:
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}: the commands were not written") from error
     return [folder / name for name in files]
+
+
+def about_best(config: StudyConfig, best: Best) -> tuple[str, ...]:
+    """What is to be known of the best setting, a line each."""
+    return tuple(_lines_about(config, best))
+
+
+def _lines_about(config: StudyConfig, best: Best) -> Iterator[str]:
+    chosen, metric = best.chosen, config.objective.metric
+    boots = f"median of {chosen.boots} boots" if chosen.boots > 1 else "one boot"
+    yield f"best of {config.name} under {best.workload}: {metric} {show_figure(chosen.value)}, {boots}"
+    if chosen.spec == best.default:
+        yield "this is the default itself: nothing else that was measured and may be a default is better"
+    elif not chosen.is_confirmed:
+        yield "not confirmed: picked by looking at the search, never held against the default in turns"
+    elif not best.verdicts:
+        yield "not held against the default: no boots of both took turns"
+    yield from (f"against the default, {_said(verdict)}" for verdict in best.verdicts)
+    if labels := labels_of(chosen.spec):
+        yield f"measured with {', '.join(labels)}: speeds are valid for these shapes, outputs mean nothing"
+    yield from _accuracy(best)
+    for one in best.left_out:
+        label = one.spec.changes(best.default)
+        yield f"left out although {metric} is {show_figure(one.value)}: {label}: {one.why_not}"
+
+
+def _said(verdict: Verdict) -> str:
+    """`answer: inconclusive, +27.1 % (-16.3 % to +92.9 %), 2 and 2 boots`, and what that means."""
+    interval = "" if verdict.ci_low is None else f" ({show_percent(verdict.ci_low)} to {show_percent(verdict.ci_high)})"
+    boots = f"{verdict.n_base} and {verdict.n_candidate} boots"
+    line = f"{verdict.workload}: {verdict.verdict}, {show_percent(verdict.effect)}{interval}, {boots}"
+    if verdict.verdict == "inconclusive":
+        return f"{line}: whether it is better is not shown; {verdict.reason}"
+    return line
+
+
+def _accuracy(best: Best) -> Iterator[str]:
+    numeric = changed_numerics(best.default, best.chosen.spec)
+    if not numeric:
+        return
+    line = f"may change answers ({', '.join(numeric)})"
+    if not best.gates:
+        yield f"{line}: accuracy unproven, for there is no gate in the config, or random weights that it means nothing for"
+    for gate in best.gates:
+        yield f"{line}: passed the gate {gate.eval} ({gate.verdict}, margin {gate.margin:g}, {gate.n} questions)"

@@ -18,7 +18,7 @@ from dsabench.errors import InputError, StoreError
 
 
 @dataclass(frozen=True, slots=True)
-class PrOrder:
+class PullRequestOptions:
     """The command line of `emit pr`."""
 
     tables: tuple[str, ...]
@@ -33,23 +33,23 @@ class PrOrder:
     metrics: tuple[str, ...] = ()
 
 
-def emit_pr(order: PrOrder) -> None:
+def emit_pr(options: PullRequestOptions) -> None:
     """Commit, write the text, print what to type."""
-    files = read_tables(order.tables)
-    measured = _measured(order)
+    files = read_tables(options.tables)
+    measured = _measured(options)
     for file in files:
-        require_emittable(file.table, "sglang", allow_simulated=order.allow_simulated)
-    branch = commit_patch(order.runtime, files, order.branch)
+        require_emittable(file.table, "sglang", allow_simulated=options.allow_simulated)
+    branch = commit_patch(options.runtime, files, options.branch)
     drawn = [figure for file in files if (figure := file.path.with_suffix(".svg")).is_file()]
     figures = [Path(f"figure-{number}.svg") for number, _ in enumerate(drawn, 1)]
-    text = order.out / "pull-request.md"
+    text = options.out / "pull-request.md"
     try:
-        order.out.mkdir(parents=True, exist_ok=True)
+        options.out.mkdir(parents=True, exist_ok=True)
         for figure, source in zip(figures, drawn, strict=True):
-            (order.out / figure).write_bytes(source.read_bytes())
+            (options.out / figure).write_bytes(source.read_bytes())
         text.write_text(body_of(branch, files, figures, dsabench.__version__, measured))
     except OSError as error:
-        raise StoreError(f"{order.out}: {error.strerror}: the text was not written") from error
+        raise StoreError(f"{options.out}: {error.strerror}: the text was not written") from error
     title = f"[DSA] Tuned defaults for {', '.join(sorted({file.table.device for file in files}))}"
     commands = [
         shlex.join(["git", "-C", str(branch.repository), "push", "-u", "origin", branch.name]),
@@ -58,7 +58,7 @@ def emit_pr(order: PrOrder) -> None:
             ["gh", "pr", "create", "--head", branch.name, "--title", title, "--body-file", str(text.resolve())]
         ),
     ]
-    if order.as_json:
+    if options.as_json:
         facts = {"branch": branch.name, "base": branch.base, "commits": branch.commits, "body": str(text)}
         print(json.dumps({**facts, "commands": commands}, indent=1))
         return
@@ -69,15 +69,15 @@ def emit_pr(order: PrOrder) -> None:
         print(f"  {command}")
 
 
-def _measured(order: PrOrder) -> str | None:
+def _measured(options: PullRequestOptions) -> str | None:
     """The verdicts of each before and after, and the commands that print them."""
-    if len(order.before) != len(order.after):
+    if len(options.before) != len(options.after):
         raise InputError("--before and --after go together: results of servers without and with the tables")
-    pairs = tuple(zip(order.before, order.after, strict=True))
+    pairs = tuple(zip(options.before, options.after, strict=True))
     if not pairs:
         return None
-    servers = served_lines(record for name in (*order.before, *order.after) for record in side_of(name).records)
-    return "\n\n".join(["\n".join(servers), *(_compared(pair, order.metrics) for pair in pairs)])
+    servers = served_lines(record for name in (*options.before, *options.after) for record in side_of(name).records)
+    return "\n\n".join(["\n".join(servers), *(_compared(pair, options.metrics) for pair in pairs)])
 
 
 def _compared(pair: tuple[str, str], metrics: tuple[str, ...]) -> str:

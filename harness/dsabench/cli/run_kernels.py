@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import dsabench
-from dsabench.cli.kernel_answer import Answer, counted, finish, note
-from dsabench.cli.kernel_progress import Progress, follow, say, say_point
+from dsabench.cli.format import show_count
+from dsabench.cli.kernel_progress import KernelProgress, follow, say, say_point
 from dsabench.errors import InputError, TrialFault
 from dsabench.machine.environment import collect_environment
 from dsabench.microbench.conduct import conduct
@@ -68,7 +68,7 @@ def ask(
 def list_candidates(request: Request, python: str | None, *, as_json: bool) -> None:
     """One line a candidate; a terminal that is narrower gets it folded."""
     answer: Answer = {}
-    run_loop(follow(conduct(request, python), Progress(request, python), lambda said: note(answer, said)))
+    run_loop(follow(conduct(request, python), KernelProgress(request, python), lambda said: note(answer, said)))
     if as_json:
         print(json.dumps(answer, indent=1))
         return
@@ -88,7 +88,7 @@ def check_candidates(request: Request, python: str | None, *, as_json: bool) -> 
     """0 when nothing that ran was wrong, else 1."""
     stop_at_any_signal()
     answer: Answer = {}
-    progress = Progress(request, python)
+    progress = KernelProgress(request, python)
 
     def hear(said: Said) -> None:
         note(answer, said)
@@ -108,12 +108,12 @@ def bench_candidates(request: Request, python: str | None, results: Path, *, aga
     """
     stop_at_any_signal()
     with claim_folder(results):
-        bench = _Bench(request, results, Progress(request, python), again=again)
+        bench = _Bench(request, results, KernelProgress(request, python), again=again)
         try:
             run_loop(follow(conduct(request, python, bench.known), bench.progress, bench.hear))
         except KeyboardInterrupt:
             bench.tabulate()
-            say(f"interrupted: {counted(bench.measured, 'point')} measured and recorded; the same command goes on")
+            say(f"interrupted: {show_count(bench.measured, 'point')} measured and recorded; the same command goes on")
             raise
         bench.tabulate()
     return finish(bench.complete(), as_json=as_json, tail=f"; {bench.summary}")
@@ -135,14 +135,14 @@ def _say_unreadable(results: Path) -> None:
     """Of a journal that was damaged: what is not in it any more is no silent loss."""
     if lost := unreadable(results):
         say(
-            f"{results / FILE_NAME}: {counted(lost, 'line')} left out, not to be read as points; bench measures them anew"
+            f"{results / FILE_NAME}: {show_count(lost, 'line')} left out, not to be read as points; bench measures them anew"
         )
 
 
 class _Bench:
     """A bench that records what it hears."""
 
-    def __init__(self, request: Request, results: Path, progress: Progress, *, again: bool) -> None:
+    def __init__(self, request: Request, results: Path, progress: KernelProgress, *, again: bool) -> None:
         self.progress = progress
         self.measured = self._left = 0
         self._request, self._results, self._again = request, results, again
@@ -194,7 +194,7 @@ class _Bench:
     def summary(self) -> str:
         """What was measured, and what is left."""
         left = f", {self._left} left: the same command goes on with them" if self._left else ""
-        return f"{counted(self.measured, 'point')} measured{left}"
+        return f"{show_count(self.measured, 'point')} measured{left}"
 
 
 async def environment_of(device: Said) -> Environment:
@@ -236,3 +236,63 @@ def _patience_s(text: str) -> float:
     if seconds < 1:
         raise InputError(f"--patience {text}: 1s or more; starting an interpreter and importing torch counts")
     return seconds
+
+
+Answer = dict[str, dict[str, dict[str, Any]]]
+"""Operator → candidate → status and what belongs to it: the object that --json prints."""
+_ERRORS = ("rel_err", "rounded_err")
+_TIMES = ("shape_id", "dtype", "status", "reason", "median_us", "mad_us", "low_us", "high_us", "n", "floor_us")
+_OURS = ("does", "dtypes", "untaken", "seen")
+"""What an entry holds for this program alone."""
+
+
+def note(answer: Answer, said: Said) -> None:
+    """Fold one line of a worker into the answer."""
+    if said["is"] not in ("candidate", "check", "point"):
+        return
+    entries = answer.setdefault(str(said["operator"]), {})
+    entry = entries.setdefault(str(said["candidate"]), {})
+    if said["is"] == "candidate":
+        runs = said["reason"] is None
+        entry.update({"status": "ok"} if runs else {"status": "unavailable", "reason": said["reason"]})
+        entry.update(does=said["does"], dtypes=said["dtypes"])
+        return
+    for error in _ERRORS:
+        if said.get(error) is not None:
+            entry[error] = max(float(str(said[error])), entry.get(error, 0.0))
+    if said["status"] == "unavailable":
+        entry.setdefault("untaken", said["reason"])
+    else:
+        entry["seen"] = True
+    if said["status"] in ("wrong", "failed", "crashed"):
+        entry.update(status="wrong", reason=f"{said['shape_id']} {said['dtype']}: {said['reason']}")
+    if said["is"] == "point":
+        times = {name: said[name] for name in _TIMES if said.get(name) is not None}
+        entry.setdefault("times", []).append(times)
+
+
+def settle(answer: Answer) -> None:
+    """A candidate of which no point was seen did not run, and `ok` would say that it did."""
+    for entries in answer.values():
+        for entry in entries.values():
+            if entry["status"] == "ok" and not entry.get("seen"):
+                entry.update(status="unavailable", reason=entry.get("untaken", "none of its points was begun"))
+
+
+def finish(answer: Answer, *, as_json: bool, tail: str = "") -> int:
+    """Print what it comes to; 0 when nothing that ran was wrong, else 1."""
+    settle(answer)
+    every = [entry for entries in answer.values() for entry in entries.values()]
+    wrong = sum(entry["status"] == "wrong" for entry in every)
+    if as_json:
+        plain = {o: {c: _without(e) for c, e in entries.items()} for o, entries in answer.items()}
+        print(json.dumps(plain, indent=1))
+    else:
+        ran = sum(entry["status"] != "unavailable" for entry in every)
+        not_here = f", {len(every) - ran} did not" if ran < len(every) else ""
+        print(f"{show_count(ran, 'candidate')} ran{not_here}, {wrong} wrong{tail}")
+    return 1 if wrong else 0
+
+
+def _without(entry: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name not in _OURS}

@@ -1,10 +1,12 @@
-"""From the order of a launch to its commands: which version, which rules, then print or run."""
+"""From the options of `launch` to its commands: which version, which rules, then print or run."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,14 +14,16 @@ from pathlib import Path
 
 from dsabench.config.load import load_launch
 from dsabench.config.specs import LaunchConfig, RuntimeConfig
-from dsabench.errors import InputError
+from dsabench.errors import InputError, TrialFault
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE, Role, Topology
 from dsabench.runtimes.choose import launch_as
 from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import Accepted, from_table, known_versions
 from dsabench.runtimes.sglang.command import in_shell, public_env
+from dsabench.runtimes.sglang.deployment import Planner, deployed
 from dsabench.runtimes.sglang.generator import Wish, generate
 from dsabench.runtimes.sglang.hardware import accelerator
 from dsabench.runtimes.sglang.images import known_image
@@ -29,13 +33,13 @@ from dsabench.runtimes.sglang.model_config import local_folder
 from dsabench.runtimes.sglang.settle import settle
 from dsabench.runtimes.sglang.topology import Plan, Process, plan
 from dsabench.runtimes.sglang.versions import OLDEST, parse_version
-from dsabench.signals import run_loop
+from dsabench.signals import run_loop, stop_at_any_signal
 
 _NO_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class LaunchOptions:
     """The command line of a launch."""
 
     config: str | None
@@ -73,20 +77,21 @@ class Order:
         return tuple(name for name, value in given.items() if value)
 
 
-def run_launch(order: Order) -> int:
+def run_launch(options: LaunchOptions) -> int:
     """Print or run the commands; returns the exit code."""
-    if order.config is None:
-        generated = generate(order.wish())
+    if options.config is None:
+        generated = generate(options.wish())
         for note in generated.notes:
             _note(note)
-        return _launch(order, generated.spec, LaunchConfig(entry="serve"))
-    if order.chosen():
-        raise InputError(f"{order.chosen()[0]} goes without a CONFIG: what it says stands there")
-    return launch_config(order, load_launch(order.config))
+        return _launch(options, generated.spec, LaunchConfig(entry="serve"))
+    if options.chosen():
+        raise InputError(f"{options.chosen()[0]} goes without a CONFIG: what it says stands there")
+    return launch_config(options, load_launch(options.config))
 
 
 def baseline_command(config: RuntimeConfig, version: str) -> tuple[str, ...]:
-    """The default of a study as commands of a shell, one for each process, as a boot runs them; none of a server that runs already.
+    """The default of a study as commands of a shell, one for each process, as a boot runs them; none of a server that
+    runs already.
 
     Where a boot picks a free port it is named PORT.
     """
@@ -108,16 +113,16 @@ def baseline_command(config: RuntimeConfig, version: str) -> tuple[str, ...]:
     return tuple(in_shell(process.argv, public_env(process.env)) for process in processes)
 
 
-def launch_config(order: Order, config: RuntimeConfig) -> int:
+def launch_config(options: LaunchOptions, config: RuntimeConfig) -> int:
     """The same of a config that is loaded already."""
     if config.kind == "reference":
-        return _launch_reference(order, config)
-    return _launch(order, config.spec({}), config.launch)
+        return _launch_reference(options, config)
+    return _launch(options, config.spec({}), config.launch)
 
 
-def _launch(order: Order, spec: RuntimeSpec, how: LaunchConfig) -> int:
+def _launch(options: LaunchOptions, spec: RuntimeSpec, how: LaunchConfig) -> int:
     launch = launch_as(how)
-    accepted = _accepted(order, spec, launch)
+    accepted = _accepted(options, spec, launch)
     spec = settle(spec)
     folder = local_folder(spec.model)
     spec = spec if folder is None else spec.model_copy(update={"model": str(folder)})
@@ -125,13 +130,11 @@ def _launch(order: Order, spec: RuntimeSpec, how: LaunchConfig) -> int:
     _say_image(spec, launch)
     if not _pass(commands, spec, accepted):
         return 2
-    if order.dry_run:
-        _print(commands.processes, spec.topology or SINGLE, as_json=order.as_json)
+    if options.dry_run:
+        _print(commands.processes, spec.topology or SINGLE, as_json=options.as_json)
         return 0
     if len(commands.processes) > 1 or launch.is_elsewhere:
-        from dsabench.cli.drive_launch import drive
-
-        return drive(spec, partial(plan, spec, accepted), launch, order.logs)
+        return drive(spec, partial(plan, spec, accepted), launch, options.logs)
     process = commands.processes[0]
     return _run(process.argv, process.env)
 
@@ -145,12 +148,12 @@ def _say_image(spec: RuntimeSpec, launch: Launch) -> None:
         _note(f"no image is named: {image.name} is taken, which {image.note}")
 
 
-def _accepted(order: Order, spec: RuntimeSpec, launch: Launch) -> Accepted:
+def _accepted(options: LaunchOptions, spec: RuntimeSpec, launch: Launch) -> Accepted:
     """The version that the commands are written for."""
-    if order.runtime_version is not None and not order.dry_run:
+    if options.runtime_version is not None and not options.dry_run:
         raise InputError("--runtime-version is for --dry-run; what runs is what is installed")
-    wanted = order.runtime_version or spec.version
-    if order.dry_run:
+    wanted = options.runtime_version or spec.version
+    if options.dry_run:
         if wanted is not None:
             return _from_table(wanted)
         if launch.python is None and launch.container is None and not launch.command_prefix:
@@ -199,15 +202,14 @@ def _place(process: Process, role: Role | None) -> str:
     return name if role is None or role.nodes == 1 else f"{name}, node {process.node_rank} of {role.nodes}"
 
 
-def _launch_reference(order: Order, config: RuntimeConfig) -> int:
+def _launch_reference(options: LaunchOptions, config: RuntimeConfig) -> int:
     from dsabench.runtimes.ports import PortLease
-    from dsabench.runtimes.protocol import Place
 
-    if order.runtime_version is not None:
+    if options.runtime_version is not None:
         raise InputError("--runtime-version is for kind sglang")
     reference, spec = Reference(launch_as(config.launch)), config.spec({})
     if spec.topology is not None:
-        return _launch_roles(order, reference, spec)
+        return _launch_roles(options, reference, spec)
     recipe = reference.recipe(spec, Place(Path.cwd()))
 
     async def free_port() -> int:
@@ -215,22 +217,20 @@ def _launch_reference(order: Order, config: RuntimeConfig) -> int:
             return lease.port
 
     argv, env = tuple(recipe.argv(run_loop(free_port()))), dict(recipe.env)
-    if order.dry_run:
-        _print((Process("server", 0, 0, argv, env),), SINGLE, as_json=order.as_json)
+    if options.dry_run:
+        _print((Process("server", 0, 0, argv, env),), SINGLE, as_json=options.as_json)
         return 0
     return _run(argv, env)
 
 
-def _launch_roles(order: Order, reference: Reference, spec: RuntimeSpec) -> int:
+def _launch_roles(options: LaunchOptions, reference: Reference, spec: RuntimeSpec) -> int:
     """Prefill, decode and router of the reference runtime."""
-    from dsabench.cli.drive_launch import drive
-    from dsabench.runtimes.protocol import Place
     from dsabench.runtimes.reference_roles import plan_roles
 
     planner = partial(plan_roles, reference, spec, Place(Path.cwd()))
-    if not order.dry_run:
-        return drive(spec, planner, reference.launch, order.logs)
-    _print(planner(reference.launch).processes, spec.topology or SINGLE, as_json=order.as_json)
+    if not options.dry_run:
+        return drive(spec, planner, reference.launch, options.logs)
+    _print(planner(reference.launch).processes, spec.topology or SINGLE, as_json=options.as_json)
     return 0
 
 
@@ -246,3 +246,41 @@ def _run(argv: tuple[str, ...], env: Mapping[str, str]) -> int:
 
 def _note(message: str) -> None:
     print(f"note: {message}", file=sys.stderr)
+
+
+def drive(spec: RuntimeSpec, planner: Planner, launch: Launch, logs: Path | None) -> int:
+    """Start it, say where it answers, and take all of it down at Ctrl-C (130), or when a part ends.
+
+    Logs that no folder was named for are gone with it, unless a part failed.
+
+    Raises:
+        TrialFault: a part failed or ended by itself; the others are gone by then.
+
+    """
+    stop_at_any_signal()
+    try:
+        run_loop(_serve(spec, planner, launch, logs))
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+async def _serve(spec: RuntimeSpec, planner: Planner, launch: Launch, logs: Path | None) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="dsabench-launch-")) if logs is None else logs
+    passing = logs is None
+    _say(f"logs: {folder}")
+    try:
+        async with deployed(spec, planner, launch, Place(folder=folder, on_progress=_say)) as server:
+            print(server.base_url, flush=True)
+            _say(f"ready after {server.boot_s:.1f} s; Ctrl-C ends all {len(server.parts)} processes")
+            await server.died()
+    except TrialFault:
+        passing = False  # a fault shows only the end of its log
+        raise
+    finally:
+        if passing:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

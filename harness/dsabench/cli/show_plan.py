@@ -1,4 +1,4 @@
-"""What `--dry-run` prints: the boots ahead, what the rules refuse, how long it will take."""
+"""Print what `--dry-run` tells: the plan, what the rules refuse, how long it takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dsabench.study.space_check import Overruled, SpaceCheck
 
 
 def print_plan(console: Console, dry_run: DryRun) -> None:
-    """What a sweep would measure, and how long that would take."""
+    """Print what a sweep would measure, and how long it takes."""
     plan, rest = dry_run.plan, dry_run.left
     config, cost, done = plan.config, plan.cost, plan.boots_done
     size = f"{show_count(plan.space.settings, 'setting')} × {show_count(len(config.workloads), 'workload')}"
@@ -37,7 +37,7 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
         words = f"{show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}{' left' if done else ''}"
         console.print(f"{words}, about {show_duration(rest.seconds)} ({per})", highlight=False)
     if (gate := config.gate) is not None:
-        text = f"gate: {gate.eval}, repeat {gate.repeat}, in the last boot of each side; finalists: {gate.finalists} at most; its answers take time beyond the estimate"
+        text = f"gate: {gate.eval}, repeat {gate.repeat}, in the last boot of each side; finalists: {gate.finalists} at most; the estimate does not include its answers"
         console.print(text, highlight=False, markup=False)
     if dry_run.gpu_hours is not None and rest.boots:
         console.print(_gpu_hours(dry_run.gpu_hours), highlight=False)
@@ -47,22 +47,22 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
             f"{show_count(done, 'boot')} {'is' if done == 1 else 'are'} recorded already{again}", highlight=False
         )
     if config.runtime.hardware is None and plan.space.asked:
-        console.print("runtime.hardware is not named: rules about hardware were not asked", highlight=False)
+        console.print("runtime.hardware is not set: rules about hardware were not checked", highlight=False)
 
 
 def _assumed(config: StudyConfig) -> str:
-    """What an estimate rests on before anything is measured."""
+    """The assumptions of an estimate, before anything is measured."""
     kind = runtime_kinds()[config.runtime.kind]
     speeds = (
         f", {kind.stream_tok_s:.0f} tokens/s a stream and {kind.prefill_tok_s:,.0f} prompt tokens/s"
         if kind.stream_tok_s and kind.prefill_tok_s
         else ""
     )
-    return f"assumed, as nothing is measured yet{speeds}"
+    return f"assumed, because nothing is measured yet{speeds}"
 
 
 def _facts_table(dry_run: DryRun) -> Table:
-    """What is served, what is tried, what counts, what is asked of the server, and what happens at the end."""
+    """Runtime, search space, objective, workloads, and what happens at the end."""
     config, space = dry_run.plan.config, dry_run.plan.space
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -87,22 +87,23 @@ def _facts_table(dry_run: DryRun) -> Table:
 
 
 def _commands(dry_run: DryRun) -> tuple[str, ...]:
-    from dsabench.cli.run_launch import baseline_command  # all that knows SGLang's flags, which only a plan shows
+    # It imports everything about SGLang's flags, which only a plan needs.
+    from dsabench.cli.run_launch import baseline_command
 
     try:
         return baseline_command(dry_run.plan.config.runtime, dry_run.version)
-    except InputError as error:  # a plan is worth reading for a version that is not described, too
+    except InputError as error:  # a plan is useful even for a version without described flags
         return (f"not written: {error}",)
 
 
 def _axis(config: StudyConfig, axis: Axis) -> str:
-    """`prefill_backend: flashmla_sparse, flashmla_kv (where kv_cache_dtype=fp8_e4m3)`."""
+    """Such as `prefill_backend: flashmla_sparse, flashmla_kv (where kv_cache_dtype=fp8_e4m3)`."""
     when = " ".join(f"{knob}={value}" for knob, value in config.space.when.get(axis.name, {}).items())
     return f"{axis.name}: {', '.join(map(str, axis.values))}{f' (where {when})' if when else ''}"
 
 
 def _objective(objective: Objective) -> str:
-    """`maximize output_throughput_tok_s, with ttft_ms.p90 at most 500`."""
+    """Such as `maximize output_throughput_tok_s, with ttft_ms.p90 at most 500`."""
     limits = [
         f"{limit.metric} {word} {bound:g}"
         for limit in objective.constraints
@@ -114,7 +115,7 @@ def _objective(objective: Objective) -> str:
 
 
 def _load(workload: Workload) -> str:
-    """`c4: 32 prompts of random-ids, 512 tokens in, 32 out, 4 at once`."""
+    """Such as `c4: 32 prompts of random-ids, 512 tokens in, 32 out, 4 at once`."""
     rate = None if workload.request_rate is None else f"{workload.request_rate:g} a second ({workload.arrivals})"
     at_once = None if workload.max_concurrency is None else f"{workload.max_concurrency} at once"
     lengths = [
@@ -126,25 +127,25 @@ def _load(workload: Workload) -> str:
 
 
 def _end(config: StudyConfig) -> str:
-    """What the confirmation and the gate come to."""
+    """What the confirmation and the gate do."""
     boots = config.budget.confirm_boots
     if boots == 0:
-        return "the best setting of the search is named; nothing is confirmed (confirm_boots: 0)"
+        return "the best setting of the search is reported without a confirmation (confirm_boots: 0)"
     gate = "" if config.gate is None else f", and {config.gate.eval} decides whether it is as accurate"
     return (
-        f"the best setting and the default are booted {boots} times each, in turns; the verdict is of these boots{gate}"
+        f"the best setting and the default are booted {boots} times each, in turns; the verdict uses these boots{gate}"
     )
 
 
 def _gpu_hours(spent: GpuHours) -> str:
-    """`about 21.3 GPU-hours`, and how open boots are counted."""
-    open_boots = f"{show_count(spent.open_boots, 'boot')} of settings still open"
-    counted = f" ({open_boots} count {spent.gpus_each} each, as the largest)" if spent.open_boots else ""
+    """Such as `about 21.3 GPU-hours`, and how boots with unknown settings are counted."""
+    open_boots = f"{show_count(spent.open_boots, 'boot')} of unknown settings"
+    counted = f" ({open_boots} count as {spent.gpus_each} GPUs each, the largest)" if spent.open_boots else ""
     return f"about {spent.hours:.1f} GPU-hours{counted}"
 
 
 def plan_facts(dry_run: DryRun) -> dict[str, object]:
-    """The same for machines."""
+    """The plan as a JSON object."""
     plan, left, space, overruled = dry_run.plan, dry_run.left, dry_run.plan.space, dry_run.overruled
     config = plan.config
     return {
@@ -199,7 +200,7 @@ def plan_facts(dry_run: DryRun) -> dict[str, object]:
 
 
 def _plan_table(dry_run: DryRun) -> Table:
-    """What is left, boot by boot."""
+    """The remaining boots, one per row."""
     config, rest = dry_run.plan.config, dry_run.left
     ahead = dry_run.upcoming if rest.search_boots else ()
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
@@ -218,25 +219,25 @@ def _plan_table(dry_run: DryRun) -> Table:
     if unseen > 0:
         table.add_row(f"+{unseen}", "search", f"chosen by {config.proposer.kind} from the results so far")
     if rest.confirm_boots:
-        sides = "default, what comes first and best" if config.budget.confirm_first else "default and best"
+        sides = "default, settings of `first` and best" if config.budget.confirm_first else "default and best"
         table.add_row(f"+{rest.confirm_boots}", "confirm", f"{sides} in turns")
     return table
 
 
 def _refused_lines(space: SpaceCheck) -> list[str]:
-    """How many points the rules refuse, and which rules they are."""
+    """How many points the rules refuse, and by which rules."""
     if not space.refused:
         return []
     rules = ", ".join(f"{rule} {count}" for rule, count in space.by_rule.items())
-    of = f"{space.asked} points" if space.is_whole else f"{space.asked} points drawn from a larger space"
+    of = f"{space.asked} points" if space.is_whole else f"{space.asked} sampled points of a larger space"
     head = f"{space.refused} of {of} are refused by the rules, without a boot: {rules} (docs/sglang-rules.md)"
     return [head, *(f"  {space.lines[rule]}" for rule in space.by_rule)]
 
 
 def _overruled_lines(found: Overruled) -> list[str]:
-    """How many of the others would boot and run something else than they ask for, and why."""
+    """How many other points would run with other values than requested, and why."""
     if not found.points:
         return []
     rules = ", ".join(f"{rule} {count}" for rule, count in found.by_rule.items())
-    head = f"{found.points} of the {found.asked} others would run otherwise than asked, at the price of a boot: {rules}"
+    head = f"{found.points} of the {found.asked} others would run with other values than requested, and still cost a boot: {rules}"
     return [head, *(f"  {found.lines[rule]}" for rule in found.by_rule)]

@@ -1,4 +1,4 @@
-"""A study's plan and result as text and as JSON, what is left and how to go on."""
+"""Print the plan and the result of a study as text and as JSON, and how to continue."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -32,11 +33,11 @@ from dsabench.results.scores import levels
 from dsabench.study.study import Study
 
 _MESSAGE = 300
-"""Characters of a fault's message; `results show` has all of it."""
+"""Characters of a fault's message; `results show` prints all of it."""
 
 
 def print_plan_of(options: StudyOptions, study: Study, more: Mapping[str, object] | None = None) -> None:
-    """The boots ahead and their estimated time; `more` goes into the JSON object."""
+    """Print the plan. `more` is added to the JSON object."""
     plan = study.plan(make_progress(study.config.objective.metric))
     if options.json:
         print(json.dumps({**plan_facts(plan), **(more or {})}))
@@ -45,15 +46,15 @@ def print_plan_of(options: StudyOptions, study: Study, more: Mapping[str, object
 
 
 def show_result(options: StudyOptions, study: Study, result: StudyResult) -> None:
-    """Settings, verdicts, gate, and where everything lies; the picture is drawn."""
+    """Print settings, verdicts, gate and places of files, and draw the picture."""
     plot = draw_sweep(study.config, result, study.folder)
     print_result(Console(), study.config, study.folder / FILE_NAME, result, plot)
     if options.conclude:
-        print(f"concluded from the records alone, which are of {environment_in_words(result.environment)}")
+        print(f"verdict from existing records, measured on {environment_in_words(result.environment)}")
 
 
 def print_result_of(options: StudyOptions, study: Study, result: StudyResult) -> None:
-    """The result as JSON, or as a person reads it with what is left and how to go on."""
+    """Print the result as JSON, or as text with what is left and how to continue."""
     if options.json:
         print(json.dumps(study_facts(options, study, result)))
     else:
@@ -62,7 +63,7 @@ def print_result_of(options: StudyOptions, study: Study, result: StudyResult) ->
 
 
 def study_facts(options: StudyOptions, study: Study, result: StudyResult) -> dict[str, object]:
-    """The same for machines, with what is left."""
+    """The result as a JSON object, with what is left."""
     plot, left = draw_sweep(study.config, result, study.folder), result.left
     return {
         **result_facts(study.config, study.folder / FILE_NAME, result, plot),
@@ -80,40 +81,56 @@ def environment_in_words(environment: Environment) -> str:
 
 
 def say_next(options: StudyOptions, result: StudyResult) -> None:
-    """What is left and the command that goes on; where nothing is, how to measure once more."""
+    """Print what is left and the command that continues; if nothing is left, how to measure again."""
     left = result.left
     if left.boots:
         time_s = show_duration(left.seconds)
         where = ", on a machine like that of the records," if options.conclude else ""
         print(
-            f"Left: {show_count(left.boots, 'boot')}, {show_count(left.trials, 'trial')}, about {time_s}. Go on{where} with:"
+            f"Left: {show_count(left.boots, 'boot')}, {show_count(left.trials, 'trial')}, about {time_s}. Continue{where} with:"
         )
         print(f"  {go_on(options, result)}")
-    elif result.measured_now == 0 and not options.conclude:
+        return
+    if result.measured_now == 0 and not options.conclude:
         print(_nothing_done(options, result))
+    if (boots := _boots_that_decide(result)) is not None:
+        more = replace(options, confirm_boots=boots).resume_command()
+        print(f"Undecided. {boots} boots per side would probably tell. Continue with:\n  {more}")
+
+
+def _boots_that_decide(result: StudyResult) -> int | None:
+    """Boots per side that decide every inconclusive verdict on the objective; None if there is none, or if too many."""
+    if not result.verdicts:
+        return None
+    metric = result.verdicts[0].metric
+    families = (result.verdicts, *(one.verdicts for one in result.rivals))
+    undecided = [one for family in families for one in family if one.metric == metric and one.verdict == "inconclusive"]
+    # A single boot per side shows no spread, from which a number would follow.
+    needed = [one.boots_needed or (2 if min(one.n_base, one.n_candidate) < 2 else 0) for one in undecided]
+    return max(needed, default=0) or None
 
 
 def exit_code(result: StudyResult) -> int:
-    """1 where the gate refuses the best setting, 3 where nothing but failures came out."""
+    """1 if the gate refuses the best setting, 3 if everything failed, else 0."""
     if result.is_refused:
         return 1
     return 0 if any(record.outcome.kind != "failed" for record in result.records) else 3
 
 
 def _nothing_done(options: StudyOptions, result: StudyResult) -> str:
-    """Why a run measured nothing, and what to type for more."""
+    """Why a run measured nothing, and how to measure more."""
     again = f"{options.resume_command()} --again"
     if not result.records or result.unconfirmed:
         return f"Nothing was measured: {result.stopped or 'there is nothing to try'}."
     failed = sum(record.outcome.kind == "failed" for record in result.records)
     what = "everything" if result.stopped is None else "what the budget allows"
     if failed:
-        return f"Nothing to do: {what} is tried, {show_count(failed, 'trial')} failed (dsabench results list --failed). Once more: {again}"
-    return f"Nothing to do: {what} is measured. Measure it once more: {again}"
+        return f"Nothing to do: {what} is tried, {show_count(failed, 'trial')} failed (dsabench results list --failed). Measure again with: {again}"
+    return f"Nothing to do: {what} is measured. Measure again with: {again}"
 
 
 def print_result(console: Console, config: StudyConfig, journal: Path, result: StudyResult, plot: Path | None) -> None:
-    """The settings measured, best against default with the verdict, and where everything lies."""
+    """Print the measured settings, the verdicts of best against default, and the places of files."""
     metric = config.objective.metric
     if result.candidates:
         console.print(_settings_table(config, result, metric))
@@ -140,21 +157,19 @@ def print_result(console: Console, config: StudyConfig, journal: Path, result: S
 
 
 def _counted(result: StudyResult) -> str:
-    """How many trials all this rests on, and of which round where there are several."""
+    """How many trials the result uses, and of which round if there are several."""
     failed = sum(record.outcome.kind == "failed" for record in result.records)
     confirmed = sum(record.phase == "confirm" for record in result.records)
     of_phase = f"{len(result.records) - confirmed} of the search and {confirmed} of the confirmation"
     text = f"{len(result.records)} trials, {of_phase} ({failed} failed), {result.measured_now} of them measured now"
     if not result.round:
         return text
-    return (
-        f"{text}\nAll of this is of round {result.round} (--again) alone; `dsabench report` takes the rounds together."
-    )
+    return f"{text}\nThis is round {result.round} (--again) alone; `dsabench report` combines all rounds."
 
 
 def _print_verdicts(console: Console, config: StudyConfig, result: StudyResult) -> None:
-    """Best against default, then against each rival."""
-    label, undecided = "" if result.best is None else result.best.label, False
+    """Print best against default, then against each alternative."""
+    label = "" if result.best is None else result.best.label
     against = [("the default", result.verdicts, result.turns)]
     for name, verdicts, turns in (*against, *((one.label, one.verdicts, one.turns) for one in result.rivals)):
         boots = verdicts[0]
@@ -163,22 +178,10 @@ def _print_verdicts(console: Console, config: StudyConfig, result: StudyResult) 
         for verdict in verdicts:
             if verdict.metric == config.objective.metric:
                 console.print(escape(f"{verdict.workload}: {verdict.reason}"), highlight=False)
-                undecided = undecided or verdict.verdict == "inconclusive"
-    if undecided and not result.unconfirmed:
-        console.print(_more_boots(config), highlight=False)
-
-
-def _more_boots(config: StudyConfig) -> str:
-    """What to change in the config for more boots a side."""
-    budget = config.budget
-    limit = (
-        "" if budget.max_boots is None else f", and budget.max_boots, now {budget.max_boots}, by as many for each side"
-    )
-    return f"For more boots a side raise budget.confirm_boots, now {budget.confirm_boots}{limit}."
 
 
 def print_gate(console: Console, result: StudyResult) -> None:
-    """The settings that the gate refused, each with the figures, and what it says of the best one."""
+    """Print the settings that the gate refused, with their figures, and its verdict on the best one."""
     for one in result.passed_over:
         if one.accuracy is not None:
             text = f"refused by the gate: {one.candidate.label}: {one.accuracy.workload}: {one.accuracy.reason}"
@@ -198,18 +201,18 @@ def _print_unguarded(console: Console, config: StudyConfig, result: StudyResult)
 
 
 def _unguarded(config: StudyConfig, result: StudyResult) -> Iterator[str]:
-    """What the speed of the best setting does not say, where nothing else here says it either."""
+    """What the speed of the best setting does not prove, if nothing else here says so."""
     if result.best is None:
         return
     if labels := labels_of(result.best.spec):
-        yield f"measured with {', '.join(labels)}: speeds are those of the shapes, outputs mean nothing"
+        yield f"measured with {', '.join(labels)}: speeds are valid for these shapes, outputs mean nothing"
     if result.gate is None and (knobs := changed_numerics(config.default, result.best.spec)):
         why = "the config has no gate" if config.gate is None else "the gate was not reached"
-        yield f"may answer otherwise than the default ({', '.join(knobs)}): accuracy unproven, {why}"
+        yield f"may change answers ({', '.join(knobs)}): accuracy unproven, {why}"
 
 
 def result_facts(config: StudyConfig, journal: Path, result: StudyResult, plot: Path | None) -> dict[str, object]:
-    """The result for machines."""
+    """The result as a JSON object."""
     return {
         "study": config.name,
         "journal": str(journal),
@@ -251,7 +254,7 @@ def _candidate_json(candidate: ScoredSetting) -> dict[str, object]:
 
 
 def _no_challenger(config: StudyConfig, result: StudyResult) -> str:
-    """Why there is nothing to hold against the default."""
+    """Why there is nothing to compare with the default."""
     of_default = [record for record in result.records if record.trial.runtime == config.default]
     if of_default and not any(isinstance(record.outcome, Measured) for record in of_default):
         boots = len({record.boot for record in of_default})
@@ -269,7 +272,7 @@ def _no_challenger(config: StudyConfig, result: StudyResult) -> str:
 
 
 def _faults(config: StudyConfig, records: tuple[Record, ...]) -> Counter[str]:
-    """How often what failed and why; alike but for their figures they are one."""
+    """How often each failure occurred. Messages that differ only in numbers count as one."""
     kinds: dict[tuple[bool, str], str] = {}
     counts: Counter[str] = Counter()
     for record in records:
@@ -284,13 +287,14 @@ def _faults(config: StudyConfig, records: tuple[Record, ...]) -> Counter[str]:
 
 
 def _warnings(records: tuple[Record, ...]) -> Counter[str]:
-    """How often each kind of warning stands in the records; alike but for their figures they are one."""
+    """How often each kind of warning occurred. Warnings that differ only in numbers count as one."""
     kinds: dict[str, str] = {}
     counts: Counter[str] = Counter()
     for record in records:
         outcome = record.outcome
         for warning in outcome.warnings if isinstance(outcome, Measured) else ():
-            if warning.startswith("no p"):  # a percentile refused for want of requests: `results show` has these
+            # A percentile that was refused for too few requests; `results show` lists these.
+            if warning.startswith("no p"):
                 continue
             kind = re.sub(r"[\d.,]+", "#", warning)
             counts[kinds.setdefault(kind, warning)] += 1

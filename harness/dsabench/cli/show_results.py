@@ -1,4 +1,4 @@
-"""Records on the terminal."""
+"""Print records, and draw one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from dsabench.cli.format import show_figure
 from dsabench.cli.tables import metrics_tables
-from dsabench.errors import printable
+from dsabench.errors import InputError, printable
 from dsabench.model.record import Failed, Record, Scored
 from dsabench.reporting.repeats import averaged, repeats_of
 from dsabench.results.journal import newest_records, read_journal
@@ -23,7 +23,7 @@ from dsabench.results.places import find_journals, find_record, own_journals
 
 
 def load_records(place: Path) -> list[tuple[Path, Record]]:
-    """Every record at or below a place with the journal that holds it; what is no record is warned of on stderr."""
+    """Every record at or below a place, with its journal. Damaged lines are reported on stderr."""
     found = []
     for path in find_journals(place):
         reading = read_journal(path)
@@ -35,18 +35,18 @@ def load_records(place: Path) -> list[tuple[Path, Record]]:
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """Which records `results list` shows."""
+    """The records that `results list` shows."""
 
     study: str | None = None
     since: datetime | None = None
     only_failed: bool = False
     limit: int | None = None
-    """Records at most, the newest; None shows all."""
+    """Number of records at most, the newest ones; None shows all."""
     everything: bool = False
-    """The committed evidence of a checkout too."""
+    """Also show the committed evidence of a checkout."""
 
     def takes(self, record: Record) -> bool:
-        """Whether the record is asked for."""
+        """Whether the record is wanted."""
         return (
             (self.study is None or record.study == self.study)
             and (self.since is None or record.started_at >= self.since)
@@ -55,7 +55,7 @@ class ListOptions:
 
 
 def list_records(place: Path, options: ListOptions, *, as_json: bool) -> None:
-    """The newest study first; or the records' own JSON lines, the newest first."""
+    """Print the newest study first; or one JSON line per record, the newest first."""
     journals = find_journals(place) if options.everything else own_journals(place)
     rows = _newest_rows(journals, options)
     if as_json:
@@ -84,7 +84,7 @@ def list_records(place: Path, options: ListOptions, *, as_json: bool) -> None:
 
 
 def _newest_rows(journals: Sequence[Path], options: ListOptions) -> list[tuple[Path, Record]]:
-    """The newest of all journals together. From each no more is read than could be among them."""
+    """The newest records of all journals together. Of each journal only as many are read as may be needed."""
     rows: list[tuple[Path, Record]] = []
     for path in journals:
         wanted = options.limit
@@ -101,12 +101,12 @@ def _newest_rows(journals: Sequence[Path], options: ListOptions) -> list[tuple[P
 
 
 def _folder(journal: Path, place: Path) -> str:
-    """Where a journal lies below the place that was named."""
+    """The folder of a journal, relative to the place that was named."""
     return "." if journal == place else journal.parent.relative_to(place).as_posix()
 
 
 def setting_of(record: Record) -> str:
-    """Its knobs in one line."""
+    """The knobs in one line."""
     return " ".join(f"{name}={value}" for name, value in record.trial.runtime.knobs.items()) or "no knobs"
 
 
@@ -129,7 +129,7 @@ def summary(record: Record) -> str:
 
 
 def show_record(place: Path, wanted: str, *, as_json: bool) -> None:
-    """One record whole."""
+    """Print one record completely."""
     path, record = find_record(place, wanted)
     if as_json:
         print(record.model_dump_json(exclude_none=True, indent=2))
@@ -160,7 +160,7 @@ def show_record(place: Path, wanted: str, *, as_json: bool) -> None:
 
 
 def _lines(text: str) -> str:
-    """Text of several lines without what could steer a terminal."""
+    """Remove what could steer a terminal, keep the lines."""
     return "\n".join(map(printable, text.splitlines()))
 
 
@@ -188,3 +188,32 @@ def _facts(path: Path, record: Record) -> list[tuple[str, str]]:
         ("fingerprint", environment.fingerprint),
         ("boot", f"{record.boot}" + ("" if record.boot_s is None else f", ready after {record.boot_s:.1f} s")),
     ]
+
+
+def plot_samples(what: str, output: Path, results: Path) -> None:
+    """Draw the requests of a record, and print the names of the pictures.
+
+    Raises:
+        InputError: there is no such record or file, or it has no samples.
+
+    """
+    from dsabench.reporting.timeline import draw_timeline
+    from dsabench.results.samples import read_samples
+
+    if what.endswith(".parquet"):
+        file = Path(what)
+        written = draw_timeline(read_samples(file), output, file.name)
+    else:
+        journal, record = find_record(results, what)
+        if isinstance(record.outcome, Failed):
+            raise InputError(f"{what}: it failed ({record.outcome.fault}), so there is nothing to draw")
+        if record.outcome.samples is None:
+            raise InputError(f"{what}: its record has no samples")
+        if record.trial.kind == "eval":
+            raise InputError(f"{what}: an eval has no timeline; its samples are in {record.outcome.samples}")
+        workload = record.trial.workload
+        samples = read_samples(journal.parent / record.outcome.samples)
+        title = f"{record.study}, {workload.name}: {setting_of(record)}"
+        written = draw_timeline(samples, output, title, workload)
+    for path in written:
+        print(path)

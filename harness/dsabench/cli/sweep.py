@@ -2,14 +2,68 @@
 
 from __future__ import annotations
 
-from dsabench.cli.options import StudyOptions, run_study
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import typer
+
+from dsabench.cli.options import StartOptions, StudyOptions, flags_of, run_study
+from dsabench.errors import InputError, StoreError
+
+if TYPE_CHECKING:
+    from dsabench.config.specs import StudyConfig
+    from dsabench.study.study import Study
 
 
-def sweep(options: StudyOptions) -> int:
-    """Search settings, confirm the best against the default, print the verdict.
+@dataclass(frozen=True)
+class SweepOptions(StartOptions, StudyOptions):
+    """The options of `sweep`: of a config, or of a model and a goal in its place."""
 
-    Measured trials are in RESULTS/journal.jsonl the moment they are done. A second run goes on where the first
-    stopped, and does nothing when everything is measured.
+    decides: ClassVar[tuple[str, ...]] = (*StudyOptions.decides, *(field.name for field in fields(StartOptions)))
+
+    config: Annotated[
+        str,
+        typer.Argument(help="A config: a YAML file, or a name in configs/. Or give --model.", show_default=False),
+    ] = ""
+
+    def study(self, config: StudyConfig | None = None) -> Study:
+        """The study of the config, or of one that is made for the model and written beside its journal.
+
+        Raises:
+            InputError: neither a config nor a model is named, or both, or flags contradict each other.
+            StoreError: the config cannot be written.
+
+        """
+        if bool(self.config) == (self.model is not None):
+            raise InputError("name a config, such as `dsabench sweep local`, or a model: --model small")
+        flags = flags_of(self, [field.name for field in fields(StartOptions)])
+        if self.model is None and flags:
+            raise InputError(f"{flags[0]} goes with --model; a config contains it")
+        return super().study(config if self.model is None else self._made())
+
+    def _made(self) -> StudyConfig:
+        from dsabench.config.load import load_study_text
+        from dsabench.study.starter import config_text
+
+        wanted = self.first_study()
+        folder = self.results or Path("results") / wanted.name
+        text = config_text(wanted, self.study_command())
+        made = load_study_text(text, folder / "config.yaml")
+        if not (self.dry_run or self.conclude):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / "config.yaml").write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise StoreError(f"{folder}: {error.strerror}: the config was not written") from error
+        return made
+
+
+def sweep(options: SweepOptions) -> int:
+    """Search settings, confirm the best one against the default, print the verdict.
+
+    Each trial is in RESULTS/journal.jsonl as soon as it is measured. A second run continues where the first one
+    stopped, and does nothing if everything is measured. Without a config, --model with --gpus and --goal makes one.
     """
     from dsabench.cli.show_result import exit_code, print_plan_of, print_result_of
 

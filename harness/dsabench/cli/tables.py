@@ -1,4 +1,4 @@
-"""Verdicts and metrics as tables that fit the terminal."""
+"""Tables of verdicts and metrics that fit the terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dsabench.stats.intervals import BootMean
 
 
 def titled(title: str, table: Table) -> Group:
-    """The table under its title, which takes the whole width: rich would fold it into that of a narrow table."""
+    """A table below a title of full width. rich would fold the title to the width of a narrow table."""
     return Group(Text(title, style="bold", overflow="fold"), table)
 
 
@@ -38,10 +38,10 @@ _METRIC_MIN = 16
 
 @dataclass(frozen=True, slots=True)
 class VerdictTable:
-    """One row a verdict, coloured by it, under a line for each thing that is compared.
+    """One coloured row per verdict, below a heading for each comparison.
 
-    Effect, interval and minimum detectable effect (MDE, on the effect's side of 0) are relative to the base. A heading takes the whole width, and a
-    metric's name that is too long goes on in the next line behind a `_` or `.`.
+    Effect, interval and minimum detectable effect (MDE, with the sign of the effect) are relative to the base. A
+    long metric name continues on the next line after a `_` or `.`.
     """
 
     verdicts: Sequence[Verdict]
@@ -49,7 +49,7 @@ class VerdictTable:
     heading: Heading = workload_of
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """Title, heads, then the headings with their rows, all indented by one."""
+        """Title, head, then the headings with their rows, indented by one."""
         rows = {heading: [v for v in self.verdicts if self.heading(v) == heading] for heading in self._headings()}
         widths = self._widths(options.max_width - 1)
         yield Text(self.title, style="bold")
@@ -64,7 +64,7 @@ class VerdictTable:
         return tuple(dict.fromkeys(map(self.heading, self.verdicts)))
 
     def _widths(self, room: int) -> tuple[int, ...]:
-        """Of the columns: those of figures get what they need, the metric the rest."""
+        """Column widths: figures get what they need, the metric gets the rest."""
         columns = zip(_HEADS, *map(_cells, self.verdicts), strict=True)
         metric, *figures = (max(map(len, column)) for column in columns)
         figures[-1] = max(figures[-1], len("no difference"))
@@ -106,11 +106,13 @@ def _cells(verdict: Verdict) -> tuple[str, ...]:
 
 
 Columns = dict[str, list[str]]
-"""Head → a cell for each metric."""
+"""Head → a cell per metric."""
 
 
 def metrics_tables(outcome: Measured | Scored, repeats: Mapping[str, BootMean], width: int) -> Iterator[Table]:
-    """Value and n of the record, and the means where there are several boots: side by side, or below where that is too wide."""
+    """Value and n of the record, and the means of several boots: side by side, or below each other if that is too
+    wide.
+    """
     names = list(outcome.metrics)
     own, means = _own(outcome), _means(names, repeats)
     if not means or _left(own | means, width) >= _METRIC_MIN:
@@ -149,7 +151,7 @@ def _width(head: str, cells: Sequence[str]) -> int:
 
 
 def _left(columns: Columns, width: int) -> int:
-    """Characters that the metric's name may have."""
+    """Width left for the name of the metric."""
     return width - sum(_width(head, cells) + _GAP for head, cells in columns.items())
 
 

@@ -26,14 +26,14 @@ app = typer.Typer(help="From measurements to tuned tables.", no_args_is_help=Tru
 
 @dataclass(frozen=True, slots=True)
 class FlashmlaAutoOptions:
-    """The command line of `tune flashmla-auto`."""
+    """The options of `tune flashmla-auto`."""
 
-    config: Annotated[str, typer.Argument(help="A sweep's YAML file, or the name of one in configs/.")]
+    config: Annotated[str, typer.Argument(help="A config: a YAML file, or a name in configs/.")]
     kernels: Annotated[Path, typer.Option(help="Folder that `kernels bench` wrote.")] = Path("results/local-kernels")
     study: Annotated[
         Path | None, typer.Option(help="A sweep's results: servers measured under both kernels.", show_default=False)
     ] = None
-    seed: Annotated[int, typer.Option(help="Of folds, search and bootstrap.")] = 0
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of the table.", show_default="results/NAME/tables")
     ] = None
@@ -41,15 +41,17 @@ class FlashmlaAutoOptions:
 
     @property
     def command(self) -> str:
-        """What measures and tunes it again."""
+        """The command that repeats the tuning."""
         words = ["dsabench", "tune", "flashmla-auto", self.config, "--kernels", str(self.kernels)]
         study = ["--study", str(self.study)] if self.study else []
         return shlex.join([*words, *study, *(["--seed", str(self.seed)] if self.seed else [])])
 
 
 def flashmla_auto(options: FlashmlaAutoOptions) -> int:
-    """Which sparse prefill kernel for which batch: forms of the rule fitted and cross-validated, the simplest within the
-    noise written as a table.
+    """Learn which of the two sparse prefill kernels is faster for a batch, and write that rule as a table.
+
+    Several forms of the rule are fitted to measured kernel times and cross-validated. The simplest one within the
+    noise wins.
     """
     from dsabench.config.load import load_study
     from dsabench.emit.tables import write_table
@@ -76,21 +78,21 @@ def flashmla_auto(options: FlashmlaAutoOptions) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdOptions(StudyOptions):
-    """The command line of `tune mha-threshold`."""
+    """The options of `tune mha-threshold`."""
 
     verb: ClassVar[tuple[str, ...]] = ("tune", "mha-threshold")
 
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder of the table.", show_default="tables, beside the journal"),
+        typer.Option("--out", "-o", help="Folder of the table.", show_default="tables, next to the journal"),
     ] = None
 
 
 def mha_threshold(options: ThresholdOptions) -> int:
-    """Sweep the threshold at the server (or go on with it), then let the eval gate decide; exit 1 where it refuses.
+    """Sweep the threshold (or continue), then let the eval gate decide; exit 1 if it refuses.
 
-    Above index_topk dense attention changes answers: without a passed eval on real weights the table is written, marked
-    as unproven, and `emit` refuses it. A confirmation that was cut short gives a verdict and no table.
+    Above index_topk dense attention changes answers. Without a passed eval on real weights the table is marked as
+    unproven, and `emit` refuses it. An unfinished confirmation gives verdicts but no table.
     """
     from dsabench.cli.show_result import exit_code, print_plan_of, show_result, study_facts
     from dsabench.config.load import load_study
@@ -128,7 +130,7 @@ def mha_threshold(options: ThresholdOptions) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HisparseOptions(StudyOptions):
-    """The command line of `tune hisparse`."""
+    """The options of `tune hisparse`."""
 
     verb: ClassVar[tuple[str, ...]] = ("tune", "hisparse")
     decides: ClassVar[tuple[str, ...]] = ("max_trials", "max_boots", "gpus", "host_memory_gib", "same_pool")
@@ -143,11 +145,11 @@ class HisparseOptions(StudyOptions):
     ] = False
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder of the table.", show_default="tables, beside the journal"),
+        typer.Option("--out", "-o", help="Folder of the table.", show_default="tables, next to the journal"),
     ] = None
 
     def host_bytes(self) -> float:
-        """Host memory of a lane; what was measured fitted into its machine, whatever this one has."""
+        """Host memory of one lane in bytes. A conclusion from records ignores this machine's memory."""
         from dsabench.tuners.hisparse import free_host_bytes
         from dsabench.tuners.hisparse_memory import GIB
 
@@ -159,10 +161,10 @@ class HisparseOptions(StudyOptions):
 
 
 def hisparse(options: HisparseOptions) -> int:
-    """Buffer, ratio and block size of HiSparse against off (bf16, fp8) and its own defaults, each in the device pool that a
-    full rank has under it; the arithmetic is printed, and refused where host memory is short.
+    """Compare HiSparse's buffer, ratio and block size with HiSparse off (bf16, fp8) and with its own defaults.
 
-    A confirmation that was cut short gives a verdict and no table.
+    Each setting gets the device pool that a full rank has under it. The arithmetic is printed, and refused if host
+    memory is too small. An unfinished confirmation gives verdicts but no table.
     """
     from dsabench.cli.show_result import exit_code, print_plan_of, show_result, study_facts
     from dsabench.config.load import load_study
@@ -195,7 +197,7 @@ app.command("hisparse")(command_of(HisparseOptions, hisparse))
 
 
 def _write(out: Path | None, study: Study, table: TunedTable | None) -> Path | None:
-    """Beside the journal, unless told otherwise."""
+    """Write the table next to the journal, or to `out`."""
     from dsabench.emit.tables import write_table
 
     return None if table is None else write_table(out or study.folder / "tables", table)
@@ -267,7 +269,9 @@ def _show_kernels(study: KernelStudy, path: Path) -> None:
     from dsabench.emit.pr_body import rule_in_words
 
     tuned, console = study.tuned, Console()
-    console.print(f"{tuned.shapes} shapes, times known to ±{tuned.noise:.1%}; time lost against the faster kernel:")
+    console.print(
+        f"{tuned.shapes} shapes, times accurate to ±{tuned.noise:.1%}; time lost compared with the faster kernel:"
+    )
     table = Table("form of the rule", "numbers", "cross-validated", "held out", "worst vs shipped", box=None)
     for fit in tuned.fits:
         mark = " ←" if fit is tuned.chosen else ""
@@ -279,7 +283,7 @@ def _show_kernels(study: KernelStudy, path: Path) -> None:
     console.print(table)
     low, high = tuned.interval
     console.print(
-        f"gain over what is shipped: {tuned.gain:+.1%} (95 % interval {low:+.1%} … {high:+.1%}), attention alone"
+        f"gain over the shipped rule: {tuned.gain:+.1%} (95 % interval {low:+.1%} … {high:+.1%}), attention alone"
     )
     for chunk in study.chunks:
         size = chunk.chunk or "none"

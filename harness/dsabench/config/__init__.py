@@ -1,1 +1,1 @@
-"""YAML files → frozen specs, with every mistake named by file, line and key."""
+"""Read YAML files into frozen values; report each mistake with file, line and key."""

@@ -1,13 +1,14 @@
-"""The kinds of YAML file: their fields as the user writes them, and their JSON Schema (draft 2020-12)."""
+"""The kinds of YAML file: their fields, and their JSON Schema (draft 2020-12)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Discriminator, Field, Tag
 
+from dsabench.config.goals import Goal
 from dsabench.config.knob_types import KnobAxes, KnobConditions, KnobSettings
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig
@@ -21,14 +22,14 @@ from dsabench.model.workload import Workload
 
 
 class SweepFile(Value):
-    """A search space: `sweeps/NAME.yaml`, or the same inline in a config."""
+    """A search space: `sweeps/NAME.yaml`, or inline in a config."""
 
     axes: KnobAxes
     """Knob → the values to try."""
     when: KnobConditions = Field(default_factory=dict)
-    """Knob → the settings under which its axis is active; otherwise the base's value holds."""
+    """Knob → the settings under which its axis is active; otherwise the base's value is used."""
     forbid: tuple[KnobSettings, ...] = ()
-    """Combinations of settings (the base's included) that are never tried."""
+    """Combinations of settings (including the base) that are never tried."""
 
 
 def _sweep_form(given: object) -> str:
@@ -41,36 +42,45 @@ SweepEntry = Annotated[
 ]
 
 
+def _objective_form(given: object) -> str:
+    return "named goal" if isinstance(given, Mapping) and "goal" in given else "plain objective"
+
+
+ObjectiveEntry = Annotated[
+    Annotated[Objective, Tag("plain objective")] | Annotated[Goal, Tag("named goal")], Discriminator(_objective_form)
+]
+
+
 class LaunchFile(Value):
-    """A server alone, for `dsabench launch`: `configs/recipes/NAME.yaml`."""
+    """A server without a study, for `dsabench launch`: `configs/recipes/NAME.yaml`."""
 
     name: SafeName
-    """Names the recipe."""
+    """Name of the recipe."""
     runtime: RuntimeConfig
-    """What serves the model, and its settings."""
+    """The runtime, the model and the settings."""
 
 
 class ConfigFile(Value):
-    """One machine's study: `configs/NAME.yaml`."""
+    """A study on one machine: `configs/NAME.yaml`."""
 
     name: SafeName
-    """Names the study and its folder below results/."""
+    """Name of the study and of its folder in results/."""
     runtime: RuntimeConfig
-    """What serves the model, and the settings of the default."""
+    """The runtime, the model and the default settings."""
     workloads: Annotated[tuple[Workload, ...], Field(min_length=1)]
-    """Load points; each setting is measured under all of them in one boot."""
+    """Load points. Each setting is measured under all of them in one boot."""
     sweeps: tuple[SweepEntry, ...] = ()
-    """Names of sweeps/NAME.yaml, paths, or inline spaces; together they make one joint space."""
+    """Names of sweeps/NAME.yaml, paths, or inline spaces. Together they form one joint space."""
     first: tuple[KnobSettings, ...] = ()
-    """Settings to measure before the proposer is asked, in this order; axes not named keep the base's value."""
+    """Settings to measure first, in this order. Axes that are not named keep the base's value."""
     proposer: ProposerSpec = ProposerSpec()
-    """What chooses the next setting."""
-    objective: Objective
-    """What counts as better."""
+    """The strategy that chooses the next setting."""
+    objective: ObjectiveEntry
+    """What is optimised, and its constraints; or a named goal."""
     budget: Budget = Budget()
-    """Where the sweep stops."""
+    """Limits of the study."""
     gate: GateSpec | None = None
-    """The accuracy eval that the best setting must pass; null where no setting changes numerics."""
+    """The accuracy eval that the best setting must pass; null if no setting changes answers."""
 
 
 Form = Literal["config", "sweep", "launch", "published", "eval"]
@@ -87,7 +97,7 @@ FORMS: dict[Form, type[BaseModel]] = {
 
 @cache
 def json_schema(form: Form = "config") -> Schema:
-    """The schema of one kind of file. Shared between calls: not to be changed."""
+    """The schema of one kind of file. It is shared between calls, so do not change it."""
     schema = FORMS[form].model_json_schema()
     definitions = schema.get("$defs", {})
     kinds = [
@@ -105,18 +115,18 @@ def json_schema(form: Form = "config") -> Schema:
 
 
 def allowed_keys(form: Form, path: KeyPath) -> tuple[str, ...]:
-    """The keys that a mapping at `path` may have; empty where they are free."""
+    """The allowed keys of the mapping at `path`; empty if any key is allowed."""
     return tuple(dict.fromkeys(key for branch in _at(form, path) for key in branch.get("properties", {})))
 
 
 def choices(form: Form, path: KeyPath) -> tuple[str, ...]:
-    """The few texts that a value at `path` may be; empty where it is not one of few."""
+    """The allowed texts at `path`; empty if there is no short list."""
     listed = (option for branch in _at(form, path) for option in (*branch.get("enum", ()), branch.get("const")))
     return tuple(option for option in listed if isinstance(option, str))
 
 
 def nullable(form: Form, path: KeyPath) -> bool:
-    """Whether null may stand at `path`."""
+    """Whether null is allowed at `path`."""
     return any(branch.get("type") == "null" for branch in _at(form, path))
 
 
@@ -137,7 +147,7 @@ def _step(branch: Schema, part: str | int) -> Schema | None:
 
 
 def _branches(root: Schema, node: Schema) -> Iterator[Schema]:
-    """The node itself, references followed and alternatives laid open."""
+    """Yield the node and its alternatives, with references resolved."""
     if "$ref" in node:
         yield from _branches(root, root["$defs"][node["$ref"].removeprefix("#/$defs/")])
     for option in (*node.get("anyOf", ()), *node.get("oneOf", ())):

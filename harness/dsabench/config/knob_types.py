@@ -1,6 +1,6 @@
-"""Pydantic types of knob mappings, built from `KNOBS`: each knob has its own type, so that an error names one key.
+"""Pydantic types of knob mappings. Each knob has its own type, so an error names one key.
 
-Validated in JSON mode and strictly: text is no number, 1 is no truth value, 1.0 is no whole number.
+Validation is strict and in JSON mode: text is no number, 1 is no boolean, 1.0 is no integer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _values(knob: Knob) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _KnobMapping:
-    """Annotation: a mapping that has every knob as an optional key."""
+    """Annotation: a mapping with every knob as an optional key."""
 
     title: str
     form: Form
@@ -56,7 +56,7 @@ class _KnobMapping:
 
 @cache
 def _keys(title: str, form: Form) -> Any:
-    """One type for all uses, which pydantic then describes once: conditions hold settings for each of the knobs."""
+    """One type for all uses, so that pydantic describes it once. Conditions contain settings for each of the knobs."""
     annotations = {knob.name: Annotated[_of(knob, form), Field(description=knob.meaning)] for knob in KNOBS.values()}
     keys = TypedDict(title, annotations, total=False)  # type: ignore[misc]
     keys.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]

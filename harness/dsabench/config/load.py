@@ -1,4 +1,4 @@
-"""Load a config, an eval or a published run by its name, or tell every mistake in it."""
+"""Load a config, an eval or a published run by name, or report its mistakes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from dsabench import rooms
 from dsabench.config.files import LaunchFile, SweepFile
+from dsabench.config.goals import Goal
 from dsabench.config.mistakes import parse_sections
 from dsabench.config.runtime_rules import foreign_axes, launch_mistakes, runtime_mistakes
 from dsabench.config.search_space import SweepPart, join
@@ -21,9 +22,9 @@ from dsabench.config.study_rules import (
     tokenizer_mistakes,
     workload_mistakes,
 )
-from dsabench.config.yaml_file import YamlFile, read_yaml
+from dsabench.config.yaml_file import YamlFile, parse_yaml, read_yaml
 from dsabench.errors import ConfigError, InputError, printable
-from dsabench.model.evals import EvalSpec
+from dsabench.model.evals import GENERATED, EvalSpec
 from dsabench.model.published import PublishedRun
 from dsabench.model.study import SearchSpace
 
@@ -37,11 +38,11 @@ _RULES: dict[str, Callable[[YamlFile, Any], Iterator[ConfigError]]] = {
 
 
 def load_study(name: str | Path) -> StudyConfig:
-    """The config that `name` means: a path, `configs/NAME.yaml`, or just NAME.
+    """Load a config: a path, `configs/NAME.yaml`, or NAME.
 
     Raises:
-        InputError: no such file.
-        ConfigError: the first mistake of the file, with the count of the others.
+        InputError: there is no such file.
+        ConfigError: the first mistake in the file, with the number of the others.
 
     """
     path = rooms.find("configs", str(name))
@@ -52,17 +53,44 @@ def load_study(name: str | Path) -> StudyConfig:
 
 
 def load_launch(name: str | Path) -> RuntimeConfig:
-    """The runtime of a config or recipe; what is measured there may be missing or wrong.
+    """Load the runtime of a config or recipe. Workloads and the rest may be missing or wrong.
 
     Raises:
-        InputError: no such file.
-        ConfigError: the first mistake of its runtime, with the count of the others.
+        InputError: there is no such file.
+        ConfigError: the first mistake in its runtime, with the number of the others.
 
     """
     runtime, found = _read_launch(read_yaml(rooms.find("configs", str(name))))
     if runtime is None:
         raise _first_of(found, name)
     return runtime
+
+
+def load_expanded(name: str | Path) -> StudyConfig | RuntimeConfig:
+    """Load a config, or the runtime of a recipe: everything that its file leaves to defaults is filled in.
+
+    Raises:
+        InputError: there is no such file, or it is of another kind.
+        ConfigError: the first mistake in the file.
+
+    """
+    path = rooms.find("configs", str(name))
+    if path.parent.name in ("published", "evals", "sweeps"):
+        raise InputError(f"{name}: only configs and recipes can be shown expanded")
+    return load_launch(path) if _is_launch(read_yaml(path)) else load_study(path)
+
+
+def load_study_text(text: str, file: Path) -> StudyConfig:
+    """Load the text of a config that is not a file yet; `file` names it in errors.
+
+    Raises:
+        ConfigError: the first mistake in the text.
+
+    """
+    config, found = _config_of(parse_yaml(text.encode(), str(file)), file)
+    if config is None:
+        raise _first_of(found, str(file))
+    return config
 
 
 def _first_of(found: tuple[ConfigError, ...], name: str | Path) -> ConfigError:
@@ -72,7 +100,7 @@ def _first_of(found: tuple[ConfigError, ...], name: str | Path) -> ConfigError:
 
 
 def find_mistakes(name: str | Path) -> tuple[ConfigError, ...]:
-    """Every mistake of a config, or of a sweep file by itself; empty when it loads."""
+    """Every mistake in a config or a single sweep file; empty if it is correct."""
     try:
         path = rooms.find("configs", str(name))
         source = read_yaml(path)
@@ -90,7 +118,7 @@ def find_mistakes(name: str | Path) -> tuple[ConfigError, ...]:
 
 
 def _is_launch(source: YamlFile) -> bool:
-    """Whether the file describes a server alone."""
+    """Whether the file describes a server without a study."""
     return "runtime" in source.data and source.data.keys() <= LaunchFile.model_fields.keys()
 
 
@@ -107,12 +135,18 @@ def _read_launch(source: YamlFile) -> tuple[RuntimeConfig | None, tuple[ConfigEr
 
 
 def _read_config(path: Path) -> tuple[StudyConfig | None, tuple[ConfigError, ...]]:
-    """The config, or None and at least one mistake, in the order of the files and lines."""
     try:
         source = read_yaml(path)
     except ConfigError as error:
         return None, (error,)
+    return _config_of(source, path)
+
+
+def _config_of(source: YamlFile, path: Path) -> tuple[StudyConfig | None, tuple[ConfigError, ...]]:
+    """The config, or None and its mistakes in the order of files and lines."""
     sections, found = parse_sections(source, "config")
+    if isinstance(goal := sections.get("objective"), Goal):
+        sections["objective"] = goal.expanded()
     for key, rule in _RULES.items():
         if sections.get(key) is not None:
             found += rule(source, sections[key])
@@ -134,7 +168,7 @@ def _read_config(path: Path) -> tuple[StudyConfig | None, tuple[ConfigError, ...
 def _joint_space(
     source: YamlFile, path: Path, sections: Mapping[str, Any]
 ) -> tuple[SearchSpace | None, list[ConfigError]]:
-    """Read the named sweeps even where the rest is wrong, and join them where all are right."""
+    """Read the named sweeps even if other parts are wrong, and join them if all are correct."""
     given = source.data.get("sweeps")
     inline: tuple[str | SweepFile, ...] = sections.get("sweeps", ())
     parts: list[SweepPart] = []
@@ -158,7 +192,7 @@ def _named_part(source: YamlFile, index: int, name: str, config: Path) -> tuple[
         file = _find_sweep(name, config)
     except InputError as error:
         return None, [source.error(str(error), ("sweeps", index))]
-    except OSError:  # a name longer than the file system takes
+    except OSError:  # a name that is too long for the file system
         return None, [source.error("no such file", ("sweeps", index))]
     try:
         inner = read_yaml(file)
@@ -169,7 +203,7 @@ def _named_part(source: YamlFile, index: int, name: str, config: Path) -> tuple[
 
 
 def _find_sweep(name: str, config: Path) -> Path:
-    """A path counts from the config's own folder first."""
+    """A path is relative to the config's folder first."""
     beside = config.parent / name
     return beside if name.endswith((".yaml", ".yml")) and beside.is_file() else rooms.find("sweeps", name)
 
@@ -187,11 +221,11 @@ def _in_order(found: list[ConfigError], first_file: str) -> list[ConfigError]:
 
 
 def load_eval(name: str) -> EvalSpec:
-    """The eval that `name` means: a path, `evals/NAME.yaml`, or just NAME.
+    """Load an eval: a path, `evals/NAME.yaml`, or NAME.
 
     Raises:
-        InputError: no such file.
-        ConfigError: the first mistake of the file.
+        InputError: there is no such file.
+        ConfigError: the first mistake in the file.
 
     """
     source = read_yaml(rooms.find("evals", name))
@@ -203,7 +237,7 @@ def load_eval(name: str) -> EvalSpec:
 
 
 def eval_mistakes(source: YamlFile) -> tuple[ConfigError, ...]:
-    """Every mistake of an eval's file."""
+    """Every mistake in the file of an eval."""
     sections, found = parse_sections(source, "eval")
     return tuple(found or _mistakes(source, EvalSpec(**sections)))
 
@@ -211,7 +245,7 @@ def eval_mistakes(source: YamlFile) -> tuple[ConfigError, ...]:
 def _mistakes(source: YamlFile, spec: EvalSpec) -> Iterator[ConfigError]:
     if (spec.reader == "needle") != (spec.needle is not None):
         yield source.error("stands exactly where reader is needle", ("needle",))
-    if spec.reader != "needle" and (spec.dataset.url is None or spec.dataset.file is None):
+    if spec.reader not in GENERATED and (spec.dataset.url is None or spec.dataset.file is None):
         yield source.error(f"reader {spec.reader} needs url and file", ("dataset",))
     if spec.num_subjects is not None and spec.reader != "mmlu":
         yield source.error("only reader mmlu has subjects", ("num_subjects",))
@@ -221,7 +255,7 @@ _FOLDER = "published"
 
 
 def published_file(name: str) -> Path | None:
-    """The file that `name` means: a YAML file by its path, or the name of a published run; None for anything else."""
+    """The YAML file of a path or of a published run's name; None for anything else."""
     given = Path(name)
     if given.suffix in (".yaml", ".yml") and given.is_file():
         return given
@@ -233,16 +267,16 @@ def published_file(name: str) -> Path | None:
 
 
 def published_names() -> list[str]:
-    """Every published run, sorted."""
+    """Names of all published runs, sorted."""
     found = {file.stem for folder in rooms.folders("sweeps") for file in (folder / _FOLDER).glob("*.yaml")}
     return sorted(found)
 
 
 def load_published(path: Path) -> PublishedRun:
-    """One run.
+    """Load one published run.
 
     Raises:
-        ConfigError: the first mistake of the file.
+        ConfigError: the first mistake in the file.
 
     """
     source = read_yaml(path)

@@ -1,4 +1,4 @@
-"""Pydantic's complaints in plain words: what stands there, what is allowed, what was probably meant."""
+"""Explain pydantic's errors in one line each: what is there, what is allowed, what was probably meant."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _FIXED = {
 
 
 def parse_sections(source: YamlFile, form: Form) -> tuple[dict[str, Any], list[ConfigError]]:
-    """Validate each top-level key by itself, so that one wrong section does not hide the mistakes of another.
+    """Validate each top-level key separately, so that one wrong section does not hide mistakes in another.
 
-    Returns the sections that are right (defaults filled in), and every mistake.
+    Returns the correct sections (with defaults) and every mistake.
     """
     fields = FORMS[form].model_fields
     sections: dict[str, Any] = {}
@@ -56,12 +56,12 @@ def parse_sections(source: YamlFile, form: Form) -> tuple[dict[str, Any], list[C
     for key, field in fields.items():
         if key not in source.data:
             if field.is_required():
-                if key not in meant:  # misspelt, not missing: one mistake is told once
+                if key not in meant:  # misspelt, not missing: report one mistake once
                     found.append(source.error(f"missing key {key!r}"))
             else:
                 sections[key] = field.get_default(call_default_factory=True, validated_data={})
             continue
-        # JSON mode is the strict mode in which a list may become a tuple.
+        # In JSON mode validation is strict, but a list may become a tuple.
         text = json.dumps(source.data[key])
         try:
             sections[key] = _adapter(form, key).validate_json(text, strict=True)
@@ -73,13 +73,15 @@ def parse_sections(source: YamlFile, form: Form) -> tuple[dict[str, Any], list[C
 
 @cache
 def _adapter(form: Form, key: str) -> TypeAdapter[Any]:
-    """Made once: describing every knob takes a while."""
+    """Cached, because describing every knob takes a while."""
     return TypeAdapter(FORMS[form].model_fields[key].rebuild_annotation())
 
 
 def unknown_word(what: str, word: str, allowed: Iterable[str]) -> str:
-    """`unknown key 'modle'; did you mean model? (allowed: …)`; a long list is cut to what is near."""
+    """`unknown key 'modle'; did you mean model? (allowed: …)`. A long list is cut to the nearest names."""
     names = list(allowed)
+    if word in names:  # a key of another form of the same section
+        return f"{what} {shown(word)} does not fit the other keys here"
     near = nearest(word, names)
     hint = f"; did you mean {near}?" if near else ""
     if len(names) > 24:
@@ -88,7 +90,7 @@ def unknown_word(what: str, word: str, allowed: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as the user wrote it, cut to a few words."""
+    """A value as the user wrote it, shortened."""
     if isinstance(value, str):
         return repr(value if len(value) <= 40 else value[:39] + "…")
     if isinstance(value, (list, tuple)):
@@ -111,15 +113,15 @@ def _translate(source: YamlFile, form: Form, section: str, error: ValidationErro
     return [
         source.error(_words(form, path, details), path)
         for path, details in found
-        # A list whose items are all wrong is reported as too short as well; the items' own lines say it better.
+        # A list with only wrong items is also reported as too short. The lines of its items are clearer.
         if not (details["type"] == "too_short" and any(p[: len(path)] == path and len(p) > len(path) for p, _ in found))
-        # A misspelt key is reported as missing as well; its own line says what was meant.
+        # A misspelt key is also reported as missing. Its own line names the right key.
         and not (details["type"] == "missing" and (path, details["loc"][-1]) in meant)
     ]
 
 
 def _locate(data: Mapping[str, Plain], loc: tuple[int | str, ...]) -> KeyPath:
-    """Pydantic's location without the parts that are not in the file: tags of unions, and a key that is missing."""
+    """Pydantic's location without parts that are not in the file: tags of unions, and a missing key."""
     path: list[str | int] = []
     node: object = data
     for part in loc:
@@ -166,7 +168,7 @@ def _wrong_type(form: Form, path: KeyPath, details: ErrorDetails) -> str:
     wanted, given = _WANTED[details["type"]], details["input"]
     if details["loc"][-1:] == ("inline",):
         wanted = "the name of a sweep or a mapping of keys"
-    # The value of a variable may be a token: only its kind is shown.
+    # The value of a variable may be a token, so only its type is shown.
     written = _kind(given) if "env" in path else shown(given)
     null = " or null" if nullable(form, path) else ""
     return f"must be {wanted}{null}, not {written}{_type_hint(path, wanted, given)}"
@@ -178,7 +180,7 @@ def _kind(given: object) -> str:
 
 
 def _type_hint(path: KeyPath, wanted: str, given: object) -> str:
-    """What to write instead, where that is plain."""
+    """What to write instead, if that is clear."""
     if given is None and "base" in path:
         return "; leave the key out for the default"
     if wanted == "text" and isinstance(given, (bool, int, float)):
@@ -194,7 +196,7 @@ def _type_hint(path: KeyPath, wanted: str, given: object) -> str:
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)  # knows 1_000, as YAML 1.1 did
+        float(text)  # accepts 1_000, as YAML 1.1 did
     except ValueError:
         return False
     return True

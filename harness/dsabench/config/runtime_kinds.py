@@ -1,4 +1,4 @@
-"""What each kind of runtime takes in a config, and what is assumed of it: `runtime_kinds.yaml` as values."""
+"""What each kind of runtime accepts in a config, and what is assumed about it, from `runtime_kinds.yaml`."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ class RuntimeKindInfo(Value):
     """One kind of runtime."""
 
     is_driven: bool
-    """Whether studies measure it."""
+    """Whether studies can measure it."""
     is_launched: bool
-    """Whether `dsabench launch` writes its commands."""
+    """Whether `dsabench launch` can write its commands."""
     refused: FrozenMap[str]
     """Key below `runtime`, or `sweeps` → why it must keep its default."""
     needs_base_url: bool = False
     needs_tokenizer: bool = False
-    """Whether datasets of text need a tokenizer's folder: the others tell their own, or take what the server says."""
+    """Whether text datasets need a tokenizer's folder. Other kinds report their own tokenizer."""
     machines: int | None = None
-    """Machines that one instance spans, at most."""
+    """Machines that one instance may span at most."""
     models: tuple[str, ...] | None = None
     knobs: FrozenMap[tuple[str, ...]] | None = None
-    """The knobs that it has, with their choices where they are fewer than all."""
+    """The knobs that it has, each with its choices if they are limited."""
     caveat: str | None = None
-    """What every result of it says."""
+    """A note on every result of it."""
     assumed_boot_s: float
     assumed_trial_s: float
     passes: int = 1
-    """Times that a load is sent for one trial, rehearsals included."""
+    """Number of times that a load is sent for one trial, including rehearsals."""
     stream_tok_s: float | None = None
-    """Generated tokens a second and stream, as assumed before anything is measured."""
+    """Assumed generated tokens per second and stream, before anything is measured."""
     prefill_tok_s: float | None = None
-    """Prompt tokens a second, as assumed."""
+    """Assumed prompt tokens per second."""
 
 
 @cache
 def runtime_kinds() -> dict[RuntimeKind, RuntimeKindInfo]:
-    """All of them."""
+    """Read all kinds."""
     table = read_table("runtime_kinds.yaml", __package__)
     return {cast("RuntimeKind", kind): RuntimeKindInfo(**info) for kind, info in table.items()}

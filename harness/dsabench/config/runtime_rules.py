@@ -1,4 +1,4 @@
-"""Check the runtime of a config: what its kind takes, its URL, its variables."""
+"""Check the runtime of a config: keys and knobs of its kind, its URL, its variables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLACES = ("server", "prefill", "decode", "router")
 
 
 def runtime_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
-    """What is wrong with a runtime that is to be measured."""
+    """Mistakes in a runtime that is to be measured."""
     if not runtime_kinds()[runtime.kind].is_driven:
         driven = ", ".join(kind for kind, info in runtime_kinds().items() if info.is_driven)
         message = f"this version of dsabench does not drive {runtime.kind} yet (allowed: {driven})"
@@ -29,7 +29,7 @@ def runtime_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
 
 
 def launch_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
-    """What is wrong with a runtime whose commands are to be written."""
+    """Mistakes in a runtime whose commands are to be written."""
     if not runtime_kinds()[runtime.kind].is_launched:
         launched = ", ".join(kind for kind, info in runtime_kinds().items() if info.is_launched)
         message = f"{runtime.kind} is not launched by dsabench (allowed: {launched})"
@@ -38,7 +38,7 @@ def launch_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
 
 
 def _any_runtime_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
-    """Model, settings, URL and environment."""
+    """Check model, settings, URL and environment."""
     yield from _model_mistakes(source, runtime)
     if "topology" not in runtime_kinds()[runtime.kind].refused:
         yield from _topology_mistakes(source, runtime)
@@ -48,7 +48,7 @@ def _any_runtime_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
 
 
 def _model_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
-    """Models, knobs and machines that this kind does not have."""
+    """Check for models, knobs and machines that this kind does not have."""
     info, kind = runtime_kinds()[runtime.kind], runtime.kind
     if info.models is not None and runtime.model not in info.models:
         yield source.error(unknown_word(f"{kind} model", runtime.model, info.models), ("runtime", "model"))
@@ -65,7 +65,7 @@ def _model_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
 
 
 def _foreign(kind: RuntimeKind, knob: str, values: Sequence[object]) -> str | None:
-    """Why a kind of runtime cannot take a knob's values."""
+    """Why this kind cannot take the knob's values; None if it can."""
     knobs = runtime_kinds()[kind].knobs
     if knobs is None:
         return None
@@ -77,7 +77,7 @@ def _foreign(kind: RuntimeKind, knob: str, values: Sequence[object]) -> str | No
 
 
 def foreign_axes(parts: Sequence[SweepPart], runtime: RuntimeConfig) -> Mistakes:
-    """Axes that the kind of runtime cannot search."""
+    """Axes that this kind cannot search."""
     for part in parts:
         for knob, values in part.sweep.axes.items():
             if problem := _foreign(runtime.kind, knob, values):
@@ -85,7 +85,7 @@ def foreign_axes(parts: Sequence[SweepPart], runtime: RuntimeConfig) -> Mistakes
 
 
 def _refused_keys(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
-    """Keys that nothing would read: what has no effect must not look as if it had."""
+    """Keys without effect on this kind. A key without effect must not look as if it had one."""
     for key, why in runtime_kinds()[runtime.kind].refused.items():
         if key == "sweeps":
             if source.data.get("sweeps"):
@@ -101,7 +101,7 @@ def _refused_keys(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
 
 
 def _topology_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
-    """Roles that fit together, and places for roles that exist."""
+    """Check that roles fit together, and that `sites` names existing roles."""
     here: KeyPath = ("runtime", "topology")
     if runtime.topology is not None:
         try:
@@ -118,7 +118,7 @@ def _topology_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
 
 
 def _url_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
-    """A running server is taken as it is, and has to be reached."""
+    """An external server runs already: it needs a URL, and its settings cannot be changed."""
     if not runtime_kinds()[runtime.kind].needs_base_url:
         return
     if runtime.base_url is None:
@@ -128,7 +128,7 @@ def _url_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
 
 
 def _url_problem(url: str) -> str | None:
-    """Why a URL cannot be used. The URL itself is not repeated: it may hold a password."""
+    """Why a URL cannot be used; None if it can. The URL is not repeated, because it may contain a password."""
     try:
         parts = urlsplit(url)
         port_fits = parts.port is None or parts.port > 0

@@ -1,4 +1,4 @@
-"""Several sweeps → one joint search space, with every contradiction between them named."""
+"""Join several sweeps into one search space, and report every contradiction between them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from dsabench.model.value import KnobValue
 
 @dataclass(frozen=True, slots=True)
 class SweepPart:
-    """One sweep and where it stands: a file of its own, or inline below `path`."""
+    """One sweep and its place: a file of its own, or inline below `path`."""
 
     source: YamlFile
     path: KeyPath
     sweep: SweepFile
 
     def error(self, message: str, *path: str | int) -> ConfigError:
-        """A mistake at a path inside the sweep."""
+        """A mistake at a path in the sweep."""
         return self.source.error(message, (*self.path, *path))
 
     def where(self, *path: str | int) -> str:
-        """`file:line` of a path inside the sweep."""
+        """`file:line` of a path in the sweep."""
         return f"{self.source.file}:{self.source.place((*self.path, *path)).line}"
 
     def in_order(self, section: str) -> list[str]:
@@ -39,7 +39,7 @@ class SweepPart:
 def join(parts: Sequence[SweepPart], base: Assignment | None) -> tuple[SearchSpace, list[ConfigError]]:
     """The joint space, in the order of the files, and every mistake.
 
-    Without a base (a sweep file checked by itself) conditions may name any knob.
+    Without a base (a sweep file that is checked alone) conditions may name any knob.
     """
     found = [*_contradictions(parts, "axes"), *_contradictions(parts, "when")]
     axes: dict[str, tuple[KnobValue, ...]] = {}
@@ -73,7 +73,7 @@ def _contradictions(parts: Sequence[SweepPart], section: str) -> Iterator[Config
 def _condition_mistakes(
     part: SweepPart, axes: Mapping[str, tuple[KnobValue, ...]], base: Assignment | None
 ) -> Iterator[ConfigError]:
-    """An axis that can never be active would be ignored in silence."""
+    """Report axes that can never be active. They would be ignored silently."""
     for knob, conditions in part.sweep.when.items():
         if knob not in axes:
             yield part.error(unknown_word("axis", knob, axes), "when", knob)

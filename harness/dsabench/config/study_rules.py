@@ -1,4 +1,4 @@
-"""Check workloads, objective, budget, first settings and gate of a config: what types cannot say."""
+"""Check what types cannot express: workloads, objective, budget, first settings and gate of a config."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dsabench.model.workload import Workload
 
 
 def workload_mistakes(source: YamlFile, workloads: tuple[Workload, ...]) -> Mistakes:
-    """Names that tell load points apart, and files that must be there."""
+    """Check that names are unique and files exist."""
     first: dict[str, int] = {}
     for index, workload in enumerate(workloads):
         path: KeyPath = ("workloads", index, "name")
@@ -45,7 +45,7 @@ _COUNTS_TEXT = ("random", "sharegpt", "generated-shared-prefix", "mooncake", "cu
 
 
 def tokenizer_mistakes(source: YamlFile, workloads: tuple[Workload, ...], runtime: RuntimeConfig) -> Mistakes:
-    """Datasets of text need a tokenizer, and a server that has one; only the reference runtime tells its own."""
+    """Text datasets need a tokenizer. Only the reference runtime reports its own."""
     if not runtime_kinds()[runtime.kind].needs_tokenizer:
         return
     for index, workload in enumerate(workloads):
@@ -61,7 +61,9 @@ def tokenizer_mistakes(source: YamlFile, workloads: tuple[Workload, ...], runtim
 
 
 def _dataset_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mistakes:
-    """Keys that the dataset or the arrivals need, and a file that is there; addresses are tried when they are used."""
+    """Check the keys that the dataset or the arrivals need, and that files exist. URLs are only checked when they are
+    used.
+    """
     for key in _NEEDS.get(workload.dataset, ()):
         if getattr(workload, key) is None:
             text = workload.dataset == "random" and key == "dataset_path"
@@ -88,12 +90,12 @@ def _is_file(name: str) -> bool:
 def _exists(name: str) -> bool:
     try:
         return Path(name).exists()
-    except OSError:  # a name longer than the file system takes
+    except OSError:  # a name that is too long for the file system
         return False
 
 
 def objective_mistakes(source: YamlFile, objective: Objective) -> Mistakes:
-    """Metrics must exist, and be pushed the way that is better."""
+    """Check that metrics exist, and that the direction is the better one."""
     path: KeyPath = ("objective", "metric")
     if (metric := METRICS.get(objective.metric)) is None:
         yield source.error(_unknown_metric(objective.metric), path)
@@ -112,7 +114,7 @@ def objective_mistakes(source: YamlFile, objective: Objective) -> Mistakes:
 
 
 def _unknown_metric(name: str) -> str:
-    """Also knows a family without its statistic: `ttft_ms` lacks `.p50`."""
+    """Explain an unknown metric, also one without its statistic: `ttft_ms` lacks `.p50`."""
     statistics = [metric.removeprefix(f"{name}.") for metric in METRICS if metric.startswith(f"{name}.")]
     if statistics:
         return f"{name!r} needs a statistic: {name}.{statistics[0]} (allowed: {', '.join(statistics)})"
@@ -124,12 +126,12 @@ def _unknown_metric(name: str) -> str:
 
 
 def budget_mistakes(source: YamlFile, budget: Budget) -> Mistakes:
-    """The search must get at least the boot of the default."""
+    """The search needs at least the boot of the default."""
     yield from _too_few_boots(source, budget, 2)
 
 
 def confirm_mistakes(source: YamlFile, budget: Budget, first: Sequence[Assignment]) -> Mistakes:
-    """So it must where the settings of `first` are confirmed too."""
+    """The same if the settings of `first` are confirmed too."""
     if not budget.confirm_first:
         return
     if not first:
@@ -149,7 +151,7 @@ def _too_few_boots(source: YamlFile, budget: Budget, sides: int) -> Mistakes:
 
 
 def first_mistakes(source: YamlFile, first: Sequence[Assignment], space: SearchSpace, base: Assignment) -> Mistakes:
-    """Settings to begin with must lie in the space."""
+    """Settings of `first` must lie in the space."""
     axes = {axis.name: axis.values for axis in space.axes}
     for index, setting in enumerate(first):
         for knob, value in setting.items():
@@ -164,7 +166,7 @@ def first_mistakes(source: YamlFile, first: Sequence[Assignment], space: SearchS
 
 
 def gate_mistakes(source: YamlFile, gate: GateSpec) -> Mistakes:
-    """The eval and the data file must exist, and a confirmation in whose boots the eval runs."""
+    """The eval and its data must exist, and the gate needs a confirmation, in whose boots the eval runs."""
     match source.data.get("budget"):
         case {"confirm_boots": 0}:
             yield source.error("a gate needs confirm_boots of 1 or more: it scores what is confirmed", ("gate",))

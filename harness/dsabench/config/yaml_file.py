@@ -1,6 +1,7 @@
-"""Read a YAML file to plain data with the line of every key, so that each later error can name `file:line`.
+"""Read a YAML file to plain data with the line of every key, so that later errors can name `file:line`.
 
-By YAML 1.2's core schema, as editors read it: `no`, `off` and `12:30` are text, `1e3` is a number, `010` is refused.
+It follows YAML 1.2's core schema, as editors do: `no`, `off` and `12:30` are text, `1e3` is a number, `010` is
+refused.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from yaml.reader import Reader
 
 from dsabench.errors import ConfigError, printable
 
-try:  # the C parser is ten times as fast; PyYAML may be built without it
+try:  # The C parser is ten times as fast, but PyYAML may be built without it.
     from yaml import CSafeLoader as _Parser
 except ImportError:
     from yaml import SafeLoader as _Parser  # type: ignore[assignment]
 
 Plain = bool | int | float | str | list["Plain"] | dict[str, "Plain"] | None
-"""What JSON knows."""
+"""The values that JSON has."""
 
 KeyPath = tuple[str | int, ...]
 """Keys and list positions from the top of the file."""
 
 
 class YamlPosition(NamedTuple):
-    """Where a key or a list item stands; both count from 1."""
+    """Position of a key or list item; both count from 1."""
 
     line: int
     column: int
 
 
 def key_text(path: KeyPath) -> str:
-    """`workloads[0].input_len`."""
+    """Such as `workloads[0].input_len`."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")
 
@@ -45,32 +46,32 @@ def key_text(path: KeyPath) -> str:
 MAX_BYTES = 1 << 20
 
 _ODD_BREAK = re.compile("[\r\x85\u2028\u2029]")
-"""Ends a line for the parser but not for every editor, so that line numbers would differ."""
+"""These end a line for the parser but not for every editor, so line numbers would differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class YamlFile:
-    """One YAML file: what it says and where it says it."""
+    """One YAML file: its data, and the position of every key."""
 
     file: str
     data: Mapping[str, Plain]
     places: Mapping[KeyPath, YamlPosition]
 
     def place(self, path: KeyPath) -> YamlPosition:
-        """The place of a key, or of the nearest key around it that exists."""
+        """The position of a key, or of the nearest key above it that exists."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.places:
                 return self.places[path[:length]]
         return self.places[()]
 
     def error(self, message: str, path: KeyPath = ()) -> ConfigError:
-        """A mistake at `path`; what the user wrote cannot break its line."""
+        """A mistake at `path`. Text of the user cannot break its line."""
         key = printable(key_text(path)) or None
         return ConfigError(printable(message), file=self.file, line=self.place(path).line, key=key)
 
 
 def shown_file(path: Path) -> str:
-    """The path as errors name it: relative where it lies below the working directory."""
+    """The path in error messages: relative if it lies below the working directory."""
     here = Path.cwd()
     return printable(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
@@ -79,7 +80,7 @@ def read_yaml(path: Path) -> YamlFile:
     """Read one file.
 
     Raises:
-        ConfigError: it cannot be read, or is not a YAML mapping.
+        ConfigError: it cannot be read, or is no YAML mapping.
 
     """
     file = shown_file(path)
@@ -92,10 +93,10 @@ def read_yaml(path: Path) -> YamlFile:
 
 
 def parse_yaml(raw: bytes, file: str) -> YamlFile:
-    """The same of bytes at hand.
+    """Read the bytes of a file.
 
     Raises:
-        ConfigError: not a YAML mapping of plain values, too large, or a key twice.
+        ConfigError: no YAML mapping of plain values, too large, or a duplicate key.
 
     """
     if len(raw) > MAX_BYTES:
@@ -136,7 +137,7 @@ def _decode(raw: bytes, file: str) -> str:
 
 
 def _words(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
-    """PyYAML's complaint in one line."""
+    """PyYAML's message in one line."""
     problem = error.problem or str(error)
     written = text.split("\n")[line - 1]
     if "\t" in written[: len(written) - len(written.lstrip())]:
@@ -154,7 +155,7 @@ def _words(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
 
 MAX_DEPTH = 40
 MAX_VALUES = 100_000
-"""Counted after anchors are expanded, which is where a small file can become a large one."""
+"""Counted after anchors are expanded, because that is how a small file can become a huge one."""
 
 _CORE_SCHEMA = [
     ("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$")),
@@ -170,17 +171,17 @@ _CORE_SCHEMA = [
 
 
 class _YamlLoader(_Parser):
-    """PyYAML's safe parser with YAML 1.2's resolution of plain scalars."""
+    """PyYAML's safe parser with YAML 1.2's rules for plain scalars."""
 
     yaml_implicit_resolvers = {None: _CORE_SCHEMA, "": _CORE_SCHEMA}  # noqa: RUF012 (PyYAML's way)
 
 
 def survey(text: str, file: str) -> None:
-    """Refuse what would overflow the stack or the memory of the composer, reading only events.
+    """Refuse what would overflow stack or memory of the composer. It reads only events.
 
     Raises:
-        ConfigError: too deep or too long.
-        yaml.YAMLError: not YAML.
+        ConfigError: it is too deep or too long.
+        yaml.YAMLError: it is no YAML.
 
     """
     depth = 0
@@ -196,7 +197,7 @@ def survey(text: str, file: str) -> None:
 
 
 class _YamlReader:
-    """Nodes → plain data, noting the place of each key on the way. One use per file."""
+    """Converts nodes to plain data and notes the position of each key. Used once per file."""
 
     def __init__(self, file: str, lines: int) -> None:
         self.file, self.lines = file, lines
@@ -225,7 +226,7 @@ class _YamlReader:
         """The plain data of a node.
 
         Raises:
-            ConfigError: a key twice or not text, a tag or number that JSON lacks, anchors that expand to too much.
+            ConfigError: a duplicate or non-text key, a tag or number that JSON lacks, anchors that expand to too much.
 
         """
         self.values += 1

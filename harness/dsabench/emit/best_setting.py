@@ -16,7 +16,7 @@ from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.runtime import RuntimeSpec, labels_of
 from dsabench.model.tuned_table import GateEvidence
 from dsabench.model.verdict import Verdict
-from dsabench.results.scores import compare_settings, score_setting
+from dsabench.results.scores import compare_settings, judged_metrics, score_setting
 from dsabench.results.study_records import measured_default
 
 
@@ -173,8 +173,9 @@ def _against_default(study: Study, best: RuntimeSpec) -> tuple[Verdict, ...]:
     sides = [_confirmed(study, spec) for spec in (study.default, best)]
     if not all(sides):
         return ()
-    metric = study.config.objective.metric
-    return tuple(one for one in compare_settings(study.config, *sides) if one.metric == metric)
+    config = study.config
+    family = compare_settings([one.name for one in config.workloads], judged_metrics(config.objective), *sides)
+    return tuple(one for one in family if one.metric == config.objective.metric)
 
 
 def _confirmed(study: Study, spec: RuntimeSpec) -> dict[str, tuple[Record, ...]]:

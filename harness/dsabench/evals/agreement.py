@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dsabench.errors import InputError
-from dsabench.evals.compare import Side, compare_evals
+from dsabench.evals.compare import ComparedEval, compare_evals
 from dsabench.evals.sample import EvalSample
 from dsabench.model.verdict import Verdict
 
 
-def compare_agreement(default: Side, candidate: Side, margin: float) -> Verdict:
+def compare_agreement(default: ComparedEval, candidate: ComparedEval, margin: float) -> Verdict:
     """Verdict on the share of equal answers; words as of `compare_evals`.
 
     The default's first pass is what is agreed with, its further passes are the base. Questions whose first request failed

@@ -13,7 +13,7 @@ from dsabench.model.verdict import Verdict, VerdictWord
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedEval:
     """The samples of one setting; several runs of it are further repeats."""
 
     name: str
@@ -28,7 +28,7 @@ class Side:
         return self.samples[0].harness_id
 
 
-def compare_evals(base: Side, candidate: Side, margin: float, quality: str = "accurate") -> Verdict:
+def compare_evals(base: ComparedEval, candidate: ComparedEval, margin: float, quality: str = "accurate") -> Verdict:
     """Verdict on the score: "no difference" or "better" is not less accurate by more than the margin, "worse" is.
 
     Where the base itself scores no more than the margin, nothing could lose more than that: such an eval is inconclusive.
@@ -122,7 +122,7 @@ def _reason(of: _Asked, result: NonInferiority) -> str:
     return f"inconclusive whether {claim}: {found}; needs {result.more_repeats} more repeats a side"
 
 
-def _same(side: Side, count: int) -> Verdict:
+def _same(side: ComparedEval, count: int) -> Verdict:
     return Verdict(
         metric="score",
         workload=side.eval,

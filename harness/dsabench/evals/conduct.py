@@ -21,7 +21,7 @@ from dsabench.evals.summarise import Tally, summarise, tally
 from dsabench.load.failures import too_many
 from dsabench.model.environment import Environment
 from dsabench.model.record import EvalTrial, Failed, Outcome, Phase, Record
-from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.runtime import RANDOM_WEIGHTS, RuntimeSpec, labels_of
 from dsabench.results.journal import Journal
 
 _WARM_UP_TIMEOUT_S = 600.0
@@ -41,6 +41,12 @@ class Setting:
     round: int = 0
     boot_s: float | None = None
     resolved: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    @property
+    def has_random_weights(self) -> bool:
+        """Whether the answers mean nothing: sglang's dummy weights, or the reference runtime."""
+        told = self.resolved.get("load_format") == "dummy" or "reference" in self.resolved
+        return told or self.runtime.kind == "reference" or RANDOM_WEIGHTS in labels_of(self.runtime)
 
 
 @dataclass(frozen=True, slots=True)

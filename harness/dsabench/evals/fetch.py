@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 
 from dsabench.errors import InputError, StoreError
-from dsabench.model.evals import EvalSpec
+from dsabench.model.evals import GENERATED, EvalSpec
 
 _CONNECT_TIMEOUT_S = 10.0
 _FETCH_TIMEOUT_S = 600.0
@@ -42,7 +42,7 @@ async def find_data(spec: EvalSpec, given: Path | None, key: str = "--data") -> 
     """
     source = spec.dataset
     if given is not None:
-        if spec.reader == "needle":
+        if spec.reader in GENERATED:
             raise InputError(f"{spec.name}: {key}: its questions are generated")
         if not given.exists():
             raise InputError(f"{key} {given}: no such file")

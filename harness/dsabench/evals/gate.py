@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dsabench.config.load import load_eval
 from dsabench.evals.agreement import compare_agreement
-from dsabench.evals.compare import Side, compare_evals
+from dsabench.evals.compare import ComparedEval, compare_evals
 from dsabench.evals.sample_log import read_samples
 from dsabench.model.record import EvalTrial, Record, Scored
 from dsabench.model.runtime import RuntimeSpec
@@ -49,7 +49,7 @@ def compare_scored(gate: GateSpec, folder: Path, default: Record, best: Record) 
         assert isinstance(record.outcome, Scored)
         assert record.outcome.samples is not None
         samples = read_samples(folder / record.outcome.samples)
-        sides.append(Side(name, record.trial.workload.name, samples, (f"{record.id}:{record.occasion}",)))
+        sides.append(ComparedEval(name, record.trial.workload.name, samples, (f"{record.id}:{record.occasion}",)))
     compare = compare_agreement if gate.measure == "agreement" else compare_evals
     return compare(sides[0], sides[1], gate.margin)
 

@@ -1,1 +1,1 @@
-"""What the machine is, what runs on it, whether it is quiet."""
+"""What the machine is, what runs on it, and whether it is quiet."""

@@ -17,14 +17,14 @@ Verdict = Literal["ok", "warning", "problem"]
 
 
 class Finding(Value):
-    """One line about one thing. A problem keeps the runtime from working; a warning may."""
+    """One check and its outcome. A problem keeps the runtime from working; a warning may."""
 
     check: str
-    """What was looked at: `gpu`, `driver`, `open files`, `tool calls`, …"""
+    """What was checked: `gpu`, `driver`, `open files`, `tool calls`, …"""
     verdict: Verdict
     line: str
     fix: str | None = None
-    """A command, or the words to add to one; None where nothing is wrong or no command helps."""
+    """A command that repairs it, or words to add to one; None if nothing is wrong or no command helps."""
 
 
 def ok(check: str, line: str) -> Finding:
@@ -33,27 +33,27 @@ def ok(check: str, line: str) -> Finding:
 
 
 def warning(check: str, line: str, fix: str | None = None) -> Finding:
-    """Works, perhaps not for long or not as fast."""
+    """It works, but perhaps not for long or not at full speed."""
     return Finding(check=check, verdict="warning", line=one_line(line), fix=fix)
 
 
 def problem(check: str, line: str, fix: str | None = None) -> Finding:
-    """Does not work."""
+    """It does not work."""
     return Finding(check=check, verdict="problem", line=one_line(line), fix=fix)
 
 
 def one_line(text: str, most: int = 300) -> str:
-    """What a server or tool said as one line of at most so many characters, which cannot steer a terminal."""
+    """The output of a server or tool as one line that cannot steer a terminal, cut to `most` characters."""
     return printable(" ".join(text.split()), most)
 
 
 OPEN_FILES = 65_536
-"""What sglang asks for itself; each request in flight takes a socket on both sides."""
+"""The limit that sglang requests for itself. Each request in flight takes a socket on both sides."""
 OPEN_FILES_LEAST = 2_048
 SHARED_MEMORY_GIB = 1.0
-"""NCCL and the scheduler's queues live there; a container has 64 MiB unless it is told otherwise."""
+"""NCCL and the scheduler's queues need shared memory. A container has 64 MiB by default."""
 SPARE_GIB = 2.0
-"""For records, logs and kernels compiled at the first boot."""
+"""For records, logs and kernels that the first boot compiles."""
 
 _GIB = 2**30
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (the place that is measured, not a place to write)
@@ -68,7 +68,7 @@ class ShellLimits:
 
 
 def read_limits() -> ShellLimits:
-    """What the shell that started us gave."""
+    """Read the limits that the shell has set."""
     return ShellLimits(_limit(resource.RLIMIT_NOFILE), _limit(resource.RLIMIT_MEMLOCK))
 
 
@@ -79,7 +79,7 @@ def _limit(which: int) -> tuple[int | None, int | None]:
 
 
 def check_gpus(hardware: Hardware, *, needed: bool) -> list[Finding]:
-    """GPUs and driver. Without any, a runtime that needs one has a problem."""
+    """Check GPUs and driver. No GPU is a problem only if the runtime needs one."""
     if not hardware.gpus:
         line = "nvidia-smi names no GPU that this process may use"
         if os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
@@ -96,14 +96,14 @@ def check_gpus(hardware: Hardware, *, needed: bool) -> list[Finding]:
 
 
 def check_device(place: Path, command: str) -> Finding:
-    """Accelerators that nvidia-smi does not know: whether their driver is there."""
+    """Check the driver of accelerators that nvidia-smi does not know."""
     if place.exists():
         return ok("gpu", f"{place} is there, so the driver is; {command.partition(' ')[0]} shows more")
     return problem("gpu", f"{place} is missing: no driver, or hidden from this process", command)
 
 
 def check_limits(limits: ShellLimits) -> list[Finding]:
-    """Open files and locked memory."""
+    """Check the limits of open files and locked memory."""
     return [_open_files(*limits.open_files), _locked(*limits.locked_bytes)]
 
 
@@ -130,7 +130,7 @@ def _locked(soft: int | None, hard: int | None) -> Finding:
 
 
 def check_shared_memory(gpus: int, place: Path = _SHARED_MEMORY) -> Finding:
-    """Size of /dev/shm. Several GPUs talk through it."""
+    """Check the size of /dev/shm. Several GPUs communicate through it."""
     try:
         gib = shutil.disk_usage(place).total / _GIB
     except OSError as error:
@@ -144,26 +144,26 @@ def check_shared_memory(gpus: int, place: Path = _SHARED_MEMORY) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class ModelWeights:
-    """A model that has to be on this machine's disk."""
+    """A model that must be on the disk of this machine."""
 
     model: str
     """A folder, or the name of a repository."""
     gib: float | None
-    """At least so much; None where the model is not known."""
+    """Least size; None if the model is unknown."""
 
     def cache(self) -> Path:
-        """The hub's cache, as its client finds it."""
+        """The hub's cache folder, found as its client finds it."""
         home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
         return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
 
     def is_here(self) -> bool:
-        """Whether the folder, or a snapshot in the cache, is there."""
+        """Whether the folder, or a snapshot in the cache, exists."""
         snapshots = self.cache() / f"models--{self.model.replace('/', '--')}" / "snapshots"
         return Path(self.model).is_dir() or any(snapshots.glob("*/config.json"))
 
 
 def check_disk(results: Path, weights: ModelWeights | None) -> list[Finding]:
-    """Space for records, and for the model where it is not here yet."""
+    """Check the free space for records, and for the model if it must still be downloaded."""
     found = [_space("disk", results, SPARE_GIB, "records and logs")]
     if weights is None:
         return found

@@ -1,6 +1,6 @@
-"""CPU time used by us, by other processes and by the hypervisor, and the warnings about it.
+"""CPU time used by this run, by other processes and by the hypervisor, and the warnings about it.
 
-Read from /proc, not through psutil: a load test from the command line would pay 12 ms for importing that.
+It is read from /proc and not through psutil, whose import would cost each load test 12 ms.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _STAT, _PRESSURE = Path("/proc/stat"), Path("/proc/pressure/cpu")
 
 
 class CpuTime(NamedTuple):
-    """Seconds since the machine's start, summed over some cores."""
+    """Seconds since the machine started, summed over some cores."""
 
     used_s: float
-    """By processes and the kernel; guests are in it."""
+    """Used by processes, guests and the kernel."""
     stolen_s: float
-    """A core was wanted, and the hypervisor let another machine have it."""
+    """A core was needed, but the hypervisor gave it to another machine."""
     all_s: float
     """Used, stolen and idle."""
 
 
 def read_cpu_time(cores: Sequence[int]) -> CpuTime:
-    """Of these cores; those that are offline count nothing."""
+    """Read the CPU time of these cores. Offline cores count 0."""
     return cpu_time(_STAT.read_text(encoding="ascii"), cores)
 
 
 def cpu_time(stat: str, cores: Sequence[int]) -> CpuTime:
-    """The same from the text of /proc/stat (proc(5): user nice system idle iowait irq softirq steal guest guest_nice)."""
+    """Parse the text of /proc/stat (proc(5): user nice system idle iowait irq softirq steal guest guest_nice)."""
     wanted = {f"cpu{core}" for core in cores}
     used = stolen = idle = 0
     for line in stat.splitlines():
@@ -51,7 +51,7 @@ def cpu_time(stat: str, cores: Sequence[int]) -> CpuTime:
 
 
 def read_pressure_s() -> float | None:
-    """Seconds in which at least one task of the machine waited for a core; None where the kernel does not count them."""
+    """Seconds in which at least one task of the machine waited for a core; None if the kernel does not count them."""
     try:
         some, _, _ = _PRESSURE.read_text(encoding="ascii").partition("\n")
     except OSError:  # no such file, or switched off (psi=0)
@@ -61,24 +61,24 @@ def read_pressure_s() -> float | None:
 
 _OTHERS, _HYPERVISOR = "other processes used", "the hypervisor took"
 OTHERS_WARN = 0.1
-"""From here on the numbers are worth a warning: a tenth of the cores' time went elsewhere."""
+"""Share of the cores' time used by others from which a record gets a warning."""
 STEAL_WARN = 0.05
-"""Share of the time in which a core was wanted: what the CPU does takes a twentieth longer, and by how much changes from run
-to run. Of the cores' whole time it would hide where most of them idle, as beside a GPU."""
+"""Share of the needed time that the hypervisor took, from which a record gets a warning. It is relative to the time in
+which a core was needed: beside a GPU most cores idle, and a share of the whole time would hide it.
+"""
 STOLEN_CORES_MIN = 0.05
-"""As a number of cores: the one thread that everything waits for lost no more than this of its time to the hypervisor, and
-where it is less, the share above is one of very little."""
+"""Stolen cores below which there is no warning: the share above would then be one of very little."""
 
 
 def warn_of_others(share: float) -> str | None:
-    """One line where other processes used enough of the measured cores to matter."""
+    """A warning if other processes used enough of the measured cores to matter; else None."""
     if share < OTHERS_WARN:
         return None
     return f"{_OTHERS} {share:.0%} of the measured cores: expect wide intervals, or measure again when idle"
 
 
 def warn_of_steal(of_wanted: float, cores: float) -> str | None:
-    """One line where the hypervisor took enough to matter."""
+    """A warning if the hypervisor took enough to matter; else None."""
     if of_wanted < STEAL_WARN or cores < STOLEN_CORES_MIN:
         return None
     return (
@@ -88,17 +88,17 @@ def warn_of_steal(of_wanted: float, cores: float) -> str | None:
 
 
 def is_disturbed(warnings: Iterable[str]) -> bool:
-    """Whether a record's warnings say that its measurement was not alone on its cores."""
+    """Whether the warnings of a record say that other processes disturbed its measurement."""
     return any(warning.startswith((_OTHERS, _HYPERVISOR)) for warning in warnings)
 
 
 def processes_with(name: str, value: str) -> list[psutil.Process]:
-    """All that have it and that we may look at. Takes a few ms per 100 processes."""
+    """All readable processes with this variable in their environment. Takes a few ms per 100 processes."""
     import psutil  # noqa: PLC0415  (see above)
 
     found = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):  # gone meanwhile, or not ours to look at
+        with contextlib.suppress(psutil.Error):  # it has ended, or belongs to another user
             if process.environ().get(name) == value and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
@@ -106,7 +106,7 @@ def processes_with(name: str, value: str) -> list[psutil.Process]:
 
 @dataclass(frozen=True, slots=True)
 class CpuSnapshot:
-    """CPU seconds used so far on some cores, by everybody and by this process with all that it started."""
+    """CPU seconds used so far on some cores, by all processes and by this one with its children."""
 
     at_s: float
     cores: tuple[int, ...]
@@ -115,26 +115,27 @@ class CpuSnapshot:
 
     @classmethod
     def now(cls, cores: tuple[int, ...], mark: tuple[str, str] | None = None) -> Self:
-        """Read the counters of these cores; empty means all that this process may use.
+        """Read the counters of these cores; empty means all cores of this process.
 
-        Processes with that variable in their environment are ours too: a container's are its engine's children.
+        Processes with the variable `mark` in their environment count as ours too. A container is a child of its
+        engine, so only the mark shows that it is ours.
         """
         chosen = cores or tuple(sorted(os.sched_getaffinity(0)))
         return cls(time.monotonic(), chosen, read_cpu_time(chosen).used_s, _ours_s(mark))
 
     def others_share(self, earlier: CpuSnapshot) -> float:
-        """Share of the cores' time since then that went to others, 0.0 to 1.0."""
+        """Share of the cores' time that other processes used since then, 0.0 to 1.0."""
         wall_s = (self.at_s - earlier.at_s) * len(self.cores)
         others_s = (self.all_s - earlier.all_s) - (self.ours_s - earlier.ours_s)
         return min(1.0, max(0.0, others_s / wall_s)) if wall_s > 0 else 0.0
 
     def others_cores(self, earlier: CpuSnapshot) -> float:
-        """The same as a number of cores, on the average."""
+        """The same as an average number of cores."""
         return self.others_share(earlier) * len(self.cores)
 
 
 def _ours_s(mark: tuple[str, str] | None) -> float:
-    """This process and its descendants, ended children included, and what is marked."""
+    """CPU time of this process, its descendants (ended ones too) and marked processes."""
     import psutil  # noqa: PLC0415  (see above)
 
     me = psutil.Process()

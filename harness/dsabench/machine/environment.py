@@ -1,4 +1,4 @@
-"""What a record says about where it was measured: CPU, memory, GPUs, system, commit."""
+"""What a record stores about the place of its measurement: CPU, memory, GPUs, system, commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dsabench.model.environment import Environment, Gpu, Hardware, RuntimeIdenti
 
 
 async def output_of(*argv: str, timeout_s: float = 10.0) -> str | None:
-    """Its stdout, or None where it is not installed, fails, or does not end in time."""
+    """The stdout of a command; None if it is not installed, fails, or takes too long."""
     try:
         process = await asyncio.create_subprocess_exec(*argv, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
     except OSError:
@@ -40,7 +40,7 @@ _QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total,driver_version
 
 
 async def collect_hardware() -> Hardware:
-    """Look before pinning: the cores are those that this process may run on now."""
+    """Collect the hardware. Call it before pinning: it counts the cores of this process."""
     rows = await _visible_rows()
     return Hardware(
         cpu=cpu_name(_read(_CPUINFO)),
@@ -53,12 +53,12 @@ async def collect_hardware() -> Hardware:
 
 
 async def visible_gpus() -> tuple[str, ...]:
-    """The numbers, in PCI order, of the GPUs that this process can use: what CUDA_VISIBLE_DEVICES may be set to."""
+    """The numbers, in PCI order, of the GPUs that this process can use, as CUDA_VISIBLE_DEVICES takes them."""
     return tuple(row[0] for row in await _visible_rows())
 
 
 def cpu_name(cpuinfo: str) -> str:
-    """The model name; ARM's cpuinfo gives only numbers of implementer and part."""
+    """The model name. ARM's cpuinfo has only numbers of implementer and part."""
     if match := re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE):
         return match[1].strip()
     numbers = [re.search(rf"^CPU {key}\s*:\s*(\S+)$", cpuinfo, re.MULTILINE) for key in ("implementer", "part")]
@@ -67,13 +67,13 @@ def cpu_name(cpuinfo: str) -> str:
 
 
 def memory_mib(meminfo: str) -> int:
-    """Installed memory, rounded to whole GiB: what the kernel keeps for itself differs from boot to boot."""
+    """Installed memory, rounded to whole GiB because the kernel's own part differs from boot to boot."""
     match = re.search(r"^MemTotal:\s+(\d+) kB", meminfo, re.MULTILINE)
     return max(1, round(int(match[1]) / 2**20)) * 1024 if match else 0
 
 
 def cuda_version(table: str) -> str | None:
-    """The newest CUDA that the driver serves, from the head of nvidia-smi's table."""
+    """The newest CUDA version of the driver, from the head of nvidia-smi's table."""
     match = re.search(r"CUDA (?:UMD )?Version\s*:\s*([\d.]+)", table)
     return match and match[1]
 
@@ -83,13 +83,13 @@ async def _visible_rows() -> list[list[str]]:
 
 
 def _rows(table: str) -> list[list[str]]:
-    """Lines of five cells. A GPU whose memory is not a number (`[N/A]`: it shares the machine's) counts as 0 MiB."""
+    """Lines of five cells. A GPU without memory of its own (`[N/A]`) counts as 0 MiB."""
     lines = [[cell.strip() for cell in line.split(",")] for line in table.splitlines()]
     return [[*row[:3], row[3] if row[3].isdigit() else "0", row[4]] for row in lines if len(row) == 5]
 
 
 def _visible(rows: list[list[str]], setting: str | None) -> list[list[str]]:
-    """What CUDA_VISIBLE_DEVICES leaves, in its order; it ends at the first name that is not there, as CUDA's rule is."""
+    """Apply CUDA_VISIBLE_DEVICES: keep its order, and stop at the first unknown name, as CUDA does."""
     if setting is None:
         return rows
     chosen = []
@@ -114,11 +114,11 @@ def _read(file: Path) -> str:
 
 _PACKAGE = Path(dsabench.__file__).parent
 _CODE = ("harness", "kernels", "pyproject.toml")
-"""What makes a checkout dirty: results are written into it, and configs are in the records."""
+"""Changes here make a checkout dirty. Results are written into it, and configs are stored in the records."""
 
 
 async def collect_environment(runtime: RuntimeIdentity) -> Environment:
-    """The machine as this process sees it now (so before it is pinned), and the runtime given."""
+    """The machine as this process sees it now (call it before pinning), and the given runtime."""
     hardware = await collect_hardware()
     return Environment(
         fingerprint=fingerprint(hardware, runtime),
@@ -141,7 +141,9 @@ def operating_system() -> str:
 
 
 async def commit_of(checkout: Path) -> str | None:
-    """Commit of dsabench's own checkout, `+dirty` where its code was changed; None elsewhere, or without git."""
+    """The commit of dsabench's own checkout, with `+dirty` if its code was changed; None outside a checkout or without
+    git.
+    """
     if not (checkout / "pyproject.toml").is_file() or not (checkout / ".git").exists():
         return None
     git = ("git", "--no-optional-locks", "-C", str(checkout))
@@ -149,5 +151,5 @@ async def commit_of(checkout: Path) -> str | None:
     if commit is None:
         return None
     changes = await output_of(*git, "status", "--porcelain", "--", *_CODE)
-    # Not knowing (git too slow) is not the same as clean.
+    # If git is too slow the state is unknown, and unknown must not look clean.
     return commit.strip() + ("" if changes == "" else "+dirty")

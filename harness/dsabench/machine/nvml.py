@@ -1,7 +1,7 @@
 """Ask the GPU driver (NVML) through ctypes.
 
-The interpreter that has the kernels need not have a binding, and starting nvidia-smi takes longer than most of what is
-asked about. Functions, structures and bits are those of nvml.h. Imports the standard library alone.
+The interpreter with the kernels may have no binding of NVML, and starting nvidia-smi takes too long. Functions,
+structures and bits are those of nvml.h. Imports only the standard library.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import functools
 from typing import NamedTuple
 
 POWER_CAP = 0x4
-"""The power limit is reached: what a GPU does under load."""
+"""The power limit is reached. This is normal under load."""
 SLOWED = {0x8: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
-"""Those that spoil a time."""
+"""Reasons that make a timing useless."""
 
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -22,7 +22,7 @@ _SM, _MEMORY, _SENSOR = 1, 2, 0
 
 
 class GpuState(NamedTuple):
-    """At one moment."""
+    """The state of a GPU at one moment."""
 
     sm_mhz: int
     memory_mhz: int
@@ -31,50 +31,50 @@ class GpuState(NamedTuple):
 
     @property
     def throttled(self) -> str | None:
-        """Why the clocks are down, None where they are not."""
+        """Why the clocks are reduced; None if they are not."""
         return next((word for bit, word in SLOWED.items() if self.reasons & bit), None)
 
 
 class NvmlDevice(NamedTuple):
-    """One GPU. Every answer is None where the driver has none for it."""
+    """One GPU. Every answer is None if the driver does not have it."""
 
     library: ctypes.CDLL
     handle: ctypes.c_void_p
 
     def busy_share(self) -> float | None:
-        """Share of the driver's last sampling period, a sixth of a second to a second long, in which a kernel ran."""
+        """Share of the driver's last sampling period (1/6 s to 1 s) in which a kernel ran."""
         rates = (ctypes.c_uint * 2)()  # nvmlUtilization_t: gpu, memory; percent
         return rates[0] / 100 if self._tells("nvmlDeviceGetUtilizationRates", ctypes.byref(rates)) else None
 
     def sm_mhz(self) -> int | None:
-        """Clock of the multiprocessors."""
+        """Clock of the multiprocessors, MHz."""
         return self._number("nvmlDeviceGetClockInfo", ctypes.c_uint(), _SM)
 
     def memory_mhz(self) -> int | None:
-        """Clock of the memory."""
+        """Clock of the memory, MHz."""
         return self._number("nvmlDeviceGetClockInfo", ctypes.c_uint(), _MEMORY)
 
     def temperature_c(self) -> int | None:
-        """Of the chip."""
+        """Temperature of the chip, °C."""
         return self._number("nvmlDeviceGetTemperature", ctypes.c_uint(), _SENSOR)
 
     def reasons(self) -> int | None:
-        """Bits of nvmlClocksEventReasons. Renamed with driver 535; the old name is to go."""
+        """Bits of nvmlClocksEventReasons. Driver 535 renamed the function, so both names are tried."""
         new = self._number("nvmlDeviceGetCurrentClocksEventReasons", ctypes.c_ulonglong())
         return self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong()) if new is None else new
 
     def energy_j(self) -> float | None:
-        """Used since the driver was loaded; from Volta on."""
+        """Energy since the driver was loaded, J; from Volta on."""
         millijoules = self._number("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong())
         return None if millijoules is None else millijoules / 1e3
 
     def power_w(self) -> float | None:
-        """Now, or over the last second, as the generation has it."""
+        """Power now or over the last second, W, depending on the generation."""
         milliwatts = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint())
         return None if milliwatts is None else milliwatts / 1e3
 
     def used_mib(self) -> int | None:
-        """Memory in use by anybody, the driver's own part included."""
+        """Memory in use by all processes and the driver, MiB."""
         sizes = (ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used; bytes
         return sizes[2] // 2**20 if self._tells("nvmlDeviceGetMemoryInfo", ctypes.byref(sizes)) else None
 
@@ -91,13 +91,13 @@ class NvmlDevice(NamedTuple):
     def _tells(self, function: str, *arguments: object) -> bool:
         try:
             call = getattr(self.library, function)
-        except AttributeError:  # a driver older or newer than the function
+        except AttributeError:  # a driver that is older or newer than the function
             return False
         return bool(call(self.handle, *arguments) == 0)
 
 
 class Nvml(NamedTuple):
-    """The library, ready to be asked."""
+    """The loaded library."""
 
     library: ctypes.CDLL
 
@@ -108,7 +108,7 @@ class Nvml(NamedTuple):
         return tuple(map(str, range(count.value)))
 
     def device(self, name: str) -> NvmlDevice | None:
-        """By number or uuid (`GPU-…`, `MIG-…`); None where there is no such GPU."""
+        """A GPU by number or uuid (`GPU-…`, `MIG-…`); None if there is none."""
         handle = ctypes.c_void_p()
         if name.isdecimal():
             failed = self.library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(int(name)), ctypes.byref(handle))
@@ -119,7 +119,7 @@ class Nvml(NamedTuple):
 
 @functools.cache
 def open_nvml(library: str = LIBRARY) -> Nvml | None:
-    """Loaded once and left open; None where there is no driver, or one that does not answer."""
+    """Load NVML once; None without a driver, or if it does not answer."""
     try:
         nvml = ctypes.CDLL(library)
     except OSError:
@@ -128,7 +128,7 @@ def open_nvml(library: str = LIBRARY) -> Nvml | None:
 
 
 def read_state(uuid: str, library: str = LIBRARY) -> GpuState | None:
-    """Of the GPU with this uuid (`GPU-…`) now; None without NVML, or where it does not answer."""
+    """The state of the GPU with this uuid (`GPU-…`); None without NVML, or if it does not answer."""
     nvml = open_nvml(library)
     device = None if nvml is None else nvml.device(uuid)
     return None if device is None else device.state()

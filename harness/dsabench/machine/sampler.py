@@ -1,7 +1,8 @@
-"""Sample cores and GPUs during a load, in a process of its own where there are GPUs.
+"""Sample cores and GPUs during a load, in a separate process if there are GPUs.
 
-That process is no thread of the load generator: beside one, every read of a socket takes locks. It ends when its standard
-input does, so nothing outlives the process that started it, however that one ended. Imports neither numpy nor pydantic.
+It is not a thread of the load generator, because a second thread would make every socket read take locks. The
+process ends when its standard input closes, so it cannot outlive the one that started it. Imports neither numpy nor
+pydantic.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ if TYPE_CHECKING:
 
 
 AT_S, USED_S, STOLEN_S, ALL_S, PRESSURE_S = range(5)
-"""Columns: the time, the cores' CPU time as `CpuTime` has it, and the machine's CPU pressure. All of them only grow."""
+"""Columns: the time, the cores' CPU time as in `CpuTime`, and the machine's CPU pressure. All of them only grow."""
 CPU_COLUMNS = 5
 BUSY_SHARE, SM_MHZ, TEMPERATURE_C, REASONS, ENERGY_J, POWER_W = range(6)
-"""Columns of each GPU, behind those of the CPU."""
+"""Columns of each GPU, after those of the CPU."""
 GPU_COLUMNS = 6
 
 
 class MachineReader:
-    """The cores and GPUs that are looked at. NaN stands for what the machine does not tell."""
+    """Reads the cores and GPUs. NaN stands for what the machine does not report."""
 
     def __init__(self, cores: Sequence[int], gpus: Sequence[str] = (), library: str | None = None) -> None:
-        """`gpus` are numbers or uuids; `library` is NVML, found by its own name where none is given."""
+        """`gpus` are numbers or uuids; `library` is the file of NVML, None takes the default one."""
         self._cores = cores
         self._gpus: list[NvmlDevice | None] = []
         if gpus:
@@ -47,7 +48,7 @@ class MachineReader:
             self._gpus = [None if nvml is None else nvml.device(name) for name in gpus]
 
     def look(self) -> array[float]:
-        """Every column once."""
+        """Read every column once."""
         used_s, stolen_s, all_s = read_cpu_time(self._cores)
         row = array("d", (perf_counter(), used_s, stolen_s, all_s, _number(read_pressure_s())))
         for gpu in self._gpus:
@@ -63,7 +64,7 @@ def _look_at(gpu: NvmlDevice | None) -> tuple[float, ...]:
         *(gpu.busy_share(), gpu.sm_mhz(), gpu.temperature_c(), gpu.reasons(), energy_j),
         gpu.power_w()
         if energy_j is None
-        else None,  # the energy tells the power, and a question costs up to a millisecond
+        else None,  # power follows from energy, and each question to the driver costs up to 1 ms
     )
     return tuple(map(_number, told))
 
@@ -79,23 +80,23 @@ _END_S = 5.0
 
 
 class MachineSampler:
-    """Of one load. Counters of the CPU are read before and after it; GPUs are looked at all the while, by a process."""
+    """The sampler of one load: the CPU before and after it, the GPUs all the time by a separate process."""
 
     def __init__(self, cores: Sequence[int] = (), gpus: Sequence[str] = (), library: str | None = None) -> None:
-        """Empty `cores` are all that this process may use; `gpus` and `library` as `MachineReader` takes them."""
+        """Empty `cores` are all cores of this process; `gpus` and `library` as in `MachineReader`."""
         self.cores = tuple(cores) or tuple(sorted(os.sched_getaffinity(0)))
         self.gpus = tuple(gpus)
         self.fault: str | None = None
-        """Why there is nothing to tell, where that is so."""
+        """Why there are no samples; None if there are."""
         self.rows: array[float] = array("d")
-        """What was seen, `MachineReader.look` after `MachineReader.look`."""
+        """The samples, one `MachineReader.look` after another."""
         self._library = library
         self._machine: MachineReader | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._file: IO[bytes] | None = None
 
     def begin(self) -> None:
-        """Start. Without NVML there is nothing to ask about GPUs."""
+        """Start sampling. Without NVML only the CPU is sampled."""
         if self.gpus and not _has_nvml(self._library):
             self.gpus = ()
         if not self.gpus:
@@ -115,7 +116,7 @@ class MachineSampler:
             self.fault = f"no process could be started: {error.strerror}"
 
     def wait(self) -> None:
-        """Return when the first look was taken."""
+        """Return when the first sample was taken."""
         if self._child is None or self._child.stdout is None:
             return
         answer = select.poll()
@@ -124,7 +125,7 @@ class MachineSampler:
             self.fault = f"the driver did not answer within {_READY_S:.0f} s"
 
     def end(self) -> None:
-        """Take the last look."""
+        """Take the last sample."""
         if self._machine is not None:
             self.rows.extend(self._machine.look())
         if self._child is not None:
@@ -133,7 +134,7 @@ class MachineSampler:
             self._file.seek(0)
             seen = self._file.read()
             self._file.close()
-            whole = len(seen) - len(seen) % self._row_bytes  # it may have been killed in the middle of a row
+            whole = len(seen) - len(seen) % self._row_bytes  # a killed process may have written half a row
             self.rows.frombytes(seen[:whole])
 
     @property
@@ -142,7 +143,7 @@ class MachineSampler:
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:
         try:
-            _, errors = child.communicate(timeout=_END_S)  # which closes its input
+            _, errors = child.communicate(timeout=_END_S)  # this closes its standard input
         except subprocess.TimeoutExpired:
             child.kill()
             with suppress(subprocess.TimeoutExpired):  # stuck in the driver, where no signal reaches it
@@ -170,17 +171,19 @@ def _has_nvml(library: str | None) -> bool:
 
 EVERY_S = 0.2
 COST_MAX = 0.05
-"""Share of a core: where a look takes long (many GPUs, a slow driver), the next one waits accordingly."""
+"""Share of a core that sampling may use. If a sample takes long (many GPUs, a slow driver), the next one waits longer.
+"""
 _NICENESS = 10
-"""It gives way to whatever it shares a core with; a look that is late carries its own time."""
+"""It gives way to the process that shares its core. A late sample does no harm, because it has its own time."""
 
 
 def main(fd: int, orders: str) -> None:
-    """Run until standard input ends. The first look is told on standard output, the last is taken at the end.
+    """Sample until standard input ends. Reports the first sample on standard output.
 
-    `fd` is the file, `orders` are the arguments of `MachineReader` as JSON.
+    `fd` is the output file, `orders` the arguments of `MachineReader` as JSON.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches the whole group; the parent closes our input
+    # A Ctrl-C reaches the whole process group, but the parent stops this process by closing its input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)
     machine = MachineReader(**json.loads(orders))
     cost_s = _note(machine, fd)
@@ -191,7 +194,7 @@ def main(fd: int, orders: str) -> None:
 
 
 def _note(machine: MachineReader, fd: int) -> float:
-    """Write one look, and return the seconds that it took."""
+    """Write one sample; return the seconds that it took."""
     begun_s = perf_counter()
     os.write(fd, machine.look().tobytes())
     return perf_counter() - begun_s

@@ -1,4 +1,4 @@
-"""Which GPUs of this machine a server computes on."""
+"""Find out which GPUs of this machine a server uses."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from dsabench.machine.nvml import LIBRARY, open_nvml
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _HELD_MIB = 1024
-"""Less is in use where no server is: by the driver itself, and by programs that only opened the device."""
+"""Memory in use below this is no server: the driver and programs that only opened the device use less."""
 
 _INSIDE = (
     *("enable_dp_attention", "enable_prefill_cp"),
     *("enable_dsa_prefill_context_parallel", "enable_nsa_prefill_context_parallel"),
 )
-"""Settings under which the `dp_size` groups are of the same ranks, and no copies of the model beside each other."""
+"""Settings under which `dp_size` divides the same ranks and does not add copies of the model."""
 
 Info = Mapping[str, object]
 
 
 def gpu_range(info: Info) -> range | None:
-    """Which of the GPUs visible to it a server takes, by its /server_info.
+    """The positions, among the visible GPUs, that a server uses by its /server_info.
 
-    None where it takes none, some on other machines too, or does not say: sglang and the reference runtime do.
+    None if it uses no GPU, uses several machines, or does not say. sglang and the reference runtime do say.
     """
     tp, pp, dp, nodes = (_number(info, name, 1) for name in ("tp_size", "pp_size", "dp_size", "nnodes"))
     if info.get("device") != "cuda" or nodes > 1:
@@ -38,7 +38,7 @@ def gpu_range(info: Info) -> range | None:
 
 
 def visible_names(places: range | None, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The GPUs at these places of what the environment lets a process see; empty where they are not all there."""
+    """The GPUs at these positions of a process with this environment; empty if some do not exist."""
     if places is None:
         return ()
     if (visible := environment.get(VISIBLE)) is None:
@@ -48,10 +48,10 @@ def visible_names(places: range | None, environment: Mapping[str, str]) -> tuple
 
 
 def busy_gpus(count: int, environment: Mapping[str, str] = os.environ, library: str = LIBRARY) -> tuple[str, ...]:
-    """The GPUs of this machine on which somebody holds memory, where they are as many as that.
+    """The GPUs of this machine with memory in use, if there are exactly `count` of them; else none.
 
-    For a server of which nobody knows what it sees (a container, one that somebody else started). With more or fewer they
-    are not surely its: then none. What `environment` hides from this process does not count.
+    Use it for a server whose visible GPUs are unknown (in a container, or started by somebody else). GPUs that
+    `environment` hides from this process do not count.
     """
     nvml = open_nvml(library)
     if nvml is None or count < 1:
@@ -64,9 +64,9 @@ def busy_gpus(count: int, environment: Mapping[str, str] = os.environ, library: 
 
 
 def gpus_of_address(base_url: str, info: object, library: str = LIBRARY) -> tuple[str, ...]:
-    """Those of a server that somebody else started; none where its address is another machine's, or it does not tell.
+    """The GPUs of a server that somebody else started; none if it is on another machine, or does not say.
 
-    Behind a router all prefill and decode servers are told, and have to be here.
+    Behind a router all prefill and decode servers must be on this machine.
     """
     if not isinstance(info, Mapping):
         return ()
@@ -76,13 +76,13 @@ def gpus_of_address(base_url: str, info: object, library: str = LIBRARY) -> tupl
 
 
 def held_by(places: Sequence[range | None], library: str = LIBRARY) -> tuple[str, ...]:
-    """Those of several servers of which nobody knows what they see; empty where one does not say what it takes."""
+    """The GPUs of several servers whose visible GPUs are unknown; empty if one does not say what it uses."""
     counts = [len(place) for place in places if place is not None]
     return busy_gpus(sum(counts), library=library) if len(counts) == len(places) else ()
 
 
 def is_here(base_url: str) -> bool:
-    """Whether the address is one of this machine's own."""
+    """Whether the address belongs to this machine."""
     host = urlsplit(base_url).hostname or ""
     try:
         found = {one[4][0] for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
@@ -92,7 +92,7 @@ def is_here(base_url: str) -> bool:
 
 
 def _is_own(address: str) -> bool:
-    """Only an own address can be bound to."""
+    """Whether the address belongs to this machine: only then a socket can be bound to it."""
     known = ipaddress.ip_address(address.partition("%")[0])
     if known.is_loopback:
         return True

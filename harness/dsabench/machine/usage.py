@@ -1,4 +1,4 @@
-"""What an observer saw, cut to the measured window: how the cores and GPUs spent it."""
+"""How cores and GPUs spent a measured window, computed from the samples."""
 
 from __future__ import annotations
 
@@ -29,50 +29,53 @@ from dsabench.machine.sampler import (
 Floats = npt.NDArray[np.float64]
 
 BUSY_LOOKS_BACK_S = 1.0
-"""The longest sampling period of NVML's busy share: a look tells of up to so long before it, so that those of a window's
-first second tell of what was before the window."""
+"""The longest sampling period of NVML's busy share. A sample reports on up to this time before it, so the samples in
+the first second of a window report partly on the time before the window.
+"""
 READINGS_MIN = 10
-"""Fewer looks at the busy share tell nothing: it is itself a share of a sixth of a second to a second. Three seconds give them."""
+"""Samples of the busy share below which it is not reported. Each covers 1/6 s to 1 s; three seconds give ten of them.
+"""
 AT_WORK = 0.95
-"""Share of the time that a look tells of, in which there was work: then an idle GPU did not wait for work."""
+"""A sample counts as "at work" if there was work in this share of its period. An idle GPU then did not wait for work.
+"""
 
 
 class TimeWindow(NamedTuple):
-    """Seconds on the clock of `perf_counter`."""
+    """A window in seconds on the clock of `perf_counter`."""
 
     start_s: float
     end_s: float
 
     @property
     def duration_s(self) -> float:
-        """Its length."""
+        """Its length in seconds."""
         return self.end_s - self.start_s
 
 
 class CpuUsage(NamedTuple):
-    """Of all observed cores together."""
+    """Use of all sampled cores together."""
 
     cores: int
     busy_share: float
     stolen_share: float
     """Shares of the cores' time."""
     stolen_of_wanted: float
-    """Share of the time in which a core was wanted: by how much longer everything took."""
+    """Share of the time in which a core was needed, so everything took longer by this share."""
     stolen_cores: float
-    """As a number of cores."""
+    """Number of cores."""
     pressure_share: float | None
     """Share of the window in which at least one task of the whole machine waited for a core."""
 
 
 class GpuUsage(NamedTuple):
-    """Of one GPU. What it did not tell, or not often enough, is None."""
+    """Use of one GPU. A value is None if the GPU did not report it, or not often enough."""
 
     name: str
     readings: int
     busy_share: float | None
     busy_readings: int
     busy_at_work: float | None
-    """The same of those looks during which there was work all the time."""
+    """The busy share of the samples during which there was always work."""
     sm_mhz: float | None
     sm_mhz_min: float | None
     power_w: float | None
@@ -80,15 +83,15 @@ class GpuUsage(NamedTuple):
     temperature_c: float | None
     """The highest."""
     capped_share: float | None
-    """Share of the looks at which the power limit held the clocks down."""
+    """Share of the samples in which the power limit reduced the clocks."""
     throttled_share: float | None
-    """The same of the reasons that spoil times."""
+    """Share of the samples with a reason that makes timings useless."""
     slowed_by: tuple[str, ...]
-    """Those reasons that were seen."""
+    """Those reasons."""
 
 
 class MachineSamples(NamedTuple):
-    """All looks of an observer: rows of `Machine.look`."""
+    """All samples of a load: the rows of `MachineReader.look`."""
 
     rows: Floats
     cores: int
@@ -96,17 +99,17 @@ class MachineSamples(NamedTuple):
 
     @classmethod
     def of(cls, observer: MachineSampler) -> Self:
-        """Of an observer that has ended."""
+        """The samples of a sampler that has ended."""
         rows = np.array(observer.rows, np.float64).reshape(-1, CPU_COLUMNS + GPU_COLUMNS * len(observer.gpus))
         return cls(rows, len(observer.cores), observer.gpus)
 
     def covers(self, window: TimeWindow) -> bool:
-        """Whether it began before the window and ended after it."""
+        """Whether sampling started before the window and ended after it."""
         at_s = self.rows[:, AT_S]
         return len(at_s) > 1 and bool(at_s[0] <= window.start_s < window.end_s <= at_s[-1])
 
     def cpu(self, window: TimeWindow) -> CpuUsage:
-        """How the cores spent a window that is covered."""
+        """Use of the cores in a window that the samples cover."""
         used_s, stolen_s, all_s, pressure_s = (
             self._growth(column, window) for column in (USED_S, STOLEN_S, ALL_S, PRESSURE_S)
         )
@@ -123,7 +126,7 @@ class MachineSamples(NamedTuple):
         )
 
     def gpu(self, place: int, window: TimeWindow, work: Sequence[tuple[float, float]]) -> GpuUsage:
-        """How one GPU spent it. `work` are spans, on the same clock, in which there was something to do."""
+        """Use of one GPU in the window. `work` holds the spans, on the same clock, in which there was something to do."""
         at_s = self.rows[:, AT_S]
         inside = (at_s >= window.start_s) & (at_s <= window.end_s)
         first = CPU_COLUMNS + GPU_COLUMNS * place
@@ -151,7 +154,7 @@ class MachineSamples(NamedTuple):
         )
 
     def _growth(self, column: int, window: TimeWindow) -> float | None:
-        """By how much a counter grew in the window; between two looks it is taken to grow evenly."""
+        """Growth of a counter in the window. Between two samples it is interpolated."""
         values = self.rows[:, column]
         if np.isnan(values).any():
             return None
@@ -165,9 +168,7 @@ def _shares_of(work: Sequence[tuple[float, float]], from_s: Floats, until_s: Flo
         return np.zeros(len(from_s))
     spans = np.array(sorted(work), np.float64)
     ends = np.maximum.accumulate(spans[:, 1])
-    begins = np.maximum(
-        spans[:, 0], np.concatenate([spans[:1, 0], ends[:-1]])
-    )  # what an earlier span has is not counted twice
+    begins = np.maximum(spans[:, 0], np.concatenate([spans[:1, 0], ends[:-1]]))  # count overlapping spans once
     ends = np.maximum(begins, ends)
     edges = np.column_stack([begins, ends]).ravel()
     worked_s = np.cumsum(np.column_stack([np.zeros(len(ends)), ends - begins]).ravel())
@@ -184,10 +185,10 @@ def _mean(values: Floats, least: int = 1) -> float | None:
 
 
 def _seen(reasons: Floats, bits: int) -> float:
-    """Share of the looks with any of these bits."""
+    """Share of the samples with any of these bits."""
     return float(np.mean(reasons.astype(np.uint64) & np.uint64(bits) != 0))
 
 
 def _ratio(part: float, whole: float) -> float:
-    """None of nothing is none. Idle time may be counted back by a tick, and a full share then comes out above 1."""
+    """0 divided by 0 is None. Idle time may be counted back by a tick, so a share may exceed 1; it is cut."""
     return min(1.0, max(0.0, part / whole)) if whole > 0 else 0.0

@@ -1,1 +1,1 @@
-"""Frozen values that every other layer speaks in. No I/O here."""
+"""Frozen values that all other modules share. They do no I/O."""

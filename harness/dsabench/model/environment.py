@@ -7,7 +7,7 @@ from dsabench.model.value import FrozenMap, Value, canonical_json, digest
 
 
 class Gpu(Value):
-    """One accelerator as the driver names it."""
+    """One accelerator, named as the driver names it."""
 
     name: str
     memory_mib: int
@@ -15,11 +15,11 @@ class Gpu(Value):
 
 
 class Hardware(Value):
-    """What the measuring process can use of this machine."""
+    """The part of this machine that the measuring process can use."""
 
     cpu: str
     cpu_cores: int
-    """Cores this process may run on (its affinity), not those the machine has."""
+    """Cores that this process may run on (its affinity), not all cores of the machine."""
     memory_mib: int
     gpus: tuple[Gpu, ...] = ()
     driver: str | None = None
@@ -27,20 +27,20 @@ class Hardware(Value):
 
 
 class RuntimeIdentity(Value):
-    """What is installed: enough to say whether two measurements were of the same program."""
+    """What is installed: enough to tell whether two measurements used the same program."""
 
     kind: RuntimeKind
     version: str
     wheel_hash: str
-    """sha256 over the runtime's own code (RECORD of its wheel, or its source files)."""
+    """sha256 of the runtime's own code (RECORD of its wheel, or its source files)."""
     torch: str | None = None
     python: str | None = None
     packages: FrozenMap[str] | None = None
-    """Version of what else decides its speed (kernel packages, CUDA of its torch); None where nobody looked."""
+    """Versions of other packages that decide its speed (kernels, CUDA of its torch); None if nobody looked."""
 
 
 class Environment(Value):
-    """Where a record was measured. `fingerprint` covers hardware and runtime, never host, time or dsabench's commit."""
+    """Where a record was measured. `fingerprint` covers hardware and runtime, but not host, time or dsabench's commit."""
 
     fingerprint: str
     hardware: Hardware
@@ -49,15 +49,15 @@ class Environment(Value):
     os: str
     dsabench_version: str
     dsabench_commit: str | None = None
-    """Commit of the checkout dsabench ran from, with `+dirty` where it had changes; None outside a checkout."""
+    """Commit of the checkout that dsabench ran from, with `+dirty` if its code was changed; None outside a checkout."""
 
 
 def fingerprint(hardware: Hardware, runtime: RuntimeIdentity) -> str:
-    """First 16 hex digits of the sha256 over hardware and runtime, GPU serials left out."""
+    """First 16 hex digits of the sha256 of hardware and runtime, without GPU serial numbers."""
     return digest(canonical_json(without_serials(hardware)) + canonical_json(runtime))[:16]
 
 
 def without_serials(hardware: Hardware) -> Hardware:
-    """The same for every GPU of a kind."""
+    """The hardware without serial numbers, so that equal GPUs are equal."""
     gpus = tuple(gpu.model_copy(update={"uuid": None}) for gpu in hardware.gpus)
     return hardware.model_copy(update={"gpus": gpus})

@@ -9,31 +9,40 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from dsabench.model.value import FrozenMap, Value
 
 Endpoint = Literal["completions", "chat"]
-"""`completions` sends the prompt as it is; `chat` sends it as one user message, through the model's template."""
-ReaderName = Literal["gsm8k", "gpqa", "aime", "mmlu", "needle"]
+"""`completions` sends the prompt as it is; `chat` sends it as one user message through the model's template."""
+ReaderName = Literal["gsm8k", "gpqa", "aime", "mmlu", "needle", "demo"]
+GENERATED: frozenset[ReaderName] = frozenset({"needle", "demo"})
+"""Readers that make their questions and take no file."""
 ScorerName = Literal[
-    "last-integer", "last-number", "first-letter", "first-character", "nemo-math", "aime-integer", "code"
+    "last-integer",
+    "last-number",
+    "first-letter",
+    "first-character",
+    "nemo-math",
+    "aime-integer",
+    "code",
+    "final-answer",
 ]
 ThinkingMode = Literal["deepseek-v3", "qwen3", "qwen-3", "glm-45", "kimi-k2"]
-"""Names of sglang's run_eval; they decide the keyword that the chat template gets."""
+"""Names from sglang's run_eval. They decide the keyword of the chat template."""
 
 SafeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-"""Serves as a folder's name: letters, digits, `.`, `_` and `-`, beginning with a letter or digit."""
+"""A name that can be a folder: letters, digits, `.`, `_` and `-`, starting with a letter or digit."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class DatasetSource(Value):
-    """Where the questions come from."""
+    """Source of the questions."""
 
     url: str | None = None
-    """Fetched once into the cache; null where the questions are generated."""
+    """Downloaded once into the cache; null if the questions are generated."""
     file: SafeName | None = None
     """Name in the cache."""
     sha256: Sha256 | None = None
-    """Checksum of the file, where it was seen; null trusts the first one fetched."""
+    """Expected checksum of the file; null trusts the first download."""
     licence: str
     note: str | None = None
-    """What a user needs to know to get the file by hand."""
+    """How to get the file by hand."""
 
 
 class PromptSpec(Value):
@@ -45,13 +54,13 @@ class PromptSpec(Value):
     shots: NonNegativeInt = 0
     """Examples before the question."""
     asks_the_shots: bool = False
-    """The questions include the examples shown, as in sglang's few_shot_gsm8k: a leak, kept to be comparable."""
+    """The questions include the examples, as in sglang's few_shot_gsm8k. This is a leak, kept for comparability."""
     stop: tuple[str, ...] = ()
     thinking: ThinkingMode | None = None
 
 
 class EvalSampling(Value):
-    """How the answer is drawn."""
+    """How the answer is sampled."""
 
     temperature: NonNegativeFloat
     top_p: Annotated[float, Field(gt=0, le=1)]
@@ -59,33 +68,33 @@ class EvalSampling(Value):
 
 
 class ModelSampling(Value):
-    """What is drawn differently for some models."""
+    """Other sampling for some models."""
 
     model: str
-    """Part of the model's name, in any case."""
+    """Part of the model's name; case does not matter."""
     temperature: NonNegativeFloat | None = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     max_tokens: PositiveInt | None = None
 
 
 class PublishedScore(Value):
-    """Scores that somebody published of one run, to hold ours against."""
+    """Published scores of one run, to compare with ours."""
 
     scores: FrozenMap[float]
     """`score`, `pass_at.K` or `majority_at.K` → share of 1."""
     model: str
     source: str
     settings: FrozenMap[int | float | str] = Field(default_factory=dict)
-    """Settings of that run, by the names of `EvalTask`; what is not here was not told."""
+    """Settings of that run, by the names of `EvalTask`. A missing one was not published."""
 
 
 class NeedleGrid(Value):
     """Lengths and depths of the retrieval eval."""
 
     words: tuple[PositiveInt, ...]
-    """Lengths of the text, in words of filler."""
+    """Lengths of the text in filler words."""
     depths: tuple[Annotated[float, Field(ge=0, le=1)], ...]
-    """0 is the beginning of the text, 1 its end."""
+    """Positions in the text: 0 is its start, 1 its end."""
     per_cell: PositiveInt = 2
     distractors: NonNegativeInt = 8
     seed: NonNegativeInt = 0
@@ -96,10 +105,10 @@ class EvalSpec(Value):
 
     name: SafeName
     harness_id: SafeName
-    """Which prompt, shuffle, parser and metric: scores of different ids are never compared."""
+    """Identifies prompt, shuffle, parser and metric. Scores with different ids are never compared."""
     about: str
     reader: ReaderName
-    """What reads the data and makes the questions."""
+    """The reader of the data, which makes the questions."""
     dataset: DatasetSource
     prompt: PromptSpec
     sampling: EvalSampling
@@ -107,7 +116,7 @@ class EvalSpec(Value):
     scorer: ScorerName
     repeat: PositiveInt = 1
     num_examples: PositiveInt | None = None
-    """Questions, at most; null asks all."""
+    """Number of questions at most; null asks all."""
     num_subjects: PositiveInt | None = None
     """Only for mmlu: the first subjects in alphabetical order."""
     concurrency: PositiveInt = 512
@@ -118,15 +127,15 @@ class EvalSpec(Value):
 
 
 class EvalTask(Value):
-    """What was asked, whole: two tasks are equal exactly when their scores may be held against each other."""
+    """Everything that was asked. Two tasks are equal exactly if their scores may be compared."""
 
     name: str
     harness_id: str
     scorer: str
     dataset_sha256: str | None = None
-    """Of the file that the questions were read from."""
+    """sha256 of the file with the questions."""
     questions_sha256: str
-    """Over every prompt and expected answer, in order."""
+    """sha256 of every prompt and expected answer, in order."""
     num_questions: PositiveInt
     num_shots: NonNegativeInt = 0
     endpoint: Endpoint
@@ -137,12 +146,12 @@ class EvalTask(Value):
     thinking: str | None = None
     repeat: PositiveInt
     words: tuple[PositiveInt, ...] | None = None
-    """Lengths of the retrieval eval that were asked; None for every other."""
+    """Lengths of the retrieval eval that were asked; None for other evals."""
     driver: str | None = None
-    """The foreign program that asked and graded, with its version; None is dsabench itself."""
+    """The external program that asked and graded, with its version; None is dsabench itself."""
 
     def is_part_of(self, whole: EvalTask) -> bool:
-        """Whether it asks what the other asks, but for lengths that the server has no room for."""
+        """Whether this task asks the same as `whole`, apart from lengths that do not fit the server."""
         if self.words is None or whole.words is None:
             return self == whole
         lengths = {"words", "num_questions", "questions_sha256"}

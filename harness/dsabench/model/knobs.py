@@ -1,7 +1,7 @@
-"""The canonical names of everything that can be set on a runtime: `knobs.yaml` as values.
+"""The canonical names of everything that can be set on a runtime, read from `knobs.yaml`.
 
-One name, whatever the installed version calls it (its flags were renamed three times). The config refuses names
-that are not listed there; each runtime refuses those that it lacks.
+A name stays the same in all versions, although flags were renamed three times. A config refuses unknown names, and
+each runtime refuses those that it lacks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TYPES: dict[str, type] = {"text": str, "int": int, "float": float, "bool": bool
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One setting: its type, allowed values if they are few or its least and greatest one, and one line of meaning."""
+    """One setting: its type, its allowed values or range, and one line of meaning."""
 
     name: str
     type: type

@@ -1,4 +1,4 @@
-"""A serving benchmark that somebody printed: what was run, on what, and every figure, as they stand on the page."""
+"""A published serving benchmark: what was run, on what, and every figure of the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Figure = Annotated[float, Field(ge=0)] | None
 
 
 class PublishedFigures(Value):
-    """Figures under bench_serving's names, as its JSONL has them (`max_itl_ms` it prints only). None is not printed."""
+    """Figures with the names of bench_serving's JSONL (it only prints `max_itl_ms`). None was not published."""
 
     completed: Figure = None
     duration: Figure = None
@@ -51,39 +51,41 @@ class PublishedFigures(Value):
 
     @property
     def figures(self) -> dict[str, float]:
-        """Those that are printed."""
+        """The figures that were published."""
         return {name: value for name, value in self if value is not None}
 
 
 class PublishedHardware(Value):
-    """What it ran on."""
+    """The hardware of the run."""
 
     accelerator: str
     """`B200`, `H800`, …"""
     count: PositiveInt
-    """Accelerators, of all nodes together."""
+    """Accelerators of all nodes together."""
     nodes: PositiveInt = 1
 
 
 class PublishedServer(Value):
-    """The server."""
+    """The server of the run."""
 
     version: str
-    """sglang's."""
+    """Version of sglang."""
     model: str
     command: str
-    """As printed, in one line."""
+    """The command as published, in one line."""
     env: FrozenMap[str] = Field(default_factory=dict)
     settings: FrozenMap[KnobValue] = Field(default_factory=dict)
-    """What the command sets, and which of the parallel sizes and drafts it leaves off, under the names of /server_info."""
+    """Settings of the command by the names of /server_info, including parallel sizes and drafts that it leaves at 1 or
+    off.
+    """
 
 
 class PublishedLoad(Value):
-    """The load as it really was, which the printed command does not always say. None is not known."""
+    """The actual load, which the published command does not always tell. None is unknown."""
 
     dataset: str | None = None
     input_len: PositiveInt | None = None
-    """Longest prompt of a drawn dataset; None where the dataset brings its own lengths."""
+    """Longest prompt of a generated dataset; None if the dataset has its own lengths."""
     output_len: PositiveInt | None = None
     range_ratio: float | None = Field(None, ge=0, le=1)
     num_prompts: PositiveInt | None = None
@@ -93,7 +95,7 @@ class PublishedLoad(Value):
 
 
 class PublishedRun(Value):
-    """`sweeps/published/NAME.yaml`: one printed run."""
+    """One published run: `sweeps/published/NAME.yaml`."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     source: str
@@ -101,9 +103,9 @@ class PublishedRun(Value):
     hardware: PublishedHardware
     runtime: PublishedServer
     command: str | None = None
-    """The benchmark's command as printed, in one line; None where none is."""
+    """The command of the benchmark as published, in one line; None if there is none."""
     load: PublishedLoad
     printed: PublishedFigures
-    """Every figure on the page."""
+    """Every figure of the page."""
     notes: tuple[str, ...] = ()
-    """What a reader should know: where the command and the figures do not agree, what follows from what."""
+    """Notes for readers, such as contradictions between command and figures."""

@@ -1,4 +1,4 @@
-"""One line of the journal: what was asked, what ran, on what, what came out."""
+"""One line of the journal: what was requested, what ran, on what machine, and the outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dsabench.model.workload import Workload
 
 
 class Trial(Value):
-    """One load test of one setting. Self-contained: everything needed to run it again, but the place."""
+    """One load test of one setting. It contains everything to repeat it, except the place."""
 
     kind: Literal["serve"] = "serve"
     runtime: RuntimeSpec
@@ -22,7 +22,7 @@ class Trial(Value):
 
     @property
     def id(self) -> str:
-        """sha256 of the canonical JSON, which is also the form in which a record holds the trial."""
+        """sha256 of the canonical JSON, in which a record stores the trial."""
         return digest(canonical_json(self))
 
 
@@ -35,7 +35,7 @@ class EvalTrial(Value):
 
     @property
     def id(self) -> str:
-        """As of `Trial`."""
+        """The same as for `Trial`."""
         return digest(canonical_json(self))
 
 
@@ -43,7 +43,7 @@ AnyTrial = Annotated[Trial | EvalTrial, Field(discriminator="kind")]
 
 
 Stage = Literal["plan", "boot", "warmup", "load", "summarise", "store", "stop"]
-"""`plan`: the setting was refused before a boot was spent on it."""
+"""`plan`: the rules refused the setting, so it was not booted."""
 
 FaultKind = Literal[
     "boot_timeout",
@@ -79,11 +79,11 @@ SERVER_LOST: frozenset[FaultKind] = frozenset(
         *("graph_out_of_memory", "nccl_timeout", "watchdog", "nan", "gpu_error", "jit_compile"),
     }
 )
-"""Faults after which the server cannot be measured any more."""
+"""After these faults the server cannot be used any more."""
 
 
 class Metric(Value):
-    """One number with the count of observations behind it and, where it has one, its 95 % interval."""
+    """A number, its count of observations and, if known, its 95 % interval."""
 
     value: float
     n: int
@@ -92,18 +92,18 @@ class Metric(Value):
 
 
 class Measured(Value):
-    """A load test that ran to its end."""
+    """A completed load test."""
 
     kind: Literal["measured"] = "measured"
     metrics: FrozenMap[Metric]
-    """Name → metric. Names carry their unit: `ttft_ms.p50`, `output_throughput_tok_s`, `accept_length.mean`."""
+    """Name → metric. Names contain their unit: `ttft_ms.p50`, `output_throughput_tok_s`, `accept_length.mean`."""
     samples: str | None = None
-    """Parquet of the requests, relative to the journal's folder."""
+    """Parquet file of the requests, relative to the folder of the journal."""
     warnings: tuple[str, ...] = ()
 
 
 class Scored(Value):
-    """An eval that ran to its end."""
+    """A completed eval."""
 
     kind: Literal["scored"] = "scored"
     metrics: FrozenMap[Metric]
@@ -112,7 +112,7 @@ class Scored(Value):
 
 
 class Failed(Value):
-    """A trial that gave no number. `fault` is the class of the failure, `stage` where it happened."""
+    """A trial without a number. `fault` is the kind of failure, `stage` is where it happened."""
 
     kind: Literal["failed"] = "failed"
     stage: Stage
@@ -120,20 +120,20 @@ class Failed(Value):
     message: str
     log_tail: str = ""
     transient: bool = False
-    """True where trying again may help: it is tried once more, as a new occasion."""
+    """Whether a retry may succeed. It is retried once, as a new occasion."""
 
 
 Outcome = Annotated[Measured | Scored | Failed, Field(discriminator="kind")]
 
 
 SCHEMA_VERSION: Literal[1] = 1
-# 1: first schema. A later version reads all earlier ones; tests/golden holds a journal of each.
+# 1 is the first schema. A later version reads all earlier ones; tests/golden has a journal of each.
 
 Phase = Literal["search", "confirm", "gate"]
 
 
 class RecordKey(NamedTuple):
-    """Only records with an equal key are the same measurement."""
+    """Records with an equal key are the same measurement."""
 
     trial_id: str
     fingerprint: str
@@ -145,25 +145,27 @@ class Record(Value):
 
     schema_version: Literal[1] = SCHEMA_VERSION
     id: str
-    """The trial's id."""
+    """The id of the trial."""
     occasion: int = Field(ge=0)
     """Counts repeats of the trial in this environment: confirmations, `--again`, the retry after a transient fault."""
     boot: str
-    """uuid of the server process measured; the unit of replication. Of a refused setting it names no process."""
+    """uuid of the server process, the unit of replication. A refused setting had no process."""
     study: str
     round: int = Field(0, ge=0)
     """`--again` starts the next round; a plain run completes the latest one."""
     phase: Phase = "search"
     turn: int | None = Field(None, ge=0)
-    """Of a confirmation: boots of two settings with the same turn stood beside each other. Earlier versions did not record it."""
+    """Position in the confirmation: boots of two settings with the same turn were neighbours. Old versions did not
+    record it.
+    """
     trial: AnyTrial
     environment: Environment
     started_at: AwareDatetime
     duration_s: float
     boot_s: float | None = None
-    """Seconds from start to ready of this boot."""
+    """Seconds from start to ready."""
     resolved: FrozenMap[JsonValue] = Field(default_factory=dict)
-    """What the runtime says it runs with."""
+    """The settings that the runtime reports."""
     labels: tuple[str, ...] = ()
     outcome: Outcome
 
@@ -175,7 +177,7 @@ class Record(Value):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the rules forbade the setting, so that no boot was spent."""
+        """Whether the rules refused the setting, so that nothing was booted."""
         return self.outcome.kind == "failed" and self.outcome.stage == "plan"
 
     @property

@@ -1,4 +1,4 @@
-"""What runs: the runtime's kind, model and settings, and what its rules say of them."""
+"""What runs: kind, model and settings of the runtime, and what its rules say."""
 
 from __future__ import annotations
 
@@ -15,43 +15,44 @@ RuntimeKind = Literal["reference", "sglang", "external"]
 
 
 class RuntimeSpec(Value):
-    """All that decides how a server behaves, and nothing about where its interpreter lies."""
+    """Everything that decides the behaviour of a server. The place of its interpreter is not part of it."""
 
     kind: RuntimeKind
     model: str
-    """A size of the reference model, or a model path or name for other runtimes."""
+    """A size of the reference model, or a model's path or name for other runtimes."""
     version: str | None = None
-    """The version asked for; None takes what is installed (which the environment records)."""
+    """The requested version; None takes the installed one, which the environment records."""
     knobs: FrozenMap[KnobValue] = Field(default_factory=dict)
     """Canonical knob name → value; see `knobs.KNOBS`."""
     env: FrozenMap[str] = Field(default_factory=dict)
-    """Environment variables that change behaviour. Recorded, so never a secret."""
+    """Environment variables that change behaviour. They are recorded, so they must not be secret."""
     base_url: str | None = None
-    """Only for `external`: the server to attach to."""
+    """Only for `external`: URL of the running server."""
     hardware: str | None = None
-    """Accelerator the spec is meant for (`h200`, …), which decides defaults and rules; None where it does not matter."""
+    """Accelerator of the spec (`h200`, …). It decides defaults and rules; None if it does not matter."""
     topology: Topology | None = None
     """The processes of a deployment; None is one server on one machine."""
 
     @property
     def id(self) -> str:
-        """sha256 of the canonical JSON: equal specs can share a boot."""
+        """sha256 of the canonical JSON. Equal specs can share a boot."""
         return digest(canonical_json(self))
 
     def changes(self, default: RuntimeSpec, left_out: Container[str] = ()) -> str:
-        """Knobs that differ from the default's, as `knob=value knob=value`; `default` where none does."""
+        """Knobs that differ from the default, as `knob=value knob=value`; `default` if none does."""
         knobs = ((name, value) for name, value in self.knobs.items() if name not in left_out)
         return " ".join(f"{name}={value}" for name, value in knobs if default.knobs.get(name) != value) or "default"
 
 
 RANDOM_WEIGHTS = "random weights"
-"""Speeds are those of the shapes; nothing that hangs on the values (outputs, accuracy) means anything."""
+"""Speeds are valid for these shapes. Outputs and accuracy mean nothing."""
 SIMULATED = "simulated"
-"""Something that hangs on the values was pinned (accept length) or came from random ones (HiSparse's hits)."""
+"""Something that depends on real weights was fixed (accept length) or came from random weights (HiSparse's hit rate).
+"""
 
 
 def labels_of(spec: RuntimeSpec) -> tuple[str, ...]:
-    """The labels of a spec's records."""
+    """Labels of the records of a spec."""
     roles = (spec.topology or SINGLE).roles
     settings = [{**spec.knobs, **role.knobs} for role in roles]
     random = any(knobs.get("load_format") == "dummy" for knobs in settings)
@@ -64,32 +65,32 @@ def labels_of(spec: RuntimeSpec) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RuleRefusal:
-    """A rule that says the runtime would not run this setting, or would compute garbage."""
+    """A rule says that the runtime would not run this setting, or would give wrong answers."""
 
     rule: str
-    """Its id, as in docs/sglang-rules.md."""
+    """Its id in docs/sglang-rules.md."""
     line: str
-    """One line that begins with the id: the settings, the runtime's own words, the nearest setting that works."""
+    """One line: the id, the settings, the runtime's own message, the nearest legal setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleNote:
-    """A rule's word on a setting that boots: it runs as something else, or as asked at a price worth knowing."""
+    """A rule's note on a legal setting: it runs with other values, or at a price."""
 
     rule: str
-    """Its id, as in docs/sglang-rules.md."""
+    """Its id in docs/sglang-rules.md."""
     line: str
-    """One line that begins with the id."""
+    """One line that starts with the id."""
     overrules: bool
-    """Whether it runs as something else than asked."""
+    """Whether the setting runs with other values than requested."""
 
 
 Refuse = Callable[[RuntimeSpec], RuleRefusal | None]
-"""Asked of every setting before it is booted; None where nothing forbids it."""
+"""Checks a setting before it boots; None if nothing forbids it."""
 
 
 Annotate = Callable[[RuntimeSpec], tuple[RuleNote, ...]]
-"""All that the rules say of a setting beside a refusal; empty where they have nothing to say."""
+"""The notes on a setting; empty if there are none."""
 
 
 def refuse_nothing(_spec: RuntimeSpec) -> RuleRefusal | None:

@@ -1,4 +1,4 @@
-"""What the load generator saw of one request. Slotted dataclasses: there are many of them."""
+"""What the load generator observed of one request. Slotted dataclasses, because there are many."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ import numpy.typing as npt
 Times = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int32]
 CountSource = Literal["frames", "total", "deltas"]
-"""How a request's tokens were counted: the server said so with each frame; it told the total at the end, which is
-spread over the frames; it told nothing, and each frame with text counts as one."""
+"""How the tokens of a request were counted. `frames`: the server told them with each frame. `total`: it told the total
+at the end, which is spread over the frames. `deltas`: it told nothing, so each frame with text counts as one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One request to send: token ids, text or chat messages, and how many tokens to generate."""
+    """One request: token ids, text or chat messages, and the number of tokens to generate."""
 
     input_len: int
     output_len: int
     input_ids: tuple[int, ...] | None = None
     text: str | None = None
     messages: tuple[Mapping[str, object], ...] | None = None
-    """A conversation in OpenAI's form."""
+    """A conversation in OpenAI's format."""
     extra: Mapping[str, object] | None = None
-    """Fields of the request's body that the dataset sets (tools, temperature, …)."""
+    """Fields of the request body that the dataset sets (tools, temperature, …)."""
     due_s: float | None = None
-    """When a trace sends it, seconds after the first; None leaves it to the arrivals."""
+    """When a trace sends it, in seconds after the first request; None leaves it to the arrivals."""
 
 
 class Frame(NamedTuple):
     """One SSE event with at least one new token.
 
-    `at_s` is when its bytes arrived, `tokens` how many tokens it brought (MTP brings several at once).
+    `at_s` is when its bytes arrived, `tokens` is the number of new tokens (MTP brings several at once).
     """
 
     at_s: float
@@ -44,9 +45,9 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frames:
-    """The frames of one answer in order, in two columns of equal length that nobody writes to.
+    """The frames of one answer, in two read-only columns of equal length.
 
-    A run has hundreds of thousands of frames: as columns they cost no object each, and formulas take them whole.
+    A run has hundreds of thousands of frames. Columns avoid one object each, and numpy can use them directly.
     """
 
     at_s: Times
@@ -59,7 +60,7 @@ class Frames:
 
     @classmethod
     def of(cls, frames: Iterable[tuple[float, int]]) -> Frames:
-        """Columns of (time, tokens) pairs."""
+        """Make columns from (time, tokens) pairs."""
         pairs = list(frames)
         return cls(
             np.array([at_s for at_s, _ in pairs], np.float64), np.array([tokens for _, tokens in pairs], np.int32)
@@ -88,10 +89,10 @@ NO_FRAMES = Frames(np.empty(0, np.float64), np.empty(0, np.int32))
 
 @dataclass(frozen=True, slots=True)
 class RequestSample:
-    """One request. Times are seconds on the measurement's clock, 0.0 = its start.
+    """One request. Times are seconds from the start of the measurement.
 
-    A request that failed keeps the frames it got; `error` says why. `accept_length` is what the server reported for
-    this request, None where it reports none.
+    A failed request keeps its frames, and `error` tells the reason. `accept_length` is what the server reported for
+    this request; None if it reports none.
     """
 
     index: int
@@ -106,12 +107,12 @@ class RequestSample:
     accept_length: float | None = None
     error: str | None = None
     dp_rank: int | None = None
-    """Data-parallel rank that served it; None where the server does not say."""
+    """Data-parallel rank that served it; None if the server does not tell."""
     finish_reason: str | None = None
-    """`length`, `stop`, `abort`, `tool_calls`, …; None where the answer did not come to its end."""
+    """`length`, `stop`, `abort`, `tool_calls`, …; None if the answer is incomplete."""
     count_source: CountSource = "frames"
 
     @property
     def output_tokens(self) -> int:
-        """Tokens received."""
+        """Number of tokens received."""
         return sum(self.frames.tokens.tolist())

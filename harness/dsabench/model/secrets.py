@@ -1,4 +1,4 @@
-"""Which names speak of secrets, and keeping their values out of records."""
+"""Recognise names of secrets, and keep their values out of records."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import re
 from pydantic import JsonValue
 
 BEHAVIOUR_PREFIX = "SGLANG_"
-"""Variables whose names begin so change what the runtime does, wherever they are set."""
+"""Variables with this prefix change what the runtime does, wherever they are set."""
 _PARTS = ("SECRET", "PASSW", "PASSPHRASE", "CREDENTIAL")
 _WORDS = {"PAT", "PASS", "AUTH", "AUTHORIZATION"}
 _BEARER = re.compile(r"\b(sk|hf|ghp|pat)[-_][A-Za-z0-9_-]{8,}|(?i:bearer\s+)[A-Za-z0-9._~+/-]{8,}")
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a variable's name says that its value must not be recorded.
+    """Whether the value of a variable with this name must not be recorded.
 
-    A word of the name that ends in TOKEN or KEY counts, so that TOKENIZERS_PARALLELISM does not. The runtime's own
-    vocabulary speaks of tokens a lot (SGLANG_RESERVED_DECODE_TOKENS): there only the last word counts.
+    A word of the name that ends in TOKEN or KEY counts, so TOKENIZERS_PARALLELISM does not. Many of the runtime's
+    own variables speak of tokens (SGLANG_RESERVED_DECODE_TOKENS), so there only the last word counts.
     """
     words = name.upper().replace("-", "_").split("_")
     if any(part in word for word in words for part in _PARTS) or _WORDS & set(words):
@@ -27,7 +27,7 @@ def looks_secret(name: str) -> bool:
 
 
 def without_secrets(value: JsonValue) -> JsonValue:
-    """The same value with the text under secret-looking keys replaced; numbers stay (`max_total_tokens` is none)."""
+    """Replace the text under names of secrets; numbers stay (`max_total_tokens` is no secret)."""
     if isinstance(value, dict):
         return {
             name: "<redacted>" if isinstance(inner, str) and looks_secret(name) else without_secrets(inner)
@@ -39,5 +39,5 @@ def without_secrets(value: JsonValue) -> JsonValue:
 
 
 def hide_keys(text: str) -> str:
-    """Text without what has the shape of an API key or a bearer token."""
+    """Replace everything that looks like an API key or a bearer token."""
     return _BEARER.sub("<redacted>", text)

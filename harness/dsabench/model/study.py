@@ -1,4 +1,4 @@
-"""What a study searches and what counts: space, objective, budget, proposer, gate."""
+"""What a study searches and optimises: space, objective, budget, proposer, gate."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from dsabench.model.value import FrozenMap, KnobValue, Value
 
 Assignment = Mapping[str, KnobValue]
-"""Axis name → chosen value; an inactive axis is not in it."""
+"""Axis name → value. Inactive axes are missing."""
 
 
 def holds(conditions: Assignment, settings: Assignment) -> bool:
-    """Whether the settings have every value that the conditions name."""
+    """Whether the settings have every value in the conditions."""
     return all(name in settings and settings[name] == value for name, value in conditions.items())
 
 
 class Axis(Value):
-    """One knob and the values to try, in the order given."""
+    """One knob and the values to try, in the given order."""
 
     name: str
     values: tuple[KnobValue, ...] = Field(min_length=1)
@@ -32,30 +32,30 @@ class Axis(Value):
 
 
 class ImpliedKnobs(Value):
-    """What settings bring along: where all of `when` hold (base or axes), the knobs of `then` are set too."""
+    """Knobs that follow from others: if all of `when` hold (in base or axes), the knobs of `then` are set too."""
 
     when: FrozenMap[KnobValue]
     then: FrozenMap[KnobValue]
 
 
 class SearchSpace(Value):
-    """A finite product of axes with conditions. Partial assignments in `when` and `forbid` are conjunctions."""
+    """A finite product of axes with conditions. The items of one condition are combined with AND."""
 
     axes: tuple[Axis, ...]
     when: FrozenMap[FrozenMap[KnobValue]] = Field(default_factory=dict)
-    """Axis name → the settings (base or axes) under which it is active; inactive, the base or default holds."""
+    """Axis name → the settings (base or axes) under which it is active. Inactive, it keeps the base's value."""
     forbid: tuple[FrozenMap[KnobValue], ...] = ()
-    """Combinations (base included) never to try."""
+    """Combinations (including the base) that are never tried."""
     follow: tuple[ImpliedKnobs, ...] = ()
-    """Knobs that are no choice of their own; given by who plans a study, not by its file."""
+    """Knobs that are not chosen but follow from others. The planner of a study sets them, not its file."""
 
     def brought_by(self, settings: Assignment) -> dict[str, KnobValue]:
-        """The knobs that follow from the settings (base ∪ assignment)."""
+        """The knobs that follow from these settings (base and assignment)."""
         return {name: value for one in self.follow if holds(one.when, settings) for name, value in one.then.items()}
 
 
 class MetricLimit(Value):
-    """A limit on one metric; a measurement outside it is infeasible."""
+    """A limit on one metric. A measurement outside it is infeasible."""
 
     metric: str
     max: float | None = None
@@ -77,46 +77,47 @@ class Objective(Value):
 
 
 class Budget(Value):
-    """Where a sweep stops. None sets no limit."""
+    """Limits of a study. None sets no limit."""
 
     max_trials: PositiveInt | None = None
-    """Trials of the search; confirmation comes on top."""
+    """Trials of the search. The confirmation is additional."""
     max_boots: PositiveInt | None = None
-    """Boots of search and confirmation together; confirm_boots for each side are kept for the confirmation."""
+    """Boots of search and confirmation together. `confirm_boots` for each side are reserved for the confirmation."""
     time_s: PositiveFloat | None = None
     confirm_boots: int = Field(3, ge=0)
-    """Boots a side, best against default, interleaved; 0 skips the confirmation."""
+    """Boots per side of the confirmation, best and default in turns; 0 skips it."""
     confirm_first: bool = False
-    """Confirm the settings of `first` too, in the same turns, and hold the best against each of them."""
+    """Also confirm the settings of `first`, in the same turns, and compare the best one with each of them."""
 
     def sides(self, listed: int) -> int:
-        """Settings that are confirmed, at most, where `first` lists so many: the best may be one of them."""
+        """Number of settings that are confirmed at most, if `first` lists this many: the best one may be among them."""
         return 2 + (listed if self.confirm_first else 0)
 
 
 class ProposerSpec(Value):
-    """Which strategy proposes the next setting."""
+    """The strategy that proposes the next setting."""
 
     kind: Literal["grid", "random", "tpe"] = "grid"
     seed: int = 0
 
 
 class GateSpec(Value):
-    """An accuracy eval that a faster setting must not fail."""
+    """An accuracy eval that a faster setting must pass."""
 
     eval: str
-    """A name of evals/, or a file."""
+    """The name of an eval in evals/, or a file."""
     data: str | None = None
-    """The eval's data file; null: fetched once, then cached."""
+    """The eval's data file; null downloads it once."""
     measure: Literal["score", "agreement"] = "score"
-    """`agreement`: not which answers are right, but which are the default's own, word for word. For models that can answer
-    none of the questions, and where a change of answers is itself what matters."""
+    """`agreement` compares the answers with the default's own, word for word, and ignores whether they are right. Use
+    it for models that can answer none of the questions, or if any change of answers matters.
+    """
     margin: float = Field(0.01, gt=0.0, lt=1.0)
-    """Largest loss that is accepted, as a share of 1."""
+    """Largest accepted loss, as a share of 1."""
     repeat: PositiveInt = 4
     """Passes over the questions for each of the two settings."""
     finalists: PositiveInt = 3
-    """Settings that are confirmed and scored, at most: after one that is less accurate comes the next best."""
+    """Number of settings that are confirmed and scored at most. If one is less accurate, the next best one follows."""
 
     @model_validator(mode="after")
     def _first_pass_is_the_key(self) -> GateSpec:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveScore:
-    """`value` is the geometric mean of the objective over the workloads; None when any of them failed.
+    """`value` is the geometric mean of the objective over the workloads; None if one of them failed.
 
-    `violation` sums, over constraints and workloads, by how much of its limit each is exceeded; 0.0 is feasible.
+    `violation` is the sum, over constraints and workloads, of the relative excess over the limit; 0.0 is feasible.
     """
 
     value: float | None
@@ -27,7 +27,7 @@ class ObjectiveScore:
 
     @property
     def is_feasible(self) -> bool:
-        """Measured everywhere and inside every constraint."""
+        """Whether all workloads were measured and all constraints hold."""
         return self.value is not None and self.violation == 0.0
 
 
@@ -42,29 +42,29 @@ class ScoredSetting:
 
 @dataclass(frozen=True, slots=True)
 class Finalist:
-    """A setting that was held against the default."""
+    """A setting that was confirmed against the default."""
 
     candidate: ScoredSetting
     index: int
-    """Counts from 0; each has boots of the default of its own."""
+    """Counts from 0. Each finalist has its own boots of the default."""
     accuracy: Verdict | None = None
-    """None where there is no gate, or the setting answers as the default does."""
+    """None without a gate, or if the setting gives the same answers as the default."""
 
     @property
     def is_less_accurate(self) -> bool:
-        """Whether the gate says no; an inconclusive one stays in, for further questions may decide it."""
+        """Whether the gate refuses it. An inconclusive verdict does not: more questions may decide it."""
         return self.accuracy is not None and self.accuracy.verdict == "worse"
 
 
 @dataclass(frozen=True, slots=True)
 class AlternativeVerdicts:
-    """A setting of `first` that was confirmed too. `verdicts` are those of the best setting against it."""
+    """A setting of `first` that was confirmed too. `verdicts` compare the best setting with it."""
 
     label: str
     spec: RuntimeSpec
     verdicts: tuple[Verdict, ...]
     turns: str = "in turns"
-    """How the boots of both stood, as the records show it."""
+    """Whether the boots of both took turns, as the records show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class WorkLeft:
     confirm_boots: int = 0
     confirm_trials: int = 0
     seconds: float = 0.0
-    """At the measured pace, or as assumed where nothing was measured."""
+    """At the measured pace; assumed if nothing was measured."""
 
     @property
     def boots(self) -> int:
@@ -95,32 +95,33 @@ class WorkLeft:
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """What a sweep came to. `best` is the best setting other than the default, whether it won or not."""
+    """The result of a study. `best` is the best setting other than the default, even if it is not better."""
 
     environment: Environment
-    """Of the records."""
+    """The environment of the records."""
     records: tuple[Record, ...]
-    """All records of the round, earlier runs' included. Verdicts and candidates rest on no others."""
+    """All records of the round, also those of earlier runs. Verdicts and candidates use only these."""
     measured_now: int
     candidates: tuple[ScoredSetting, ...]
     best: ScoredSetting | None
     verdicts: tuple[Verdict, ...]
     stopped: str | None
-    """Why the search ended before its space was exhausted."""
+    """Why the search ended before the space was exhausted; None if it did not."""
     gate: Verdict | None = None
-    """Accuracy of the best setting against the default's; anything but a pass takes the recommendation away."""
+    """Accuracy of the best setting compared with the default. Only a pass allows to recommend the setting."""
     rivals: tuple[AlternativeVerdicts, ...] = ()
-    """The other settings that were confirmed, and how the best stands against each."""
+    """Other confirmed settings, and how the best one compares with each."""
     passed_over: tuple[Finalist, ...] = ()
-    """Finalists that were faster than `best` in the search, and less accurate than the default."""
+    """Finalists that were faster than `best` in the search, but less accurate than the default."""
     unconfirmed: int = 0
-    """Boots that the confirmation lacks, all sides together: of `best`, whose verdicts then rest on fewer than were asked
-    for, or of the next best setting where the gate refused it."""
+    """Boots that the confirmation lacks on all sides together: of `best`, or of the next best setting if the gate
+    refused it.
+    """
 
     turns: str = "in turns"
-    """How the boots of the best setting and of the default stood, as the records show it."""
+    """Whether the boots of the best setting and the default took turns, as the records show."""
     left: WorkLeft = WorkLeft()
-    """What the study lacks under its limits, that of time left out."""
+    """The work that is missing under the limits, apart from the time limit."""
 
     def to_frame(self, table: Literal["settings", "verdicts"] = "settings") -> pd.DataFrame:
         """The settings of the search, or the verdicts of the confirmation, as a pandas DataFrame."""
@@ -143,10 +144,10 @@ class StudyResult:
 
     @property
     def round(self) -> int:
-        """Counts from 0; `--again` begins another."""
+        """Counts from 0. `--again` starts the next one."""
         return max((record.round for record in self.records), default=0)
 
     @property
     def is_refused(self) -> bool:
-        """Whether the gate did not let the best setting pass."""
+        """Whether the gate refused the best setting."""
         return self.gate is not None and self.gate.verdict in ("worse", "inconclusive")

@@ -1,4 +1,4 @@
-"""Read the tables that lie beside the values: data that is no code."""
+"""Read the YAML tables that are part of the package."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import yaml
 
-try:  # the C parser is ten times as fast; PyYAML may be built without it
+try:  # The C parser is ten times as fast, but PyYAML may be built without it.
     from yaml import CSafeLoader as _Loader
 except ImportError:
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
 
 def read_table(name: str, package: str = __package__) -> dict[str, dict[str, Any]]:
-    """A YAML file of a package: section → name → fields."""
+    """Read a YAML file of a package: section → name → fields."""
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     table: dict[str, dict[str, Any]] = yaml.load(text, Loader=_Loader)
     return table

@@ -1,4 +1,4 @@
-"""Which processes make one deployment: roles × instances × nodes. Parallel sizes are knobs, since sweeps search them."""
+"""The processes of a deployment: roles × instances × nodes. Parallel sizes are knobs, because sweeps search them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ RouterPolicy = Literal["cache_aware", "random", "round_robin", "power_of_two", "
 
 
 class Role(Value):
-    """Equal servers of one kind. An instance spans `nodes` machines; its first one answers HTTP."""
+    """Equal servers of one kind. An instance spans `nodes` machines; the first one answers HTTP."""
 
     role: RoleName = "server"
-    """server does both phases; prefill and decode are the two halves of disaggregation."""
+    """`server` does both phases; `prefill` and `decode` are the two halves of disaggregation."""
     instances: PositiveInt = 1
     nodes: PositiveInt = 1
-    """Machines of one instance."""
+    """Number of machines per instance."""
     knobs: FrozenMap[KnobValue] = Field(default_factory=dict)
-    """Settings of this role alone; they win over the runtime's."""
+    """Settings of this role only. They override those of the runtime."""
     env: FrozenMap[str] = Field(default_factory=dict)
-    """Variables of this role alone; they win over the runtime's."""
+    """Variables of this role only. They override those of the runtime."""
 
 
 class RouterSpec(Value):
-    """What stands before prefill and decode servers and pairs them."""
+    """The router in front of prefill and decode servers, which pairs them."""
 
     policy: RouterPolicy | None = None
     """None takes the router's default."""
     retries: bool | None = None
-    """False makes failures visible to the load generator."""
+    """False shows failures to the load generator instead of retrying them."""
 
 
 class Topology(Value):
-    """One `server` role, or `prefill` and `decode` (either may be missing where it is launched elsewhere)."""
+    """One `server` role, or `prefill` and `decode`. Either may be missing if it is started elsewhere."""
 
     roles: tuple[Role, ...] = Field((Role(),), min_length=1)
     router: RouterSpec | None = None
@@ -57,32 +57,32 @@ class Topology(Value):
 
     @property
     def processes(self) -> int:
-        """Commands to start, the router's included."""
+        """Number of commands to start, including the router."""
         return sum(role.instances * role.nodes for role in self.roles) + (self.router is not None)
 
 
 SINGLE = Topology()
-"""One server on one machine; what a spec without a topology means."""
+"""One server on one machine; the meaning of a spec without a topology."""
 
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class RoleHosts(Value):
-    """Where the instances of a role stand. Says nothing of behaviour, so it is no part of a trial.
+    """Machines of the instances of a role. They do not change behaviour, so they are not part of a trial.
 
     Texts may be placeholders of a shell (`$MASTER_ADDR`) or of a document (`<HEAD_NODE_IP>`).
     """
 
     hosts: tuple[str, ...] = ()
-    """Addresses of the machines: those of the first instance by node rank, then those of the next."""
+    """Addresses of the machines: those of the first instance by node rank, then those of the next one."""
     bind: str | None = None
-    """Address to listen on; null leaves the runtime's default (loopback) on one machine."""
+    """Address to listen on; null keeps the runtime's default (loopback) on one machine."""
     port: Port | str | None = None
     """HTTP port of the first instance."""
     dist_port: Port | str | None = None
-    """Port on the first node over which the ranks of an instance find each other."""
+    """Port on the first node where the ranks of an instance find each other."""
     bootstrap_port: Port | str | None = None
-    """Port on which a prefill server meets decode servers; the runtime's default is 8998."""
+    """Port where a prefill server meets decode servers; the runtime's default is 8998."""
     urls: tuple[str, ...] = ()
-    """What the router is told, one per instance, where it is not `http://HOST:PORT`."""
+    """URLs for the router, one per instance, if they are not `http://HOST:PORT`."""

@@ -1,6 +1,6 @@
-"""A tuned default as the runtime reads it: for which runtime, device and shape, the rule, and the evidence.
+"""A tuned default as the runtime reads it: runtime, device and shape, the rule, and the evidence.
 
-One file per table, named after the runtime's own convention for tuned MoE configs (`key=value,….json`).
+One file per table, named like the runtime's own tuned MoE configs (`key=value,….json`).
 """
 
 from __future__ import annotations
@@ -15,38 +15,40 @@ from dsabench.model.verdict import VerdictWord
 
 SparseKernel = Literal["flashmla_sparse", "flashmla_kv"]
 _LONGEST_NAME = 100
-"""Characters of a device's name: with the rest of its key it has to be the name of a file."""
+"""Characters of a device's name at most, so that the whole key fits a file name."""
 
 
 def _nameable(device: str) -> str:
-    """It becomes part of a file's name, in the runtime's own package."""
+    """Check that the name can be part of a file name."""
     if not device.isascii() or not device.isprintable() or set(device) & set(" /\\,"):
         raise ValueError("a GPU's name as the runtime says it, spaces as underscores: NVIDIA_H200")
     return device
 
 
 class ConstantRule(Value):
-    """The same kernel always."""
+    """Always the same kernel."""
 
     form: Literal["constant"] = "constant"
     kernel: SparseKernel
 
 
 class RatioRule(Value):
-    """`flashmla_sparse` where Σ kv tokens < ratio × Σ new tokens of the batch, else `flashmla_kv`.
+    """`flashmla_sparse` if Σ kv tokens < ratio × Σ new tokens of the batch, else `flashmla_kv`.
 
-    The shape of the runtime's own rule, whose ratio is 512 (sglang 0.5.23 dsa_backend.py:4093).
+    This is the form of the runtime's own rule, whose ratio is 512 (sglang 0.5.23 dsa_backend.py:4093).
     """
 
     form: Literal["ratio"] = "ratio"
     kv_per_new_token: float = Field(gt=0)
     from_new_tokens: PositiveInt | None = None
-    """Batches with fewer new tokens take `flashmla_kv`; None: whatever they bring."""
+    """Batches with fewer new tokens take `flashmla_kv`; None sets no such limit."""
 
 
 class GridRule(Value):
-    """Kernel per cell of new tokens × kv tokens. `new_tokens` and `kv_tokens` are the inclusive lower edges of the
-    cells, ascending; a value below the first edge belongs to the first cell. `kernels[i][j]` is cell (new i, kv j).
+    """One kernel per cell of new tokens × kv tokens.
+
+    `new_tokens` and `kv_tokens` are the inclusive lower edges of the cells, ascending. A value below the first edge
+    belongs to the first cell. `kernels[i][j]` is the cell (new i, kv j).
     """
 
     form: Literal["grid"] = "grid"
@@ -85,14 +87,14 @@ Rule = Annotated[ConstantRule | RatioRule | GridRule | ThresholdRule | BufferRul
 
 
 class GateEvidence(Value):
-    """One accuracy eval, tuned against default, on real weights."""
+    """One accuracy eval of tuned and default setting, on real weights."""
 
     eval: str
     measure: Literal["score", "agreement"] = "score"
     """`agreement`: answers equal to the default's own, right or wrong."""
     verdict: VerdictWord
     margin: float
-    """Loss of accuracy that would not have mattered; 0.01 is a point."""
+    """Accepted loss of accuracy; 0.01 is one point."""
     difference: float | None = None
     """Accuracy of the tuned setting minus the default's."""
     ci_low: float | None = None
@@ -101,39 +103,40 @@ class GateEvidence(Value):
 
     @property
     def passed(self) -> bool:
-        """Shown to be not less accurate."""
+        """Whether the tuned setting is proven to be not less accurate."""
         return self.verdict in ("better", "no difference")
 
 
 class TableEvidence(Value):
-    """Why the rule is believed, and the conditions outside which it is not."""
+    """Why the rule is believed, and under which conditions."""
 
     label: Literal["measured", "simulated", "shipped"]
-    """`shipped` marks a default that nobody tuned, `simulated` one that rests on random weights' values."""
+    """`shipped` is a default that nobody tuned; `simulated` depends on values of random weights."""
     versions: FrozenMap[str] = Field(default_factory=dict)
-    """Package → version measured with (runtime, kernel package, torch, driver)."""
+    """Package → version of the measurement (runtime, kernel package, torch, driver)."""
     samples_sha256: str | None = None
-    """Digest of the raw data."""
+    """sha256 of the raw data."""
     regret: float | None = None
-    """Mean relative time lost against the best kernel per shape, cross-validated."""
+    """Mean relative time lost compared with the best kernel per shape, cross-validated."""
     regret_shipped: float | None = None
-    """The same of the rule that the runtime ships."""
+    """The same for the rule that the runtime ships."""
     ci_low: float | None = None
     ci_high: float | None = None
-    """Interval of the gain over what is shipped, relative: of 95 %, or, of a sweep's verdict, at the level that Holm's
-    correction over its workloads and metrics left, 95 % or more."""
+    """Upper end of the interval of the gain over the shipped rule, relative. It is a 95 % interval; for a sweep it has
+    the level of Holm's correction over its workloads and metrics, which is 95 % or more.
+    """
     regret_static: float | None = None
-    """The same of the best kernel that is always the same."""
+    """The same for the best single kernel."""
     metric: str | None = None
-    """What the gain was measured in: `kernel time`, or a metric of a server."""
+    """The metric of the gain: `kernel time`, or a metric of a server."""
     n: int | None = None
-    """Shapes, or boots a side, behind the interval."""
+    """Shapes, or boots per side, of the interval."""
     gates: tuple[GateEvidence, ...] = ()
-    """Accuracy, where the rule changes numerics."""
+    """Accuracy evals, if the rule changes numerics."""
     command: str | None = None
-    """What measures it again."""
+    """The command that measures it again."""
     conditions: tuple[str, ...] = ()
-    """Plain words: what must hold for the table to apply beyond its key."""
+    """Further conditions in plain words."""
 
 
 FORMS: dict[str, tuple[str, ...]] = {
@@ -144,13 +147,13 @@ FORMS: dict[str, tuple[str, ...]] = {
 
 
 class TunedTable(Value):
-    """One tuned default. The first six fields are its key; they make the file's name."""
+    """One tuned default. The first six fields are its key and make its file name."""
 
     schema_version: Literal[1] = 1
     kind: Literal["flashmla_auto", "mha_threshold", "hisparse"]
     runtime: Literal["sglang", "reference"]
     device: Annotated[str, Field(min_length=1, max_length=_LONGEST_NAME), AfterValidator(_nameable)]
-    """As the runtime names it, spaces turned to underscores: `NVIDIA_H200`; `CPU` without an accelerator."""
+    """Name of the device in the runtime, with underscores for spaces: `NVIDIA_H200`; `CPU` without an accelerator."""
     heads_per_rank: int = Field(gt=0)
     index_topk: int = Field(gt=0)
     kv_cache_dtype: Literal["bfloat16", "fp8_e4m3"]
@@ -166,22 +169,22 @@ class TunedTable(Value):
 
     @property
     def changes_numerics(self) -> bool:
-        """Whether answers may differ from the shipped default's: dense attention where the model was trained sparse."""
+        """Whether answers may differ from the shipped default: dense attention, although the model was trained sparse."""
         return isinstance(self.rule, ThresholdRule) and self.rule.max_tokens > self.index_topk
 
     @property
     def file_name(self) -> str:
-        """`flashmla_auto,H=128,topk=2048,device_name=NVIDIA_H200,kv_dtype=fp8_e4m3.json`."""
+        """Such as `flashmla_auto,H=128,topk=2048,device_name=NVIDIA_H200,kv_dtype=fp8_e4m3.json`."""
         return table_file_name(self.kind, self.heads_per_rank, self.index_topk, self.device, self.kv_cache_dtype)
 
 
 def table_file_name(kind: str, heads_per_rank: int, index_topk: int, device: str, kv_cache_dtype: str) -> str:
-    """The name under which a runtime looks for a table."""
+    """The file name under which a runtime looks for a table."""
     return f"{kind},H={heads_per_rank},topk={index_topk},device_name={device},kv_dtype={kv_cache_dtype}.json"
 
 
 def choose(rule: KernelRule, *, new_tokens: int, kv_tokens: int) -> SparseKernel:
-    """The kernel for a batch with Σ new tokens and Σ kv tokens (prefix and new), as sglang 0.5.23 counts them."""
+    """The kernel for a batch with Σ new tokens and Σ kv tokens (prefix and new), counted as sglang 0.5.23 does."""
     if isinstance(rule, ConstantRule):
         return rule.kernel
     if isinstance(rule, RatioRule):

@@ -1,4 +1,4 @@
-"""What all values share: frozen, strict about unknown keys, with one canonical JSON form."""
+"""The base class of all values: frozen, strict about unknown keys, with one canonical JSON form."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
 V = TypeVar("V")
 
 KnobValue = bool | int | float | str
-"""A setting. There is no None: a knob that is not set is not in the mapping, and the runtime's default holds."""
+"""The value of a knob. There is no None: a knob that is not set is missing, and the runtime's default applies."""
 
 
 class Value(BaseModel):
-    """A frozen value. Unknown keys are refused; a change makes a new value (`model_copy(update=…)`)."""
+    """A frozen value that refuses unknown keys. To change it, make a new one (`model_copy(update=…)`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -31,9 +31,9 @@ FrozenMap = Annotated[Mapping[str, V], AfterValidator(_freeze), PlainSerializer(
 
 
 def canonical_json(value: BaseModel) -> str:
-    """Sorted keys, no white space, absent (None) fields left out.
+    """JSON with sorted keys, without white space and without None fields.
 
-    Leaving None out lets a later version add an optional field without renaming what is recorded already.
+    Because None is left out, a later version can add an optional field and all recorded ids stay the same.
     """
     data = value.model_dump(mode="json", exclude_none=True)
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -1,4 +1,4 @@
-"""The one schema in which two sides are held against each other, wherever that happens."""
+"""The result of every comparison of two sides."""
 
 from __future__ import annotations
 
@@ -7,42 +7,47 @@ from typing import Literal
 from dsabench.model.value import Value
 
 VerdictWord = Literal["better", "worse", "differs", "no difference", "inconclusive"]
-"""`differs`: of a metric of which neither more nor less is better."""
+"""`differs`: the metric has no better direction."""
 
 
 class Verdict(Value):
-    """Candidate against base in one metric of one workload. Effects are relative: 0.05 is 5 % more than the base.
+    """Candidate compared with base in one metric of one workload. Effects are relative: 0.05 is 5 % more than the
+    base.
 
-    Those of an eval's score are in `points`, shares of 1: 0.05 is five points more.
+    Effects of an eval's score are in `points`, shares of 1: 0.05 is five points more.
     """
 
     metric: str
     workload: str
     trial: str | None = None
-    """The trial's id where both sides measured the same one; None where the sides differ in their settings."""
+    """The trial's id if both sides measured the same one; None if they have different settings."""
     environment: str | None = None
-    """The fingerprint, where pairs were made within environments."""
+    """The fingerprint, if the sides were paired within environments."""
     arm: str | None = None
-    """The folder below both sides that holds the records, where they were compared folder by folder."""
+    """The folder below both sides that holds the records, if they were compared folder by folder."""
     verdict: VerdictWord
     unit: Literal["relative", "points"] = "relative"
     effect: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
     mde: float | None = None
-    """Smallest relative effect that this many boots with this spread show with 80 % power at the 5 % level, as an increase;
-    `detectable` has the decrease too."""
+    """The smallest relative increase that this number of boots with this spread detects with 80 % power at the 5 %
+    level. `detectable` has the decrease too.
+    """
     n_base: int
-    """Boots of the base; of an eval, questions."""
+    """Boots of the base; for an eval, questions."""
     n_candidate: int
+    boots_needed: int | None = None
+    """Boots per side that would show the effect of an inconclusive verdict; None if it is decided or no number would."""
     reason: str
-    """One line: why this verdict, and what would decide an inconclusive one."""
+    """One line: the reason for the verdict, and what would decide an inconclusive one."""
 
     @property
     def detectable(self) -> tuple[float, float] | None:
-        """The largest decrease and the smallest increase that are just detectable; what lies between may go unseen.
+        """The smallest detectable decrease and increase. Smaller differences may stay unseen.
 
-        Effects are ratios, so twice as much is as far from equal as half as much: +100 % and -50 %. Points are a difference.
+        Effects are ratios, so a doubling (+100 %) and a halving (-50 %) are equally hard to detect. Points are
+        differences.
         """
         if self.mde is None:
             return None
@@ -50,5 +55,5 @@ class Verdict(Value):
 
     @property
     def detectable_beside_effect(self) -> float | None:
-        """The one of both on the effect's side of 0: what the effect is to be held against."""
+        """The detectable difference with the sign of the effect, to compare the effect with."""
         return None if self.detectable is None else self.detectable[(self.effect or 0.0) >= 0.0]

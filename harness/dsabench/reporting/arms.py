@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dsabench.errors import InputError
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
-from dsabench.reporting.comparison import Pair, Side, contrasts, judged
+from dsabench.reporting.comparison import ComparedPair, ComparedSide, contrasts, judged
 from dsabench.stats.compare import BootComparison
 
 
@@ -49,7 +49,7 @@ def compare_places(
         InputError: nothing to compare, or no environment is on both sides.
 
     """
-    asked: list[tuple[Pair, BootComparison]] = []
+    asked: list[tuple[ComparedPair, BootComparison]] = []
     names: list[str | None] = []
     trouble: InputError | None = None
     for folder, left, right in _arms(base, candidate):
@@ -66,17 +66,19 @@ def compare_places(
     return tuple(v.model_copy(update={"arm": name}) for v, name in zip(verdicts, names, strict=True))
 
 
-def _arms(base: Place, candidate: Place) -> list[tuple[str | None, Side, Side]]:
+def _arms(base: Place, candidate: Place) -> list[tuple[str | None, ComparedSide, ComparedSide]]:
     """Folders that both have; what only one has against what only the other has; or all against all."""
     shared = [folder for folder in base.folders if folder in candidate.folders]
     if not shared or len(base.folders) == len(candidate.folders) == 1:
-        return [(None, Side(base.name, base.records), Side(candidate.name, candidate.records))]
-    arms: list[tuple[str | None, Side, Side]] = [
-        (folder, Side(base.name, base.folders[folder]), Side(candidate.name, candidate.folders[folder]))
+        return [(None, ComparedSide(base.name, base.records), ComparedSide(candidate.name, candidate.records))]
+    arms: list[tuple[str | None, ComparedSide, ComparedSide]] = [
+        (folder, ComparedSide(base.name, base.folders[folder]), ComparedSide(candidate.name, candidate.folders[folder]))
         for folder in shared
     ]
     rests = [
-        Side(place.name, tuple(r for folder, records in place.folders.items() if folder not in shared for r in records))
+        ComparedSide(
+            place.name, tuple(r for folder, records in place.folders.items() if folder not in shared for r in records)
+        )
         for place in (base, candidate)
     ]
     if all(rest.records for rest in rests):

@@ -10,16 +10,14 @@ from dsabench.model.environment import Environment
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Measured, Record
 from dsabench.model.verdict import Verdict
-from dsabench.stats.compare import BootComparison, BootValue, ComparisonSpec, compare_boots, judge_family
-
-EQUIVALENCE = 0.01
-"""A difference of 1 % or less is none; a family's interval inside it is `no difference`."""
+from dsabench.results.scores import EQUIVALENCE, PairedBoots, boot_values, compare_pairs, pair_boots
+from dsabench.stats.compare import BootComparison, ComparisonSpec, compare_boots, judge_family
 
 DEFAULT_METRICS = ("output_throughput_tok_s", "ttft_ms.p50", "ttft_ms.p99", "tpot_ms.p50", "itl_ms.p50", "itl_ms.p99")
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedSide:
     """One side of a comparison; `name` is how the user called it."""
 
     name: str
@@ -27,7 +25,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ComparedPair:
     """Records of both sides that measured the same thing."""
 
     workload: str
@@ -38,17 +36,19 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SpreadOptions:
     """How the spread is estimated; see `ComparisonSpec`."""
 
     one_spread: bool = False
     pilot: tuple[int, int] = (0, 0)
 
 
-_WELCH = Asked()
+_WELCH = SpreadOptions()
 
 
-def compare_sides(base: Side, candidate: Side, metrics: Sequence[str], *, across: bool = False) -> tuple[Verdict, ...]:
+def compare_sides(
+    base: ComparedSide, candidate: ComparedSide, metrics: Sequence[str], *, across: bool = False
+) -> tuple[Verdict, ...]:
     """A verdict per pair and metric that both sides have, Holm-corrected over all of them.
 
     Args:
@@ -64,7 +64,7 @@ def compare_sides(base: Side, candidate: Side, metrics: Sequence[str], *, across
     return judged(contrasts(base, candidate, metrics, across=across))
 
 
-def judged(asked: Sequence[tuple[Pair, BootComparison]]) -> tuple[Verdict, ...]:
+def judged(asked: Sequence[tuple[ComparedPair, BootComparison]]) -> tuple[Verdict, ...]:
     """The verdicts of one family."""
     verdicts = judge_family([contrasted for _, contrasted in asked])
     return tuple(
@@ -74,8 +74,13 @@ def judged(asked: Sequence[tuple[Pair, BootComparison]]) -> tuple[Verdict, ...]:
 
 
 def contrasts(
-    base: Side, candidate: Side, metrics: Sequence[str], *, across: bool = False, asked: Asked = _WELCH
-) -> list[tuple[Pair, BootComparison]]:
+    base: ComparedSide,
+    candidate: ComparedSide,
+    metrics: Sequence[str],
+    *,
+    across: bool = False,
+    asked: SpreadOptions = _WELCH,
+) -> list[tuple[ComparedPair, BootComparison]]:
     """What the boots say to every pair and metric, before a level of significance is chosen.
 
     Raises:
@@ -87,14 +92,14 @@ def contrasts(
         (pair, metric)
         for pair in match(base, candidate)
         for metric in metrics
-        if _values(pair.base, metric) and _values(pair.candidate, metric)
+        if boot_values(pair.base, metric) and boot_values(pair.candidate, metric)
     ]
     if not shared:
         raise InputError(f"{base.name} and {candidate.name} share none of the metrics {', '.join(metrics)}")
     return [(pair, _contrast(pair, metric, asked)) for pair, metric in shared]
 
 
-def match(base: Side, candidate: Side) -> list[Pair]:
+def match(base: ComparedSide, candidate: ComparedSide) -> list[ComparedPair]:
     """Pair by trial (and environment) where the sides share trials; else by workload where each has one setting for it.
 
     Raises:
@@ -106,7 +111,7 @@ def match(base: Side, candidate: Side) -> list[Pair]:
     shared = [key for key in left if key in right]
     if shared:
         return [
-            Pair(left[key][0].trial.workload.name, key[0], *_preferred(left[key], right[key]), key[1] or None)
+            ComparedPair(left[key][0].trial.workload.name, key[0], *_preferred(left[key], right[key]), key[1] or None)
             for key in shared
         ]
     pairs = []
@@ -114,7 +119,7 @@ def match(base: Side, candidate: Side) -> list[Pair]:
         sides = [[r for r in _measured(side) if r.trial.workload == workload] for side in (base, candidate)]
         settings = [len({record.trial.runtime.id for record in records}) for records in sides]
         if settings == [1, 1]:
-            pairs.append(Pair(workload.name, None, *_preferred(*(tuple(records) for records in sides))))
+            pairs.append(ComparedPair(workload.name, None, *_preferred(*(tuple(records) for records in sides))))
     if not pairs:
         raise InputError(
             f"nothing to compare: {base.name} and {candidate.name} share no trial, and no workload has one setting "
@@ -123,39 +128,30 @@ def match(base: Side, candidate: Side) -> list[Pair]:
     return pairs
 
 
-def _contrast(pair: Pair, metric: str, asked: Asked) -> BootComparison:
+def _contrast(pair: ComparedPair, metric: str, asked: SpreadOptions) -> BootComparison:
+    paired = pair_boots(pair.base, pair.candidate)
+    if _alternate(pair, paired):
+        return compare_pairs(paired.without_pauses(), pair.workload, metric, asked.pilot)
     question = ComparisonSpec(
         metric,
         pair.workload,
         METRICS[metric].direction,
-        _took_turns(pair),
-        EQUIVALENCE,
+        paired=False,
+        equivalence=EQUIVALENCE,
         one_spread=asked.one_spread,
         pilot=asked.pilot,
     )
-    return compare_boots(question, _values(pair.base, metric), _values(pair.candidate, metric))
+    base, candidate = (sorted(side, key=lambda record: record.started_at) for side in (pair.base, pair.candidate))
+    return compare_boots(question, boot_values(base, metric), boot_values(candidate, metric))
 
 
-def _values(records: Sequence[Record], metric: str) -> list[BootValue]:
-    return [
-        BootValue(record.boot, outcome.metrics[metric].value)
-        for record in sorted(records, key=lambda record: record.started_at)
-        if isinstance(outcome := record.outcome, Measured) and metric in outcome.metrics
-    ]
+def _alternate(pair: ComparedPair, paired: PairedBoots) -> bool:
+    """Whether all boots took turns, but for a last one whose partner is still to come: only then is pairing meaningful."""
+    boots = {record.boot for side in (pair.base, pair.candidate) for record in side}
+    return len(paired.pairs) > 1 and paired.alternate and len(boots) - 2 * len(paired.pairs) <= 1
 
 
-def _took_turns(pair: Pair) -> bool:
-    """Whether the boots alternate in time, one of each side in every two: only then is pairing them meaningful."""
-    boots = {
-        record.boot: (record.started_at, side)
-        for side, records in enumerate((pair.base, pair.candidate))
-        for record in records
-    }
-    sides = [side for _, side in sorted(boots.values())]
-    return len(sides) % 2 == 0 and all({sides[i], sides[i + 1]} == {0, 1} for i in range(0, len(sides), 2))
-
-
-def _measured(side: Side) -> list[Record]:
+def _measured(side: ComparedSide) -> list[Record]:
     return [record for record in side.records if isinstance(record.outcome, Measured)]
 
 
@@ -180,8 +176,12 @@ def environment_differences(left: Environment, right: Environment) -> tuple[str,
     facts = [_flat(one.model_dump(include={"hardware", "runtime"}, exclude_none=True)) for one in (left, right)]
     names = sorted(facts[0].keys() | facts[1].keys())
     values = [(name, *(str(one.get(name, "none"))[:60] for one in facts)) for name in names]
+    is_reference = left.runtime.kind == right.runtime.kind == "reference"
+    code = "dsabench's reference code changed" if is_reference else "the runtime's code changed"
     return tuple(
-        f"{name} {old}, then {new}" for name, old, new in values if old != new and not name.endswith(("uuid", "kind"))
+        code if name.endswith("wheel_hash") else f"{name} {old}, then {new}"  # two hashes tell a person nothing
+        for name, old, new in values
+        if old != new and not name.endswith(("uuid", "kind"))
     )
 
 
@@ -196,7 +196,9 @@ def _flat(value: object, name: str = "") -> dict[str, object]:
     return {k: v for part, of_part in inner for k, v in _flat(of_part, f"{name}.{part}".lstrip(".")).items()}
 
 
-def _in_same_environment(base: Side, candidate: Side, *, across: bool) -> tuple[Side, Side]:
+def _in_same_environment(
+    base: ComparedSide, candidate: ComparedSide, *, across: bool
+) -> tuple[ComparedSide, ComparedSide]:
     """Both sides, each without records of environments that the other lacks."""
     prints = [{record.environment.fingerprint for record in side.records} for side in (base, candidate)]
     shared = prints[0] & prints[1]
@@ -204,7 +206,7 @@ def _in_same_environment(base: Side, candidate: Side, *, across: bool) -> tuple[
         return base, candidate
     if shared:
         sides = [tuple(r for r in side.records if r.environment.fingerprint in shared) for side in (base, candidate)]
-        return Side(base.name, sides[0]), Side(candidate.name, sides[1])
+        return ComparedSide(base.name, sides[0]), ComparedSide(candidate.name, sides[1])
     latest = [max(side.records, key=lambda record: record.started_at).environment for side in (base, candidate)]
     differences = environment_differences(*latest)
     shown = "; ".join(differences[:5]) + (f"; and {len(differences) - 5} more" if len(differences) > 5 else "")

@@ -10,7 +10,7 @@ from typing import Literal
 from dsabench.machine.cpu_use import is_disturbed
 from dsabench.model.record import Measured, Record
 from dsabench.model.verdict import Verdict
-from dsabench.reporting.comparison import Asked, Side, contrasts
+from dsabench.reporting.comparison import ComparedSide, SpreadOptions, contrasts
 from dsabench.stats.compare import BootComparison, LogRatioEstimate, judge_family
 from dsabench.stats.power import BOOTS_MAX, boots_needed, boots_needed_beside, careful_spread
 
@@ -119,7 +119,7 @@ class Rules:
         return self.false_alarms / self.looks
 
 
-def undisturbed(side: Side) -> Side:
+def undisturbed(side: ComparedSide) -> ComparedSide:
     """The side without boots in which other processes used the measured cores; of a trial that fewer than two others
     measured, all of them.
 
@@ -131,10 +131,10 @@ def undisturbed(side: Side) -> Side:
         if isinstance(record.outcome, Measured) and record.boot not in busy:
             quiet.setdefault(record.id, set()).add(record.boot)
     kept = (r for r in side.records if r.boot not in busy or len(quiet.get(r.id, ())) < 2)
-    return Side(side.name, tuple(kept))
+    return ComparedSide(side.name, tuple(kept))
 
 
-def neighbours_of(whole: Side, judged: Side, beside: Side) -> Neighbours:
+def neighbours_of(whole: ComparedSide, judged: ComparedSide, beside: ComparedSide) -> Neighbours:
     """What became of a side's disturbed boots, among those of the trials that the other side has (of all where it has none)."""
     shared = {record.id for record in whole.records} & {record.id for record in beside.records}
     busy = _busy_boots(whole)
@@ -143,11 +143,11 @@ def neighbours_of(whole: Side, judged: Side, beside: Side) -> Neighbours:
     return Neighbours(len(asked - counted), len(counted))
 
 
-def _busy_boots(side: Side) -> set[str]:
+def _busy_boots(side: ComparedSide) -> set[str]:
     return {record.boot for record in side.records if _is_busy((record,))}
 
 
-def undisturbed_rounds(base: Side, candidate: Side) -> tuple[Side, Side]:
+def undisturbed_rounds(base: ComparedSide, candidate: ComparedSide) -> tuple[ComparedSide, ComparedSide]:
     """Both sides without the rounds in which other processes used the measured cores; see `undisturbed`.
 
     A round is a boot of one side and the next boot, of the other side. What is left still takes turns, so it is judged in pairs: a drift
@@ -160,7 +160,7 @@ def undisturbed_rounds(base: Side, candidate: Side) -> tuple[Side, Side]:
     return _only(base, quiet), _only(candidate, quiet)
 
 
-def count_rounds(base: Side, candidate: Side) -> int:
+def count_rounds(base: ComparedSide, candidate: ComparedSide) -> int:
     """Rounds of two measured boots that were alone on their cores."""
     return sum(not any(map(_is_busy, of_round)) for of_round in _rounds(base, candidate))
 
@@ -168,7 +168,7 @@ def count_rounds(base: Side, candidate: Side) -> int:
 _Boot = tuple[Record, ...]
 
 
-def _rounds(base: Side, candidate: Side) -> list[tuple[_Boot, _Boot]]:
+def _rounds(base: ComparedSide, candidate: ComparedSide) -> list[tuple[_Boot, _Boot]]:
     boots: dict[tuple[int, str], list[Record]] = {}
     for number, side in enumerate((base, candidate)):
         for record in side.records:
@@ -194,18 +194,18 @@ def _names(of_round: tuple[_Boot, _Boot]) -> set[str]:
     return {boot[0].boot for boot in of_round}
 
 
-def _only(side: Side, boots: set[str]) -> Side:
-    return Side(side.name, tuple(record for record in side.records if record.boot in boots))
+def _only(side: ComparedSide, boots: set[str]) -> ComparedSide:
+    return ComparedSide(side.name, tuple(record for record in side.records if record.boot in boots))
 
 
-def judge(base: Side, candidate: Side, rules: Rules, pilot: int = 0) -> Judgement:
+def judge(base: ComparedSide, candidate: ComparedSide, rules: Rules, pilot: int = 0) -> Judgement:
     """One look; `pilot`: boots of the candidate that an earlier look had, which decided how many there are now.
 
     Raises:
         InputError: nothing to compare.
 
     """
-    asked = Asked(one_spread=True, pilot=(pilot if rules.both_grow else 0, pilot))
+    asked = SpreadOptions(one_spread=True, pilot=(pilot if rules.both_grow else 0, pilot))
     family = contrasts(base, candidate, rules.metrics, across=rules.across, asked=asked)
     verdicts = judge_family([one for _, one in family], rules.alpha)
     named = tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, family, strict=True))

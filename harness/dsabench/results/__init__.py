@@ -1,1 +1,1 @@
-"""The journal, everything read from it, and the values derived from records."""
+"""The journal, its readers, and values that are derived from records."""

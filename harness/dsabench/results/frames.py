@@ -1,7 +1,7 @@
-"""The records of a folder as tables: one row a record, a metric or a request.
+"""The records of a folder as tables: one row per record, metric or request.
 
-Every reader of tables (`results query`, `results export`, the Python API) has its rows from here, and so from validated
-records: a line that is none is left out of all of them, and a journal of a newer dsabench is refused by all.
+`results query`, `results export` and the Python API all take their rows from here. A damaged line is therefore left
+out everywhere, and a journal of a newer dsabench is refused everywhere.
 """
 
 from __future__ import annotations
@@ -28,22 +28,25 @@ TABLES: tuple[TableName, ...] = get_args(TableName)
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The records of one or more journals, in the order written, each with the journal that holds it."""
+    """The records of one or more journals in written order, each with its journal."""
 
     rows: tuple[tuple[Path, Record], ...]
     problems: tuple[str, ...]
-    """Lines that are no records, as `file:line: what`."""
+    """Damaged lines, as `file:line: what`."""
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """The records alone."""
+        """The records without their journals."""
         return tuple(record for _, record in self.rows)
 
     def to_frame(self, table: TableName = "records") -> pd.DataFrame:
-        """A table as a pandas DataFrame; `records` has a column for each knob (`knob.NAME`) and each metric.
+        """One table as a pandas DataFrame.
+
+        `records` has a column for each knob (`knob.NAME`) and each metric, `metrics` a row per metric of a record,
+        `samples` a row per request.
 
         Raises:
-            InputError: no such table.
+            InputError: there is no such table.
 
         """
         import pandas as pd  # noqa: PLC0415  (a third of a second, which only a notebook pays)
@@ -51,14 +54,14 @@ class Results:
         if table not in TABLES:
             raise InputError(f"{table}: no such table (known: {', '.join(TABLES)})")
         if table == "records":
-            # Nullable types: a knob that some records lack stays a whole number in the others.
+            # Nullable types: the integers of a knob stay integers although other records lack it.
             return pd.DataFrame.from_records(wide_rows(self)).convert_dtypes()
         frame: pd.DataFrame = (metrics_table(self) if table == "metrics" else samples_table(self)).to_pandas()
         return frame
 
 
 def load_results(*places: str | Path) -> Results:
-    """Every record at or below the places: folders of results, or journals.
+    """Read every record at or below the places: folders of results, or journals.
 
     Raises:
         InputError: there is no journal, or a newer dsabench wrote one.
@@ -74,7 +77,7 @@ def load_results(*places: str | Path) -> Results:
 
 
 def record_row(journal: Path, record: Record) -> dict[str, Any]:
-    """What stands in the columns of a record, but for its knobs and metrics."""
+    """The columns of a record without its knobs and metrics."""
     environment, outcome = record.environment, record.outcome
     gpus = environment.hardware.gpus
     failed = outcome if isinstance(outcome, Failed) else None
@@ -110,7 +113,7 @@ def record_row(journal: Path, record: Record) -> dict[str, Any]:
 
 
 def wide_rows(results: Results) -> list[dict[str, Any]]:
-    """A row a record, with its knobs and metrics in columns of their own; what a record lacks is None."""
+    """One row per record with a column for each knob and metric; None where a record lacks it."""
     knobs = sorted({name for record in results.records for name in record.trial.runtime.knobs})
     metrics = sorted({name for record in results.records for name in _metrics(record)})
     rows = []
@@ -135,7 +138,7 @@ def _metrics(record: Record) -> Mapping[str, Mapping[str, Any]]:
 
 
 def records_table(results: Results) -> pa.Table:
-    """A row a record; what has a structure of its own is JSON: knobs, metrics, trial, environment, resolved."""
+    """One row per record. Nested values are JSON: knobs, metrics, trial, environment, resolved."""
     import pyarrow as pa  # noqa: PLC0415  (a tenth of a second; only tables pay it)
 
     rows = []
@@ -172,7 +175,7 @@ def _record_schema() -> pa.Schema:
 
 
 def metrics_table(results: Results) -> pa.Table:
-    """A row a metric of a record."""
+    """One row per metric of a record."""
     import pyarrow as pa  # noqa: PLC0415
 
     rows = []
@@ -203,7 +206,9 @@ def metrics_table(results: Results) -> pa.Table:
 
 
 def sample_files(results: Results) -> Iterator[tuple[int, Path, Record]]:
-    """Number, file and record of every measurement whose requests lie beside the journal; those of evals are no requests."""
+    """Number, file and record of each load test with samples. Samples of evals are answers, not requests, so they are
+    left out.
+    """
     for number, (journal, record) in enumerate(results.rows, start=1):
         outcome = record.outcome
         if isinstance(outcome, Measured) and outcome.samples is not None and outcome.samples.endswith(".parquet"):
@@ -213,7 +218,7 @@ def sample_files(results: Results) -> Iterator[tuple[int, Path, Record]]:
 
 
 def samples_table(results: Results) -> pa.Table:
-    """A row a request."""
+    """One row per request."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 

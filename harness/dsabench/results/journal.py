@@ -1,7 +1,7 @@
 """The append-only journal of a results folder, and the claim that keeps other runs out.
 
-One record a line, written under a lock and synced before anyone relies on it. The journal is the only truth: everything
-else (which trials are left, what the proposer knows) is derived from it.
+Each line is one record, written under a lock and synced before anyone relies on it. The journal is the only truth:
+everything else (missing trials, the proposer's history) is derived from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE_NAME = "journal.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class JournalContents:
-    """What a journal holds. `problems` are lines that are no records, each as `file:line: what`."""
+    """The content of a journal. `problems` are damaged lines, each as `file:line: what`."""
 
     records: tuple[Record, ...]
     problems: tuple[str, ...]
@@ -35,19 +35,19 @@ class JournalContents:
 class Journal:
     """The journal of one results folder.
 
-    Several processes may append: each append locks the file, reads what the others wrote, refuses a key that is
-    there already, writes one line and syncs it. A torn last line (the writer was killed or the disk was full) is set
-    aside in `journal.torn` before the next append, so that the journal itself stays one record a line.
+    Several processes may append. Each append locks the file, reads what others wrote, refuses an existing key,
+    writes one line and syncs it. A torn last line (a killed writer, a full disk) is moved to `journal.torn` first,
+    so that every line of the journal stays one record.
     """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
         self._end = 0
-        """Of the lines that are parsed."""
+        """Offset behind the last parsed line."""
         self._known = _JournalParser(self.path)
 
     def read(self) -> JournalContents:
-        """All records in the order written; a missing file is an empty journal. Only lines that are new are parsed.
+        """All records in written order. A missing file is an empty journal. Only new lines are parsed.
 
         Raises:
             InputError: it cannot be read, or a newer dsabench wrote it.
@@ -65,10 +65,10 @@ class Journal:
             raise InputError(f"{self.path}: {error.strerror}") from error
 
     def append(self, record: Record) -> None:
-        """Write one record; when this returns it is on disk.
+        """Write one record. It is on disk when this returns.
 
         Raises:
-            StoreError: the key is recorded already, or the disk is full or read-only (nothing is written then).
+            StoreError: the key exists already, or the disk is full or read-only. Nothing is written then.
 
         """
         line = (record.model_dump_json(exclude_none=True) + "\n").encode()
@@ -86,7 +86,7 @@ class Journal:
             raise StoreError(f"{self.path}: {error.strerror}: the record was not written") from error
 
     def _follow(self, descriptor: int, end: int) -> None:
-        """Parse what was written since the last look; all of it where somebody shortened the file."""
+        """Parse what was added since the last call, or everything if the file became shorter."""
         if end < self._end:
             self._end, self._known = 0, _JournalParser(self.path)
         self._known.feed(os.pread(descriptor, end - self._end, self._end))
@@ -94,7 +94,7 @@ class Journal:
 
 
 class _JournalParser:
-    """The records of lines as they come in, and what is no record."""
+    """Turns lines into records, and collects the damaged ones."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -108,19 +108,19 @@ class _JournalParser:
         return key in self._line_of
 
     def feed(self, lines: bytes) -> None:
-        """Whole lines, each with its newline."""
+        """Parse complete lines, each with its newline."""
         for line in lines.split(b"\n")[:-1]:
             self._lines += 1
             if line.strip():
                 self._parse(line)
 
     def add(self, record: Record) -> None:
-        """The record of the next line."""
+        """Add the record of the next line."""
         self._lines += 1
         self._keep(record, self._lines)
 
     def contents(self, tail: bytes = b"") -> JournalContents:
-        """Everything so far; `tail` is what stands behind the last newline.
+        """All records so far; `tail` is what follows the last newline.
 
         Raises:
             InputError: a newer dsabench wrote a line.
@@ -133,10 +133,10 @@ class _JournalParser:
             return JournalContents(records, problems)
         whole = _record_of(tail)
         if whole is None:
-            problem = "torn last line (its writer was stopped in the middle); the record before it is whole"
+            problem = "incomplete last line (its writer was killed); the records before it are complete"
         elif whole.key in self:
-            problem = f"the same key stands in line {self._line_of[whole.key]}; skipped"
-        else:  # it lacks its newline alone
+            problem = f"duplicate of line {self._line_of[whole.key]}; skipped"
+        else:  # complete but for its newline
             return JournalContents((*records, whole), problems)
         return JournalContents(records, (*problems, f"{self._path}:{self._lines + 1}: {problem}"))
 
@@ -150,7 +150,7 @@ class _JournalParser:
 
     def _keep(self, record: Record, line: int) -> None:
         if (first := self._line_of.setdefault(record.key, line)) != line:
-            self._tell(f"the same key stands in line {first}; skipped")
+            self._tell(f"duplicate of line {first}; skipped")
         else:
             self._records.append(record)
 
@@ -163,7 +163,7 @@ class _JournalParser:
 
 
 def read_journal(path: Path) -> JournalContents:
-    """Every record of one journal file; what is no record is named, not raised.
+    """Read a journal. Damaged lines are reported in `problems`, not raised.
 
     Raises:
         InputError: a newer dsabench wrote it.
@@ -179,7 +179,7 @@ def read_journal(path: Path) -> JournalContents:
 
 
 def parse_journal(data: bytes, path: Path) -> JournalContents:
-    """The same of a journal's bytes; `path` names them in the problems.
+    """Parse the bytes of a journal; `path` names them in the problems.
 
     Raises:
         InputError: a newer dsabench wrote it.
@@ -193,13 +193,13 @@ def parse_journal(data: bytes, path: Path) -> JournalContents:
 
 _BLOCK = 1 << 20
 WHOLE_MAX = 4 << 20
-"""Bytes of a journal up to which all of it is read for its newest records."""
+"""Journals up to this many bytes are read completely to find their newest records."""
 
 
 def newest_records(path: Path) -> Iterator[Record | str]:
-    """The records of a journal from the last to the first, as far as they are asked for; a line that is none as its problem.
+    """Yield the records of a journal from the last to the first; a damaged line as its message.
 
-    Of a large journal only the end is read, so that a key that stands twice is not seen.
+    Of a large journal only the end is read, so duplicate keys are not noticed.
 
     Raises:
         InputError: it cannot be read, or a newer dsabench wrote it.
@@ -226,9 +226,9 @@ def newest_records(path: Path) -> Iterator[Record | str]:
 
 
 def _lines_from_end(descriptor: int, size: int) -> Iterator[bytes]:
-    """Lines that are not empty, from the last to the first; what stands behind the last newline comes first."""
+    """Yield the non-empty lines from the last to the first, starting with what follows the last newline."""
     pieces: list[bytes] = []
-    """Of the line whose beginning is still to be read, the last one first."""
+    """Pieces of the line whose start is not read yet, the last piece first"""
     position = size
     while position > 0:
         start = max(0, position - _BLOCK)
@@ -245,7 +245,7 @@ def _lines_from_end(descriptor: int, size: int) -> Iterator[bytes]:
 
 
 LINE_MAX = 64 << 20
-"""Bytes of a line; the longest record that was ever written has a fifth of a MiB."""
+"""Bytes of a line at most. The longest record ever written has 0.2 MiB."""
 
 
 def _describe(line: bytes, error: ValidationError) -> str:
@@ -257,14 +257,16 @@ def _describe(line: bytes, error: ValidationError) -> str:
         return "not JSON; skipped"
     version = data.get("schema_version") if isinstance(data, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        return f"schema_version {version} is newer than this dsabench knows: upgrade it"
+        return f"schema_version {version} is newer than this dsabench: upgrade dsabench"
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"not a record ({where}: {first['msg']}); skipped"
 
 
 def _record_of(line: bytes) -> Record | None:
-    """The record of a line that reads as one; another line takes no key away from the record that replaces it."""
+    """The record of a complete line; None if it is damaged. A damaged line does not block its key, so the trial can be
+    repeated.
+    """
     try:
         return Record.model_validate_json(line)
     except ValidationError:
@@ -273,7 +275,7 @@ def _record_of(line: bytes) -> Record | None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """The file, opened and exclusively locked; the kernel drops the lock of a killed process."""
+    """Open and lock the file. The kernel releases the lock of a killed process."""
     is_new = not path.exists()
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -286,7 +288,7 @@ def _locked(path: Path) -> Iterator[int]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a new or renamed entry of a folder survive a power cut."""
+    """Sync a folder, so that a new or renamed file survives a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -295,9 +297,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def _set_torn_tail_aside(descriptor: int, path: Path) -> int:
-    """Move what stands behind the last newline to `journal.torn`; returns the end of the last whole line.
+    """Move what follows the last newline to `journal.torn`; return the end of the last complete line.
 
-    A record that lacks its newline alone is read as one, so it gets it.
+    A record that lacks only its newline counts as complete and gets one.
     """
     size = os.fstat(descriptor).st_size
     end = _end_of_last_line(descriptor, size)
@@ -326,7 +328,7 @@ def _end_of_last_line(descriptor: int, size: int) -> int:
 
 
 def _write_whole(descriptor: int, line: bytes, end: int) -> None:
-    """Write all of the line at `end` and sync, or leave the file as it was."""
+    """Write the whole line at `end` and sync, or restore the file."""
     try:
         written = os.pwrite(descriptor, line, end)
         os.fsync(descriptor)
@@ -343,11 +345,11 @@ LOCK_NAME = ".sweep.lock"
 
 @contextmanager
 def claim_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder while the context is open; the kernel lets go of it when the holder dies.
+    """Hold the folder while the context is open. The kernel releases it if this process dies.
 
     Raises:
-        BusyError: another process holds it; the line names its pid.
-        StoreError: the folder cannot be made or written.
+        BusyError: another process holds it; the message names its pid.
+        StoreError: the folder cannot be created or written.
 
     """
     holder = folder / ".sweep.pid"
@@ -359,7 +361,7 @@ def claim_folder(folder: Path) -> Iterator[None]:
     except Timeout:
         pid = holder.read_text() if holder.is_file() else "unknown"
         raise BusyError(
-            f"{folder}: another run (pid {pid}) writes there: wait for it or name another --results"
+            f"{folder}: another run (pid {pid}) uses this folder: wait for it or use another --results"
         ) from None
     except OSError as error:
         raise StoreError(f"{folder}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""What a name of results means: a folder, a journal, a commit, with `#TRIAL` behind it or not."""
+"""What a name of results means: a folder, a journal or a commit, each with `#TRIAL` if wanted."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dsabench.results.journal import FILE_NAME, JournalContents, newest_records,
 
 @dataclass(frozen=True, slots=True)
 class ResultsPlace:
-    """Where to look, and for which trials."""
+    """Where to look for records, and for which trials."""
 
     where: Path | CommitPath
     """On disk, or in a commit."""
     prefix: str
-    """What the ids of the trials begin with."""
+    """Prefix of the trials' ids."""
 
 
 def find_place(name: str) -> ResultsPlace:
-    """What lies on disk under the whole name or under a part of it comes before a commit."""
+    """Resolve a name. Something on disk takes precedence over a commit."""
     place, hash_, prefix = name.rpartition("#")
     if not hash_ or Path(name).exists():
         place, prefix = name, ""
@@ -37,7 +37,7 @@ _TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CommitPath:
-    """A folder or journal of a commit: `REF`, which means its `results`, or `REF:PATH`."""
+    """A folder or journal in a commit: `REF:PATH`, or `REF` for its `results` folder."""
 
     commit: str
     path: str
@@ -47,7 +47,9 @@ class CommitPath:
 
 
 def find_commit(name: str, folder: Path | None = None) -> CommitPath | None:
-    """What the name means in the repository around a folder (None: the working directory); None where it is no commit."""
+    """The commit that the name means in the repository around `folder` (None: the working directory); None if it is
+    none.
+    """
     ref, colon, path = name.partition(":")
     if not ref or ref.startswith("-") or (colon and not path):
         return None
@@ -56,7 +58,7 @@ def find_commit(name: str, folder: Path | None = None) -> CommitPath | None:
 
 
 def read_at(place: CommitPath, folder: Path | None = None) -> list[tuple[Path, JournalContents]]:
-    """Every journal at or below the place, with its path in the commit.
+    """Read every journal at or below the place, each with its path in the commit.
 
     Raises:
         InputError: there is none.
@@ -75,7 +77,7 @@ def read_at(place: CommitPath, folder: Path | None = None) -> list[tuple[Path, J
 
 
 def read_file_at(commit: str, name: str, folder: Path | None = None) -> bytes:
-    """One file of a commit; its name counts from the repository's root.
+    """Read one file of a commit. Its name is relative to the root of the repository.
 
     Raises:
         InputError: the commit has no such file.
@@ -88,7 +90,7 @@ def read_file_at(commit: str, name: str, folder: Path | None = None) -> bytes:
 
 
 def _git(words: tuple[str, ...], folder: Path | None) -> bytes | None:
-    """What git prints; None where it refuses, or there is no git."""
+    """The output of git; None if git fails or is not installed."""
     place = () if folder is None else ("-C", str(folder))
     try:
         done = subprocess.run(("git", *place, *words), capture_output=True, check=False, timeout=_TIMEOUT_S)
@@ -98,15 +100,15 @@ def _git(words: tuple[str, ...], folder: Path | None) -> bytes | None:
 
 
 def find_journals(folder: Path) -> list[Path]:
-    """Every journal at or below a folder, sorted; a journal's own path is itself.
+    """Every journal at or below a folder, sorted. A journal's own path gives itself.
 
     Raises:
-        InputError: there is no such folder, or no journal in it, or the file holds no record.
+        InputError: there is no such folder, no journal in it, or the file holds no record.
 
     """
     if folder.is_file():
         if not _holds_a_record(folder):
-            raise InputError(f"{folder}: no record in it: a journal holds one JSON object a line")
+            raise InputError(f"{folder}: no record in it: each line of a journal is one JSON object")
         return [folder]
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of results")
@@ -117,12 +119,12 @@ def find_journals(folder: Path) -> list[Path]:
 
 
 def own_journals(folder: Path) -> list[Path]:
-    """The journals at or below a folder that were measured here: those that git does not track; all where it tracks every one.
+    """The journals at or below a folder that git does not track; all of them if it tracks every one.
 
-    A checkout brings its committed evidence along, beside which one's own records would be hard to find.
+    A checkout contains committed evidence, in which the user's own records would be hard to find.
 
     Raises:
-        InputError: as of `find_journals`.
+        InputError: as `find_journals` raises.
 
     """
     found = find_journals(folder)
@@ -136,14 +138,14 @@ def own_journals(folder: Path) -> list[Path]:
 
 
 LATEST = "latest"
-"""Names the newest record."""
+"""The name of the newest record."""
 
 
 def find_record(folder: Path, wanted: str) -> tuple[Path, Record]:
-    """The one record that `latest` or `ID-PREFIX[:OCCASION]` names; one's own goes before committed ones.
+    """The record that `latest` or `ID-PREFIX[:OCCASION]` names. Own records take precedence over committed ones.
 
     Raises:
-        InputError: none, or more than one.
+        InputError: there is none, or more than one.
 
     """
     own = own_journals(folder)
@@ -154,7 +156,7 @@ def find_record(folder: Path, wanted: str) -> tuple[Path, Record]:
         return max(newest, key=lambda one: one[1].started_at)
     prefix, _, occasion = wanted.partition(":")
     if occasion and not occasion.isdigit():
-        raise InputError(f"{wanted}: the occasion behind ':' is a number")
+        raise InputError(f"{wanted}: the occasion after ':' must be a number")
     matches = _matching(own, prefix, occasion) or _matching(find_journals(folder), prefix, occasion)
     if not matches:
         raise InputError(f"{wanted}: no such record in {folder} (dsabench results list --results {folder} --all)")
@@ -177,7 +179,7 @@ def _matching(journals: Sequence[Path], prefix: str, occasion: str) -> list[tupl
 
 
 def _told_apart(matches: Sequence[tuple[Path, Record]]) -> str:
-    """The first six as the words that name each, with --results where the folder alone tells them apart."""
+    """Unambiguous names of the first six matches, with --results where only the folder differs."""
     several = len({path for path, _ in matches}) > 1
     names = [
         f"{record.id[:10]}:{record.occasion}" + (f" --results {path.parent}" if several else "")
@@ -187,7 +189,7 @@ def _told_apart(matches: Sequence[tuple[Path, Record]]) -> str:
 
 
 def _holds_a_record(file: Path) -> bool:
-    """Whether a file that was named by hand is a journal at all."""
+    """Whether a file that the user named is a journal at all."""
     try:
         with file.open("rb") as lines:
             return any(map(_has_key, lines))
@@ -196,7 +198,7 @@ def _holds_a_record(file: Path) -> bool:
 
 
 def _has_key(line: bytes) -> bool:
-    """Whether a line has what makes a key, be it of a record that only a newer dsabench can read."""
+    """Whether a line has the fields of a record key, even if only a newer dsabench can read the record."""
     try:
         data = json.loads(line)
         RecordKey(str(data["id"]), str(data["environment"]["fingerprint"]), int(data["occasion"]))

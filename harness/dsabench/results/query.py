@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What a query gave; None in a cell is SQL's NULL."""
+    """The answer to a query. None in a cell is SQL's NULL."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
 
 
 def query(results: Results, sql: str, limit: int | None = None) -> QueryResult:
-    """Run one statement that reads over the tables `records`, `metrics` and `samples`.
+    """Run one reading statement over the tables `records`, `metrics` and `samples`.
 
-    The database lies in memory and reaches nothing outside of it: no file, no network, no setting.
+    The database is in memory and isolated: it can open no file, use no network and change no setting.
 
     Raises:
-        InputError: the statement is wrong or does not read.
+        InputError: the statement is wrong or does not only read.
 
     """
     import duckdb  # noqa: PLC0415  (a tenth of a second; only a query pays it)
@@ -51,12 +51,12 @@ def query(results: Results, sql: str, limit: int | None = None) -> QueryResult:
 
 
 _READING = ("SELECT", "MULTI")
-"""DuckDB's types of statements; SHOW, DESCRIBE and SUMMARIZE are SELECT to it, and PIVOT is MULTI."""
+"""DuckDB's types of reading statements. SHOW, DESCRIBE and SUMMARIZE are SELECT to it; PIVOT is MULTI."""
 _EXPLAIN = re.compile(r"^\s*EXPLAIN\s+(?:ANALYZE\s+)?(?:\([^)]*\)\s*)?", re.IGNORECASE)
 
 
 def _that_reads(connection: DuckDBPyConnection, sql: str) -> str:
-    """The statement itself.
+    """The statement itself, if it is a single one that only reads.
 
     Raises:
         InputError: it writes, or there is none or more than one.
@@ -65,7 +65,7 @@ def _that_reads(connection: DuckDBPyConnection, sql: str) -> str:
     kinds = [statement.type.name for statement in connection.extract_statements(sql)]
     if len(kinds) != 1:
         raise InputError(f"{len(kinds)} statements: give one SELECT over {', '.join(TABLES)}")
-    if kinds == ["EXPLAIN"]:  # which runs what it explains, where that is asked for
+    if kinds == ["EXPLAIN"]:  # EXPLAIN ANALYZE runs the statement that it explains
         kinds = [statement.type.name for statement in connection.extract_statements(_EXPLAIN.sub("", sql))]
     if len(kinds) != 1 or kinds[0] not in _READING:
         raise InputError(f"{kinds[0]}: a query only reads: give one SELECT over {', '.join(TABLES)}")
@@ -76,7 +76,7 @@ _ZONED = "TIMESTAMP WITH TIME ZONE"
 
 
 def _without_zones(found: DuckDBPyRelation) -> DuckDBPyRelation:
-    """The same columns with times in UTC: DuckDB makes Python values of zoned ones with pytz only."""
+    """The same columns with times in UTC. DuckDB needs pytz, which we do not install, to convert zoned times."""
     kinds = [str(kind).replace(_ZONED, "TIMESTAMP") for kind in found.types]
     cells = [f"CAST(#{place} AS {kind}) AS {_name(column)}"
              for place, (column, kind) in enumerate(zip(found.columns, kinds, strict=True), start=1)]  # fmt: skip
@@ -84,7 +84,7 @@ def _without_zones(found: DuckDBPyRelation) -> DuckDBPyRelation:
 
 
 def _cell(value: object, zoned: bool) -> object:
-    """A value as it was asked for, with the zone again that was taken from it."""
+    """A value in the type of its column: the time zone that was removed for the transfer is added again."""
     if not zoned:
         return value
     if isinstance(value, datetime):
@@ -95,7 +95,7 @@ def _cell(value: object, zoned: bool) -> object:
 
 
 def _opened(results: Results) -> DuckDBPyConnection:
-    """A database in memory with the three tables, and then without a way out."""
+    """A database in memory with the three tables. Access to anything else is locked."""
     import duckdb  # noqa: PLC0415
 
     connection = duckdb.connect(":memory:")
@@ -116,17 +116,17 @@ def _opened(results: Results) -> DuckDBPyConnection:
 
 
 def export(results: Results, table: TableName, file: Path) -> int:
-    """Write a table as CSV or Parquet, as the file's name ends; returns its rows.
+    """Write a table as CSV or Parquet, by the file's ending; return its number of rows.
 
-    `records` gets a column for each knob (`knob.NAME`) and each metric, so that one row is one measurement.
+    `records` has a column for each knob (`knob.NAME`) and each metric, so one row is one measurement.
 
     Raises:
-        InputError: no such table, or the name ends in something else.
+        InputError: there is no such table, or the file has another ending.
         StoreError: the file cannot be written.
 
     """
     if file.suffix not in (".csv", ".parquet"):
-        raise InputError(f"{file}: exports are written as .csv or .parquet")
+        raise InputError(f"{file}: the name must end in .csv or .parquet")
     frame = results.to_frame(table)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ def export(results: Results, table: TableName, file: Path) -> int:
 
 
 def csv_cell(value: object) -> object:
-    """A value as a cell of CSV: lists in one line, no control character, and nothing that a spreadsheet would calculate."""
+    """A CSV cell: lists on one line, no control characters, and nothing that a spreadsheet would compute."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple | np.ndarray):
@@ -153,7 +153,7 @@ def csv_cell(value: object) -> object:
 
 
 def _same_kinds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Knobs of several kinds in one column (false beside a number) as text, as Parquet has one kind a column."""
+    """Convert columns with mixed types (false beside a number) to text: Parquet has one type per column."""
     mixed = [name for name in frame.columns if name.startswith("knob.") and frame[name].dtype == object]
     return frame.assign(**{name: frame[name].map(str, na_action="ignore") for name in mixed})
 
@@ -168,5 +168,5 @@ def _first_lines(message: str) -> str:
 
 
 def as_objects(answer: QueryResult) -> list[Mapping[str, object]]:
-    """One object a row."""
+    """One object per row."""
     return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]

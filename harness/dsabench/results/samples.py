@@ -1,4 +1,4 @@
-"""Per-request samples as Parquet: one row a request, the frames as two lists of equal length."""
+"""Per-request samples as Parquet: one row per request, its frames as two lists of equal length."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from dsabench.results.journal import sync_folder
 
 
 def samples_name(trial_id: str, fingerprint: str, occasion: int) -> str:
-    """Path of a record's samples, relative to the journal's folder: as unique as the record's key."""
+    """Path of a record's samples, relative to the folder of the journal. It is as unique as the record's key."""
     return f"samples/{trial_id[:16]}-{fingerprint[:8]}-{occasion}.parquet"
 
 
 def write_samples(folder: Path, name: str, samples: Sequence[RequestSample]) -> None:
-    """Write all of the file or none of it (temporary name, sync, rename).
+    """Write the whole file or nothing (temporary name, sync, rename).
 
     Raises:
-        StoreError: disk full or read-only.
+        StoreError: the disk is full or read-only.
 
     """
     import pyarrow as pa  # noqa: PLC0415  (half a second; only a run that measured pays it)
@@ -66,10 +66,10 @@ def write_samples(folder: Path, name: str, samples: Sequence[RequestSample]) -> 
 
 
 def read_samples(file: Path) -> tuple[RequestSample, ...]:
-    """The samples as they were measured. Columns that an older version did not write keep their defaults.
+    """Read the samples. Columns that an older version did not write keep their defaults.
 
     Raises:
-        InputError: not there, or no Parquet file of samples.
+        InputError: it is missing, or no Parquet file of samples.
 
     """
     import pyarrow as pa  # noqa: PLC0415

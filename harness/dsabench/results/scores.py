@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from dsabench.config.specs import StudyConfig
+from dsabench.model.environment import without_serials
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Measured, Record
 from dsabench.model.runtime import RuntimeSpec
@@ -14,11 +16,11 @@ from dsabench.model.study import MetricLimit, Objective
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.model.verdict import Verdict
 from dsabench.results.study_records import StudyRecords, describe
-from dsabench.stats.compare import ALPHA, BootValue, ComparisonSpec, compare_boots, judge_family
+from dsabench.stats.compare import ALPHA, BootComparison, BootValue, ComparisonSpec, compare_boots, judge_family
 
 
 def score_setting(objective: Objective, records: Mapping[str, Sequence[Record]]) -> ObjectiveScore:
-    """Score one setting from its settled records per workload (the first of each)."""
+    """Score a setting from its records per workload; the first record of each counts."""
     values: list[float] = []
     violation = 0.0
     why_not: str | None = None
@@ -40,7 +42,7 @@ def score_setting(objective: Objective, records: Mapping[str, Sequence[Record]])
 
 
 def is_better(objective: Objective, left: ObjectiveScore, right: ObjectiveScore) -> bool:
-    """Whether left beats right: feasible before infeasible, then the objective, then the smaller violation."""
+    """Whether left is better than right: feasible first, then the objective, then the smaller violation."""
     return _rank(objective, left) > _rank(objective, right)
 
 
@@ -60,10 +62,10 @@ def _failure(settled: Sequence[Record]) -> str:
 
 
 def _excess(bound: MetricLimit, outcome: Measured) -> tuple[float, str | None]:
-    """How far outside the bound, relative to it, and the words for it. A metric that is absent proves nothing: 1.0."""
+    """The relative excess over a limit, and its description. A missing metric proves nothing, so it counts as 1.0."""
     metric = outcome.metrics.get(bound.metric)
     if metric is None:
-        return 1.0, f"{bound.metric} is absent, so its limit is unproven"
+        return 1.0, f"{bound.metric} was not measured, so its limit is not proven"
     for limit, over in ((bound.max, 1.0), (bound.min, -1.0)):
         if limit is not None and over * (metric.value - limit) > 0:
             return abs(metric.value - limit) / max(
@@ -73,23 +75,25 @@ def _excess(bound: MetricLimit, outcome: Measured) -> tuple[float, str | None]:
 
 
 Confirmed = Mapping[str, tuple[Record, ...]]
-"""Workload → records."""
+"""Workload → confirmation records."""
 EQUIVALENCE = 0.01
-"""A difference of 1 % or less matters to nobody's choice of a default."""
+"""A difference up to 1 % is too small to choose a default by."""
 
 
 def judge(records: StudyRecords, best: RuntimeSpec, round_: int, index: int = 0) -> tuple[Verdict, ...]:
-    """A verdict per workload for the objective and each constrained metric, corrected over the family.
+    """One verdict per workload for the objective and each constrained metric, corrected for their number.
 
-    The default's boots are those that took turns with this finalist, counted by `index`.
+    The boots of the default are those that took turns with this finalist (number `index`).
     """
-    return compare_settings(records.config, *confirmed_sides(records, best, round_, index))
+    config = records.config
+    sides = confirmed_sides(records, best, round_, index)
+    return compare_settings([one.name for one in config.workloads], judged_metrics(config.objective), *sides)
 
 
 def confirmed_sides(
     records: StudyRecords, best: RuntimeSpec, round_: int, index: int = 0
 ) -> tuple[Confirmed, Confirmed]:
-    """The confirming records of the default, which each finalist has of its own, and of the finalist."""
+    """The confirmation records of the default and of a finalist. Each finalist has its own boots of the default."""
     config, of_finalist = records.config, max(records.config.budget.confirm_boots, 1)
     base = {
         name: tuple(
@@ -105,76 +109,120 @@ def confirmed_sides(
 def judge_against(
     records: StudyRecords, best: RuntimeSpec, alternative: RuntimeSpec, round_: int
 ) -> tuple[Verdict, ...]:
-    """The same against another setting that was confirmed in the same turns; a family of its own."""
-    base, candidate = (records.of_setting(spec, "confirm", round_) for spec in (alternative, best))
-    return compare_settings(records.config, base, candidate)
+    """Compare with an alternative that was confirmed in the same turns. These verdicts are corrected by themselves."""
+    config = records.config
+    sides = (records.of_setting(spec, "confirm", round_) for spec in (alternative, best))
+    return compare_settings([one.name for one in config.workloads], judged_metrics(config.objective), *sides)
 
 
-def compare_settings(config: StudyConfig, base: Confirmed, candidate: Confirmed) -> tuple[Verdict, ...]:
-    """The same of records that the caller chose, by workload; one that a side lacks is undecided."""
-    metrics = dict.fromkeys([config.objective.metric, *(bound.metric for bound in config.objective.constraints)])
+def compare_settings(
+    workloads: Iterable[str], metrics: Sequence[str], base: Confirmed, candidate: Confirmed
+) -> tuple[Verdict, ...]:
+    """Compare confirmation records, given by workload. A workload that a side lacks gives an inconclusive verdict."""
     family = []
-    for workload in config.workloads:
-        paired = pair_boots(base.get(workload.name, ()), candidate.get(workload.name, ()))
-        for metric in metrics:
-            both = [pair for pair in paired.pairs if all(_has(record, metric) for record in pair)]
-            left_out = paired.alone + len(paired.pairs) - len(both)
-            family.append(
-                compare_boots(
-                    ComparisonSpec(
-                        metric, workload.name, METRICS[metric].direction, paired=True, equivalence=EQUIVALENCE
-                    ),
-                    boot_values([pair[0] for pair in both], metric),
-                    boot_values([pair[1] for pair in both], metric),
-                    note=f"{left_out} boot{'s' * (left_out > 1)} without a partner left out" if left_out else "",
-                )
-            )
+    for workload in workloads:
+        paired = pair_boots(base.get(workload, ()), candidate.get(workload, ()))
+        family += [compare_pairs(paired, workload, metric) for metric in metrics]
     return judge_family(family)
+
+
+def judged_metrics(objective: Objective) -> tuple[str, ...]:
+    """The metric of the objective and those of its constraints."""
+    return tuple(dict.fromkeys([objective.metric, *(bound.metric for bound in objective.constraints)]))
+
+
+def compare_pairs(paired: PairedBoots, workload: str, metric: str, pilot: tuple[int, int] = (0, 0)) -> BootComparison:
+    """Compare a metric over pairs of boots. A pair in which a side lacks it is dropped and counted.
+
+    For `pilot` see `ComparisonSpec`.
+    """
+    both = [pair for pair in paired.pairs if all(_has(record, metric) for record in pair)]
+    left_out = paired.alone + len(paired.pairs) - len(both)
+    return compare_boots(
+        ComparisonSpec(metric, workload, METRICS[metric].direction, True, EQUIVALENCE, pilot=pilot),
+        boot_values([pair[0] for pair in both], metric),
+        boot_values([pair[1] for pair in both], metric),
+        note=f"{left_out} boot{'s' * (left_out > 1)} without a partner left out" if left_out else "",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class PairedBoots:
-    """Boots of two settings under one workload, as they stood beside each other."""
+    """Boots of two settings under one workload, paired as they stood beside each other."""
 
     pairs: tuple[tuple[Record, Record], ...]
-    """Base and candidate; either may have failed."""
+    """Base and candidate. Either may have failed."""
     alone: int
-    """Boots without one of the other setting beside them."""
+    """Number of boots without a partner."""
 
     @property
     def apart_s(self) -> float:
-        """The longest time that passed between the two measurements of a pair."""
+        """The longest time between the two measurements of a pair, in seconds."""
         return max((_between_s(*pair) for pair in self.pairs), default=0.0)
 
     @property
     def took_turns(self) -> bool:
-        """Whether every pair stood beside each other: in one environment, with no long pause between both."""
-        same = all(one.environment.fingerprint == other.environment.fingerprint for one, other in self.pairs)
-        return same and self.apart_s <= BESIDE_S
+        """Whether the boots of every pair were neighbours in time on one machine, without a long pause between them."""
+        return self.alternate and self.apart_s <= BESIDE_S
+
+    @property
+    def alternate(self) -> bool:
+        """Whether they were neighbours in time on one machine, with any pause between them. An interrupted run may
+        continue days later.
+        """
+        return self.share_hardware and (self._are_of_lanes or self._are_neighbours)
+
+    def without_pauses(self) -> PairedBoots:
+        """Drop the pairs with a long pause between their boots, and count those as boots without a partner."""
+        pairs = tuple(pair for pair in self.pairs if _between_s(*pair) <= BESIDE_S)
+        return PairedBoots(pairs, self.alone + 2 * (len(self.pairs) - len(pairs)))
+
+    @property
+    def share_hardware(self) -> bool:
+        """Whether both boots of every pair ran on the same kind of hardware. The runtimes may differ, as before and
+        after a patch.
+        """
+        return all(len({without_serials(one.environment.hardware) for one in pair}) == 1 for pair in self.pairs)
+
+    @property
+    def _are_of_lanes(self) -> bool:
+        return any(map(_is_of_lanes, chain.from_iterable(self.pairs)))
+
+    @property
+    def _are_neighbours(self) -> bool:
+        order = sorted((record.started_at, number) for number, pair in enumerate(self.pairs) for record in pair)
+        numbers = [number for _, number in order]
+        return numbers[::2] == numbers[1::2]
 
 
 BESIDE_S = 1800.0
-"""Seconds between two measurements from which what the machine did meanwhile need not be the same for both."""
+"""Seconds between two measurements after which the state of the machine may have changed."""
 
 
 def pair_boots(base: Sequence[Record], candidate: Sequence[Record]) -> PairedBoots:
-    """Pair the confirming records of two settings by the turn that the journal gives them.
+    """Pair the confirmation records of two settings by their turn in the journal.
 
-    A boot that failed keeps its turn, so that none after it moves to another partner. Records of versions that wrote no turn
-    are paired by time: each with its neighbour of the other setting. Boots of the base that took turns with another finalist,
-    before these or after them, count as nothing.
+    A failed boot keeps its turn, so the later pairs stay together. Old records without a turn are paired with their
+    neighbour in time. Boots of the base that took turns with another finalist, before or after these, are ignored.
     """
-    of_turn = [{record.turn: record for record in side if record.turn is not None} for side in (base, candidate)]
+    of_turn = [{(one.round, one.turn): one for one in side if one.turn is not None} for side in (base, candidate)]
     pairs = [(of_turn[0][turn], record) for turn, record in of_turn[1].items() if turn in of_turn[0]]
-    beside = [turn for turn in of_turn[0] if of_turn[1] and min(of_turn[1]) <= turn <= max(of_turn[1]) + 1]
-    alone = len(of_turn[1]) + len(beside) - 2 * len(pairs)
+    taken = set(of_turn[1])
+    beside = [one for one in of_turn[0] if _is_between(one, [turn for turn in taken if turn[0] == one[0]])]
+    alone = len(taken) + len(beside) - 2 * len(pairs)
     older = [[record for record in side if record.turn is None] for side in (base, candidate)]
     more = _nearest(*older) if any(map(_is_of_lanes, (*older[0], *older[1]))) else _neighbours(*older)
-    return PairedBoots((*more.pairs, *pairs), more.alone + alone)
+    in_order = sorted((*more.pairs, *pairs), key=lambda pair: pair[1].started_at)
+    return PairedBoots(tuple(in_order), more.alone + alone)
+
+
+def _is_between(turn: tuple[int, int], taken: Sequence[tuple[int, int]]) -> bool:
+    """Whether the base's turn lies among those of the candidate, or would be the next one."""
+    return bool(taken) and min(taken) <= turn <= (turn[0], max(taken)[1] + 1)
 
 
 def _nearest(base: Sequence[Record], candidate: Sequence[Record]) -> PairedBoots:
-    """Of boots at once, which are in no order: each with the one that began nearest to it."""
+    """Pair boots of parallel lanes, which have no order: each with the one that started at the nearest time."""
     unused, pairs = list(base), list[tuple[Record, Record]]()
     for record in candidate if unused else ():
         if unused:
@@ -185,7 +233,7 @@ def _nearest(base: Sequence[Record], candidate: Sequence[Record]) -> PairedBoots
 
 
 def _neighbours(base: Sequence[Record], candidate: Sequence[Record]) -> PairedBoots:
-    """Each with the next one in time, where that is of the other setting."""
+    """Pair each boot with the next one in time, if that is of the other setting."""
     sides = [(record, False) for record in base] + [(record, True) for record in candidate]
     order = sorted(sides, key=lambda one: one[0].started_at)
     places = [place for place, (_, is_candidate) in enumerate(order) if is_candidate]
@@ -207,7 +255,7 @@ def _is_of_lanes(record: Record) -> bool:
 
 
 def _between_s(one: Record, other: Record) -> float:
-    """From the end of the first measurement to the start of the second; 0 where they overlap."""
+    """Seconds from the end of the first measurement to the start of the second; 0 if they overlap."""
     first, second = sorted((one, other), key=lambda record: record.started_at)
     return max(0.0, (second.started_at - first.started_at).total_seconds() - first.duration_s)
 
@@ -217,27 +265,26 @@ def _has(record: Record, metric: str) -> bool:
 
 
 def in_turns(config: StudyConfig, base: Confirmed, candidate: Confirmed) -> str:
-    """How the boots of two settings stood: `in turns`, or what the records show instead."""
+    """`in turns` if the records prove it, else what they show instead."""
     paired = [pair_boots(base.get(one.name, ()), candidate.get(one.name, ())) for one in config.workloads]
     if all(one.took_turns for one in paired):
         return "in turns"
     apart_min = max(one.apart_s for one in paired) / 60
-    return (
-        f"not in turns: up to {apart_min:.0f} minutes between the two of a pair"
-        if apart_min * 60 > BESIDE_S
-        else "not in turns: in several environments"
-    )
+    if apart_min * 60 > BESIDE_S:
+        return f"not in turns: up to {apart_min:.0f} minutes between the two of a pair"
+    shared = all(one.share_hardware for one in paired)
+    return f"not in turns: {'other boots stood between those of a pair' if shared else 'on several machines'}"
 
 
 def levels(family: Sequence[Verdict]) -> str:
-    """The levels of a family's intervals, as `95 to 98.8 % (Holm)`: each verdict's own stands in its reason."""
+    """The confidence levels of several verdicts, such as `95 to 98.8 % (Holm)`."""
     tested = sum(verdict.ci_low is not None for verdict in family)
     alone = f"{100 * (1 - ALPHA):.3g}"
     return f"{alone} %" if tested < 2 else f"{alone} to {100 * (1 - ALPHA / tested):.3g} % (Holm)"
 
 
 def boot_values(records: Sequence[Record], metric: str) -> list[BootValue]:
-    """The metric of every record that has it, with the boot it came from."""
+    """The metric of each record that has it, with the boot."""
     return [
         BootValue(record.boot, outcome.metrics[metric].value)
         for record in records

@@ -1,4 +1,4 @@
-"""The records of one study in one environment: what is done, what is under way, which boots count."""
+"""The records of one study in one environment: what is done, what is under way, and which boots count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dsabench.model.workload import Workload
 
 
 def settle(records: Sequence[Record]) -> Iterator[Record]:
-    """Of one trial's records in order those that count: a transient fault is settled by its one retry only."""
+    """Yield the records of one trial that count. After a transient fault only its single retry counts."""
     waiting = False
     for record in records:
         retryable = isinstance(record.outcome, Failed) and record.outcome.transient
@@ -27,10 +27,10 @@ def settle(records: Sequence[Record]) -> Iterator[Record]:
 
 
 def finished_boots(config: StudyConfig, records: Iterable[Record]) -> set[str]:
-    """The boots of one round that failed, or that recorded every trial which their setting lacked when they began.
+    """The complete boots of one round: those that failed, or that recorded every trial which their setting lacked.
 
-    The others were interrupted, or their records were lost: another boot makes up for them. A journal does not say what
-    a boot was begun for; that follows from what had been recorded before it, as it did then.
+    Others were interrupted or lost records, so another boot repeats them. The journal does not store the plan of a
+    boot; it follows from the records that existed before.
     """
     finished: set[str] = set()
     earlier: dict[tuple[str, str], list[Record]] = defaultdict(list)
@@ -52,7 +52,7 @@ def finished_boots(config: StudyConfig, records: Iterable[Record]) -> set[str]:
 
 
 def _in_order(records: Iterable[Record]) -> list[list[Record]]:
-    """The records of each boot, in the order in which the boots' first trials began."""
+    """The records of each boot, ordered by the start of the boot."""
     boots: dict[str, list[Record]] = defaultdict(list)
     for record in sorted(records, key=lambda record: record.started_at):
         boots[record.boot].append(record)
@@ -60,7 +60,7 @@ def _in_order(records: Iterable[Record]) -> list[list[Record]]:
 
 
 def _settled(config: StudyConfig, records: Sequence[Record]) -> dict[str, int]:
-    """How many of a setting's records count, by workload."""
+    """Number of counted records of a setting per workload."""
     return {
         workload.name: sum(1 for _ in settle([one for one in records if one.trial.workload == workload]))
         for workload in config.workloads
@@ -68,15 +68,16 @@ def _settled(config: StudyConfig, records: Sequence[Record]) -> dict[str, int]:
 
 
 def _lacking(settled: Mapping[str, int]) -> list[str]:
-    """The workloads that the next boot takes: those with the fewest records."""
+    """The workloads of the next boot: those with the fewest records."""
     fewest = min(settled.values())
     return [name for name, count in settled.items() if count == fewest]
 
 
 def measured_default(config: StudyConfig, specs: Sequence[RuntimeSpec]) -> RuntimeSpec | None:
-    """The config's default, be it with a knob that every setting has and the config does not name; None where it was not measured.
+    """The config's default as it was measured: possibly with a knob that all settings share and the config does not
+    name.
 
-    `tune hisparse` pins the device pool so, to one size or to each setting's own.
+    `tune hisparse` fixes the size of the device pool this way. None if the default was not measured.
     """
     if not specs:
         return None
@@ -94,12 +95,12 @@ _FIRST_ROUND = 0
 
 
 class StudyRecords:
-    """The records of one study in one environment, grown as records are written.
+    """The records of one study in one environment.
 
-    A record belongs to the study when its trial could come from the study's config: the base plus values of its axes,
-    under one of its workloads. So a config that gained an axis value keeps all it has measured.
+    A record belongs to the study if its trial could come from the config: base settings plus values of the axes,
+    under one of the workloads. A config with a new axis value therefore keeps all earlier records.
 
-    Reservations are boots under way in other processes: they will be records soon.
+    Reservations are boots under way in other processes. They will become records.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class StudyRecords:
             self.add(record)
 
     def add(self, record: Record) -> None:
-        """Take in one record; those of other environments or other studies are left out."""
+        """Add a record. Records of other environments or studies are ignored."""
         if record.environment.fingerprint != self._fingerprint or record.trial.workload not in self._workloads:
             return
         assignment = _assignment_of(self.config, record.trial.runtime)
@@ -130,27 +131,27 @@ class StudyRecords:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """Every record of the study, in the order written per trial."""
+        """Every record of the study, grouped by trial in written order."""
         return tuple(record for records in self._all.values() for record in records)
 
     @property
     def latest_round(self) -> int:
-        """The round that a plain run completes."""
+        """The round that a run without --again completes."""
         return max((record.round for record in self.records), default=_FIRST_ROUND)
 
     def next_occasion(self, trial: Trial) -> int:
-        """One more than the highest recorded or reserved."""
+        """One more than the highest occasion that is recorded or reserved."""
         recorded = [record.occasion for record in self._all.get(trial.id, ())]
         reserved = [one.occasion for held in self.reservations for one in held.trials if one.trial == trial.id]
         return max((*recorded, *reserved), default=-1) + 1
 
     def settled(self, trial: AnyTrial, phase: Phase, round_: int) -> tuple[Record, ...]:
-        """The records that count, one for each boot asked for: a transient fault is settled by its one retry only."""
+        """The records that count, one per boot. After a transient fault only its single retry counts."""
         of_phase = [r for r in self._all.get(trial.id, ()) if r.phase == phase and r.round == round_]
         return tuple(settle(sorted(of_phase, key=lambda r: r.occasion)))
 
     def searched(self, round_: int) -> Mapping[str, Assignment]:
-        """Spec id → assignment of every setting with a search record of the round, in the order first measured."""
+        """Spec id → assignment of every setting with a search record of this round, in the order first measured."""
         first: dict[str, str] = {}
         for record in self.records:
             if record.phase == "search" and record.round == round_:
@@ -160,19 +161,19 @@ class StudyRecords:
         return {spec_id: self._assignments[spec_id] for spec_id in sorted(first, key=lambda key: first[key])}
 
     def of_setting(self, spec: RuntimeSpec, phase: Phase, round_: int) -> dict[str, tuple[Record, ...]]:
-        """Workload name → settled records."""
+        """Workload name → records that count."""
         return {
             workload.name: self.settled(Trial(runtime=spec, workload=workload), phase, round_)
             for workload in self.config.workloads
         }
 
     def missing(self, spec: RuntimeSpec, phase: Phase, round_: int, boots: int = 1) -> list[Workload]:
-        """The workloads that this setting still needs for its `boots`-th settled record."""
+        """The workloads that lack the setting's `boots`-th record."""
         settled = self.of_setting(spec, phase, round_)
         return [workload for workload in self.config.workloads if len(settled[workload.name]) < boots]
 
     def left(self, spec: RuntimeSpec, phase: Phase, round_: int, boots: int = 1) -> list[Workload]:
-        """What is missing and not reserved either: for whoever looks for something to do."""
+        """The missing workloads that no other process has reserved."""
         under_way = [one.trial for one in self.under_way(phase, round_)]
         settled = self.of_setting(spec, phase, round_)
 
@@ -182,7 +183,7 @@ class StudyRecords:
         return [workload for workload in self.config.workloads if had(workload) < boots]
 
     def under_way(self, phase: Phase, round_: int) -> list[ReservedTrial]:
-        """Reserved trials without a record yet."""
+        """Reserved trials without a record."""
         held = [one for one in self.reservations if one.phase == phase and one.round == round_]
         return [one for reservation in held for one in reservation.trials if self._record_of(one) is None]
 
@@ -190,9 +191,8 @@ class StudyRecords:
         return next((one for one in self._all.get(reserved.trial, ()) if one.occasion == reserved.occasion), None)
 
     def boots(self, round_: int, phase: Phase | None = None) -> int:
-        """Boots that this round has used: finished ones, failed ones and those under way.
-
-        One that was interrupted used none, nor did a refused setting.
+        """Boots used by this round: finished, failed and under way. An interrupted boot or a refused setting used
+        none.
         """
         asked = [record for record in self.records if record.round == round_ and phase in (None, record.phase)]
         used = finished_boots(self.config, [record for record in asked if not record.is_refusal])
@@ -200,13 +200,13 @@ class StudyRecords:
         return len(used) + sum(not self._is_over(one, used) for one in held)
 
     def _is_over(self, reservation: BootReservation, used: Container[str]) -> bool:
-        """Whether the boot counts by its records already, while its process still stops the server."""
+        """Whether the boot already counts by its records; its process still stops the server."""
         records = (self._record_of(one) for one in reservation.trials)
         return any(record is not None and (record.is_refusal or record.boot in used) for record in records)
 
 
 def environments(config: StudyConfig, records: Iterable[Record]) -> list[Environment]:
-    """Those in which something of the study was measured, by fingerprint; the one of its last record comes last."""
+    """The environments in which the study was measured; the one of the last record comes last."""
     found: dict[str, Environment] = {}
     for record in records:
         if record.trial.workload in config.workloads and _assignment_of(config, record.trial.runtime) is not None:
@@ -216,7 +216,7 @@ def environments(config: StudyConfig, records: Iterable[Record]) -> list[Environ
 
 
 def _assignment_of(config: StudyConfig, spec: RuntimeSpec) -> Assignment | None:
-    """The axes' values that make this spec, or None when no assignment of the config does."""
+    """The axis values that make this spec; None if it does not belong to the config."""
     base = config.default.knobs
     axes = {axis.name: axis.values for axis in config.space.axes}
     chosen = {name: value for name, value in spec.knobs.items() if name in axes}
@@ -228,7 +228,7 @@ def _assignment_of(config: StudyConfig, spec: RuntimeSpec) -> Assignment | None:
 
 
 class ReservedTrial(Value):
-    """One trial of a boot under way, and the occasion it will be recorded as."""
+    """One trial of a boot under way, and the occasion of its future record."""
 
     trial: str
     occasion: int
@@ -245,9 +245,9 @@ class BootReservation(Value):
 
 
 def describe(records: StudyRecords, spec: RuntimeSpec) -> str:
-    """What differs from the default, as `knob=value knob=value`; `default` when nothing does.
+    """What differs from the default, as `knob=value knob=value`; `default` if nothing does.
 
-    A conditional axis with a single value says nothing that its condition does not.
+    An axis with a single value is left out if its condition already implies it.
     """
     space = records.config.space
     implied = {axis.name for axis in space.axes if len(axis.values) == 1 and axis.name in space.when}

@@ -1,4 +1,4 @@
-"""Reading a tuned table's file."""
+"""Read the file of a tuned table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dsabench.model.tuned_table import TunedTable
 
 
 def read_table(path: Path) -> TunedTable:
-    """One table.
+    """Read one table.
 
     Raises:
-        InputError: not there, or not a table; one line with the file and the first mistake.
+        InputError: it is missing, or not a table; one line with the file and the first mistake.
 
     """
     try:

@@ -1,1 +1,1 @@
-"""What may be concluded from numbers: percentiles with their n, intervals, comparisons with the boot as unit."""
+"""Statistics: percentiles, intervals, comparisons with the boot as unit, change points."""

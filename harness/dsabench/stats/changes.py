@@ -1,9 +1,9 @@
-"""Where a series of measurements changed its level: candidates from PELT, kept where a test confirms them.
+"""Find level changes in a series: candidates from PELT, confirmed by a test.
 
-ruptures finds the places (Killick et al. 2012); it knows no significance, so each place is tested against its neighbours
-with Welch's t test, Holm-corrected over the places found, and over all places where it could have found them (it chose by
-looking). A change below the equivalence margin is none. apache-otava,
-which does both, needs Google's BigQuery client, gRPC, slack_sdk and a numpy of its own, for three functions.
+ruptures finds the places (Killick et al. 2012). It knows no significance, so each place is tested against its
+neighbours with Welch's t test. Holm's correction counts the places found and all other places where it could have
+found them, because it chose by looking at the data. A change below the equivalence margin does not count.
+apache-otava does both, but needs Google's BigQuery client, gRPC and slack_sdk for three functions.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from dsabench.stats.compare import (
 
 SERIES_MIN = 6
 SEGMENT_MIN = 3
-"""Boots of a level, at least: the spread of fewer is unknown."""
+"""Boots of a level at least. The spread of fewer boots is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """A new level from `index` on; `effect` is relative to the level before."""
+    """A new level that starts at `index`; `effect` is relative to the level before."""
 
     index: int
     effect: float
@@ -44,7 +44,9 @@ class LevelChange:
 def find_changes(
     values: Sequence[float], direction: Direction, *, equivalence: float = 0.01
 ) -> tuple[LevelChange, ...]:
-    """Confirmed changes in the order of time; none of a series shorter than six, or with a value that is not positive."""
+    """Confirmed changes in order of time. A series with fewer than six values, or with one that is not positive, has
+    none.
+    """
     data = np.asarray(values, dtype=np.float64)
     if data.size < SERIES_MIN or float(data.min()) <= 0.0:
         return ()
@@ -68,7 +70,7 @@ def find_changes(
 
 
 def _places(logs: npt.NDArray[np.float64]) -> list[int]:
-    """PELT on squared error; the penalty is the BIC's with the noise that neighbouring values show."""
+    """PELT with squared error. The penalty is the BIC's, with the noise estimated from neighbouring values."""
     import ruptures  # noqa: PLC0415  (a tenth of a second that only a history pays)
 
     noise = float(np.median(np.abs(np.diff(logs)))) / (math.sqrt(2.0) * 0.6745)

@@ -22,10 +22,12 @@ from dsabench.stats.power import BOOTS_MAX, boots_needed, detectable
 
 Values = npt.NDArray[np.float64]
 ALPHA = 0.05
+_HUGE = 100.0
+"""Hundredfold. The interval of two boots a side may reach astronomic numbers, which nobody wants to read."""
 
 
 class BootValue(NamedTuple):
-    """One measured value and the boot that it was measured in."""
+    """One measured value and its boot."""
 
     boot: str
     value: float
@@ -33,27 +35,28 @@ class BootValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ComparisonSpec:
-    """What is asked of two sides."""
+    """The question of a comparison: metric, workload, and how to judge."""
 
     metric: str
     workload: str
     direction: Direction | None
-    """None where neither is better."""
+    """None if neither direction is better."""
     paired: bool
-    """The sides were measured in interleaved pairs; the i-th boots of both belong together."""
+    """The sides were measured in interleaved pairs: the i-th boots of both belong together."""
     equivalence: float
     """Relative difference that does not matter: an interval inside ± this is "no difference"."""
     one_spread: bool = False
-    """Unpaired sides are taken to spread alike, which holds where nothing changed: Student's t instead of Welch's.
+    """Assume the same spread on both sides, if these are unpaired: Student's t instead of Welch's.
 
-    Welch's interval is too narrow at levels of 1 in 1,000 where one side has few boots and the other many: 2 to 4 false alarms for each
-    one allowed with 5 boots beside 20 or 40.
+    Use it if nothing is expected to differ. At levels of 1 in 1,000 Welch's interval is too narrow if one side has
+    few boots and the other many: 2 to 4 times the allowed false alarms with 5 boots beside 20 or 40.
     """
     pilot: tuple[int, int] = (0, 0)
-    """First boots of base and candidate whose spread decided how many boots there are.
+    """Number of first boots of base and candidate whose spread decided how many boots there are.
 
-    They count for the means, not for the spread: boots that happened to agree asked for few more, and would make the spread too
-    small. Means and spread of normal values are independent, so the t distribution holds (Stein 1945; Wittes et al. 1999).
+    They count for the means, not for the spread: boots that happened to agree ask for few more, and would make the
+    spread too small. Mean and spread of normal values are independent, so the t distribution holds (Stein 1945;
+    Wittes et al. 1999).
     """
 
 
@@ -76,7 +79,7 @@ class LogRatioEstimate:
 
 @dataclass(frozen=True, slots=True)
 class DirectVerdict:
-    """A verdict that needs no statistics, or that none can give."""
+    """A verdict without statistics: none is needed, or none is possible."""
 
     verdict: VerdictWord
     reason: str
@@ -85,22 +88,27 @@ class DirectVerdict:
 
 @dataclass(frozen=True, slots=True)
 class BootComparison:
-    """A question with what two sets of boots say to it. Its verdict depends on the level, see `verdict_at`."""
+    """A comparison before a confidence level is chosen; see `verdict_at`."""
 
     question: ComparisonSpec
     n_base: int
     n_candidate: int
     answer: LogRatioEstimate | DirectVerdict
     note: str = ""
-    """What the reader of the verdict should know beside it."""
+    """What the reader of the verdict should know."""
 
 
 def compare_boots(
     question: ComparisonSpec, base: Sequence[BootValue], candidate: Sequence[BootValue], note: str = ""
 ) -> BootComparison:
-    """Average inside each boot, then estimate: paired t where pairs are given, Welch otherwise.
+    """Average within each boot, then estimate: paired t for pairs, Welch otherwise.
 
-    The `note` is what a reader of the verdict should know of the boots that were given.
+    Args:
+        question: what is compared, and how.
+        base: values of the base; of a paired comparison in the order of the pairs.
+        candidate: values of the candidate, in the same order.
+        note: what the reader of the verdict should know about these boots.
+
     """
     left, right = _by_boot(base), _by_boot(candidate)
     judged = BootComparison(question, len(left), len(right), DirectVerdict("no difference", "", 0.0), note)
@@ -125,12 +133,12 @@ def compare_boots(
 
 
 def relative(log_ratio: float) -> float:
-    """A log ratio as a relative difference: 0.05 is 5 % more than the base. Above e^700 it stays there."""
+    """Convert a log ratio to a relative difference: 0.05 is 5 % more than the base. Limited to e^700."""
     return math.expm1(min(log_ratio, 700.0))
 
 
 def _observed(base: dict[str, float], candidate: dict[str, float]) -> float | None:
-    """The ratio of the geometric means less 1, where both sides have positive values only."""
+    """Ratio of the geometric means minus 1; None unless both sides have only positive values."""
     if not base or not candidate or min(*base.values(), *candidate.values()) <= 0.0:
         return None
     means = [math.fsum(map(math.log, side.values())) / len(side) for side in (candidate, base)]
@@ -138,7 +146,7 @@ def _observed(base: dict[str, float], candidate: dict[str, float]) -> float | No
 
 
 def _by_boot(side: Sequence[BootValue]) -> dict[str, float]:
-    """Boot → mean of its values, in the order in which the boots first appear."""
+    """Boot → mean of its values, in order of first appearance."""
     values: dict[str, list[float]] = {}
     for boot, value in side:
         values.setdefault(boot, []).append(value)
@@ -165,7 +173,7 @@ def _paired(base: Values, candidate: Values, pilot: int) -> LogRatioEstimate:
 
 
 def _student(base: Values, candidate: Values, pilot: tuple[int, int]) -> LogRatioEstimate:
-    """Student's interval: one variance, from both sides."""
+    """Student's interval: one variance for both sides."""
     later = [side[first:] for side, first in zip((base, candidate), pilot, strict=True)]
     df = later[0].size + later[1].size - 2.0
     spread = math.sqrt(sum(float(np.var(side)) * side.size for side in later) / df)
@@ -195,15 +203,15 @@ def judge_alone(
     paired: bool,
     equivalence: float = 0.01,
 ) -> Verdict:
-    """One comparison by itself, at the 5 % level. A family goes through `compare_boots` and `judge_family` instead."""
+    """Judge a single comparison at the 5 % level. For several use `compare_boots` and `judge_family`."""
     return verdict_at(compare_boots(ComparisonSpec(metric, workload, direction, paired, equivalence), base, candidate))
 
 
 def judge_family(family: Sequence[BootComparison], alpha: float = ALPHA) -> tuple[Verdict, ...]:
-    """Verdicts of comparisons that are read together: at most `alpha` chance of any false better or worse among them.
+    """Judge comparisons that are read together: the chance of any false better or worse is at most `alpha`.
 
-    Each interval is drawn at the level at which Holm's procedure judged its comparison, so that it excludes 0 exactly
-    where Holm rejects. They are not simultaneous intervals.
+    Each interval has the level at which Holm's procedure judged its comparison, so it excludes 0 exactly if Holm
+    rejects. They are not simultaneous intervals.
     """
     tested = {i: member.answer.p for i, member in enumerate(family) if isinstance(member.answer, LogRatioEstimate)}
     levels = dict(zip(tested, holm(tuple(tested.values()), alpha), strict=True))
@@ -211,9 +219,10 @@ def judge_family(family: Sequence[BootComparison], alpha: float = ALPHA) -> tupl
 
 
 def holm(p_values: Sequence[float], alpha: float = ALPHA) -> tuple[float, ...]:
-    """The level at which Holm's step-down procedure (1979) judges each p value: rejected where p ≤ level.
+    """The level at which Holm's step-down procedure (1979) judges each p value: rejected if p ≤ level.
 
-    The r-th smallest of m is held against alpha / (m - r + 1); from the first that passes it, all keep that level.
+    The r-th smallest of m is compared with alpha / (m - r + 1). After the first that is not rejected, all others
+    get that level.
     """
     levels = [0.0] * len(p_values)
     level, rejecting = alpha, True
@@ -226,11 +235,11 @@ def holm(p_values: Sequence[float], alpha: float = ALPHA) -> tuple[float, ...]:
 
 
 def verdict_at(member: BootComparison, alpha: float = ALPHA) -> Verdict:
-    """The verdict at a level.
+    """Judge at a confidence level.
 
-    "no difference": the interval lies inside ± equivalence, even where it excludes 0; so a minimum effect applies.
-    "better" / "worse" ("differs" where neither direction is better): it excludes 0 and reaches beyond the equivalence
-    margin. "inconclusive": anything else.
+    "no difference": the interval lies inside ± equivalence, even if it excludes 0. "better", "worse" ("differs" if
+    neither direction is better): the interval excludes 0 and reaches beyond ± equivalence. "inconclusive": anything
+    else.
     """
     question, answer = member.question, member.answer
     sides = {"n_base": member.n_base, "n_candidate": member.n_candidate}
@@ -246,7 +255,14 @@ def verdict_at(member: BootComparison, alpha: float = ALPHA) -> Verdict:
     half_width = t_critical(alpha / 2, answer.df) * answer.standard_error
     low, high = (relative(answer.difference + side * half_width) for side in (-1, 1))
     word = _word(question, low, high)
-    reason = _reason(member, answer, word, alpha)
+    reason = f"the change is between {_percent(low)} and {_percent(high)} ({100 * (1 - alpha):.3g} % confidence)"
+    if word == "no difference":
+        reason += f", within ±{100 * question.equivalence:g} %"
+    needed: int | None = None
+    if word == "inconclusive":
+        wanted, needed = _boots_to_decide(member, answer, alpha)
+        many = f"more than {BOOTS_MAX}" if needed is None else f"about {needed}"
+        reason += f"; {many} boots per side would show a change of {_percent(relative(wanted))}"
     return Verdict(
         metric=question.metric,
         workload=question.workload,
@@ -255,6 +271,7 @@ def verdict_at(member: BootComparison, alpha: float = ALPHA) -> Verdict:
         ci_low=low,
         ci_high=high,
         mde=relative(detectable(answer.standard_error, answer.df, alpha)),
+        boots_needed=needed,
         reason=f"{reason}; {member.note}" if member.note else reason,
         **sides,
     )
@@ -270,16 +287,16 @@ def _word(question: ComparisonSpec, low: float, high: float) -> VerdictWord:
     return "better" if (low > 0.0) == (question.direction == "maximize") else "worse"
 
 
-def _reason(member: BootComparison, answer: LogRatioEstimate, word: VerdictWord, alpha: float) -> str:
-    interval, margin = f"the {100 * (1 - alpha):.3g} % interval", f"±{100 * member.question.equivalence:.3g} %"
-    if word == "no difference":
-        return f"{interval} lies inside {margin}"
-    if word != "inconclusive":
-        return f"{interval} excludes 0 and is not confined to {margin}"
+def _percent(value: float) -> str:
+    if value > _HUGE:
+        return f"more than +{100 * _HUGE:,.0f} %"
+    return f"{100 * value:+,.1f} %"
+
+
+def _boots_to_decide(member: BootComparison, answer: LogRatioEstimate, alpha: float) -> tuple[float, int | None]:
+    """The log ratio that more boots would show, with the sign of the effect, and how many; None above `BOOTS_MAX`."""
+    # A ratio of 0.74 is 26 % less, but its inverse is 35 % more, so the sign matters.
     least = math.log1p(math.copysign(member.question.equivalence, answer.difference))
     wanted = max(answer.difference, least, key=abs)
     boots = boots_needed(answer.spread, abs(wanted), paired=member.question.paired, alpha=alpha)
-    have = min(member.n_base, member.n_candidate)
-    many = f"more than {BOOTS_MAX}" if boots is None else f"about {max(boots, have + 1)}"
-    # The effect's own sign: a ratio of 0.74 is 26 % less, its inverse 35 % more.
-    return f"{interval} holds 0 and reaches beyond {margin}; a difference of {100 * relative(wanted):+.1f} % takes {many} boots a side"
+    return wanted, None if boots is None else max(boots, min(member.n_base, member.n_candidate) + 1)

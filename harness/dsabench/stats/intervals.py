@@ -1,4 +1,4 @@
-"""Confidence intervals: of a mean over boots, of a share, of any statistic (bootstrap)."""
+"""Confidence intervals: of a mean over boots, of a share, and of any statistic (bootstrap)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dsabench.stats.distributions import t_critical
 
 Values = npt.NDArray[np.float64]
 Statistic = Callable[..., float]
-"""One number of a one-dimensional array."""
+"""A function from a one-dimensional array to a number."""
 
 
 class Interval(NamedTuple):
@@ -36,12 +36,12 @@ def bootstrap(
     resamples: int = 2000,
     takes_axis: bool = False,
 ) -> Interval | None:
-    """Interval of a statistic of independent observations; None from fewer than two.
+    """Bootstrap interval of a statistic of independent observations; None for fewer than two.
 
-    `takes_axis` says that the statistic has numpy's `axis`, as `np.mean` has: the same interval, fifty times as fast.
+    `takes_axis` says that the statistic accepts numpy's `axis`, as `np.mean` does; this is fifty times as fast.
 
-    BCa corrects bias and skew (Efron 1987). Where it is undefined (all resamples on one side of the estimate, as with
-    constant values) the interval is the percentile one.
+    BCa corrects bias and skew (Efron 1987). If it is undefined (all resamples on one side of the estimate, as for
+    constant values), the percentile interval is returned.
     """
     data = np.asarray(values, dtype=np.float64)
     if data.size < 2:
@@ -82,9 +82,9 @@ def _resample(
 
 
 def wilson(hits: float, n: int, confidence: float = 0.95) -> Interval | None:
-    """Wilson's score interval (1927) of hits/n; None of nothing.
+    """Wilson's score interval (1927) of hits/n; None for n = 0.
 
-    It stays inside [0, 1] and has a width at 0 and n hits, where the textbook interval has none.
+    It stays inside [0, 1] and has a width for 0 and n hits, unlike the textbook interval.
     """
     if n == 0:
         return None
@@ -96,14 +96,15 @@ def wilson(hits: float, n: int, confidence: float = 0.95) -> Interval | None:
 
 
 BOOTSTRAP_FROM = 12
-"""Boots from which the interval is a bootstrap (BCa). A bootstrap draws only what it has seen: with a spread of 5 %
-between boots its 95 % interval held the true mean in 73 of 100 studies of three boots, 81 of five and 92 of twelve;
-Student's held it in 94 to 96 at every size (400 simulated studies each, log-normal boots)."""
+"""Number of boots from which the bootstrap (BCa) is used. With a spread of 5 % between boots its 95 % interval held
+the true mean in 73 of 100 studies of three boots, 81 of five and 92 of twelve. Student's interval held it in 94 to
+96 at every size (400 simulated studies each, log-normal boots).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class BootMean:
-    """One metric over several boots; `interval` is the 95 % one of the mean, None from a single boot."""
+    """A metric over several boots. `interval` is the 95 % one of the mean; None for a single boot."""
 
     boots: int
     mean: float
@@ -111,10 +112,10 @@ class BootMean:
 
 
 def mean_over_boots(values: Mapping[str, Sequence[float]], *, seed: int = 0) -> BootMean | None:
-    """Boot → its values; each boot counts as its mean. None where there is no boot.
+    """Average over boots; `values` maps each boot to its values. None without boots.
 
-    The interval of values that are all at least 0 ends there: every metric is a time, a count, a rate or a share, and a
-    true mean below 0 was excluded before anything was measured, so that the cut costs no coverage.
+    If all values are at least 0, the interval is cut at 0. Every metric is a time, a count, a rate or a share, so a
+    true mean below 0 is impossible and the cut costs no coverage.
     """
     means = np.array([math.fsum(of_boot) / len(of_boot) for of_boot in values.values() if of_boot], np.float64)
     if not means.size:

@@ -1,9 +1,9 @@
-"""The one percentile, and how many observations it takes to say one.
+"""Percentiles, and the number of observations that each one needs.
 
-A tail percentile from few observations is mostly luck. The rule is MLPerf LoadGen's early stopping criterion
+A tail percentile of few observations is mostly luck. The rule is the early stopping criterion of MLPerf LoadGen
 (mlcommons/inference, loadgen/early_stopping.cc; "MLPerf Inference Rules", appendix on early stopping) without
-tolerance: if none of h observations lies above the bound, the claim "a share q lies below it" holds with confidence C
-as soon as q^h ≤ 1 − C, so h_min = ⌈ln(1 − C) / ln q⌉ with C = 0.99. p95 needs 90 and p99 needs 459.
+tolerance: if none of h observations lies above the bound, the claim "a share q lies below it" has confidence C as
+soon as q^h ≤ 1 − C, so h_min = ⌈ln(1 − C) / ln q⌉ with C = 0.99. p95 needs 90 and p99 needs 459.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 CONFIDENCE = 0.99
 TAIL = 0.95
-"""From this quantile on LoadGen's rule applies."""
+"""Quantiles from this one on use LoadGen's rule."""
 BODY_MIN = 10
-"""Fewest observations for the quantiles below `TAIL`: p90 then lies between the two largest, p50 inside the middle."""
+"""Observations that quantiles below `TAIL` need: p90 then lies between the two largest."""
 
 
 def observations_needed(q: float) -> int:
-    """Fewest observations from which quantile `q` (0 < q < 1) is given."""
+    """Number of observations that quantile `q` (0 < q < 1) needs."""
     if not 0.0 < q < 1.0:
         raise ValueError(f"a quantile lies between 0 and 1, not at {q}")
     if q < TAIL:
@@ -31,7 +31,9 @@ def observations_needed(q: float) -> int:
 
 
 def percentile(values: Sequence[float] | npt.NDArray[np.float64], q: float) -> float | None:
-    """Linear interpolation between order statistics (numpy's default); None from fewer than `observations_needed(q)` values."""
+    """Interpolate linearly between order statistics (numpy's default); None for fewer than `observations_needed(q)`
+    values.
+    """
     if len(values) < observations_needed(q):
         return None
     return float(np.quantile(np.asarray(values, dtype=np.float64), q))

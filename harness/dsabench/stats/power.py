@@ -1,4 +1,4 @@
-"""How small a difference a number of boots can show, and how many boots a difference takes. Log scale throughout."""
+"""Detectable differences, and the number of boots that a difference needs. All on the log scale."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from dsabench.stats.distributions import chi_squared_quantile, t_critical
 
 POWER = 0.80
 BOOTS_MAX = 1000
-"""Beyond it "how many boots" has no practical answer."""
+"""Above this the number of boots has no practical meaning."""
 
 
 def detectable(standard_error: float, df: float, alpha: float, power: float = POWER) -> float:
-    """Smallest true difference that a two-sided t test finds with the power."""
+    """Smallest true difference that a two-sided t test detects with this power."""
     return noncentrality(round(max(df, 1.0), 1), alpha, power) * standard_error
 
 
 @lru_cache(maxsize=4096)
 def noncentrality(df: float, alpha: float, power: float = POWER) -> float:
-    """Difference in standard errors at which |t| exceeds its critical value with that probability.
+    """Difference, in standard errors, at which |t| exceeds its critical value with this probability.
 
-    From the noncentral t distribution (Cohen 1988, ch. 2); the sum of two t quantiles is off by a factor at few
-    degrees of freedom, which is what benchmarks have.
+    From the noncentral t distribution (Cohen 1988, ch. 2). The sum of two t quantiles is off by a factor at few
+    degrees of freedom, which benchmarks have.
     """
     critical = t_critical(alpha / 2, df)
-    # The far tail (|t| large with the wrong sign) is below 1e-4 here and left out.
+    # The far tail (large |t| with the wrong sign) is below 1e-4 here.
     return float(special.nctdtrinc(df, 1.0 - power, critical))
 
 
 def boots_needed(
     spread: float, difference: float, *, paired: bool, alpha: float, power: float = POWER, pilot: int = 0
 ) -> int | None:
-    """Fewest boots a side at which `difference` is detectable; None beyond `BOOTS_MAX`.
+    """Boots per side at which `difference` is detectable; None above `BOOTS_MAX`.
 
-    `spread` is the standard deviation of one pair's difference if paired, else of one boot. The first `pilot` boots a side do
-    not count for the spread, see `Question.pilot`.
+    `spread` is the standard deviation of one pair's difference if paired, else of one boot. The first `pilot` boots
+    per side do not count for the spread, see `ComparisonSpec.pilot`.
     """
     if difference <= 0.0:
         return None
@@ -49,7 +49,7 @@ def boots_needed(
 
     if not enough(BOOTS_MAX):
         return None
-    low, high = 1, BOOTS_MAX  # high is enough, low (one boot) never
+    low, high = 1, BOOTS_MAX  # `high` is enough, `low` (one boot) never is
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -59,9 +59,10 @@ def boots_needed(
 def boots_needed_beside(
     spread: float, difference: float, beside: int, *, alpha: float, power: float = POWER, pilot: int = 0
 ) -> int | None:
-    """Fewest boots of one side at which `difference` is detectable, the other having `beside`; None beyond `BOOTS_MAX`.
+    """Boots of one side at which `difference` is detectable if the other side has `beside`; None above `BOOTS_MAX`.
 
-    `spread` is the standard deviation of one boot. The first `pilot` boots do not count for it, see `Question.pilot`.
+    `spread` is the standard deviation of one boot. The first `pilot` boots do not count for it, see
+    `ComparisonSpec.pilot`.
     """
     if difference <= 0.0 or beside < 2:
         return None
@@ -81,7 +82,7 @@ def boots_needed_beside(
 
 
 def careful_spread(spread: float, df: float) -> float:
-    """Upper 80 % limit of a spread that few boots gave: boots planned with the plain one are too few half of the time.
+    """Upper 80 % limit of a spread from few boots. With the plain spread half of all plans have too few boots.
 
     Browne 1995, "On the use of a pilot sample for sample size determination", Statistics in Medicine 14.
     """

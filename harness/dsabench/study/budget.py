@@ -1,4 +1,4 @@
-"""Why the search or the confirmation may not boot any more, and what a boot costs."""
+"""Limits of a run: why the search or the confirmation stops, and what a boot costs."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from dsabench.study.next_boot import choose_finalist, default_has_no_number, int
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """Seconds of one boot (start to ready) and of one trial; `measured` says whether records back them."""
+    """Seconds of one boot (start to ready) and of one trial. `measured` is False while these are assumptions."""
 
     boot_s: float
     trial_s: float
     measured: bool
 
     def of(self, boots: int, trials: int) -> float:
-        """Seconds for so many boots and trials."""
+        """Seconds for this number of boots and trials."""
         return boots * self.boot_s + trials * self.trial_s
 
 
 def estimate_cost(records: StudyRecords) -> CostEstimate:
-    """Medians of boots and means of trials over the study's own records; assumptions where there are none yet.
+    """Estimate from the study's own records: median of the boots, mean of the trials. Without records, use
+    assumptions.
 
-    The first boot on a machine may compile kernels for minutes, which no later one does.
+    Boots take a median because the first boot on a machine may compile kernels for minutes, which no later one
+    does.
     """
     found, kind = records.records, records.config.runtime.kind
     boots = {record.boot: record.boot_s for record in found if record.boot_s is not None}
@@ -47,9 +49,8 @@ def estimate_cost(records: StudyRecords) -> CostEstimate:
 
 
 def _assumed_trial_s(config: StudyConfig) -> float:
-    """A flat guess, and at least the time until a workload's last request is due, where one rate says that.
-
-    Of a real model also what its tokens take.
+    """The assumed seconds of a trial: at least the time until the last request is sent, and for a real model its
+    tokens.
     """
     kind = runtime_kinds()[config.runtime.kind]
     assumed = (max(kind.assumed_trial_s, _due_s(one), kind.passes * _tokens_s(one, kind)) for one in config.workloads)
@@ -57,7 +58,7 @@ def _assumed_trial_s(config: StudyConfig) -> float:
 
 
 def _tokens_s(workload: Workload, kind: RuntimeKindInfo) -> float:
-    """Seconds of a pass at the assumed speeds; what has lengths of the dataset's own counts nothing."""
+    """Seconds of one pass at the assumed speeds. Lengths that come from a dataset are unknown and count 0."""
     if kind.stream_tok_s is None or kind.prefill_tok_s is None:
         return 0.0
     streams = min(workload.max_concurrency or workload.num_prompts, workload.num_prompts)
@@ -78,40 +79,40 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What a run may use. Trials and boots count over the whole round, time over this run."""
+    """The limits of a run. Trials and boots count over the whole round, time counts from the start of this run."""
 
     budget: Budget
     round: int
     started_s: float = field(default_factory=time.monotonic)
     lanes: int = 1
-    """Boots at once."""
+    """Number of servers at the same time."""
     closed: str | None = None
-    """Why nothing may be booted at all, whatever the budget; None where the budget decides."""
+    """The reason why nothing may boot, whatever the budget is; None if the budget decides."""
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since this run began."""
+        """Seconds since this run started."""
         return time.monotonic() - self.started_s
 
     def without_time(self) -> RunLimits:
-        """Those of a run that begins now and takes whatever time it takes."""
+        """The same limits without a time limit, for a run that starts now."""
         return replace(self, budget=self.budget.model_copy(update={"time_s": None}), closed=None)
 
 
 def trials_left(records: StudyRecords, limits: RunLimits) -> int | None:
-    """Search trials still allowed; None without a limit. What the rules refused was no trial."""
+    """Number of search trials still allowed; None without a limit. A setting that the rules refused does not count."""
     if limits.budget.max_trials is None:
         return None
     measured = (record for record in records.records if not record.is_refusal)
     trials = {record.id: record.trial for record in measured}.values()
-    # A transient fault that waits for its retry is not settled, and must not use up the last trial.
+    # A transient fault that will be retried does not count yet. Otherwise it would use up the last trial.
     settled = sum(bool(records.settled(trial, "search", limits.round)) for trial in trials)
     under_way = len(records.under_way("search", limits.round))
     return max(0, limits.budget.max_trials - settled - under_way)
 
 
 def why_search_stops(records: StudyRecords, limits: RunLimits) -> str | None:
-    """Why no further boot of the search may start; None when one may."""
+    """Return why no further boot of the search may start; None if one may."""
     budget = limits.budget
     if trials_left(records, limits) == 0:
         return f"{budget.max_trials} trials of the search are measured (max_trials)"
@@ -120,17 +121,17 @@ def why_search_stops(records: StudyRecords, limits: RunLimits) -> str | None:
     if limits.closed is not None:
         return limits.closed
     if _has_nothing_to_confirm_against(records, limits):
-        return "the default gave no number, and nothing can be held against it (budget.confirm_boots: 0 measures the rest all the same)"
+        return "the default gave no number, so nothing can be compared with it (budget.confirm_boots: 0 measures the rest anyway)"
     if (failure := _failure_of_all(records, limits)) is not None:
-        return f"every setting failed alike, so no setting is at fault but the installation ({failure})"
+        return f"every setting failed in the same way, which points to the installation ({failure})"
     return _why_time_ends_search(records, limits)
 
 
 def _why_time_ends_search(records: StudyRecords, limits: RunLimits) -> str | None:
-    """Time is kept for the confirmation, but not before there is something to confirm.
+    """Reserve time for the confirmation, as soon as there is something to confirm.
 
-    Where boots are slow, so that time does not suffice for all of it, the default and one other setting are searched, and
-    confirmed with as many boots as fit: a verdict that rests on few boots says more than none.
+    If boots are too slow for the whole confirmation, the search still measures the default and one other setting.
+    They are then confirmed with as many boots as fit, because a verdict from few boots is better than none.
     """
     time_s = limits.budget.time_s
     if time_s is None:
@@ -144,11 +145,11 @@ def _why_time_ends_search(records: StudyRecords, limits: RunLimits) -> str | Non
 
 
 _ALIKE = 3
-"""Settings that fail with the same words, from which it is no setting's fault."""
+"""Number of settings that must fail with the same message before the installation is blamed."""
 
 
 def _failure_of_all(records: StudyRecords, limits: RunLimits) -> str | None:
-    """What every setting of the search failed with, where there are several and nothing was measured."""
+    """The failure that every setting of the search has in common; None if one was measured or they differ."""
     said: dict[str, str] = {}
     settings: set[str] = set()
     for record in records.records:
@@ -164,7 +165,7 @@ def _failure_of_all(records: StudyRecords, limits: RunLimits) -> str | None:
 
 
 def why_confirmation_stops(records: StudyRecords, limits: RunLimits, boots: int = 1) -> str | None:
-    """Why no further boot of the confirmation may start, or not so many as are needed; None when they may."""
+    """Return why the confirmation may not take this number of further boots; None if it may."""
     budget = limits.budget
     if budget.max_boots is not None and records.boots(limits.round) + boots > budget.max_boots:
         return f"{budget.max_boots} boots are the limit (max_boots)"
@@ -177,7 +178,7 @@ def why_confirmation_stops(records: StudyRecords, limits: RunLimits, boots: int 
 
 
 def _has_nothing_to_confirm_against(records: StudyRecords, limits: RunLimits) -> bool:
-    """Whether the default failed for good, or lacks the metric: whatever a search finds then, no verdict comes of it."""
+    """Whether the default failed for good or lacks the metric. No verdict is possible then."""
     config = records.config
     if config.budget.confirm_boots == 0 or records.missing(config.default, "search", limits.round):
         return False
@@ -185,10 +186,10 @@ def _has_nothing_to_confirm_against(records: StudyRecords, limits: RunLimits) ->
 
 
 def _no_boot_left(records: StudyRecords, limits: RunLimits) -> str | None:
-    """Why max_boots ends the search; None where it does not.
+    """Why max_boots ends the search; None if it does not.
 
-    What a setting lacks that was begun had its place in the budget before the confirmation, also when a record was lost
-    since. A new setting may become the best, and has to be confirmed then.
+    A setting that was interrupted may always be finished: its boot was counted before. A new setting may become the
+    best one, so its confirmation must fit too.
     """
     most, to_confirm = limits.budget.max_boots, records.config.boots_to_confirm
     if most is None:
@@ -203,7 +204,7 @@ def _no_boot_left(records: StudyRecords, limits: RunLimits) -> str | None:
 
 
 def _confirmed_of_others(records: StudyRecords, limits: RunLimits) -> int:
-    """Confirming boots that serve whichever setting is the best: of the default, and of what `first` lists."""
+    """Number of finished confirmation boots that are useful whichever setting wins: of the default and of `first`."""
     config, wanted = records.config, limits.budget.confirm_boots
     specs = [config.default, *(listed(config) if limits.budget.confirm_first else ())]
     distinct = {spec.id: spec for spec in specs}.values()

@@ -1,4 +1,4 @@
-"""What a study is measured with: the runtime, where it runs, what its rules say, and how much this run may use."""
+"""What a study is measured with: runtime, machine, rules of the runtime, and limits of this run."""
 
 from __future__ import annotations
 
@@ -28,27 +28,30 @@ from dsabench.study.space import legal
 from dsabench.study.space_check import SpaceCheck, check_space, require_legal_default
 
 _ASKED_FOR_GPUS = 10_000
-"""Settings of a large space that are asked how many GPUs they take."""
-_RECORDS_ALONE = "only the records were asked (--conclude)"
+"""Number of settings that are checked for their GPU count; a large space is not enumerated completely."""
+_RECORDS_ALONE = "only existing records are used (--conclude)"
 
 
 @dataclass(frozen=True, slots=True)
 class SettingRules:
-    """What can be said of a setting beforehand; a runtime without rules refuses nothing and takes no GPU that we know of."""
+    """What the runtime's rules say about a setting before it boots.
+
+    A runtime without rules refuses nothing and reports 0 GPUs.
+    """
 
     refuse: Refuse = refuse_nothing
     gpus: Callable[[RuntimeSpec], int] = lambda _: 0
     annotate: Annotate = annotate_nothing
 
     def largest(self, specs: Iterable[RuntimeSpec]) -> int:
-        """GPUs of the largest setting that is not refused; 0 where no GPU is known of."""
+        """Number of GPUs of the largest setting that is not refused; 0 if the runtime reports no GPU."""
         by_size = sorted(specs, key=self.gpus, reverse=True)
         return next((self.gpus(spec) for spec in by_size if self.refuse(spec) is None), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class StudyContext:
-    """Made once per run."""
+    """Everything that is fixed for one run of a study."""
 
     config: StudyConfig
     journal: Journal
@@ -58,24 +61,26 @@ class StudyContext:
     limits: RunLimits
     space: SpaceCheck
     measured_before: int = 0
-    """Records of the study that stood in the journal when the run began."""
+    """Number of records of the study in the journal when the run started."""
     shares: tuple[Share, ...] = ()
-    """Of the machine, one for each lane; this process is confined to the first. Empty where there is one lane."""
+    """The share of the machine for each lane. This process uses the first one. Empty with one lane."""
     labels: tuple[str, ...] = ()
     cpu_before: CpuSnapshot | None = None
-    """Of all cores that this process may use, when the run began: what others use is told before the first boot."""
+    """CPU use of all cores of this process when the run started. It shows what other processes use before the first
+    boot.
+    """
 
     @property
     def folder(self) -> Path:
-        """Where the journal lies."""
+        """Folder of the journal."""
         return self.journal.path.parent
 
     def records(self) -> StudyRecords:
-        """What the journal says now."""
+        """Read the records of the study from the journal."""
         return StudyRecords(self.config, self.environment.fingerprint, self.journal.read().records)
 
     def session(self, observer: StudyObserver) -> TrialSession:
-        """For the trials of this process."""
+        """Make the session for the trials of this process."""
         return TrialSession(
             study=self.config.name,
             runtime=self.runtime,
@@ -97,10 +102,12 @@ async def open_context(
     lanes: int = 1,
     for_plan: bool = False,
 ) -> StudyContext:
-    """Look at the runtime and the machine; nothing is written. A plan needs no installed runtime and may be for another machine.
+    """Examine the runtime and the machine. Writes nothing.
+
+    With `for_plan` the runtime need not be installed, and the machine may be another one than the study will use.
 
     Raises:
-        InputError: the runtime is not there, its rules forbid the default, or the machine has not so many shares.
+        InputError: the runtime is missing, its rules refuse the default, or the machine cannot be split into so many lanes.
 
     """
     started_s, runtime, cpu_before = time.monotonic(), make_runtime(config.runtime), CpuSnapshot.now(())
@@ -110,12 +117,13 @@ async def open_context(
     rules = await _rules_of(config, identity)
     shares = await _shares(config, rules, lanes, observer, for_plan=for_plan)
     if shares:
-        # Before the environment is collected: its fingerprint is that of a share, as every record's is.
+        # Take the share before the environment is collected: its fingerprint must be that of a share, as in every
+        # record.
         shares[0].take()
     environment = await collect_environment(identity)
     if config.runtime.launch.command_prefix:
         observer.note(
-            f"note: records have the hardware of this machine ({environment.host}), wherever command_prefix serves"
+            f"note: records name the hardware of this machine ({environment.host}), although command_prefix may start servers elsewhere"
         )
     require_legal_default(config, rules.refuse)
     return StudyContext(
@@ -132,14 +140,16 @@ async def open_context(
 
 
 def with_journal(context: StudyContext, observer: StudyObserver, *, again: bool = False) -> StudyContext:
-    """The context with the round that this run is of, by what is recorded. Of a run: inside the claim of its folder."""
+    """Add the round of this run and the number of existing records. A run must hold the claim of the folder."""
     records = StudyRecords(context.config, context.environment.fingerprint, _read(context.journal, observer))
     round_ = records.latest_round + (1 if again and records.records else 0)
     return replace(context, limits=replace(context.limits, round=round_), measured_before=len(records.records))
 
 
 def context_of_records(config: StudyConfig, folder: Path, observer: StudyObserver = SILENT) -> StudyContext:
-    """The same from the records alone, in their own environment: this machine and what is installed on it are not asked.
+    """Make the context from the records alone. This machine and its installed runtime are not examined.
+
+    The environment is that of the newest record.
 
     Raises:
         InputError: there is no record of the study.
@@ -152,7 +162,7 @@ def context_of_records(config: StudyConfig, folder: Path, observer: StudyObserve
     environment = known[-1]
     if others := [one.fingerprint for one in known[:-1]]:
         observer.note(
-            f"note: concluded from the latest environment, {environment.fingerprint}; others: {', '.join(others)}"
+            f"note: the verdict uses the latest environment, {environment.fingerprint}; the journal also has {', '.join(others)}"
         )
     records = StudyRecords(config, environment.fingerprint, journal.read().records)
     return StudyContext(
@@ -168,7 +178,7 @@ def context_of_records(config: StudyConfig, folder: Path, observer: StudyObserve
 
 
 def _read(journal: Journal, observer: StudyObserver) -> tuple[Record, ...]:
-    """Its records; what is none is told once."""
+    """Read the records; report each damaged line once."""
     found = journal.read()
     for problem in found.problems:
         observer.note(f"warning: {problem}")
@@ -176,15 +186,17 @@ def _read(journal: Journal, observer: StudyObserver) -> tuple[Record, ...]:
 
 
 async def lane_of(context: StudyContext) -> StudyContext:
-    """The context of one of the lanes, in its own process and on its own share.
+    """Make the context of one lane, in its own process and on its own share.
 
     Raises:
-        InputError: its share is another kind of machine than the first one's.
+        InputError: this share has other hardware than the first one.
 
     """
     environment = await collect_environment(context.environment.runtime)
     if environment.fingerprint != context.environment.fingerprint:
-        raise InputError("its share of the machine is not like the first one's, so what they measure is not comparable")
+        raise InputError(
+            "this lane's share has other hardware than the first one, so their measurements cannot be compared"
+        )
     label = f"one of {context.limits.lanes} lanes"
     return replace(
         context, environment=environment, journal=Journal(context.folder), shares=(), labels=(label,), cpu_before=None
@@ -192,10 +204,7 @@ async def lane_of(context: StudyContext) -> StudyContext:
 
 
 async def _identity_for_plan(runtime: Runtime, config: StudyConfig) -> tuple[RuntimeIdentity, str | None]:
-    """What is installed; where nothing is, the version that the config names, or the newest, from the table.
-
-    And a note on that.
-    """
+    """The installed runtime and None; else the version of the config, or the newest known one, and a note about it."""
     try:
         return await runtime.identity(), None
     except InputError as error:
@@ -205,11 +214,11 @@ async def _identity_for_plan(runtime: Runtime, config: StudyConfig) -> tuple[Run
         from dsabench.runtimes.sglang.runtime import identity_of_table  # noqa: PLC0415
 
         version = config.runtime.version or str(known_versions()[-1])
-        return identity_of_table(version), f"planned for sglang {version} by its table of flags ({error})"
+        return identity_of_table(version), f"planned for sglang {version} from its table of flags ({error})"
 
 
 async def _rules_of(config: StudyConfig, identity: RuntimeIdentity) -> SettingRules:
-    """For sglang what its rules say, for the version that is installed or asked for."""
+    """Load the rules of sglang for the installed or requested version. Other runtimes have no rules."""
     if config.runtime.kind != "sglang":
         return SettingRules()
     from dsabench.runtimes.choose import make_rules  # noqa: PLC0415  (the rules are many, and of one kind of runtime)
@@ -222,7 +231,7 @@ async def _rules_of(config: StudyConfig, identity: RuntimeIdentity) -> SettingRu
 async def _shares(
     config: StudyConfig, rules: SettingRules, lanes: int, observer: StudyObserver, *, for_plan: bool
 ) -> tuple[Share, ...]:
-    """The machine's GPUs and cores in as many equal shares, each large enough for every setting; none for a single lane."""
+    """Split GPUs and cores into equal shares, each large enough for every setting; no shares for a single lane."""
     if lanes == 1:
         return ()
     try:
@@ -237,9 +246,9 @@ async def _shares(
 async def _split(config: StudyConfig, rules: SettingRules, lanes: int) -> tuple[Share, ...]:
     launch, variable = config.runtime.launch, "CUDA_VISIBLE_DEVICES"
     if launch.command_prefix or launch.container is not None:
-        raise InputError("--lanes: runtime.launch starts servers elsewhere, where GPUs cannot be dealt out from here")
+        raise InputError("--lanes: runtime.launch starts servers elsewhere, where dsabench cannot assign GPUs")
     if variable in launch.env or variable in config.runtime.env:
-        raise InputError(f"--lanes: the config sets {variable}, of which each lane has its own")
+        raise InputError(f"--lanes: the config sets {variable}, but each lane needs its own value")
     gpus = await visible_gpus()
     each = max((rules.gpus(spec) for spec in _settings(config)), default=0) if gpus else 0
     return split_machine(lanes, sorted(os.sched_getaffinity(0)), gpus, each)

@@ -1,4 +1,4 @@
-"""Boot a config's baseline for an eval, and measure its workloads first if asked."""
+"""Boot the default setting of a config for an eval; measure its workloads first if requested."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from dsabench.study.trial import measure_on
 async def boot_for_eval(
     config: StudyConfig, model: str | None, results: Path, *, bench: bool, observer: StudyObserver = SILENT
 ) -> AsyncIterator[tuple[Served, Setting]]:
-    """The default setting of a config, up for as long as the context is open.
+    """Yield the booted default setting of a config.
 
-    With `bench` its workloads are measured first, on cores of its own.
+    With `bench`, its workloads are measured first, on cores of their own.
 
     Raises:
-        InputError: what the config names is not there.
-        TrialFault: the boot failed, or the server died while it was measured.
+        InputError: something that the config names is missing.
+        TrialFault: the boot failed, or the server died during a measurement.
 
     """
     runtime = make_runtime(config.runtime)

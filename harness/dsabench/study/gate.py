@@ -33,7 +33,7 @@ from dsabench.study.trial import stop_if_server_dies
 
 @dataclass(frozen=True, slots=True)
 class AccuracyGate:
-    """A gate about to be run: each finalist and the default answer the eval once in a round, on a server of the session."""
+    """The accuracy gate of a running study: each finalist and the default answer the eval once per round."""
 
     gate: GateSpec
     session: TrialSession
@@ -42,13 +42,13 @@ class AccuracyGate:
     round: int
 
     def applies(self, spec: RuntimeSpec) -> bool:
-        """Whether a setting may answer otherwise than the default."""
+        """Whether a setting may change answers."""
         return bool(changed_numerics(self.default, spec))
 
     async def score(self, spec: RuntimeSpec, server: Server) -> None:
-        """Let a booted server answer, unless this round has its score.
+        """Run the eval on a server, unless this round already has the score of this setting.
 
-        What breaks off leaves its finished samples: `judge` goes on with them in a boot of its own.
+        If it is interrupted, finished samples are kept, and `judge` continues with them in a separate boot.
         """
         if self._recorded(spec) is not None:
             return
@@ -56,11 +56,11 @@ class AccuracyGate:
             await stop_if_server_dies(server, self._score_at(spec, server))
         except TrialFault as fault:
             self.session.observer.note(
-                f"gate: {self.plan.task.name} broke off in the confirmed boot ({fault.kind}: {fault.message})"
+                f"gate: {self.plan.task.name} was interrupted in the confirmed boot ({fault.kind}: {fault.message})"
             )
 
     async def judge(self, best: RuntimeSpec, may_boot: bool) -> Verdict:
-        """Compare the scores. A side that has none leaves the gate undecided, which is not a pass."""
+        """Compare the scores. A missing score leaves the gate undecided, which does not pass."""
         sides: list[Record] = []
         for name, spec in (("default", self.default), ("best", best)):
             try:
@@ -88,9 +88,9 @@ class AccuracyGate:
         return found[-1] if found else None
 
     async def _boot_and_score(self, spec: RuntimeSpec) -> Record:
-        """Only where the confirmed boot is gone: a kill, or a server that died, in the middle of the eval."""
+        """Boot only for the eval. This is needed only if the confirmed server died or was killed during the eval."""
         session = self.session
-        self.session.observer.note(f"gate: {self.plan.task.name} goes on in a boot of its own")
+        self.session.observer.note(f"gate: {self.plan.task.name} continues in a separate boot")
         async with session.runtime.serve(spec, await session.place()) as server:
             return await stop_if_server_dies(server, self._score_at(spec, server))
 
@@ -113,7 +113,7 @@ class AccuracyGate:
         self.session.observer.note(f"gate: {plan.total} samples of {name}")
 
         def show(at: Progress) -> None:
-            if 10 * at.done >= at.total:  # the score of the first few answers says nothing
+            if 10 * at.done >= at.total:  # the score of the first few answers is noise
                 session.observer.boot_progress(f"{name}, score {at.score:.3f}")
             session.observer.requests_done(at.done, at.total)
 
@@ -130,7 +130,7 @@ async def open_gate(gate: GateSpec, session: TrialSession, default: RuntimeSpec,
     """Read the eval and its questions.
 
     Raises:
-        InputError: no such eval, no data file, or its grader is not installed; better told before a sweep than after.
+        InputError: there is no such eval, its data is missing, or its grader is not installed. A sweep reports this before it starts.
 
     """
     spec = load_eval(gate.eval)

@@ -1,4 +1,4 @@
-"""Several workers on equal shares of the machine: a process for each share, which take boots in turns."""
+"""Run several workers at the same time, each in its own process on an equal share of the machine."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from dsabench.study.session import StudyObserver
 _PARENT_S = 0.5
 
 Measure = Callable[[StudyContext, StudyObserver], Awaitable[object]]
-"""What a lane does with its context: the study itself, but for what one process does alone."""
+"""What a lane does with its context."""
 
 
 def run_lanes(context: StudyContext, measure: Measure, observer: StudyObserver) -> None:
-    """Fork a process a share and wait until all have ended; a KeyboardInterrupt ends them in order first.
+    """Fork one process per share and wait until all have ended.
 
-    Forked before this process has threads: what was read and asked before is theirs too. What one that was killed had
-    begun, the others take up. Asked to end again, they are told again: they hurry then, as a study without lanes does.
+    The fork happens before this process starts threads, so each lane has everything that was read so far. If a lane
+    is killed, the others take over its work. The first interrupt is forwarded, and the lanes stop after the current
+    trial; a second one is forwarded too, and they stop at once.
 
     Raises:
-        TrialFault: one of them ended with an error, which it has told.
+        TrialFault: a lane failed. It has printed the error itself.
 
     """
     fork, parent = multiprocessing.get_context("fork"), os.getpid()
@@ -38,7 +39,7 @@ def run_lanes(context: StudyContext, measure: Measure, observer: StudyObserver) 
     ]
     with on_each_interrupt(lambda: _terminate(running)) as interrupted:
         _start(running)
-        if interrupted():  # one of them was not known yet
+        if interrupted():  # an interrupt that came during the start has reached only the lanes that existed then
             _terminate(running)
         for process in running:
             process.join()
@@ -53,7 +54,7 @@ def run_lanes(context: StudyContext, measure: Measure, observer: StudyObserver) 
 
 
 def _start(lanes: Sequence[BaseProcess]) -> None:
-    hold_interrupts()  # at a fork an exception may be lost
+    hold_interrupts()  # an exception that is raised inside fork() may be lost
     try:
         for process in lanes:
             process.start()
@@ -66,18 +67,19 @@ def _start(lanes: Sequence[BaseProcess]) -> None:
 
 def _terminate(lanes: Sequence[BaseProcess]) -> None:
     for process in lanes:
-        if process.pid is not None:  # it has been started
+        if process.pid is not None:  # it was started
             process.terminate()
 
 
 def _in_child(context: StudyContext, measure: Measure, observer: StudyObserver, number: int, parent: int) -> None:
-    os.setpgid(0, 0)  # a Ctrl-C is the parent's, which ends each of us once
+    # The terminal sends Ctrl-C to the whole process group. Only the parent may get it: it then ends each lane once.
+    os.setpgid(0, 0)
     stop_at_any_signal()
     try:
         release_interrupts()
         context.shares[number - 1].take()
         run_loop(_beside_parent(context, measure, observer.for_lane(number), parent))
-        hold_interrupts()  # they are too late
+        hold_interrupts()  # all work is done: an interrupt now would only turn success into failure
     except KeyboardInterrupt:
         os._exit(130)
     except DsabenchError as error:
@@ -88,7 +90,7 @@ def _in_child(context: StudyContext, measure: Measure, observer: StudyObserver, 
 
 
 async def _beside_parent(context: StudyContext, measure: Measure, observer: StudyObserver, parent: int) -> None:
-    """The lane, for as long as whoever started it lives."""
+    """Run the lane until it is done or its parent process has died."""
     watching = asyncio.ensure_future(_until(lambda: os.getppid() != parent))
     watching.add_done_callback(lambda done: None if done.cancelled() else os.kill(os.getpid(), signal.SIGTERM))
     try:

@@ -1,6 +1,6 @@
 """Choose the next boot: baseline, interrupted, listed, proposed, confirmation.
 
-All of it is derived from the records alone, so that an interrupted study goes on where it was.
+The choice depends on the records alone, so an interrupted study continues where it stopped.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from dsabench.study.space import canonical, completed, is_legal
 
 @dataclass(frozen=True, slots=True)
 class BootPlan:
-    """One boot: which setting, which workloads, and why."""
+    """One boot: its setting, its workloads and its purpose."""
 
     spec: RuntimeSpec
     workloads: tuple[Workload, ...]
     phase: Phase
     label: str
     is_last: bool = False
-    """Of default's or best's boots in a confirmation."""
+    """Whether this is the last confirmation boot of the default or the best setting."""
     turn: int | None = None
-    """Of a confirmation: default and best have a boot each in every turn."""
+    """Position in the confirmation; each setting has one boot per turn."""
 
     def trials(self, records: StudyRecords, round_: int) -> list[PlannedTrial]:
         """The trials of this boot with their occasions."""
@@ -41,17 +41,17 @@ class BootPlan:
 
 
 def next_baseline_boot(records: StudyRecords, round_: int, trials_left: int | None = None) -> BootPlan | None:
-    """The default, against which all else is judged, under every workload that it lacks."""
+    """The default setting, which all others are compared with, under each workload that it lacks."""
     return _search_boot(records, records.config.default, round_, trials_left)
 
 
 def next_search_boot(
     records: StudyRecords, round_: int, proposer: Proposer, trials_left: int | None = None
 ) -> BootPlan | None:
-    """What was interrupted, then what the config lists, then what the proposer asks for; None where the space is measured.
+    """An interrupted setting, else a listed one, else a proposed one; None if the whole space is measured.
 
-    The boot takes no more workloads than `trials_left` allows. Where that is 0 it is named all the same: so a search that a
-    limit ends is told from one that has measured everything.
+    The boot takes at most `trials_left` workloads. At 0 it is returned all the same: the caller must be able to
+    tell "the limit ended the search" from "everything is measured".
     """
     spec = interrupted(records, round_) or _listed(records, round_) or _asked(records, proposer, round_)
     return None if spec is None else _search_boot(records, spec, round_, trials_left)
@@ -66,15 +66,16 @@ def _search_boot(
 
 
 def next_confirm_boot(records: StudyRecords, round_: int, best: RuntimeSpec, index: int = 0) -> BootPlan | None:
-    """Default, alternatives and best take turns (AB BA AB …), so that a drift of the machine hits all alike.
+    """The next boot of the confirmation; None if it is complete.
 
-    Each finalist, counted by `index`, has boots of the default of its own: it is confirmed at another time.
+    Default, alternatives and best setting take turns (AB BA AB …), so that a drift of the machine hits all of them.
+    Each finalist (number `index`) has its own boots of the default, because it is confirmed at another time.
     """
     return next(_turns_left(records, round_, best, index), None)
 
 
 def confirm_boots_left(records: StudyRecords, round_: int, best: RuntimeSpec, index: int = 0) -> int:
-    """Boots that the confirmation of a finalist still takes, if none fails."""
+    """Number of boots that the confirmation of a finalist still takes, if none fails."""
     return sum(1 for _ in _turns_left(records, round_, best, index))
 
 
@@ -92,7 +93,7 @@ def _turns_left(records: StudyRecords, round_: int, best: RuntimeSpec, index: in
 
 
 def _first_turn_without(records: StudyRecords, spec: RuntimeSpec, workload: Workload, round_: int, first: int) -> int:
-    """The turn that a boot takes: where a record was lost, that of the lost one and not the last."""
+    """The turn of the next boot. If the record of an earlier turn was lost, the boot takes that turn."""
     trial = Trial(runtime=spec, workload=workload)
     taken = {record.turn for record in records.settled(trial, "confirm", round_)}
     taken |= {one.turn for one in records.under_way("confirm", round_) if one.trial == trial.id}
@@ -100,14 +101,14 @@ def _first_turn_without(records: StudyRecords, spec: RuntimeSpec, workload: Work
 
 
 def choose_finalist(records: StudyRecords, round_: int, refused: Container[str] = ()) -> ScoredSetting | None:
-    """The setting to hold against the default, where both can be measured and a confirmation is asked for."""
+    """The setting to confirm; None if the budget has no confirmation or the default has no number."""
     if records.config.budget.confirm_boots == 0 or default_has_no_number(records, round_):
         return None
     return challenger(records, round_, refused)
 
 
 def challenger(records: StudyRecords, round_: int, refused: Container[str] = ()) -> ScoredSetting | None:
-    """The best feasible setting that is neither the default nor refused (ids of specs); None when there is none."""
+    """The best feasible setting other than the default and those in `refused` (ids of specs); None if there is none."""
     best: ScoredSetting | None = None
     for one in scored_settings(records, round_):
         if one.spec != records.config.default and one.score.is_feasible and one.spec.id not in refused:
@@ -116,13 +117,15 @@ def challenger(records: StudyRecords, round_: int, refused: Container[str] = ())
 
 
 def default_has_no_number(records: StudyRecords, round_: int) -> bool:
-    """Whether the search has no number of the default: it failed, or was not measured."""
+    """Whether the search has no number for the default: it failed, or it was not measured."""
     default = records.config.default
     return score_setting(records.config.objective, records.of_setting(default, "search", round_)).value is None
 
 
 def alternatives(records: StudyRecords, round_: int, best: RuntimeSpec) -> list[RuntimeSpec]:
-    """What is confirmed beside default and best: the settings of `first`, where asked for and where they gave a number."""
+    """Settings of `first` that are confirmed in addition to default and best: only if requested, and if they have a
+    number.
+    """
     config = records.config
     if not config.budget.confirm_first:
         return []
@@ -131,7 +134,7 @@ def alternatives(records: StudyRecords, round_: int, best: RuntimeSpec) -> list[
 
 
 def observations(records: StudyRecords, round_: int) -> list[Observation]:
-    """What the proposer may know: every completely searched setting, in the order measured, and those under way."""
+    """What the proposer may use: every completely searched setting in measured order, and those under way."""
     known = scored_settings(records, round_)
     seen = {one.spec.id for one in known}
     reserved = [one.spec for one in records.reservations if one.phase == "search" and one.round == round_]
@@ -141,7 +144,7 @@ def observations(records: StudyRecords, round_: int) -> list[Observation]:
 
 
 def observation_of(records: StudyRecords, spec: RuntimeSpec, score: ObjectiveScore | None) -> Observation | None:
-    """A setting as proposers see it; None for a default that lies outside the space."""
+    """A setting as proposers see it; None for a default outside the space."""
     config, base = records.config, records.config.default.knobs
     assignment = canonical(config.space, base, spec.knobs)
     if not is_legal(config.space, base, assignment):
@@ -152,7 +155,7 @@ def observation_of(records: StudyRecords, spec: RuntimeSpec, score: ObjectiveSco
 
 
 def interrupted(records: StudyRecords, round_: int) -> RuntimeSpec | None:
-    """A setting whose boot ended between two of its workloads."""
+    """A setting that lacks a workload because its boot was interrupted; None if there is none."""
     for assignment in records.searched(round_).values():
         spec = records.config.spec(assignment)
         if records.left(spec, "search", round_):
@@ -161,7 +164,7 @@ def interrupted(records: StudyRecords, round_: int) -> RuntimeSpec | None:
 
 
 def listed(config: StudyConfig) -> list[RuntimeSpec]:
-    """The settings that the config wants first."""
+    """The settings that the config lists under `first`."""
     base = config.default.knobs
     return [config.spec(completed(config.space, base, setting)) for setting in config.first]
 

@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSetting:
-    """A setting that the search will come to, and what the rules say to it."""
+    """A setting that the search will measure, and whether the rules refuse it."""
 
     label: str
     spec: RuntimeSpec
     refusal: RuleRefusal | None = None
     missing: int = 0
-    """Workloads that are not measured yet."""
+    """Number of workloads that are not measured yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """How far a study is, and how long it will still take if nothing fails."""
+    """Progress of a study, and the time that it still takes if nothing fails."""
 
     config: StudyConfig
     space: SpaceCheck
@@ -60,31 +60,29 @@ class StudyPlan:
     boots_done: int
     """Boots used in this round."""
     search_boots: int
-    """Of the whole round, under the budget."""
+    """Boots of the search in the whole round, within the budget."""
     confirm_boots: int
-    """Of the whole round: none where there is nothing but the default."""
+    """Boots of the confirmation in the whole round; 0 if the space holds only the default."""
     trials_total: int
-    """Trials of search and confirmation, of the whole round."""
+    """Trials of search and confirmation in the whole round."""
     time_left_s: float | None
-    """Of the budget; None where it sets no limit of time."""
+    """Seconds left in the budget; None without a time limit."""
 
     @property
     def boots_total(self) -> int:
-        """Boots the round will have used at its end; at least those it has used."""
+        """Boots at the end of the round, and never fewer than were used already."""
         return max(self.boots_done, self.search_boots + self.confirm_boots)
 
     @property
-    def seconds_left(self) -> float | None:
-        """At the measured pace; None before anything was measured."""
-        if not self.cost.measured:
-            return None
+    def seconds_left(self) -> float:
+        """Estimated seconds, at the measured pace or, before the first measurement, at the assumed one."""
         turns = math.ceil((self.boots_total - self.boots_done) / self.lanes)
         seconds = self.cost.of(turns, turns * len(self.config.workloads))
         return seconds if self.time_left_s is None else min(seconds, self.time_left_s)
 
 
 def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> StudyPlan:
-    """Cheap: no proposer is asked, so that it can be made before every boot."""
+    """Make the plan. This is cheap because no proposer is asked, so it can be made before every boot."""
     budget, workloads = limits.budget, len(records.config.workloads)
     confirm_boots = records.config.boots_to_confirm if space.settings > 1 else 0
     search_boots = space.settings
@@ -96,7 +94,8 @@ def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> St
     if budget.time_s is not None:
         time_left_s = max(0.0, budget.time_s - limits.elapsed_s)
     if time_left_s is not None and cost.measured:
-        # Fewer settings are searched where boots are slow, but the default and one other. An assumption cuts nothing.
+        # Slow boots leave room for fewer settings, but always for the default and one other. Only measured costs may
+        # shorten the plan: an assumption may be wrong.
         fit = done + int(time_left_s / cost.of(1, workloads)) * limits.lanes
         search_boots = min(search_boots, max(fit - confirm_boots, 2))
     search_trials = search_boots * workloads
@@ -117,36 +116,36 @@ def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> St
 
 @dataclass(frozen=True, slots=True)
 class GpuHours:
-    """What boots cost. Of those whose setting is not known yet, each is counted at the largest setting's GPUs."""
+    """GPU hours of the remaining boots. A setting that is not known yet counts as the largest one."""
 
     hours: float
     open_boots: int
-    """Boots of settings that the proposer is still to choose, and of the confirmation."""
+    """Boots whose setting is still unknown, including those of the confirmation."""
     gpus_each: int
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """A study that is not begun, boot by boot."""
+    """The plan of a study before it starts, boot by boot."""
 
     plan: StudyPlan
     upcoming: tuple[PlannedSetting, ...]
-    """The settings of the search that are certain: measured, refused, or to be measured."""
+    """The settings that will certainly be searched: measured, refused, or to be measured."""
     left: WorkLeft
     overruled: Overruled
-    """The points that would run otherwise than they ask."""
+    """Settings that the runtime would run with other values than requested."""
     notes: tuple[RuleNote, ...]
-    """What the rules say of the default, against which all else is measured."""
+    """Notes of the rules about the default setting."""
     gpu_hours: GpuHours | None
-    """Of the boots that are left; None where no GPU is known of."""
+    """GPU hours of the remaining boots; None if no GPU is known."""
     version: str
-    """Of the runtime that is planned for."""
+    """Version of the runtime that the plan is for."""
 
 
 def make_dry_run(
     records: StudyRecords, limits: RunLimits, space: SpaceCheck, rules: SettingRules, version: str
 ) -> DryRun:
-    """The plan with every setting that can be foreseen."""
+    """Make the plan with every setting that is already certain."""
     plan = make_plan(records, limits, space)
     upcoming = foresee(records, limits.round, plan.search_boots, rules.refuse)
     left = work_left(records, limits, plan, upcoming)
@@ -162,8 +161,10 @@ def make_dry_run(
 
 
 def foresee(records: StudyRecords, round_: int, boots: int, refuse: Refuse = refuse_nothing) -> list[PlannedSetting]:
-    """The settings of the search as far as they are certain: measured ones, and what a proposer that does not learn
-    will ask for. A learning proposer's next settings depend on results still to come. Refused ones take no boot.
+    """List the settings of the search that are already certain: measured ones, and those from a proposer that does not
+    learn.
+
+    A learning proposer chooses its next settings from results that do not exist yet. Refused settings take no boot.
     """
     config = records.config
     ahead = listed(config)
@@ -195,7 +196,7 @@ def _bootable(refusals: Mapping[str, RuleRefusal | None]) -> int:
 
 
 def has_next_boot(records: StudyRecords, limits: RunLimits) -> bool:
-    """Whether a run that begins now would boot anything."""
+    """Whether a run that starts now would boot anything."""
     round_ = limits.round
     if why_search_stops(records, limits) is None:
         left, proposer = trials_left(records, limits), make_proposer(records.config)
@@ -210,7 +211,7 @@ def has_next_boot(records: StudyRecords, limits: RunLimits) -> bool:
 def work_left(
     records: StudyRecords, limits: RunLimits, plan: StudyPlan, upcoming: Iterable[PlannedSetting]
 ) -> WorkLeft:
-    """What is not recorded yet: nothing where a run that begins now would boot nothing."""
+    """What is not recorded yet; nothing if a run that starts now would boot nothing."""
     if not has_next_boot(records, limits):
         return WorkLeft()
     workloads = len(records.config.workloads)
@@ -226,12 +227,12 @@ def work_left(
 
 
 def work_to_confirm(plan: StudyPlan, boots: int) -> WorkLeft:
-    """So many boots of a confirmation."""
+    """The work of this number of confirmation boots."""
     return _timed(plan, WorkLeft(confirm_boots=boots, confirm_trials=boots * len(plan.config.workloads)))
 
 
 def _timed(plan: StudyPlan, left: WorkLeft) -> WorkLeft:
-    """With the seconds that it takes, in all lanes at once."""
+    """Add the seconds, with all lanes working at the same time."""
     if not left.boots:
         return left
     turns = math.ceil(left.boots / plan.lanes)
@@ -239,9 +240,10 @@ def _timed(plan: StudyPlan, left: WorkLeft) -> WorkLeft:
 
 
 def _confirmation_left(records: StudyRecords, limits: RunLimits, plan: StudyPlan, *, searched: bool) -> tuple[int, int]:
-    """Its boots and trials: all of them as long as the search may find any setting the best.
+    """Boots and trials of the confirmation that are missing.
 
-    One that was begun goes on with the best setting of now, though the search may still find another.
+    Before the search ends any setting may become the best one, so all boots count. Once a confirmation has started,
+    it continues with the setting that is the best one now.
     """
     config, wanted, round_ = records.config, limits.budget.confirm_boots, limits.round
     searched = searched or records.boots(round_, "confirm") > 0

@@ -1,4 +1,4 @@
-"""Measure and judge a CI regression check: boots of one setting, one after another, in place of a search."""
+"""Measure and judge a CI regression check: repeated boots of one setting, without a search."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsabench.config.specs import StudyConfig
-from dsabench.errors import TrialFault
+from dsabench.errors import InputError, TrialFault
 from dsabench.machine.cpu_use import is_disturbed
 from dsabench.machine.environment import collect_environment
 from dsabench.model.environment import Environment
 from dsabench.model.record import Measured, Record, Trial
-from dsabench.reporting.comparison import Side
+from dsabench.reporting.comparison import ComparedSide
 from dsabench.reporting.regression import (
     Judgement,
     Rules,
@@ -30,12 +30,12 @@ from dsabench.study.session import SILENT, PlannedTrial, StudyObserver, TrialSes
 from dsabench.study.trial import run_boot
 
 _TRIES = 2
-"""Boots for each that is wanted, where others disturb them."""
+"""Boots per requested boot at most, if other processes disturb them."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRuntime:
-    """The runtime of a config and where it stands."""
+    """The runtime of a config and its environment."""
 
     runtime: Runtime
     environment: Environment
@@ -43,26 +43,26 @@ class OpenRuntime:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSide:
-    """One side that is measured here."""
+    """One side of the comparison that is measured now."""
 
     config: StudyConfig
     installed: OpenRuntime
     folder: Path
 
-    def side(self, name: str) -> Side:
-        """Its records of this environment."""
+    def side(self, name: str) -> ComparedSide:
+        """Its records in this environment."""
         fingerprint = self.installed.environment.fingerprint
         records = tuple(r for r in Journal(self.folder).read().records if r.environment.fingerprint == fingerprint)
-        return Side(name, records)
+        return ComparedSide(name, records)
 
     @property
     def boots(self) -> int:
-        """Boots that gave a number and were alone on their cores."""
+        """Number of boots with a number and without disturbance by other processes."""
         return self._count(alone=True)
 
     @property
     def disturbed(self) -> int:
-        """Boots that gave a number and were not."""
+        """Number of boots with a number that other processes disturbed."""
         return self._count(alone=False)
 
     def _count(self, *, alone: bool) -> int:
@@ -73,36 +73,39 @@ class CheckedSide:
 
 @dataclass(frozen=True, slots=True)
 class CheckSpec:
-    """How a regression is looked for."""
+    """How to check for a regression."""
 
     rules: Rules
     boots: int
-    """A side, to begin with; 0 boots nothing."""
+    """Boots per side in the first look; 0 boots nothing."""
     max_boots: int
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a check came to."""
+    """The outcome of a check."""
 
     judgement: Judgement
     faults: tuple[str, ...]
-    """A line for each trial that failed."""
+    """One line per failed trial."""
 
 
 async def check_regression(
-    spec: CheckSpec, ours: CheckedSide, against: CheckedSide | Side, observer: StudyObserver
+    spec: CheckSpec, ours: CheckedSide, against: CheckedSide | ComparedSide, observer: StudyObserver
 ) -> CheckResult:
-    """Boot what is asked for and judge it against a baseline that is recorded, or booted now in turns.
+    """Boot and compare with a baseline that is recorded, or that boots now in turns.
 
-    An open question is asked again once, with the boots that the spread calls for.
+    If the first look is undecided, it boots as many times as the measured spread requires, and looks once more.
 
     Raises:
+        InputError: boots of the baseline are boots of the candidate too.
         TrialFault: no boot gave a number.
 
     """
     theirs = against if isinstance(against, CheckedSide) else None
     fixed = None if isinstance(against, CheckedSide) else against
+    if fixed is not None:
+        _refuse_shared_boots(ours, fixed)
     if spec.boots:
         await _boot(ours, theirs, spec.boots, observer)
     judgement = _look(ours, theirs, fixed, spec.rules)
@@ -117,12 +120,36 @@ async def check_regression(
     return CheckResult(judgement, tuple(_faults([one for one in (ours, theirs) if one is not None])))
 
 
-async def _boot(ours: CheckedSide, theirs: CheckedSide | None, boots: int, observer: StudyObserver) -> None:
-    """Until there are so many boots that were alone; two sides take turns, AB BA AB, so that a drift hits both alike.
+def _refuse_shared_boots(ours: CheckedSide, baseline: ComparedSide) -> None:
+    """A copy of the baseline's boots compared with themselves would always pass."""
+    shared = {record.boot for record in baseline.records} & {record.boot for record in ours.side("").records}
+    if shared:
+        raise InputError(
+            f"{ours.folder} and the baseline {baseline.name} share {len(shared)} boots, so nothing can be compared: "
+            "name another --results or --baseline"
+        )
 
-    On a machine that is never quiet it ends after twice as many.
+
+async def measure_baseline(side: CheckedSide, boots: int, observer: StudyObserver) -> None:
+    """Measure the boots that the baseline lacks.
+
+    Raises:
+        TrialFault: no boot gave a number.
+
     """
-    had = ours.boots + ours.disturbed  # of an earlier run that goes on
+    await measure_boots(
+        side.config, side.installed, side.folder, boots - side.boots - side.disturbed, observer=observer
+    )
+    if side.boots + side.disturbed == 0:
+        raise TrialFault("exited", f"no boot gave a number: {_faults([side])[0]}", stage="boot")
+
+
+async def _boot(ours: CheckedSide, theirs: CheckedSide | None, boots: int, observer: StudyObserver) -> None:
+    """Boot until enough boots were undisturbed. Two sides take turns (AB BA AB), so that a drift hits both.
+
+    On a machine that is never quiet, stop after twice as many.
+    """
+    had = ours.boots + ours.disturbed  # an earlier run may have left some
     for turn in range(had, max(_TRIES * boots, had)):
         if _had(ours, theirs) >= boots:
             break
@@ -131,11 +158,13 @@ async def _boot(ours: CheckedSide, theirs: CheckedSide | None, boots: int, obser
 
 
 def _had(ours: CheckedSide, theirs: CheckedSide | None) -> int:
-    """Boots to judge by, or rounds of two."""
+    """Number of undisturbed boots; with two sides, of undisturbed pairs."""
     return ours.boots if theirs is None else count_rounds(theirs.side(""), ours.side(""))
 
 
-def _look(ours: CheckedSide, theirs: CheckedSide | None, fixed: Side | None, rules: Rules, pilot: int = 0) -> Judgement:
+def _look(
+    ours: CheckedSide, theirs: CheckedSide | None, fixed: ComparedSide | None, rules: Rules, pilot: int = 0
+) -> Judgement:
     if ours.boots + ours.disturbed == 0:
         faults = _faults([ours])
         said = faults[0] if faults else f"nothing is recorded in {ours.folder}"
@@ -158,10 +187,10 @@ def _faults(sides: Sequence[CheckedSide]) -> list[str]:
 
 
 async def look_at(config: StudyConfig) -> OpenRuntime:
-    """What would be measured.
+    """Identify the runtime and the machine.
 
     Raises:
-        InputError: the runtime is not there.
+        InputError: the runtime is not installed.
 
     """
     runtime = make_runtime(config.runtime)
@@ -176,11 +205,12 @@ async def measure_boots(
     *,
     observer: StudyObserver = SILENT,
 ) -> tuple[Record, ...]:
-    """Boot the config's default so many times, every workload in each boot; records are appended to the folder's journal.
+    """Boot the config's default this many times, measure every workload in each boot, and append the records to the
+    journal.
 
     Raises:
-        BusyError: somebody else measures into the folder.
-        TrialFault: something of a server is still there.
+        BusyError: another run writes into the folder.
+        TrialFault: a process of a server could not be stopped.
         StoreError: a record cannot be written.
 
     """

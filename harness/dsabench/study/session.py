@@ -1,4 +1,4 @@
-"""What the trials of one run share: runtime, environment, journal, cores, and the observer that is told how far it is."""
+"""What the trials of one run share: runtime, environment, journal, cores, and the observer of its progress."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTrial:
-    """One trial to measure now, and as which occasion."""
+    """One trial to measure now, and its occasion."""
 
     trial: Trial
     occasion: int
     phase: Phase
     round: int = 0
     turn: int | None = None
-    """Of a confirmation."""
+    """Position in the confirmation; None in a search."""
 
 
 class StudyObserver:
-    """Whom a study tells how far it is. This one says nothing; others override what they show.
+    """Receive the progress of a study. This base class shows nothing; override the methods that you need.
 
-    It is a context: a live display ends when it closes.
+    An observer is a context manager, so that a live display can end.
     """
 
     def __enter__(self) -> Self:
@@ -46,28 +46,28 @@ class StudyObserver:
         return None
 
     def boot_planned(self, boot: BootPlan, plan: StudyPlan) -> None:
-        """A boot begins; the plan says which of how many it is."""
+        """A boot starts. The plan tells how many boots there are."""
 
     def boot_progress(self, text: str) -> None:
-        """A few words on what the boot is doing."""
+        """The boot reports what it is doing, in a few words."""
 
     def boot_ready(self, seconds: float) -> None:
-        """The server answers; so long did it take."""
+        """The server answers. `seconds` is the time from start to ready."""
 
     def trial_started(self, trial: PlannedTrial) -> None:
-        """A load begins."""
+        """A load test starts."""
 
     def requests_done(self, done: int, total: int) -> None:
-        """So many of its requests have their answers."""
+        """`done` of `total` requests are answered."""
 
     def record_written(self, record: Record) -> None:
         """A record is on disk."""
 
     def note(self, text: str) -> None:
-        """What a person should know of this run, as one line."""
+        """A person should know this; one line."""
 
     def for_lane(self, number: int) -> StudyObserver:
-        """The observer of one of several processes, by its number."""
+        """Return the observer for the lane with this number."""
         del number
         return self
 
@@ -75,12 +75,12 @@ class StudyObserver:
 SILENT = StudyObserver()
 
 _BUSY_CORES = 0.3
-"""Cores that others use before the start, from which a person is told: less is what any machine does beside."""
+"""Number of cores used by other processes, from which the user is warned. Idle machines stay below it."""
 
 
 @dataclass(slots=True)
 class TrialSession:
-    """Everything that the trials of a study have in common."""
+    """What all trials of a run have in common."""
 
     study: str
     runtime: Runtime
@@ -90,23 +90,26 @@ class TrialSession:
     server_cores: tuple[int, ...] = ()
     client_cores: tuple[int, ...] = ()
     held_fds: tuple[int, ...] = ()
-    """Locks that must last until a server is gone, even when this process is killed."""
+    """Locks that must be held until the server has ended, even if this process is killed."""
     ready_timeout_s: float = 1800.0
     observer: StudyObserver = SILENT
     labels: tuple[str, ...] = ()
-    """Of every record, beside those of its setting."""
+    """Labels of every record, in addition to those of its setting."""
     cpu_before: CpuSnapshot | None = None
-    """When the run began. What other processes used since then is told once, before the first boot."""
+    """CPU use when the run started. What others used since then is reported once, before the first boot."""
     _lease: AsyncExitStack | None = field(default=None, repr=False)
-    """Where the cores' lease is kept, once it is asked for; None where the session has the cores that it was given."""
+    """Keeps the lease of the cores after the first boot. None if the session was given its cores."""
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """Every core that a measurement uses."""
+        """All cores that a measurement uses."""
         return tuple(sorted({*self.server_cores, *self.client_cores}))
 
     async def place(self) -> Place:
-        """Where the next boot stands. The first one waits for cores: a run that boots nothing holds none."""
+        """Make the place of the next boot.
+
+        The first call waits for free cores, so that a run without boots never holds any.
+        """
         if self._lease is not None and not self.held_fds:
             cores = await self._lease.enter_async_context(lease_cores(on_wait=self._wait_for_cores))
             self.server_cores, self.client_cores, self.held_fds = cores.server, cores.client, cores.fds
@@ -122,11 +125,11 @@ class TrialSession:
         )
 
     def _wait_for_cores(self, text: str) -> None:
-        self.cpu_before = None  # who measures now will be gone then
+        self.cpu_before = None  # the processes that measured meanwhile are gone now, so this number says nothing
         self.observer.note(text)
 
     def _tell_of_others(self) -> None:
-        """Say once, before the first boot, how busy other processes keep the machine."""
+        """Report once, before the first boot, how many cores other processes use."""
         before, self.cpu_before = self.cpu_before, None
         if before is None:
             return
@@ -139,7 +142,7 @@ class TrialSession:
 
 @asynccontextmanager
 async def open_session(session: TrialSession) -> AsyncIterator[TrialSession]:
-    """The session with cores of its own from its first boot until the context closes."""
+    """Yield the session. It leases cores at its first boot and releases them at the end."""
     async with AsyncExitStack() as lease:
         session._lease = lease  # noqa: SLF001  (its opener's part of it)
         yield session

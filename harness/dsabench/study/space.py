@@ -1,4 +1,4 @@
-"""The legal assignments of a search space, given the base settings. Pure functions; nothing is kept between calls."""
+"""The legal assignments of a search space. Pure functions without state."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from dsabench.model.study import Assignment, Axis, SearchSpace, holds
 from dsabench.model.value import KnobValue
 
 AssignmentKey = tuple[tuple[str, KnobValue], ...]
-"""An assignment as a value that sets and dicts take: its items, sorted by name."""
+"""An assignment as a hashable value: its items, sorted by name."""
 
 
 def key_of(assignment: Assignment) -> AssignmentKey:
-    """Equal for equal assignments, whatever their order."""
+    """The hashable form of an assignment. The order of its items does not matter."""
     return tuple(sorted(assignment.items()))
 
 
 def ordered_axes(space: SearchSpace) -> tuple[Axis, ...]:
-    """The axes, each after those that its conditions name; otherwise in the order given.
+    """Order the axes so that each follows the axes in its conditions; otherwise keep the given order.
 
     Raises:
-        InputError: the conditions go round in a circle.
+        InputError: the conditions form a cycle.
 
     """
     axes = {axis.name: axis for axis in space.axes}
@@ -32,29 +32,29 @@ def ordered_axes(space: SearchSpace) -> tuple[Axis, ...]:
     try:
         names = list(TopologicalSorter(needs).static_order())
     except CycleError as error:
-        raise InputError(f"the conditions of the axes go round in a circle: {' → '.join(error.args[1])}") from error
+        raise InputError(f"the conditions of the axes form a cycle: {' → '.join(error.args[1])}") from error
     depth: dict[str, int] = {}
     for name in names:
         depth[name] = max((depth[needed] + 1 for needed in needs[name]), default=0)
-    # Sorted by depth alone, and stably: the sorter's own order among the independent is not the file's.
+    # Sort by depth only, which is stable. The topological sorter would shuffle independent axes.
     return tuple(sorted(space.axes, key=lambda axis: depth[axis.name]))
 
 
 def is_active(space: SearchSpace, name: str, settings: Assignment) -> bool:
-    """Whether an axis is searched under the settings (base and the axes before it)."""
+    """Whether an axis is searched under these settings (base and earlier axes)."""
     return holds(space.when.get(name, {}), settings)
 
 
 def is_forbidden(space: SearchSpace, settings: Assignment) -> bool:
-    """Whether a rule of `forbid` matches the settings (base ∪ assignment)."""
+    """Whether a `forbid` rule matches these settings (base and assignment)."""
     return any(holds(rule, settings) for rule in space.forbid)
 
 
 def legal(space: SearchSpace, base: Assignment) -> Iterator[Assignment]:
-    """Every legal assignment once, lazily, the last axis changing fastest. Inactive axes are left out.
+    """Yield every legal assignment once; the last axis changes fastest. Inactive axes are left out.
 
     Raises:
-        InputError: the conditions go round in a circle.
+        InputError: the conditions form a cycle.
 
     """
     axes = ordered_axes(space)
@@ -68,7 +68,7 @@ def _extend(
     base: Assignment,
     chosen: Assignment,
 ) -> Iterator[Assignment]:
-    """Depth first over the axes that remain; `rules` are those to check at each depth, one more than the axes."""
+    """Search depth first over the remaining axes. `rules` holds the rules to check at each depth, one more than axes."""
     settings = {**base, **chosen}
     if any(holds(rule, settings) for rule in rules[0]):
         return
@@ -84,7 +84,9 @@ def _extend(
 
 
 def _rules_by_depth(space: SearchSpace, axes: Sequence[Axis]) -> list[list[Mapping[str, KnobValue]]]:
-    """Each rule where the last of its axes is settled: a whole subtree is left out as early as can be."""
+    """Put each rule at the depth where its last axis has a value, so that a whole subtree is skipped as early as
+    possible.
+    """
     depth = {axis.name: position + 1 for position, axis in enumerate(axes)}
     rules: list[list[Mapping[str, KnobValue]]] = [[] for _ in range(len(axes) + 1)]
     for rule in space.forbid:
@@ -93,7 +95,7 @@ def _rules_by_depth(space: SearchSpace, axes: Sequence[Axis]) -> list[list[Mappi
 
 
 def is_legal(space: SearchSpace, base: Assignment, assignment: Assignment) -> bool:
-    """Whether the assignment sets just the active axes, each to one of its values, and nothing forbids it."""
+    """Whether the assignment sets exactly the active axes, each to one of its values, and nothing forbids it."""
     settings = dict(base)
     expected = 0
     for axis in ordered_axes(space):
@@ -106,7 +108,7 @@ def is_legal(space: SearchSpace, base: Assignment, assignment: Assignment) -> bo
 
 
 def canonical(space: SearchSpace, base: Assignment, settings: Assignment) -> Assignment:
-    """The settings of the active axes alone, whatever else stands there (inactive axes, other knobs)."""
+    """The values of the active axes only. Inactive axes and other knobs are dropped."""
     effective, chosen = dict(base), dict[str, KnobValue]()
     for axis in ordered_axes(space):
         if axis.name in settings and is_active(space, axis.name, effective):
@@ -115,7 +117,7 @@ def canonical(space: SearchSpace, base: Assignment, settings: Assignment) -> Ass
 
 
 def completed(space: SearchSpace, base: Assignment, partial: Assignment) -> Assignment:
-    """An assignment from some of its values: other active axes keep the base's, or take their first where it has none."""
+    """Complete a partial assignment: other active axes take the base's value, or their first one."""
     effective, chosen = {**base, **partial}, dict[str, KnobValue]()
     for axis in ordered_axes(space):
         if is_active(space, axis.name, effective):
@@ -125,13 +127,13 @@ def completed(space: SearchSpace, base: Assignment, partial: Assignment) -> Assi
 
 
 def base_assignment(space: SearchSpace, base: Assignment) -> Assignment | None:
-    """The base's own setting as an assignment; None where it lies outside the space."""
+    """The base settings as an assignment; None if they lie outside the space."""
     chosen = canonical(space, base, base)
     return chosen if is_legal(space, base, chosen) else None
 
 
 def count(space: SearchSpace, base: Assignment, cap: int = 1_000_000) -> int:
-    """How many legal assignments there are, counted no further than `cap`."""
+    """Count the legal assignments, up to `cap`."""
     axes = ordered_axes(space)
     rules = _rules_by_depth(space, axes)
     free = [_free_product(space, axes[depth:], rules[depth + 1 :]) for depth in range(len(axes) + 1)]
@@ -164,17 +166,17 @@ def count(space: SearchSpace, base: Assignment, cap: int = 1_000_000) -> int:
 def _free_product(
     space: SearchSpace, axes: Sequence[Axis], rules: Sequence[Sequence[Mapping[str, KnobValue]]]
 ) -> int | None:
-    """The number of combinations of axes that neither a condition nor a rule touches; None where one does."""
+    """The number of combinations of axes that no condition and no rule mentions; None if one does."""
     if any(rules) or any(space.when.get(axis.name) for axis in axes):
         return None
     return math.prod(len(axis.values) for axis in axes)
 
 
 def require_some(space: SearchSpace, base: Assignment) -> None:
-    """Refuse a space in which nothing is legal.
+    """Refuse a space without a legal setting.
 
     Raises:
-        InputError: nothing is, or the conditions go round in a circle.
+        InputError: there is none, or the conditions form a cycle.
 
     """
     if next(legal(space, base), None) is None:

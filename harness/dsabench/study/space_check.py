@@ -1,4 +1,4 @@
-"""What the runtime's rules say of the settings of a space, and what no run could prove."""
+"""What the runtime's rules say about the settings of a space, and what a run could never prove."""
 
 from __future__ import annotations
 
@@ -27,48 +27,49 @@ from dsabench.study.proposers.random import ENUMERABLE, draw, generator
 from dsabench.study.space import base_assignment, count, legal
 
 LISTED = 2_000
-"""Spaces up to this size are asked about point by point; of larger ones so many points are drawn."""
+"""Spaces up to this size are checked completely. Of a larger space this many points are sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeverRuns:
-    """A value of an axis with which the rules refuse every point."""
+    """A value of an axis with which the rules refuse every checked point."""
 
     knob: str
     value: KnobValue
     points: int
-    """Points with it that were asked about."""
+    """Number of checked points with this value."""
     rule: str
-    """The one that refuses most of them."""
+    """The rule that refuses most of them."""
     line: str
-    """What it says of the first such point, with the nearest setting that works."""
+    """The message for the first of them, with the nearest legal setting."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceCheck:
-    """What the rules say to the points of a space."""
+    """The answer of the rules for a space."""
 
     settings: int
-    """Settings that a search may boot, the default included and what the rules refuse left out. What a part of the rules'
-    answers says is taken for all; counting stops at a million."""
+    """Settings that a search may boot, including the default. Extrapolated if only a sample was checked; at most a
+    million.
+    """
     asked: int = 0
-    """Points that the rules were asked about."""
+    """Number of checked points."""
     refused: int = 0
     by_rule: Mapping[str, int] = field(default_factory=dict)
-    """Rule id → points that it refuses first, the commonest rule first."""
+    """Rule id → number of points that it refuses, the most frequent rule first."""
     lines: Mapping[str, str] = field(default_factory=dict)
-    """Rule id → what it says of the first such point."""
+    """Rule id → its message for the first of them."""
     passed: tuple[Assignment, ...] = ()
     """The points that no rule refuses."""
     is_whole: bool = True
-    """Whether `asked` are all points; else they are drawn, so that only their share says something."""
+    """Whether all points were checked. If not, only the shares are meaningful."""
     never_runs: tuple[NeverRuns, ...] = ()
 
 
 def check_space(config: StudyConfig, refuse: Refuse) -> SpaceCheck:
-    """Count the space, and ask the rules about its points. Runtimes without rules are not asked."""
+    """Count the space and check its points. A runtime without rules refuses nothing."""
     space, base = config.space, config.default.knobs
-    default = int(base_assignment(space, base) is None)  # it is booted too where it lies outside the space
+    default = int(base_assignment(space, base) is None)  # the default boots even if it lies outside the space
     size = count(space, base)
     if refuse is refuse_nothing:
         return SpaceCheck(size + default)
@@ -106,21 +107,21 @@ def _never_runs(
 
 @dataclass(frozen=True, slots=True)
 class Overruled:
-    """Points that would boot and run something else than they ask for: often the same as another point."""
+    """Points that would boot with other values than requested. They often run the same as another point."""
 
     asked: int = 0
-    """Points that no rule refuses."""
+    """Number of points that no rule refuses."""
     points: int = 0
     by_rule: Mapping[str, int] = field(default_factory=dict)
-    """Rule id → points that it overrules, the commonest rule first."""
+    """Rule id → number of points that it overrules, the most frequent rule first."""
     lines: Mapping[str, str] = field(default_factory=dict)
-    """Rule id → what it says of the first such point."""
+    """Rule id → its message for the first of them."""
 
 
 def check_overruled(config: StudyConfig, passed: Sequence[Assignment], annotate: Annotate) -> Overruled:
-    """Ask about the points that no rule refuses. Runtimes without rules are not asked.
+    """Find points that the runtime would overrule. A runtime without rules overrules nothing.
 
-    Rules that overrule the default too are left out: they say nothing of what the search adds.
+    Rules that also overrule the default are left out, because they say nothing about the search.
     """
     if annotate is annotate_nothing:
         return Overruled()
@@ -137,7 +138,7 @@ def check_overruled(config: StudyConfig, passed: Sequence[Assignment], annotate:
 
 
 def sample(config: StudyConfig) -> tuple[list[Assignment], bool]:
-    """The points of the space, and whether that is all; of a large one so many are drawn."""
+    """The points of the space and whether they are complete. Of a large space, a sample."""
     points = list(islice(legal(config.space, config.runtime.base), LISTED + 1))
     if len(points) <= LISTED:
         return points, True
@@ -153,10 +154,10 @@ def _drawn(config: StudyConfig) -> Iterator[Assignment]:
 
 
 def require_legal_default(config: StudyConfig, refuse: Refuse) -> None:
-    """Refuse a sweep whose default cannot run: every comparison is with the default.
+    """Refuse a study whose default cannot run: every comparison needs it.
 
     Raises:
-        InputError: names the rule.
+        InputError: with the rule that refuses it.
 
     """
     refusal = refuse(config.default)
@@ -168,12 +169,13 @@ _OF_SLO = ("goodput_req_s", "slo_attainment")
 
 
 def refuse_unprovable(objective: Objective, workloads: Sequence[Workload]) -> None:
-    """Refuse what the workloads can never show: a tail percentile of too few requests, goodput without an SLO.
+    """Refuse an objective that the workloads can never prove: a tail percentile of too few requests, or goodput
+    without an SLO.
 
-    Gaps between tokens (ITL) are many per request, so their percentiles are not judged beforehand.
+    Percentiles of gaps between tokens (ITL) are not checked, because each request has many of them.
 
     Raises:
-        InputError: names the key, the metric, the workload, and how many requests it takes.
+        InputError: with key, metric, workload, and the number of requests that it takes.
 
     """
     keys = [("objective", objective.metric)]

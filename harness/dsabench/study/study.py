@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A config, the folder of its journal, and how much of the machine a run may use."""
+    """One study: its config, the folder of its journal, and how many lanes a run uses."""
 
     config: StudyConfig
     folder: Path
     lanes: int = 1
-    """Boots at once, each on an equal share of the GPUs and cores."""
+    """Number of servers that run at the same time. Each gets an equal share of the GPUs and cores."""
     again: bool = False
-    """Measure everything once more, as another round."""
+    """Start a new round, which measures everything once more."""
 
     @classmethod
     def from_config(
@@ -63,39 +63,48 @@ class Study:
         max_trials: int | None = None,
         max_boots: int | None = None,
         time_s: float | None = None,
+        confirm_boots: int | None = None,
         launch_env: Sequence[str] = (),
     ) -> Study:
-        """The study of a config: a path, `configs/NAME.yaml`, just NAME, or a config that was loaded before.
+        """Load a study.
 
-        `results` is the folder of its journal, `results/NAME` if None. Limits that are given replace the config's own;
-        `launch_env` are NAME=VALUE pairs for `runtime.launch.env`.
+        Args:
+            config: a path, a name such as `local` (for `configs/local.yaml`), or a loaded config.
+            results: folder of the journal; None is `results/NAME`.
+            lanes: number of servers at the same time.
+            again: start a new round.
+            max_trials: replaces the config's limit of search trials.
+            max_boots: replaces the config's limit of boots.
+            time_s: replaces the config's time limit, in seconds.
+            confirm_boots: replaces the config's boots per side of the confirmation; its max_boots grows with them.
+            launch_env: NAME=VALUE pairs that are added to `runtime.launch.env`.
 
         Raises:
-            InputError: no such config, a mistake in it, or limits that leave no boot for the search.
+            InputError: there is no such config, it has a mistake, or the limits leave no boot for the search.
 
         """
         loaded = config if isinstance(config, StudyConfig) else load_study(config)
-        given = {"max_trials": max_trials, "max_boots": max_boots, "time_s": time_s}
+        given = {"max_trials": max_trials, "max_boots": max_boots, "time_s": time_s, "confirm_boots": confirm_boots}
         limited = _with_limits(loaded, {name: value for name, value in given.items() if value is not None})
         whole = _with_launch_env(limited, launch_env)
         return cls(whole, Path("results") / whole.name if results is None else Path(results), lanes, again)
 
     def plan(self, observer: StudyObserver = SILENT) -> DryRun:
-        """What a run would measure and what that costs. Starts nothing, and needs no installed runtime."""
+        """Plan a run and estimate its cost. Starts nothing and needs no installed runtime."""
         self._check()
         context = with_journal(run_loop(self._open(observer, for_plan=True)), observer, again=self.again)
         version = context.environment.runtime.version
         return make_dry_run(context.records(), context.limits, context.space, context.rules, version)
 
     def run(self, observer: StudyObserver = SILENT) -> StudyResult:
-        """Measure what the journal lacks, then judge. A second run continues where the first stopped.
+        """Measure what the journal lacks, then judge. A second run continues where the first one stopped.
 
         Raises:
-            InputError: the runtime is not there, or no verdict can come of such a config.
+            InputError: the runtime is not installed, or this config can never give a verdict.
             BusyError: another run writes into the folder.
-            TrialFault: something of a server is still there, so that nothing after it could be trusted.
+            TrialFault: a process of a server could not be stopped, so later measurements could not be trusted.
             StoreError: a record cannot be written.
-            KeyboardInterrupt: Ctrl-C, TERM or HUP; what is measured is kept.
+            KeyboardInterrupt: Ctrl-C, TERM or HUP. What was measured is kept.
 
         """
         _require_no_loop()
@@ -107,7 +116,8 @@ class Study:
                 context = with_journal(opened, observer, again=self.again)
                 with observer:
                     if context.shares and has_next_boot(context.records(), context.limits):
-                        # A gate without questions fails before hours of boots. What lanes leave, killed ones too, comes after.
+                        # Open the gate first: if its questions are missing, that must fail now and not after hours of
+                        # boots.
                         run_loop(_gate_of(context, context.session(observer)))
                         run_lanes(context, partial(measure, with_gate=False), observer)
                     return run_loop(measure(context, observer))
@@ -115,14 +125,16 @@ class Study:
                 Reservations(self.folder).remove()
 
     async def run_async(self, observer: StudyObserver = SILENT) -> StudyResult:
-        """The same inside a running event loop, as a notebook has one. One lane, and signals are left to the loop's owner.
+        """Do the same as `run` inside a running event loop, as in a notebook.
+
+        Uses one lane. The owner of the loop handles signals.
 
         Raises:
-            InputError: more than one lane is asked for, or as of `run`.
+            InputError: more than one lane is requested, or as `run` raises.
 
         """
         if self.lanes > 1:
-            raise InputError("lanes are processes of their own, which a running event loop cannot start: use Study.run")
+            raise InputError("lanes are separate processes, which a running event loop cannot start: use Study.run")
         self._check()
         opened = await self._open(observer)
         with claim_folder(self.folder):
@@ -133,10 +145,10 @@ class Study:
                 Reservations(self.folder).remove()
 
     def conclude(self, observer: StudyObserver = SILENT) -> StudyResult:
-        """The verdict from the records alone, on any machine: the same way, with nothing booted.
+        """Judge the existing records. Boots nothing and works on any machine.
 
         Raises:
-            InputError: there is no record of the study, or the gate's questions cannot be had.
+            InputError: there is no record of the study, or the questions of the gate are missing.
 
         """
         self._check()
@@ -151,7 +163,7 @@ class Study:
 
 
 async def measure(context: StudyContext, observer: StudyObserver, *, with_gate: bool = True) -> StudyResult:
-    """Boot what the records lack, in this order. Every record is on disk before the next boot starts."""
+    """Boot what the records lack, in the order of the code below. Each record is on disk before the next boot starts."""
     config, limits = context.config, context.limits
     proposer = make_proposer(config)
 
@@ -165,10 +177,11 @@ async def measure(context: StudyContext, observer: StudyObserver, *, with_gate: 
         worker = BootWorker(session, context)
         gate = await _gate_of(context, session) if with_gate else None
 
-        # The baseline first, then what was interrupted, then what the config lists, then what the proposer asks for.
+        # The order is: baseline, interrupted settings, settings listed in the config, settings from the proposer.
         stopped = await worker.take_boots([baseline, search], why_search_stops, "search")
 
-        # The best setting and the baseline are booted in turns. If the gate refuses it, the next best setting follows.
+        # Best setting and baseline boot in turns, so that a drift of the machine hits both. If the gate refuses the
+        # best setting, the next best one follows.
         finalists: list[Finalist] = []
         for index in range(1 if gate is None else gate.gate.finalists):
             records = worker.look()
@@ -176,14 +189,16 @@ async def measure(context: StudyContext, observer: StudyObserver, *, with_gate: 
             best = choose_finalist(records, limits.round, refused)
             if best is None:
                 break
-            guard = gate if gate is not None and gate.applies(best.spec) else None  # only where answers may change
+            # The gate costs hours, so it runs only where the setting may change answers.
+            guard = gate if gate is not None and gate.applies(best.spec) else None
             boots = confirm_boots_left(records, limits.round, best.spec, index)
-            # The first finalist's boots were kept for it; another one is not begun where it cannot be finished.
+            # The budget reserves boots for the first finalist only. Do not start another one that cannot be finished.
             if index and boots and (why := why_confirmation_stops(records, limits, boots)) is not None:
                 stopped = f"the next best setting was not confirmed: {why}"
                 break
             turns = partial(next_confirm_boot, round_=limits.round, best=best.spec, index=index)
-            # A side is scored in its last boot, when all else in it is measured: what is confirmed precedes the eval.
+            # Score a side in its last boot, after everything else in it is measured: the eval must not disturb the
+            # load tests.
             after_last = None if guard is None else guard.score
             cut = await worker.take_boots([turns], why_confirmation_stops, "confirm", after_last)
             if cut is not None:
@@ -210,17 +225,22 @@ async def _gate_of(context: StudyContext, session: TrialSession) -> AccuracyGate
 def _require_no_loop() -> None:
     with suppress(RuntimeError):
         asyncio.get_running_loop()
-        raise InputError("an event loop runs here, as in a notebook: use `await study.run_async()`")
+        raise InputError("an event loop is already running, as in a notebook: use `await study.run_async()`")
 
 
 def _with_limits(config: StudyConfig, given: dict[str, float]) -> StudyConfig:
-    to_confirm, max_boots = config.boots_to_confirm, given.get("max_boots")
+    limited = config.model_copy(update={"budget": config.budget.model_copy(update=given)})
+    to_confirm, max_boots = limited.boots_to_confirm, given.get("max_boots")
     if max_boots is not None and max_boots <= to_confirm:
         raise InputError(
             f"--max-boots {max_boots} leaves no boot for the search: the confirmation takes {to_confirm} "
             "(budget.confirm_boots a side)"
         )
-    return config.model_copy(update={"budget": config.budget.model_copy(update=given)})
+    if max_boots is None and config.budget.max_boots is not None:
+        # More boots of the confirmation must not take the place of searched settings.
+        grown = config.budget.max_boots + to_confirm - config.boots_to_confirm
+        limited = limited.model_copy(update={"budget": limited.budget.model_copy(update={"max_boots": grown})})
+    return limited
 
 
 def _with_launch_env(config: StudyConfig, pairs: Sequence[str]) -> StudyConfig:
@@ -234,5 +254,6 @@ def _with_launch_env(config: StudyConfig, pairs: Sequence[str]) -> StudyConfig:
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        raise InputError("--launch-env: wants NAME=VALUE, such as PYTHONPATH=/opt/sglang")  # the value may be a secret
+        # The value may be a secret, so it is not repeated.
+        raise InputError("--launch-env: use NAME=VALUE, such as PYTHONPATH=/opt/sglang")
     return name, value

@@ -1,6 +1,6 @@
-"""Run the trials that share one boot: boot → warm up → measure → record, forward only.
+"""Run the trials that share one boot: boot, warm up, measure, record.
 
-This is the one place where an exception becomes a record, and so the only one with a broad `except`.
+This is the only place where an exception becomes a record, and so the only one with a broad `except`.
 """
 
 from __future__ import annotations
@@ -34,21 +34,24 @@ Result = TypeVar("Result")
 
 
 ServerTask = Callable[[Server], Awaitable[None]]
-"""What a booted server is still used for when every trial is measured and recorded."""
+"""What else to do on a server after all its trials are measured and recorded."""
 
 
 async def run_boot(
     session: TrialSession, trials: Sequence[PlannedTrial], task: ServerTask | None = None
 ) -> tuple[Record, ...]:
-    """Boot once, measure each trial, append a record for each; their specs must be equal.
+    """Boot once, measure each trial, append a record for each. All trials must have the same setting.
 
-    A boot that fails gives a `Failed` record for every trial. A server that dies in the middle gives one for the
-    trial it died in; what follows is left for another boot. Returns the records written. The task comes last, so that
-    nothing measured in this boot was warmed or disturbed by it; it keeps its own record of what became of it.
+    If the boot fails, each trial gets a `Failed` record. If the server dies during a trial, that trial gets one,
+    and the others are left for another boot. The task runs last, so that it cannot disturb a measurement. It
+    records its own outcome.
+
+    Returns:
+        The records that were written.
 
     Raises:
-        InputError: the workload does not fit the server (no vocabulary size, no data file).
-        TrialFault: kind `not_gone`: something of the server is still there, so nothing after it can be trusted.
+        InputError: the workload does not fit the server (unknown vocabulary size, missing data file).
+        TrialFault: kind `not_gone`: a process of the server could not be stopped, so nothing later can be trusted.
         StoreError: a record could not be written.
 
     """
@@ -70,7 +73,7 @@ async def run_boot(
 
 
 async def measure_on(session: TrialSession, server: Server, trials: Sequence[PlannedTrial]) -> tuple[Record, ...]:
-    """Measure each trial on a server that runs already, append a record for each; ends where the server does.
+    """Measure each trial on a running server, append a record for each; stop if the server dies.
 
     Raises:
         InputError: the workload does not fit the server.
@@ -83,7 +86,7 @@ async def measure_on(session: TrialSession, server: Server, trials: Sequence[Pla
 
 
 def record_refusal(session: TrialSession, trials: Sequence[PlannedTrial], refusal: RuleRefusal) -> tuple[Record, ...]:
-    """Append a `Failed` record for each trial of a setting that the rules forbid; nothing is booted.
+    """Append a `Failed` record for each trial of a setting that the rules refuse. Boots nothing.
 
     Raises:
         StoreError: a record could not be written.
@@ -98,7 +101,7 @@ def record_refusal(session: TrialSession, trials: Sequence[PlannedTrial], refusa
 
 @dataclass(slots=True)
 class _Stopwatch:
-    """Wall-clock start for the record, monotonic start for the duration."""
+    """Wall-clock start for the record, monotonic start for the duration: the wall clock may jump."""
 
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     counter_s: float = field(default_factory=time.perf_counter)
@@ -109,7 +112,7 @@ class _Stopwatch:
 
 @dataclass(slots=True)
 class _RecordWriter:
-    """The records of one boot as they are written."""
+    """Writes the records of one boot."""
 
     session: TrialSession
     server: Server | None = None
@@ -153,7 +156,7 @@ async def _record_all(log: _RecordWriter, trials: Sequence[PlannedTrial]) -> Non
 
 
 async def _record_one(log: _RecordWriter, server: Server, planned: PlannedTrial) -> None:
-    """Measure one trial and append its record, whatever came out."""
+    """Measure one trial and append its record, whether it succeeded or failed."""
     log.session.observer.trial_started(planned)
     started = _Stopwatch()
     try:
@@ -190,7 +193,9 @@ async def _measure(session: TrialSession, server: Server, planned: PlannedTrial)
 
 
 def late_beside_others(fault: TrialFault, share: float) -> TrialFault | None:
-    """A client that was late while others used its cores may be in time without them: the fault as a transient one; else None."""
+    """The same fault as a transient one if other processes used the client's cores; else None. A retry may then
+    succeed.
+    """
     line = warn_of_others(share)
     if fault.kind != "client_saturated" or line is None:
         return None
@@ -199,18 +204,18 @@ def late_beside_others(fault: TrialFault, share: float) -> TrialFault | None:
 
 @dataclass(frozen=True, slots=True)
 class _LoadResult:
-    """One measurement, with what surrounds it."""
+    """The result of one load test and its circumstances."""
 
     run: Run
     rehearsal: Rehearsal
     others_share: float
-    """Share of the cores that other processes used meanwhile."""
+    """Share of the cores that other processes used during the load."""
     view: ServerView
-    """What the server said of itself before and after."""
+    """What the server reported about itself before and after."""
 
 
 async def _load(session: TrialSession, server: Server, trial: Trial) -> _LoadResult:
-    """Flush, warm up, flush again so that no prompt of the measurement is cached, measure."""
+    """Flush, warm up, flush again (so that no prompt is cached), measure."""
     target = _target(server, trial)
     await server.flush()
     rehearsal = Rehearsal()
@@ -226,7 +231,7 @@ async def _load(session: TrialSession, server: Server, trial: Trial) -> _LoadRes
         sampler = MachineSampler(session.cores, server.gpus)
         run = await generate(target, trial.workload, on_progress=session.observer.requests_done, observer=sampler)
     except TrialFault as fault:
-        # Broken connections are the symptom; where another process answers now, that is the cause.
+        # Broken connections are a symptom. If another process answers now, the restart is the cause.
         if (sign := ServerView(info, await server.info()).restarted) is None:
             raise
         message = f"the server restarted during the run: {sign}; {fault.message}"
@@ -236,7 +241,7 @@ async def _load(session: TrialSession, server: Server, trial: Trial) -> _LoadRes
 
 
 def _rehearsed(rehearsal: Rehearsal) -> dict[str, Metric]:
-    """How many passes the rehearsal took, and how much longer its first was than its last."""
+    """Number of passes of the rehearsal, and the seconds of its first and last pass."""
     passes_s = rehearsal.passes_s
     if not passes_s:
         return {}
@@ -249,7 +254,7 @@ def _rehearsed(rehearsal: Rehearsal) -> dict[str, Metric]:
 
 
 def _otherwise_than_asked(server: Server) -> tuple[str, ...]:
-    """Settings that the server runs otherwise than asked."""
+    """Settings that the server runs with other values than requested."""
     match server.resolved.get("dsabench"):
         case {"differences": list(lines)}:
             return tuple(str(line) for line in lines)
@@ -257,7 +262,7 @@ def _otherwise_than_asked(server: Server) -> tuple[str, ...]:
 
 
 def _target(server: Server, trial: Trial) -> Target:
-    """Where the load goes. What a server does not say of its vocabulary stays unknown."""
+    """Where the load is sent. The vocabulary size stays unknown if the server does not report it."""
     target = Target(server.base_url, trial.runtime.model, endpoint=trial.workload.endpoint or "generate")
     match server.resolved:
         case {"reference": {"vocab_size": int(vocab_size)}}:
@@ -271,13 +276,14 @@ _DEATH_LAG_S = 2.0
 
 
 async def stop_if_server_dies(server: Server, load: Coroutine[object, object, Result]) -> Result:
-    """The load's result, or the server's death as a `TrialFault`, whichever comes first."""
+    """Return the result of the load, or raise the server's death, whichever happens first."""
     loading = asyncio.ensure_future(load)
     dying = asyncio.ensure_future(server.died())
     try:
         await asyncio.wait({loading, dying}, return_when=asyncio.FIRST_COMPLETED)
         if not dying.done() and loading.exception() is not None:
-            # A dying server breaks its connections a moment before it is seen to be dead: name the cause, not the symptom.
+            # Connections break a moment before the death of a server is noticed. Wait for it, to report the cause and
+            # not the symptom.
             await asyncio.wait({dying}, timeout=_DEATH_LAG_S)
         if dying.done() and (error := dying.exception()) is not None:
             raise error

@@ -1,4 +1,4 @@
-"""Conclude a study: the best setting, its verdicts, and why it ended."""
+"""Conclude a study: the best setting, its verdicts, and why the study ended."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from dsabench.study.next_boot import (
 from dsabench.study.plan import foresee, make_plan, work_left, work_to_confirm
 
 _UNPROVEN = 1.0
-"""Excess over a limit that nothing was measured for; as of a constraint whose metric is absent."""
+"""Excess over a limit if its metric was not measured: 100 %."""
 
 
 def conclude(
     records: StudyRecords, context: StudyContext, finalists: Sequence[Finalist] = (), stopped: str | None = None
 ) -> StudyResult:
-    """The result as the records have it; without finalists, the best setting with what was confirmed of it."""
+    """Make the result from the records. Without finalists, take the best setting and its confirmation so far."""
     config, round_ = records.config, context.limits.round
     best = challenger(records, round_)
     if not finalists and (confirmed := choose_finalist(records, round_)) is not None:
@@ -36,7 +36,7 @@ def conclude(
     winner = final_choice(finalists)
     if best is not None and default_has_no_number(records, round_):
         was = "was not measured" if records.missing(config.default, "search", round_) else "failed"
-        stopped = f"the default {was}, so there is nothing to hold the best setting against"
+        stopped = f"the default {was}, so there is nothing to compare the best setting with"
     found = apply_gate(scored_settings(records, round_), finalists, 0.0 if config.gate is None else config.gate.margin)
     best = best if winner is None else winner.candidate
     result = StudyResult(
@@ -59,26 +59,26 @@ def conclude(
 
 
 def final_choice(finalists: Sequence[Finalist]) -> Finalist | None:
-    """The last, where it is not less accurate; else the best of them, which is then shown as refused."""
+    """The last finalist if the gate accepted it; else the best one, which is then reported as refused."""
     if not finalists:
         return None
     return finalists[0] if finalists[-1].is_less_accurate else finalists[-1]
 
 
 def _with_work_left(result: StudyResult, records: StudyRecords, context: StudyContext) -> StudyResult:
-    """What the study lacks under its limits, that of time left out."""
+    """Add the work that is missing under the limits, apart from the time limit."""
     limits = context.limits.without_time()
     plan = make_plan(records, limits, context.space)
     left = work_left(records, limits, plan, foresee(records, limits.round, plan.search_boots, context.rules.refuse))
     lacking = result.unconfirmed
-    # A plan does not know what the gate said: after a refusal another setting is confirmed.
+    # The plan does not know the gate's verdict: after a refusal another setting is confirmed.
     if not left.boots and lacking and why_confirmation_stops(records, limits, lacking) is None:
         left = work_to_confirm(plan, lacking)
     return replace(result, left=left)
 
 
 def _unconfirmed(records: StudyRecords, round_: int, finalists: Sequence[Finalist]) -> int:
-    """What the last finalist lacks, or the one that is to follow it."""
+    """Boots that the confirmation of the last finalist lacks, or of the one after it if the gate refused it."""
     if not finalists:
         return 0
     last, gate = finalists[-1], records.config.gate
@@ -107,7 +107,7 @@ def _against_alternatives(records: StudyRecords, round_: int, best: RuntimeSpec)
 def apply_gate(
     found: Sequence[ScoredSetting], finalists: Sequence[Finalist], margin: float
 ) -> tuple[ScoredSetting, ...]:
-    """The candidates with the gate's verdicts as a constraint like any other: what did not pass is not feasible."""
+    """Add the gate's verdicts as constraints: a setting that did not pass is not feasible."""
     excess = {
         one.candidate.spec.id: (_excess(one.accuracy, margin), _why_not(one.accuracy))
         for one in finalists
@@ -117,7 +117,7 @@ def apply_gate(
 
 
 def _excess(verdict: Verdict, margin: float) -> float:
-    """How far the loss lies beyond the margin, relative to it."""
+    """How far the loss exceeds the margin, relative to the margin."""
     if verdict.verdict == "inconclusive" or verdict.effect is None:
         return _UNPROVEN
     return max(-verdict.effect - margin, 0.0) / margin

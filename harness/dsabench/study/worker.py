@@ -1,7 +1,7 @@
 """Take boots until none is left: lock, read the journal, choose, reserve, measure.
 
-Several processes may measure a study at once, each with a worker of its own. All that they share is the journal and the
-reservations of boots under way; one worker alone takes the same way, and never waits.
+Several processes may measure one study, each with its own worker. They share only the journal and the reservations
+of boots. A single worker runs the same code and never waits.
 """
 
 from __future__ import annotations
@@ -31,11 +31,15 @@ from dsabench.study.trial import record_refusal, run_boot
 
 FOLDER = ".sweep.lanes"
 _TURN_S = 0.3
-"""Between two looks at what the others have finished."""
+"""Seconds between two checks of what the other workers have finished."""
 
 
 class Reservations:
-    """The boots under way of one results folder: a locked file each, so that the kernel ends that of a killed process."""
+    """The boots that are under way in a results folder.
+
+    Each reservation is a locked file. The kernel releases the lock when a process is killed, so its boots become
+    free again.
+    """
 
     def __init__(self, results: Path) -> None:
         self._folder = results / FOLDER
@@ -43,7 +47,7 @@ class Reservations:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Alone with journal and reservations: read both, choose and reserve while it is open.
+        """Lock out the other workers while this one reads the journal, chooses and reserves.
 
         Raises:
             StoreError: the folder cannot be written.
@@ -61,13 +65,13 @@ class Reservations:
             os.close(descriptor)
 
     def live(self) -> tuple[BootReservation, ...]:
-        """Those of other processes that still run; only inside a turn."""
+        """Reservations of other living processes. Call it inside a turn."""
         others = (file for file in sorted(self._folder.glob("*.json")) if file != self._mine)
         return tuple(found for found in map(_read_held, others) if found is not None)
 
     @contextmanager
     def hold(self, reservation: BootReservation) -> Iterator[None]:
-        """Reserve until it is closed; enter inside a turn, leave when the boot's records are written.
+        """Hold a reservation. Enter inside a turn, leave after the records of the boot are written.
 
         Raises:
             StoreError: the reservation cannot be written.
@@ -86,12 +90,12 @@ class Reservations:
             os.close(descriptor)
 
     def remove(self) -> None:
-        """Nothing of it is left; for when no process measures any more."""
+        """Delete all reservations. Call it when no process measures any more."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _read_held(file: Path) -> BootReservation | None:
-    """The reservation of a process that lives; the file of a dead one is removed."""
+    """The reservation of a living process. Removes the file of a dead one."""
     with suppress(FileNotFoundError):
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -106,31 +110,32 @@ def _read_held(file: Path) -> BootReservation | None:
 
 
 NextBoot = Callable[[StudyRecords], BootPlan | None]
-"""What is to be booted next by what is recorded and under way; None where nothing is."""
+"""Chooses the next boot from the records and reservations; None if there is none."""
 WhyStop = Callable[[StudyRecords, RunLimits], str | None]
-"""Why no further boot may start; None where one may."""
+"""Says why no further boot may start; None if one may."""
 AfterLast = Callable[[RuntimeSpec, Server], Awaitable[None]]
-"""What is still done with the server of a setting's last boot, when everything in it is measured."""
+"""What else to do on the server of a setting's last boot, after everything in it is measured."""
 
 
 class BootWorker:
-    """Measures boots of one study in this process, one after another."""
+    """Measure boots of one study in this process, one after another."""
 
     def __init__(self, session: TrialSession, context: StudyContext) -> None:
         self._session, self._context = session, context
         self._reservations = Reservations(context.folder)
 
     def look(self) -> StudyRecords:
-        """What is recorded, and what other processes have under way."""
+        """Read the records, and what other processes have under way."""
         with self._turn():
             return self._look()
 
     async def take_boots(
         self, choosers: Sequence[NextBoot], unless: WhyStop, phase: Phase, after_last: AfterLast | None = None
     ) -> str | None:
-        """Take boots of the first chooser that names one; return why it stopped, None where nothing is left of this phase.
+        """Take boots from the first chooser that returns one.
 
-        A boot that another process has under way may open the next one, so it is waited for.
+        Returns why it stopped; None if this phase is complete. It waits for boots of other processes, because their
+        results may make another boot necessary.
         """
         limits = self._context.limits
         while True:
@@ -150,7 +155,7 @@ class BootWorker:
             await asyncio.sleep(_TURN_S)
 
     def _turn(self) -> AbstractContextManager[None]:
-        """Where nothing may be booted nothing is reserved: records can be read where nobody may write."""
+        """`--conclude` reserves nothing, so that it works in a read-only folder."""
         return nullcontext() if self._context.limits.closed is not None else self._reservations.turn()
 
     def _look(self) -> StudyRecords:

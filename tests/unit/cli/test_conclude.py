@@ -18,8 +18,8 @@ def conclude(folder: Path, *words: str) -> str:
 
 
 def test_what_the_speed_of_the_best_does_not_say_is_said_beside_it(tmp_path: Path) -> None:
-    weights = "measured with random weights: speeds are those of the shapes, outputs mean nothing"
-    accuracy = "may answer otherwise than the default (mha_threshold_tokens, prefill_backend): accuracy unproven, the config has no gate"
+    weights = "measured with random weights: speeds are valid for these shapes, outputs mean nothing"
+    accuracy = "may change answers (mha_threshold_tokens, prefill_backend): accuracy unproven, the config has no gate"
     shown = conclude(tmp_path)
     assert weights in shown
     assert accuracy in shown

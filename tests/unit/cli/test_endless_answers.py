@@ -54,7 +54,9 @@ def test_bench_waits_no_longer_than_it_was_told(
 ) -> None:
     with bad_server(answer) as url:
         assert run(["bench", "--base-url", url, "--ready-check-timeout-sec", "2", "--model", "m"]) == 3
-    assert capsys.readouterr().err == f"error: boot: unreachable: {url}/v1/models: {why} (waited 2 s)\n"
+    waiting, error = capsys.readouterr().err.splitlines()
+    assert waiting == f"note: waiting up to 2 s for {url} ({why}); --ready-check-timeout-sec sets the time"
+    assert error == f"error: boot: unreachable: {url}/v1/models: {why} (waited 2 s)"
 
 
 def test_a_flood_does_not_fill_the_memory_of_an_eval() -> None:

@@ -201,7 +201,7 @@ def test_two_do_not_measure_into_one_folder(tmp_path):
     with claim_folder(tmp_path):
         done = kernels(*words)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {tmp_path}: another run (pid {os.getpid()}) writes there")
+    assert done.stderr.startswith(f"error: {tmp_path}: another run (pid {os.getpid()}) uses this folder")
     assert kernels(*words).returncode == 0
 
 

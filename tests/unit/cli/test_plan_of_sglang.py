@@ -47,7 +47,7 @@ def test_the_plan_counts_what_the_rules_refuse_and_the_gpu_hours_of_the_rest(tmp
 def test_without_a_version_the_newest_one_is_planned_for(tmp_path) -> None:
     done = plan(STUDY.replace("  version: 0.5.16\n", "").replace("AUTO", "flashmla_sparse"), tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "planned for sglang 0.5.23 by its table of flags" in done.stderr
+    assert "planned for sglang 0.5.23 from its table of flags" in done.stderr
 
 
 def test_for_people_too(tmp_path) -> None:
@@ -59,7 +59,7 @@ def test_for_people_too(tmp_path) -> None:
 
 def test_boots_that_would_run_another_setting_than_they_ask_are_told(tmp_path) -> None:
     done = plan(STUDY.replace("{decode_backend: [flashmla_kv, AUTO], ", "{page_size: [64, 128], "), tmp_path)
-    assert "2 of the 4 others would run otherwise than asked, at the price of a boot: PG01 2" in done.stdout
+    assert "2 of the 4 others would run with other values than requested, and still cost a boot: PG01 2" in done.stdout
     assert "leave page_size out" in " ".join(done.stdout.split())
 
 
@@ -91,7 +91,7 @@ def test_settings_that_the_proposer_is_still_to_choose_take_gpus_too(tmp_path) -
     assert (said["boots"], len(said["settings"])) == (3 + 4, 1)
     assert said["gpu_hours"] == pytest.approx(7 * 8 * 310 / 3600, abs=0.01)
     shown = plan(OPEN, tmp_path).stdout
-    assert "about 4.8 GPU-hours (6 boots of settings still open count 8 each, as the largest)" in shown
+    assert "about 4.8 GPU-hours (6 boots of unknown settings count as 8 GPUs each, the largest)" in shown
 
 
 def test_open_settings_count_as_the_largest_of_the_space(tmp_path) -> None:

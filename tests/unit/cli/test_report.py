@@ -32,7 +32,7 @@ def test_a_site_is_written_over_and_other_files_are_not_mixed_with_it(
     (full / "page.md").write_text("mine")
     assert run([*words, str(full)]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"error: --out {full}: holds files that are no site")
+    assert said.startswith(f"error: --out {full}: holds files that are not a dsabench site")
     assert (said.count("\n"), [file.name for file in full.iterdir()]) == (1, ["page.md"])
     assert run([*words, str(full), "--force"]) == 0
     assert (full / "page.md").read_text() == "mine"

@@ -141,7 +141,7 @@ def test_the_newest_study_comes_first_and_no_more_than_asked_for(
     since = (START + timedelta(minutes=101)).isoformat()
     assert len(show(["list", *place, "--json", "--since", since], capsys).splitlines()) == 2
     assert show(["list", *place, "--since", "1h"], capsys) == "no records\n"
-    assert "no duration" in show(["list", *place, "--since", "yesterday"], capsys, code=2)
+    assert "is not a duration" in show(["list", *place, "--since", "yesterday"], capsys, code=2)
     assert len(show(["list", *place, "--json", "--study", "older", "--limit", "60"], capsys).splitlines()) == 50
 
 

@@ -9,7 +9,8 @@ import pytest
 from dsabench.cli.options import StudyOptions
 from dsabench.cli.tune import HisparseOptions
 from dsabench.errors import InputError
-from studies import load_study
+from dsabench.study.study import Study
+from studies import STUDY, load_study
 
 
 def test_going_on_is_the_same_command_and_measuring_anew_one_without_places() -> None:
@@ -27,5 +28,16 @@ def test_going_on_is_the_same_command_and_measuring_anew_one_without_places() ->
 
 @pytest.mark.parametrize("flag", ["again", "dry_run"])
 def test_a_conclusion_measures_nothing_more(tmp_path, flag) -> None:
-    with pytest.raises(InputError, match="--conclude asks the records alone"):
+    with pytest.raises(InputError, match="exclude each other"):
         StudyOptions("c.yaml", conclude=True, **{flag: True}).study(load_study(tmp_path))
+
+
+def test_more_boots_of_the_confirmation_take_none_from_the_search(tmp_path) -> None:
+    config = load_study(tmp_path, STUDY.replace("max_trials: 6, confirm_boots: 2", "max_boots: 10, confirm_boots: 2"))
+    more = Study.from_config(config, confirm_boots=5).config.budget
+    assert (more.confirm_boots, more.max_boots) == (5, 16)
+    limited = Study.from_config(config, confirm_boots=5, max_boots=12).config.budget
+    assert (limited.confirm_boots, limited.max_boots) == (5, 12), "what the user names holds"
+    with pytest.raises(InputError, match="the confirmation takes 10"):
+        Study.from_config(config, confirm_boots=5, max_boots=10)
+    assert StudyOptions("c.yaml", confirm_boots=12).resume_command() == "dsabench sweep c.yaml --confirm-boots 12"

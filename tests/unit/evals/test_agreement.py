@@ -10,7 +10,7 @@ from dsabench.config.load import load_eval
 from dsabench.errors import InputError
 from dsabench.evals.agreement import compare_agreement
 from dsabench.evals.client import Target
-from dsabench.evals.compare import Side
+from dsabench.evals.compare import ComparedEval
 from dsabench.evals.plan import Wishes, make_plan
 from dsabench.evals.run import Effort, run
 from dsabench.evals.sample_log import open_log
@@ -20,7 +20,7 @@ from openai_server import OpenAiServer, Turn
 COUNT = 200
 
 
-async def side(tmp_path, name, *, changed=0, unsteady=0, repeat=2) -> Side:
+async def side(tmp_path, name, *, changed=0, unsteady=0, repeat=2) -> ComparedEval:
     """Nobody is ever right. The first `changed` questions are answered otherwise than by the default, the next
     `unsteady` ones otherwise each time.
     """
@@ -38,7 +38,7 @@ async def side(tmp_path, name, *, changed=0, unsteady=0, repeat=2) -> Side:
     async with OpenAiServer(script) as server:
         with open_log(tmp_path / f"{name}.jsonl") as log:
             await run(plan, Target(server.url, "scripted"), log, Effort(64, 30.0))
-            return Side(name, "gsm8k", tuple(log.samples), (name,))
+            return ComparedEval(name, "gsm8k", tuple(log.samples), (name,))
 
 
 async def test_other_answers_are_a_loss_though_none_is_right(tmp_path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from dsabench.config.load import load_eval
 from dsabench.errors import InputError
 from dsabench.evals.plan import Wishes, make_plan
+from dsabench.evals.readers.demo import make_demo
 from dsabench.evals.server import normal_url
 from dsabench.results.journal import read_journal
 from eval_cases import write_gpqa, write_gsm8k
@@ -261,3 +262,13 @@ async def test_a_grader_that_is_killed_ends_the_run_in_one_line(tmp_path) -> Non
         "error: load: internal: the process that grades answers was killed; finished samples are kept: the same command goes on"
     ]
     assert "Traceback" not in err.decode()
+
+
+async def test_the_demo_works_offline_at_once(tmp_path) -> None:
+    """No data file and no network: whoever wants to see an eval needs a server alone."""
+    right = {question.prompt: question.expected for question in make_demo(load_eval("demo"), None)}
+    async with OpenAiServer(lambda prompt: Turn(f"It is easy.\nAnswer: {right.get(prompt, 'A')}")) as server:
+        code, out, err = await dsabench("demo", "--base-url", server.url, "--json", home=tmp_path)
+    assert code == 0, err
+    said = json.loads(out)
+    assert (said["score"], said["n"], said["n_invalid"]) == (1.0, 240, 0)

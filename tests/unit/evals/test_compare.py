@@ -10,7 +10,7 @@ from dsabench.cli.main import run as dsabench
 from dsabench.config.load import load_eval
 from dsabench.errors import InputError
 from dsabench.evals.client import Target
-from dsabench.evals.compare import Side, compare_evals
+from dsabench.evals.compare import ComparedEval, compare_evals
 from dsabench.evals.plan import Wishes, make_plan
 from dsabench.evals.run import Effort, run
 from dsabench.evals.sample_log import open_log, read_samples
@@ -65,6 +65,6 @@ async def test_harnesses_are_never_mixed(tmp_path, capsys) -> None:
     clean = await answered(tmp_path, "clean", wrong=1, count=20, eval_="gsm8k-clean")
     assert dsabench(["compare", str(base), str(clean), "--margin", "0.01"]) == 2
     assert "no eval in common" in capsys.readouterr().err
-    sides = [Side(str(path), "gsm8k", read_samples(path)) for path in (base, clean)]
+    sides = [ComparedEval(str(path), "gsm8k", read_samples(path)) for path in (base, clean)]
     with pytest.raises(InputError, match="cannot be compared"):
         compare_evals(*sides, 0.01)

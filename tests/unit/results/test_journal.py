@@ -65,7 +65,7 @@ def test_a_torn_last_line_costs_only_itself(tmp_path_factory: pytest.TempPathFac
     journal.path.write_bytes(whole + torn)
     reading = Journal(folder).read()
     assert len(reading.records) >= 1
-    assert all("torn last line" in problem for problem in reading.problems)
+    assert all("incomplete last line" in problem for problem in reading.problems)
     Journal(folder).append(make_record(occasion=1))
     healed = Journal(folder).read()
     assert [record.occasion for record in healed.records] == [0, 1]
@@ -91,7 +91,7 @@ def test_a_doubled_line_and_a_deep_one_are_named_and_skipped(tmp_path: Path) -> 
     assert len(reading.records) == 1
     assert [problem.removeprefix(f"{path}:") for problem in reading.problems] == [
         "2: not JSON; skipped",
-        "3: the same key stands in line 1; skipped",
+        "3: duplicate of line 1; skipped",
     ]
     with pytest.raises(StoreError, match="recorded already"):
         Journal(tmp_path).append(make_record())

@@ -165,7 +165,7 @@ def test_every_reader_takes_the_same_lines(journal: Path, capsys: pytest.Capture
     journal.write_text(json.dumps(newer) + "\n")
     for words in (["list"], ["query", "select 1"], ["export", str(out)], ["show", newer["id"][:8]]):
         assert run(["results", *words, *place]) == 2
-        assert "schema_version 99 is newer than this dsabench knows" in capsys.readouterr().err
+        assert "schema_version 99 is newer than this dsabench" in capsys.readouterr().err
 
 
 def test_what_a_record_says_steers_no_terminal_and_no_spreadsheet(

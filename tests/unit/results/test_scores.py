@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from dsabench.model.record import Record
+from dsabench.reporting.comparison import ComparedSide, compare_sides
 from dsabench.results.scores import compare_settings, in_turns, pair_boots
 from factories import START, make_failure, make_record, make_spec
 from studies import STUDY, load_study
@@ -59,7 +60,7 @@ def test_a_boot_that_failed_keeps_its_turn(tmp_path) -> None:
         tuple(boot(side, 2 * i + (side == "B"), turn=i, value=value) for i, value in enumerate(values[side]))
         for side in "AB"
     ]
-    verdict = compare_settings(config, {name: sides[0]}, {name: sides[1]})[0]
+    verdict = compare_settings([name], ["output_throughput_tok_s"], {name: sides[0]}, {name: sides[1]})[0]
     assert (verdict.n_base, verdict.n_candidate) == (2, 2)
     assert verdict.effect == pytest.approx(0.1), "100 with 110 and 300 with 330; by index 300 would meet 220"
     assert "1 boot without a partner left out" in verdict.reason
@@ -84,6 +85,26 @@ def test_what_stood_far_apart_is_not_said_to_have_taken_turns(tmp_path) -> None:
     config = load_study(tmp_path, STUDY)
     sides = [{config.workloads[0].name: (boot("A", 0),)}, {config.workloads[0].name: (boot("B", 90),)}]
     assert in_turns(config, *sides) == "not in turns: up to 90 minutes between the two of a pair"
-    elsewhere = boot("B", 1).environment.model_copy(update={"fingerprint": "another"})
+    here = boot("B", 1).environment
+    elsewhere = here.model_copy(update={"hardware": here.hardware.model_copy(update={"cpu": "another"})})
     moved = {config.workloads[0].name: (boot("B", 1, environment=elsewhere),)}
-    assert in_turns(config, sides[0], moved) == "not in turns: in several environments"
+    assert in_turns(config, sides[0], moved) == "not in turns: on several machines"
+
+
+def test_a_night_between_two_boots_ends_no_other_pair() -> None:
+    """Two folders that took turns, where the third pair was measured on two days: four pairs are judged, and it is said."""
+    night = 24 * 60
+    minutes = {"A": [0, 4, 8, 12 + night, 16 + night], "B": [2, 6, 10 + night, 14 + night, 18 + night]}
+    sides = [
+        ComparedSide(
+            name, tuple(boot(name, at, value=100.0 + i + 5 * (name == "B")) for i, at in enumerate(minutes[name]))
+        )
+        for name in "AB"
+    ]
+    (verdict,) = compare_sides(*sides, ["output_throughput_tok_s"])
+    assert (verdict.n_base, verdict.n_candidate, verdict.verdict) == (4, 4, "better")
+    assert "2 boots without a partner left out" in verdict.reason
+
+    apart = [sides[0], ComparedSide("B", tuple(boot("B", at + 2 * night, value=106.0) for at in range(5)))]
+    (unpaired,) = compare_sides(*apart, ["output_throughput_tok_s"])
+    assert (unpaired.n_base, unpaired.n_candidate) == (5, 5)

@@ -106,12 +106,13 @@ def test_the_forecast_is_that_of_the_boots_that_were_measured(tmp_path: Path) ->
     config = study(tmp_path, 300.0)
     run, space = Run(config, boot_s=45.0), check_space(config, refuse_nothing)
     before = make_plan(run.look(), run.limits, space)
-    assert (before.search_boots, before.confirm_boots, before.seconds_left) == (4, 6, None)
+    assert (before.search_boots, before.confirm_boots, before.cost.measured) == (4, 6, False)
+    assert before.seconds_left == before.cost.of(10, 20), "assumed, but told from the first second on"
     run._take(next_baseline_boot(run.look(), 0), run.look())
     after = make_plan(run.look(), run.limits, space)
     assert estimate_cost(run.look()).boot_s == 45.0
     assert (after.search_boots, after.boots_total) == (2, 8)
-    assert 240.0 < (after.seconds_left or 0.0) <= 249.0, "no longer than the budget has"
+    assert 240.0 < after.seconds_left <= 249.0, "no longer than the budget has"
 
 
 def test_without_a_confirmation_the_search_has_all_of_the_time(tmp_path: Path) -> None:
@@ -137,5 +138,5 @@ def test_the_same_crash_of_every_setting_is_the_installations_fault(tmp_path: Pa
     assert fail("AttributeError: no shape at 0x7f02, rank 1") is None
     said = fail("AttributeError: no shape at 0x7f03, rank 2")
     assert said is not None
-    assert said.startswith("every setting failed alike, so no setting is at fault but the installation (exited: Attr")
+    assert said.startswith("every setting failed in the same way, which points to the installation (exited: Attr")
     assert fail("ValueError: another") is None

@@ -81,7 +81,7 @@ def test_an_empty_space_is_refused() -> None:
 
 def test_conditions_in_a_circle_are_refused() -> None:
     space = make_space({"a": (0,), "b": (0,)}, when={"a": {"b": 0}, "b": {"a": 0}})
-    with pytest.raises(InputError, match="round in a circle"):
+    with pytest.raises(InputError, match="form a cycle"):
         next(legal(space, {}))
 
 
@@ -121,7 +121,7 @@ SETTINGS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2), max_size=3
 def spaces(draw: st.DrawFn) -> SearchSpace:
     names = draw(st.permutations(NAMES))[: draw(st.integers(0, 4))]
     axes = {name: tuple(draw(st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True))) for name in names}
-    # Conditions name only knobs that come earlier in the alphabet, so they never go round in a circle.
+    # Conditions name only knobs that come earlier in the alphabet, so they never go form a cycle.
     when = {name: {k: v for k, v in draw(SETTINGS).items() if k < name} for name in names}
     space = make_space(axes, when=when, forbid=[rule for rule in draw(st.lists(SETTINGS, max_size=2)) if rule])
     return space.model_copy(update={"axes": tuple(Axis(name=n, values=axes[n]) for n in names)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dsabench.evals.readers.aime import read_aime
+from dsabench.evals.readers.demo import make_demo
 from dsabench.evals.readers.gpqa import read_gpqa
 from dsabench.evals.readers.gsm8k import read_gsm8k
 from dsabench.evals.readers.mmlu import read_mmlu
@@ -16,6 +17,7 @@ READERS: dict[ReaderName, Reader] = {
     "aime": read_aime,
     "mmlu": read_mmlu,
     "needle": make_needles,
+    "demo": make_demo,
 }
 
 __all__ = ["READERS", "Reader"]

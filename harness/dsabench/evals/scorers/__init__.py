@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dsabench.evals.scorers.letters import score_first_character, score_first_letter
 from dsabench.evals.scorers.mathematics import score_nemo_math
-from dsabench.evals.scorers.numbers import score_aime_integer, score_code, score_last_integer, score_last_number
+from dsabench.evals.scorers.numbers import (
+    score_aime_integer,
+    score_code,
+    score_final_answer,
+    score_last_integer,
+    score_last_number,
+)
 from dsabench.evals.scorers.protocol import Grade, Scorer
 from dsabench.model.evals import ScorerName
 
@@ -16,6 +22,7 @@ SCORERS: dict[ScorerName, Scorer] = {
     "nemo-math": score_nemo_math,
     "aime-integer": score_aime_integer,
     "code": score_code,
+    "final-answer": score_final_answer,
 }
 SLOW: frozenset[ScorerName] = frozenset({"nemo-math"})
 """May compute for seconds and set signals, so they run in a process of their own."""

@@ -10,6 +10,7 @@ from dsabench.evals.scorers.protocol import Grade
 _INTEGER = re.compile(r"\d+")
 _NUMBER = re.compile(r"-?\d+\.?\d*")
 _AIME = re.compile(r"(?i)Answer\s*:\s*([^\n]+)")
+_FINAL = re.compile(r"(?i:Answer\s*:)[\s*$]*([A-D](?![A-Za-z])|-?\d[\d,]*)")
 _CODE = re.compile(r"(?<!\d)\d{7}(?!\d)")
 
 
@@ -70,3 +71,10 @@ def score_code(completion: str, expected: str, /) -> Grade:
     """The last number of exactly seven digits."""
     found = _CODE.findall(completion)
     return Grade(found[-1] if found else None, bool(found) and found[-1] == expected)
+
+
+def score_final_answer(completion: str, expected: str, /) -> Grade:
+    """The last "Answer: X", where X is a letter of A to D or an integer."""
+    found = _FINAL.findall(completion)
+    answer = found[-1].replace(",", "") if found else None
+    return Grade(answer, answer == expected)

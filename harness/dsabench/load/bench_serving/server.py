@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from socket import SHUT_RDWR, socket
 from threading import Event, Timer
@@ -107,8 +107,8 @@ class BenchServer(NamedTuple):
         """GET JSON; None where the server does not have it."""
         return _found(self._get(path, timeout_s))
 
-    def wait_until_ready(self, timeout_s: float) -> None:
-        """Poll /v1/models once a second; a server without that path is there too.
+    def wait_until_ready(self, timeout_s: float, on_wait: Callable[[str], None] | None = None) -> None:
+        """Poll /v1/models once a second; a server without that path is there too. The first failure is told to `on_wait`.
 
         Raises:
             TrialFault: no 200 in time.
@@ -123,6 +123,9 @@ class BenchServer(NamedTuple):
                 status, problem = 0, str(error) or type(error).__name__
             if status in _THERE:
                 return
+            if on_wait is not None:
+                on_wait(f"waiting up to {timeout_s:g} s for {self.base_url} ({problem})")
+                on_wait = None
             self._pause(f"/v1/models: {problem}", end_s, timeout_s)
 
     def info(self, timeout_s: float) -> Any:

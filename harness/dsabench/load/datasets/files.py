@@ -87,7 +87,10 @@ def _download(address: str, path: Path, note: Path, expected: str | None) -> Non
         note.write_text(found + "\n")
         part.replace(path)
     except (OSError, http.client.HTTPException) as error:
-        raise InputError(f"dataset {address}: {_reason(error)}") from error
+        raise InputError(
+            f"dataset {address}: {_reason(error)}; without a network name a file with --dataset-path (dataset_path in a "
+            "config), or take random-ids, which needs none"
+        ) from error
     finally:
         if part is not None:
             part.unlink(missing_ok=True)

@@ -11,15 +11,17 @@ from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.environment import Environment
 from dsabench.model.metrics import METRICS
-from dsabench.model.record import Phase
+from dsabench.model.record import Phase, Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import Objective
 from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload
-from dsabench.reporting.comparison import Side, compare_sides
+from dsabench.reporting.comparison import ComparedSide, compare_sides
 from dsabench.reporting.site.entry import Entry, label_of, machine_of
+from dsabench.results.scores import compare_pairs, judged_metrics, pair_boots
 from dsabench.results.study_records import measured_default
 from dsabench.runtimes.sglang.gpus import gpus_of
+from dsabench.stats.compare import judge_family
 from dsabench.stats.intervals import BootMean, mean_over_boots
 
 GUARDS = (
@@ -55,6 +57,11 @@ class Setting:
         measured = [e for e in self.entries if e.result is not None and e.workload.name == workload]
         confirmed = [e for e in measured if e.record.phase == "confirm"]
         return confirmed if len({e.record.boot for e in confirmed}) > 1 else measured
+
+    def confirming(self, workload: str) -> tuple[Record, ...]:
+        """Records of the confirmation under a workload, those that failed too: each had its turn."""
+        found = (entry.record for entry in self.entries if entry.workload.name == workload)
+        return tuple(record for record in found if record.phase == "confirm")
 
     def boots(self, phase: Phase) -> list[str]:
         """Server processes of a phase, in order of time."""
@@ -237,8 +244,7 @@ class Study:
 
     @property
     def _judged(self) -> tuple[str, ...]:
-        bounds = self.objective.constraints if self.objective is not None else ()
-        return tuple(dict.fromkeys((self.metric, *(bound.metric for bound in bounds))))
+        return (self.metric,) if self.objective is None else judged_metrics(self.objective)
 
     @cached_property
     def guards(self) -> tuple[Verdict, ...]:
@@ -258,7 +264,7 @@ class Study:
         """This arm's trials against the first one's, in the objective."""
         if self.against is None:
             return ()
-        sides = [Side(study.arm, tuple(e.record for e in study.entries)) for study in (self.against, self)]
+        sides = [ComparedSide(study.arm, tuple(e.record for e in study.entries)) for study in (self.against, self)]
         try:
             return compare_sides(sides[0], sides[1], (self.metric,), across=True)
         except InputError:
@@ -272,23 +278,25 @@ class Study:
     def _compare(self, metrics: Sequence[str], base: Setting) -> tuple[Verdict, ...]:
         if self.best is None or not metrics:
             return ()
-        phases = {"confirm"} if self.is_confirmed else {"search", "confirm"}
-        left_out: set[str] = set()
-        if self.lacking and self.config is not None and self.config.gate is None:
-            # The sweep judges pairs, so a boot whose partner is still to come is left out here too.
-            pairs = min(len(one.boots("confirm")) for one in (base, self.best))
-            left_out = {boot for one in (base, self.best) for boot in one.boots("confirm")[pairs:]}
+        if self.is_confirmed:
+            return self._judge_confirmed(metrics, base, self.best)
         sides = [
-            Side(
-                name,
-                tuple(e.record for e in setting.entries if e.record.phase in phases and e.record.boot not in left_out),
-            )
+            ComparedSide(name, tuple(entry.record for entry in setting.entries))
             for name, setting in (("default", base), ("best", self.best))
         ]
         try:
             return compare_sides(sides[0], sides[1], metrics, across=True)
         except InputError:  # no workload that both have, or none of the metrics
             return ()
+
+    def _judge_confirmed(self, metrics: Sequence[str], *settings: Setting) -> tuple[Verdict, ...]:
+        """As the study itself judges, in what both settings have."""
+        family = []
+        for workload in self.workloads:
+            paired = pair_boots(*(one.confirming(workload) for one in settings))
+            having = [one for one in metrics if all(setting.figure(workload, one) for setting in settings)]
+            family += [compare_pairs(paired, workload, metric) for metric in having]
+        return judge_family(family)
 
     @cached_property
     def gpus(self) -> Mapping[str, int]:

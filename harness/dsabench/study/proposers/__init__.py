@@ -1,4 +1,4 @@
-"""Strategies that choose the next setting: one file each, found through `PROPOSERS`."""
+"""Strategies that choose the next setting, one per file. `PROPOSERS` lists them."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ PROPOSERS: dict[str, Callable[[StudyConfig], Proposer]] = {
 
 
 def make_proposer(config: StudyConfig) -> Proposer:
-    """The strategy that a config asks for, over its space and the base it starts from."""
+    """Make the strategy of a config for its space and base settings."""
     return PROPOSERS[config.proposer.kind](config)

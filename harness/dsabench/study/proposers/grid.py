@@ -1,4 +1,4 @@
-"""`grid`: every legal assignment once, in an order in which a grid that is cut short still covers the space."""
+"""`grid`: every legal assignment once, in an order that covers the space even if the search is cut short."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Setting = tuple[str, KnobValue | None]
 
 @dataclass(frozen=True)
 class GridProposer:
-    """The next assignment is the one that shows most that the history has not shown.
+    """Propose the assignment that adds the most new values, then the most new pairs of values (a greedy covering array
+    of strength two). Ties are broken by a seeded hash.
 
-    First the values of single axes count, then pairs of values of two axes (a greedy covering array of strength two),
-    then a hash with the seed. Spaces over `ENUMERABLE` assignments are walked in seeded random order instead.
+    Spaces with more than `ENUMERABLE` assignments are visited in seeded random order instead.
     """
 
     space: SearchSpace
@@ -31,7 +31,7 @@ class GridProposer:
     seed: int = 0
 
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
-        """The first in the order that is not in the history."""
+        """The first assignment of the order that is not in the history; None if there is none."""
         known = seen(self.space, self.base, history)
         if len(self._keys) > ENUMERABLE:
             return draw_unseen(self.space, self.base, known, generator(self.seed, len(history)))
@@ -53,12 +53,12 @@ class GridProposer:
 
     @cached_property
     def _keys(self) -> list[AssignmentKey]:
-        """Every legal assignment, or one more than can be listed."""
+        """Every legal assignment; one more than `ENUMERABLE` if the space is larger."""
         return [key_of(one) for one in islice(legal(self.space, self.base), ENUMERABLE + 1)]
 
     def _shown(self, key: AssignmentKey) -> list[Setting]:
-        """What an assignment shows. That an axis is inactive counts as its value: else branches with fewer active axes
-        would show less, and always come last.
+        """The values and pairs of an assignment. An inactive axis counts as a value of its own. Otherwise branches
+        with few active axes would add less and always come last.
         """
         values = dict(key)
         return [(axis.name, values.get(axis.name)) for axis in self.space.axes]

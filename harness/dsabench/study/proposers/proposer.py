@@ -1,4 +1,4 @@
-"""What a proposer is: a pure function from what was measured to what to measure next."""
+"""What a proposer is: a pure function from the measured settings to the next one."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class Observation:
     """One setting that was measured, or failed."""
 
     assignment: Assignment
-    """Values of axes. Those of inactive ones may stand in it; they are passed over."""
+    """Values of axes. Inactive axes may be present and are ignored."""
     value: float | None
-    """The objective; None where the setting failed."""
+    """The objective; None if the setting failed."""
     violation: float = 0.0
-    """Sum of the relative excess over the constraints; above 0 the setting is infeasible."""
+    """Sum of the relative excess over all constraints. Above 0 the setting is infeasible."""
 
 
 class Proposer(Protocol):
-    """A strategy. It keeps no state: the same history gives the same proposal, so a resumed search goes on alike."""
+    """A strategy without state: the same history gives the same proposal, so a resumed search continues identically."""
 
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
-        """A legal assignment that is not in the history; None when there is none left."""
+        """A legal assignment that is not in the history; None if there is none left."""

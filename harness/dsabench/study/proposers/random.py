@@ -1,4 +1,4 @@
-"""`random`: uniform over the legal assignments not yet measured."""
+"""`random`: uniform over the legal assignments that are not measured yet."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from dsabench.study.proposers.proposer import Observation
 from dsabench.study.space import AssignmentKey, canonical, is_active, is_forbidden, key_of, legal, ordered_axes
 
 ENUMERABLE = 10_000
-"""Spaces up to this size are listed; from larger ones assignments are drawn."""
+"""Spaces up to this size are enumerated. Larger ones are sampled."""
 
 DRAWS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class RandomProposer:
-    """Every unseen legal assignment is as likely as any other."""
+    """Every legal assignment that is not in the history is equally likely."""
 
     space: SearchSpace
     base: Assignment
     seed: int = 0
 
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
-        """Drawn with the seed and the length of the history."""
+        """Draw with the seed and the length of the history; None if nothing is left."""
         return draw_unseen(
             self.space, self.base, seen(self.space, self.base, history), generator(self.seed, len(history))
         )
 
 
 def seen(space: SearchSpace, base: Assignment, history: Sequence[Observation]) -> frozenset[AssignmentKey]:
-    """What must not be proposed again."""
+    """Assignments of the history, which must not be proposed again."""
     return frozenset(key_of(canonical(space, base, observation.assignment)) for observation in history)
 
 
 def generator(*seeds: int) -> random.Random:
-    """A generator that differs with every part of the seed."""
+    """A random generator that depends on every part of the seed."""
     return random.Random(":".join(map(str, seeds)))
 
 
 def draw_unseen(
     space: SearchSpace, base: Assignment, known: AbstractSet[AssignmentKey], rng: random.Random
 ) -> Assignment | None:
-    """One legal assignment outside `known`, uniformly; None when there is none."""
+    """One legal assignment outside `known`, uniformly; None if there is none."""
     listed = list(islice(legal(space, base), ENUMERABLE + 1))
     if len(listed) <= ENUMERABLE:
         unseen = [assignment for assignment in listed if key_of(assignment) not in known]
@@ -58,15 +58,16 @@ def draw_unseen(
         drawn = draw(space, base, rng)
         if drawn is not None and key_of(drawn) not in known:
             return drawn
-    # So much is forbidden or known that drawing does not hit the rest: take the first in order.
+    # Almost everything is forbidden or known, so drawing does not find the rest. Take the first one in order.
     return next((assignment for assignment in legal(space, base) if key_of(assignment) not in known), None)
 
 
 def draw(space: SearchSpace, base: Assignment, rng: random.Random) -> Assignment | None:
-    """One draw by rejection. None: rejected.
+    """One draw by rejection; None if it was rejected.
 
-    Values are drawn down the axes, which makes an assignment with few active axes too likely: by the product of the
-    sizes of its inactive axes. It is kept with the inverse of that, so that all legal ones are equally likely.
+    Drawing values axis by axis makes assignments with few active axes too likely, by the product of the sizes of
+    their inactive axes. Each is therefore kept with the inverse probability, which makes all legal ones equally
+    likely.
     """
     settings, chosen, inactive = dict(base), dict[str, KnobValue](), 1.0
     for axis in ordered_axes(space):

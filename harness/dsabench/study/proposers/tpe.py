@@ -1,4 +1,4 @@
-"""`tpe`: Optuna's tree-structured Parzen estimator, rebuilt from the history at each ask."""
+"""`tpe`: Optuna's tree-structured Parzen estimator, rebuilt from the history for each proposal."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 ATTEMPTS = 24
-"""Draws from the estimator before an unseen assignment is drawn uniformly."""
+"""Draws from the estimator before a new assignment is drawn uniformly instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class TpeProposer:
-    """Values that went with good results become likelier; axes are modelled jointly, conditional ones by group.
+    """Prefer values that gave good results. Axes are modelled jointly, conditional ones by group.
 
-    A failed setting, or one that the rules refused, counts as infeasible and worse than every measured one; a measured
-    one outside the constraints by how far it is from feasible.
+    A setting that failed or was refused counts as infeasible and worse than every measured one. A measured one that
+    violates constraints counts by the size of its violation.
     """
 
     space: SearchSpace
@@ -39,10 +39,10 @@ class TpeProposer:
     seed: int = 0
     direction: Literal["maximize", "minimize"] = "maximize"
     startup: int = 8
-    """Settings measured, of those drawn uniformly, before the estimator is asked."""
+    """Number of measured settings, drawn uniformly, before the estimator is used."""
 
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
-        """Drawn with the seed and the length of the history."""
+        """Draw with the seed and the length of the history; None if nothing is left."""
         known = seen(self.space, self.base, history)
         rng = generator(self.seed, len(history))
         axes = [replace(one, assignment=canonical(self.space, self.base, one.assignment)) for one in history]
@@ -60,7 +60,8 @@ class TpeProposer:
     def _study(self, told: Sequence[Observation], seed: int) -> Study:
         import optuna  # noqa: PLC0415 (half a second, and only this strategy needs it)
 
-        # Asks that came to nothing stay running: the liar counts them as bad, so that the next ask goes elsewhere.
+        # A draw that was rejected stays "running". The constant liar then treats it as bad, so the next draw goes
+        # elsewhere.
         sampler = optuna.samplers.TPESampler(
             seed=seed, n_startup_trials=0, multivariate=True, group=True, constant_liar=True
         )
@@ -82,7 +83,7 @@ class TpeProposer:
         )
 
     def _suggest(self, trial: Trial) -> Assignment:
-        """One assignment, not always a legal one: forbidden combinations are the caller's to refuse."""
+        """One assignment. It may be a forbidden combination, which the caller rejects."""
         settings, chosen = dict(self.base), dict[str, KnobValue]()
         for axis in ordered_axes(self.space):
             if is_active(self.space, axis.name, settings):
@@ -91,13 +92,13 @@ class TpeProposer:
 
 
 def _is_ordered(axis: Axis) -> bool:
-    """Numbers have neighbours that are likely to behave alike; with two there is nothing between."""
+    """Whether neighbours of this axis behave alike: numbers with more than two values."""
     numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in axis.values)
     return numbers and len(axis.values) > 2
 
 
 def _distribution(axis: Axis) -> BaseDistribution:
-    """Ordered axes are modelled by rank: steps of 2× and of 1 then are alike."""
+    """Ordered axes are modelled by rank, so that steps of 1 and steps of 2× are treated alike."""
     from optuna.distributions import CategoricalDistribution, IntDistribution  # noqa: PLC0415
 
     return IntDistribution(0, len(axis.values) - 1) if _is_ordered(axis) else CategoricalDistribution(axis.values)
@@ -117,7 +118,7 @@ def _suggested(trial: Trial, axis: Axis) -> KnobValue:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Optuna's log lines and its notes on experimental arguments are not for our user."""
+    """Hide Optuna's log lines and its notes about experimental arguments."""
     import optuna  # noqa: PLC0415
 
     level = optuna.logging.get_verbosity()

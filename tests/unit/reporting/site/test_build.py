@@ -67,12 +67,14 @@ def hostile_study(folder: Path) -> None:
     workload = make_workload(name=f"chat <b>{HOSTILE[:60]}")
     for number, value in enumerate((100.0, 101.0, 99.0)):
         outcome = Measured(metrics=metrics(value), samples=samples, warnings=(HOSTILE,))
-        journal.append(make_record(workload=workload, occasion=number, minute=number, outcome=outcome, phase="confirm"))
+        journal.append(
+            make_record(workload=workload, occasion=number, minute=2 * number, outcome=outcome, phase="confirm")
+        )
     for number, value in enumerate((120.0, 121.0, 119.0)):
         spec = make_spec(prefill_backend=HOSTILE[:80])
         outcome = Measured(metrics=metrics(value))
         record = make_record(
-            spec=spec, workload=workload, occasion=number, minute=9 + number, outcome=outcome, phase="confirm"
+            spec=spec, workload=workload, occasion=number, minute=2 * number + 1, outcome=outcome, phase="confirm"
         )
         journal.append(record.model_copy(update={"resolved": {"served_model_name": HOSTILE, HOSTILE[:90]: 1}}))
     failure = Failed(stage="boot", fault="exited", message=HOSTILE, log_tail=HOSTILE)
