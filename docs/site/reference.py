@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,9 +12,15 @@ from typer.core import TyperGroup
 
 from dsabench.cli.app import app
 from dsabench.config.files import FORMS, json_schema
+from dsabench.model.knobs import KNOBS
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Record
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.tables import read_table
+from dsabench.runtimes.sglang.hardware import HARDWARE, Accelerator
+from dsabench.runtimes.sglang.rules import RULES, check
+from dsabench.runtimes.sglang.rules.rule import READ
+from dsabench.runtimes.sglang.versions import Version
 
 _NOTE = "*This page is generated from the program.*\n"
 
@@ -24,6 +31,7 @@ def pages() -> dict[str, str]:
         "reference/commands.md": _commands(),
         "reference/config.md": _config(),
         "reference/knobs.md": _knobs(),
+        "reference/sparse-kernels.md": _sparse_kernels(),
         "reference/metric-names.md": _metrics(),
         "reference/record.md": _record(),
     }
@@ -139,6 +147,60 @@ def _knobs() -> str:
             f"## {group.replace('_', ' ').capitalize()}\n\n{_table(('knob', 'type', 'allowed', 'meaning'), found)}"
         )
     return "\n".join(parts)
+
+
+_DTYPES = ("bfloat16", "fp8_e4m3")
+_MACHINES = ("h200", "b200", "mi300x")
+
+
+def _sparse_kernels() -> str:
+    """For each sparse attention kernel, whether the rules of the newest version let it run."""
+    version = max(READ)
+    about = (
+        f"Which sparse attention kernel runs with which KV dtype on which GPU, by [the rules](../sglang-rules.md) for "
+        f"SGLang {version}: DeepSeek-V3.2 with TP 8, all other settings at their defaults.\n\n"
+        "- *yes*: it runs, with the default kernel in the other phase. *with* names a kernel that the other phase needs.\n"
+        "- A rule's id: it is refused with every kernel in the other phase, for that reason.\n"
+        "- The table says nothing about speed or about what fits a GPU's memory.\n"
+    )
+    parts = ["# Kernels, dtypes, GPUs and HiSparse\n", _NOTE, about]
+    for phase, other in (("prefill", "decode"), ("decode", "prefill")):
+        for hisparse in (False, True):
+            title = f"`--dsa-{phase}-backend`{' with HiSparse' * hisparse}"
+            parts.append(f"## {title}\n\n{_kernel_table(phase, other, version, hisparse=hisparse)}")
+    named = sorted(set(re.findall(r"\b[A-Z]{2}\d\d\b", "\n".join(parts))))
+    rows: list[tuple[object, ...]] = [(rule.id, rule.condition, rule.fix) for rule in RULES if rule.id in named]
+    parts.append(f"## The rules named here\n\n{_table(('id', 'what is refused', 'nearest legal setting'), rows)}")
+    return "\n".join(parts)
+
+
+def _kernel_table(phase: str, other: str, version: Version, *, hisparse: bool) -> str:
+    base: dict[str, Any] = {"tp_size": 8, **({"hisparse": True, "prefix_cache": False} if hisparse else {})}
+    columns = [(HARDWARE[name], dtype) for name in _MACHINES for dtype in _DTYPES]
+    heads = ("kernel", *(f"{machine.name} {dtype.partition('_')[0]}" for machine, dtype in columns))
+    rows: list[tuple[object, ...]] = []
+    for kernel in KNOBS[f"{phase}_backend"].choices:
+        if kernel == "intel_xpu":  # for none of these GPUs
+            continue
+        cells = [
+            _runs({**base, f"{phase}_backend": kernel, "kv_cache_dtype": dtype}, f"{other}_backend", version, machine)
+            for machine, dtype in columns
+        ]
+        rows.append((f"`{kernel}`", *cells))
+    return _table(heads, rows)
+
+
+def _runs(knobs: Mapping[str, Any], other: str, version: Version, machine: Accelerator) -> str:
+    """`yes`, `with KERNEL`, or the rules that refuse the setting whatever the other phase's kernel is."""
+    always: set[str] | None = None
+    for kernel in (None, *KNOBS[other].choices):
+        tried = dict(knobs) if kernel is None else {**knobs, other: kernel}
+        spec = RuntimeSpec(kind="sglang", model="deepseek-ai/DeepSeek-V3.2", knobs=tried, hardware=machine.name)
+        errors = {found.rule for found in check(spec, version, machine) if found.severity == "error"}
+        if not errors:
+            return "yes" if kernel is None else f"with `{kernel}`"
+        always = errors if always is None else (always & errors or always)
+    return ", ".join(sorted(always or ()))
 
 
 def _metrics() -> str:
