@@ -243,7 +243,7 @@ def one_sweep(kills: int, chance: random.Random, tally: Tally, victims: Sequence
             tally.sweeps_finished += 1
 
 
-def run(kills: int, seed: int, victims: Sequence[str]) -> Tally:
+def run(kills: int, seed: int, victims: Sequence[str] = ("sweep",)) -> Tally:
     """Kill this many times, in as many sweeps as that takes; the last sweep is resumed to its end."""
     chance, tally = random.Random(seed), Tally()
     began = time.monotonic()

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from dsabench.cli.app import app
+from dsabench.cli.bench_flags import flag_tables, make_parser
 from dsabench.config.files import FORMS, json_schema
 from dsabench.model.knobs import KNOBS
 from dsabench.model.metrics import METRICS
@@ -50,6 +51,12 @@ def _commands() -> str:
     parts = ["# Commands\n", _NOTE]
     for words, command in _walk("dsabench", typer.main.get_command(app)):
         parts.append(f"## `{words}`\n\n{inspect.cleandoc(command.help or '')}\n")
+        if words == "dsabench bench":  # argparse reads its flags
+            for title, flags in flag_tables(make_parser()).items():
+                parts.append(
+                    f"### {title}\n\n{_table(('flag', 'meaning'), [(f'`{one}`', text) for one, text in flags])}"
+                )
+            continue
         rows: list[tuple[object, ...]] = []
         for param in command.params:
             if param.name == "help" or getattr(param, "hidden", False):

@@ -19,6 +19,8 @@ from dsabench.study.session import PlannedTrial, StudyObserver
 
 _LABEL = 40
 """Characters of a bar's label."""
+_COUNTED = re.compile(r"(.+?)[,:]? (?:shard )?(\d+) of (\d+)")
+"""A step of a boot that counts: weights by shard, CUDA graphs, compiled kernels."""
 
 
 def say_record(record: Record, metric: str) -> str:
@@ -119,8 +121,13 @@ class BarProgress(StudyObserver):
         )
 
     def boot_progress(self, text: str) -> None:
-        """Show it instead of the bar of requests."""
-        self._show(escape(text))
+        """Show the step of the boot instead of the bar of requests, as a bar if the text counts (`CUDA graphs 3 of 20`)."""
+        counted = _COUNTED.fullmatch(text)
+        if counted is None:
+            self._show(escape(text))
+        else:
+            step, done, total = counted.groups()
+            self._show(escape(step), int(done), int(total))
 
     def boot_ready(self, seconds: float) -> None:
         """Show it instead of the bar of requests."""
@@ -152,8 +159,8 @@ class BarProgress(StudyObserver):
         """Several processes cannot share a live display, so they write lines."""
         return LineProgress(self.console, self.metric, self.started_s, f"lane {number}: ")
 
-    def _show(self, text: str) -> None:
-        self._progress.update(self._requests, description=text, total=None, completed=0, visible=True)
+    def _show(self, text: str, done: int = 0, total: int | None = None) -> None:
+        self._progress.update(self._requests, description=text, total=total, completed=done, visible=True)
 
 
 def make_progress(metric: str) -> StudyObserver:

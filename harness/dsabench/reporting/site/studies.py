@@ -22,7 +22,8 @@ HEADLINE = "total_throughput_tok_s"
 
 
 def make_studies(entries: Sequence[Entry], metric: str | None = None) -> list[Study]:
-    """Studies by name and environment: those with a confirmed answer first, then those with any; the latest before others.
+    """Studies by name and environment. Those with a confirmed answer come first, then those with any answer; real before
+    simulated values, later before earlier.
 
     Folders that hold the same trials of one study are arms of it, each a study: what differs between them, a patch or a
     package, may be nothing that a trial knows of, and their mean would be of neither. A patched runtime is another
@@ -46,7 +47,13 @@ def make_studies(entries: Sequence[Entry], metric: str | None = None) -> list[St
             study = Study(name, slug + ending, tuple(of_arm), config, shown, arm, first if arm else None)
             first = first or study
             made.append(study)
-    return sorted(made, key=lambda one: (_standing(one), last(one)), reverse=True)
+    return sorted(_told_apart(made), key=lambda one: (_standing(one), not one.is_simulated, last(one)), reverse=True)
+
+
+def _told_apart(studies: Sequence[Study]) -> list[Study]:
+    """Studies of which no two have the same title: where two would, the folder goes before the arm."""
+    titles = Counter(study.title for study in studies)
+    return [study if titles[study.title] == 1 else study.with_folder() for study in studies]
 
 
 def _standing(study: Study) -> int:

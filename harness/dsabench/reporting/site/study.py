@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dsabench.config.specs import StudyConfig
@@ -12,7 +12,7 @@ from dsabench.errors import InputError
 from dsabench.model.environment import Environment
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Phase, Record
-from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.runtime import SIMULATED, RuntimeSpec
 from dsabench.model.study import Objective
 from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload
@@ -122,6 +122,18 @@ class Study:
     def title(self) -> str:
         """Name, and arm where there are several."""
         return f"{self.name}, {self.arm}" if self.arm else self.name
+
+    def with_folder(self) -> Study:
+        """The same study with its folder in the title, for a site where another study has the same title."""
+        folder = self.entries[0].journal.parent
+        within = folder.parent.name if self.arm else folder.name
+        return replace(self, arm="/".join(word for word in (within, self.arm) if word))
+
+    @cached_property
+    def is_simulated(self) -> bool:
+        """Whether its answer rests on simulated values: those of the best setting, or of the default alone."""
+        answer = self.best or self.default_setting
+        return any(SIMULATED in entry.record.labels for entry in answer.entries)
 
     @property
     def page(self) -> str:
