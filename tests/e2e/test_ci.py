@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -85,13 +86,15 @@ def test_the_first_baseline_is_measured_committed_and_compared_with(
 
     assert run(["ci", config, "--init", "--boots", "2"]) == 0
     assert "git add results/ci/journal.jsonl && git commit" in capsys.readouterr().out
-    assert len({record.boot for record in read_journal(tmp_path / "results/ci/journal.jsonl").records}) == 2
+    # A boot that other processes disturb is repeated, so there are two to four.
+    baseline = len({record.boot for record in read_journal(tmp_path / "results/ci/journal.jsonl").records})
+    assert 2 <= baseline <= 4
     git("add", "results/ci/journal.jsonl")
     git("commit", "-m", "Baseline")
     assert run(["ci", config, "--boots", "2", "--effect", "1.0"]) == 0
-    assert "2 boots against main:results/ci" in " ".join(capsys.readouterr().out.split())
+    assert re.search(r"\b[234] boots against main:results/ci", " ".join(capsys.readouterr().out.split()))
 
     # The baseline against itself proves nothing.
     assert run(["ci", config, "--no-run", "--results", "results/ci", "--baseline", "results/ci"]) == 2
-    assert "share 2 boots, so nothing can be compared" in capsys.readouterr().err
+    assert f"share {baseline} boots, so nothing can be compared" in capsys.readouterr().err
     assert run(["ci", config, "--init", "--no-run"]) == 2
