@@ -20,8 +20,9 @@ _REFINED: frozenset[FaultKind] = frozenset({"exited", "killed", "illegal_config"
 """What an ending alone suggests, and the log may say better."""
 
 _OOM = re.compile(r"(?:CUDA|HIP|NPU) out of memory|OutOfMemoryError|cudaErrorMemoryAllocation", re.IGNORECASE)
+_READY = re.compile(r"fired up and ready to roll")
 _PHASES: tuple[tuple[re.Pattern[str], FaultKind], ...] = (
-    (re.compile(r"fired up and ready to roll"), "out_of_memory"),
+    (_READY, "out_of_memory"),
     (re.compile(r"Capture .*graph begin|KV [Cc]ache (?:is )?allocated|Memory pool end"), "graph_out_of_memory"),
     (re.compile(r"Load weight end"), "kv_pool_out_of_memory"),
     (re.compile(r"Load weight begin"), "weights_out_of_memory"),
@@ -142,6 +143,8 @@ def diagnose(log: str, *, booting: bool, killed: bool = False) -> Cause | None:
     for kind, sign in _SIGNS[2:]:
         if kind not in _CERTAIN and (at := _first(lines[begun:until], sign)) is not None:
             return _cause(kind, begun + at, lines)
+    # A server that was ready has accepted its settings, whatever stage the sweep believes it to be in.
+    booting = booting and _first(lines[:until], _READY) is None
     if ended is not None:
         is_refusal = booting and _REFUSAL.match(_plain(lines[until - 1]))
         return _cause("illegal_config" if is_refusal else "exited", until - 1, lines)

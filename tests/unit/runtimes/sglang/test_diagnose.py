@@ -73,6 +73,23 @@ def test_a_python_error_is_a_refusal_only_while_booting() -> None:
     assert diagnose("ValueError: no", booting=False) is None
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "AssertionError: Committed KV cache already freed",
+        "ValueError: token_to_kv_pool_allocator memory leak detected!",
+    ],
+)
+def test_a_server_that_was_ready_refused_no_setting(said: str) -> None:
+    crash = f'[2025-12-23 08:11:26 TP0] Scheduler hit an exception: Traceback (most recent call last):\n  File "a.py", line 1\n{said}\n'
+    cause = diagnose(f"[2025-12-23 08:00:00] The server is fired up and ready to roll!\n{crash}", booting=True)
+    assert cause is not None
+    assert (cause.kind, cause.message) == ("exited", said)
+    refused = diagnose(crash, booting=True)
+    assert refused is not None
+    assert refused.kind == "illegal_config"
+
+
 def test_a_killed_launcher_is_told_by_its_child() -> None:
     """The launcher kills itself: that looks like somebody from outside, and would be tried again."""
     killed = TrialFault("killed", "killed from outside by SIGKILL", stage="boot", log_tail="bye", transient=True)
