@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -86,15 +85,16 @@ def test_the_first_baseline_is_measured_committed_and_compared_with(
 
     assert run(["ci", config, "--init", "--boots", "2"]) == 0
     assert "git add results/ci/journal.jsonl && git commit" in capsys.readouterr().out
-    # A boot that other processes disturb is repeated, so there are two to four.
-    baseline = len({record.boot for record in read_journal(tmp_path / "results/ci/journal.jsonl").records})
-    assert 2 <= baseline <= 4
+    assert len({record.boot for record in read_journal(tmp_path / "results/ci/journal.jsonl").records}) == 2
     git("add", "results/ci/journal.jsonl")
     git("commit", "-m", "Baseline")
     assert run(["ci", config, "--boots", "2", "--effect", "1.0"]) == 0
-    assert re.search(r"\b[234] boots against main:results/ci", " ".join(capsys.readouterr().out.split()))
+    said = " ".join(capsys.readouterr().out.split())
+    # A check repeats disturbed boots, at most twice as many, and counts all of them if fewer than two were quiet.
+    boots = 4 if "of the candidate's boots counted all the same" in said else 2
+    assert f"{boots} boots against main:results/ci" in said
 
     # The baseline against itself proves nothing.
     assert run(["ci", config, "--no-run", "--results", "results/ci", "--baseline", "results/ci"]) == 2
-    assert f"share {baseline} boots, so nothing can be compared" in capsys.readouterr().err
+    assert "share 2 boots, so nothing can be compared" in capsys.readouterr().err
     assert run(["ci", config, "--init", "--no-run"]) == 2

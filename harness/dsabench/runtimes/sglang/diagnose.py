@@ -122,7 +122,8 @@ class Cause:
 
 
 def diagnose(log: str, *, booting: bool, killed: bool = False) -> Cause | None:
-    """The cause that the log names; None where it names none. Only while booting is a Python error a refusal.
+    """Return the cause that the log names, or None. A Python error is a refusal of the settings only while `booting`, and
+    only if the server was not ready before it.
 
     Of a process that was `killed` a traceback is its end only where the launcher says that a child failed: requests leave
     tracebacks too, and somebody from outside may have killed a healthy server.
@@ -143,13 +144,13 @@ def diagnose(log: str, *, booting: bool, killed: bool = False) -> Cause | None:
     for kind, sign in _SIGNS[2:]:
         if kind not in _CERTAIN and (at := _first(lines[begun:until], sign)) is not None:
             return _cause(kind, begun + at, lines)
-    # A server that was ready has accepted its settings, whatever stage the sweep believes it to be in.
-    booting = booting and _first(lines[:until], _READY) is None
+    # A server can log that it is ready, and die before it answers the first request of the boot.
+    can_refuse = booting and _first(lines[:until], _READY) is None
     if ended is not None:
-        is_refusal = booting and _REFUSAL.match(_plain(lines[until - 1]))
+        is_refusal = can_refuse and _REFUSAL.match(_plain(lines[until - 1]))
         return _cause("illegal_config" if is_refusal else "exited", until - 1, lines)
     refusals = [at for at, line in enumerate(lines) if _REFUSAL.match(_plain(line))]
-    if booting and refusals:
+    if can_refuse and refusals:
         return _cause("illegal_config", refusals[-1], lines)
     return None if died is None else _cause("exited", died, lines)
 

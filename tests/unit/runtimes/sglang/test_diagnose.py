@@ -73,23 +73,6 @@ def test_a_python_error_is_a_refusal_only_while_booting() -> None:
     assert diagnose("ValueError: no", booting=False) is None
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "AssertionError: Committed KV cache already freed",
-        "ValueError: token_to_kv_pool_allocator memory leak detected!",
-    ],
-)
-def test_a_server_that_was_ready_refused_no_setting(said: str) -> None:
-    crash = f'[2025-12-23 08:11:26 TP0] Scheduler hit an exception: Traceback (most recent call last):\n  File "a.py", line 1\n{said}\n'
-    cause = diagnose(f"[2025-12-23 08:00:00] The server is fired up and ready to roll!\n{crash}", booting=True)
-    assert cause is not None
-    assert (cause.kind, cause.message) == ("exited", said)
-    refused = diagnose(crash, booting=True)
-    assert refused is not None
-    assert refused.kind == "illegal_config"
-
-
 def test_a_killed_launcher_is_told_by_its_child() -> None:
     """The launcher kills itself: that looks like somebody from outside, and would be tried again."""
     killed = TrialFault("killed", "killed from outside by SIGKILL", stage="boot", log_tail="bye", transient=True)
@@ -198,20 +181,17 @@ CRASHES: tuple[tuple[FaultKind, str, tuple[str, ...]], ...] = (
 """Words of users' reports (sglang issues 28659, 15734, 6888, 31864, 22714, 10195, 29453, 6033, 8974, 20287, 19408)."""
 
 
-@pytest.mark.parametrize("stage", ["boot", "load"])
+@pytest.mark.parametrize(("stage", "ready"), [("boot", False), ("boot", True), ("load", True)])
 @pytest.mark.parametrize("stamp", ["", "[2026-02-26 15:56:59] ERROR: "])
 @pytest.mark.parametrize(("kind", "message", "lines"), CRASHES, ids=[message[:40] for _, message, _ in CRASHES])
 def test_a_crash_is_what_the_log_says_though_the_launcher_kills_itself(
-    kind: FaultKind, message: str, lines: tuple[str, ...], stamp: str, stage: Stage
+    kind: FaultKind, message: str, lines: tuple[str, ...], stamp: str, *, stage: Stage, ready: bool
 ) -> None:
-    text = "\n".join([READY] * (stage == "load") + [stamp + line.format(message) for line in lines])
+    """A server that was ready refused no setting, whichever stage the sweep is in."""
+    text = "\n".join([READY] * ready + [stamp + line.format(message) for line in lines])
     killed = TrialFault("killed", "killed from outside by SIGKILL", stage=stage, log_tail="bye", transient=True)
     fault = refine(killed, text, {})
-    wanted = (
-        "illegal_config"
-        if stage == "boot" and kind == "exited" and message.startswith(("Value", "Assertion"))
-        else kind
-    )
+    wanted = "illegal_config" if not ready and kind == "exited" and message.startswith(("Value", "Assertion")) else kind
     assert (fault.kind, fault.message, fault.transient) == (wanted, message, False)
 
 
