@@ -50,7 +50,7 @@ def imports(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Links of every page lead somewhere, its commands parse, and the site builds (MkDocs, into site/)."""
     session.run(sys.executable, "tests/check_docs.py")
-    session.run(tool("mkdocs"), "build", "--strict", "--quiet", env={"NO_MKDOCS_2_WARNING": "1"})
+    session.run(tool("mkdocs"), "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
 
 
 @nox.session

@@ -72,7 +72,7 @@ async def look(tab: Tab, page: Path, out: Path, *, whole: bool) -> int:
             wide = await tab.ask("Runtime.evaluate", expression="document.documentElement.scrollWidth")
             scroll = wide["result"]["value"]
             shot = await tab.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-            file = out / f"{page.stem}-{size}-{scheme}.png"
+            file = out / f"{page.resolve().parent.name}-{page.stem}-{size}-{scheme}.png"
             file.write_bytes(base64.b64decode(shot["data"]))
             problems = [*tab.errors, *([f"{scroll} pixels wide in {width}"] if scroll > width else [])]
             print(f"{file}: {'; '.join(problems) or 'nothing in the console, fits'}")

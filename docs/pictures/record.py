@@ -32,7 +32,7 @@ def main(picture: str, *words: str) -> None:
     pty.spawn(words, read)
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(f"[bold]$ {shlex.join(words)}[/bold]", highlight=False, soft_wrap=True)
-    console.print(Text.from_ansi(output.decode(errors="replace").replace("\r\n", "\n")), soft_wrap=True)
+    console.print(Text.from_ansi(output.decode(errors="replace").replace("\r\n", "\n")), overflow="fold")
     drawn = console.export_svg(title="dsabench", font_aspect_ratio=0.61)
     # Without rich's web fonts: a picture asks no network.
     Path(picture).write_text(re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL), encoding="utf-8")

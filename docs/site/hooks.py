@@ -19,6 +19,11 @@ ROOT = HERE.parents[1]
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 _PICTURES = (".svg", ".png")
+_PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+}  # of the root folder
 
 
 def _uri(path: Path) -> str | None:
@@ -30,21 +35,14 @@ def _uri(path: Path) -> str | None:
     inside = path.relative_to(ROOT)
     if inside.parts[0] == "docs":
         return posixpath.join(*inside.parts[1:]) if path.suffix in {".md", *_PICTURES} else None
-    if inside.as_posix() == "README.md":
-        return "index.md"
-    if path.suffix in {".md", *_PICTURES}:
+    if path.suffix in _PICTURES or (path.suffix == ".md" and inside.parts[0] == "results"):
         return inside.as_posix()
-    return None
+    return _PAGES.get(inside.as_posix())
 
 
 def _sources() -> dict[str, Path]:
     """Pages outside docs/ by their place in the site."""
-    found = [
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        ROOT / "CHANGELOG.md",
-        *sorted((ROOT / "results").rglob("*.md")),
-    ]
+    found = [*(ROOT / name for name in _PAGES), *sorted((ROOT / "results").rglob("*.md"))]
     return {uri: path for path in found if (uri := _uri(path)) is not None}
 
 

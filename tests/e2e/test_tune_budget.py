@@ -108,7 +108,7 @@ def test_a_budget_that_ends_in_the_confirmation_gives_a_verdict_and_what_is_left
     )
 
     concluded = told(*tune, "--conclude")
-    assert "verdict from existing records, measured on" in concluded
+    assert "Verdict from existing records of" in concluded
     assert f"Left: {16 - confirmed} boots, {16 - confirmed} trials, about" in concluded
     assert not (tmp_path / "t").exists()
 

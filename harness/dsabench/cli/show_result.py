@@ -50,7 +50,7 @@ def show_result(options: StudyOptions, study: Study, result: StudyResult) -> Non
     plot = draw_sweep(study.config, result, study.folder)
     print_result(Console(), study.config, study.folder / FILE_NAME, result, plot)
     if options.conclude:
-        print(f"verdict from existing records, measured on {environment_in_words(result.environment)}")
+        print(f"Verdict from existing records of {environment_in_words(result.environment)}.")
 
 
 def print_result_of(options: StudyOptions, study: Study, result: StudyResult) -> None:
@@ -74,10 +74,10 @@ def study_facts(options: StudyOptions, study: Study, result: StudyResult) -> dic
 
 
 def environment_in_words(environment: Environment) -> str:
-    """Machine, driver, runtime and fingerprint."""
+    """Machine, driver and runtime."""
     runtime, driver = environment.runtime, environment.hardware.driver
     parts = [machine_of(environment), *([f"driver {driver}"] if driver else []), f"{runtime.kind} {runtime.version}"]
-    return f"{', '.join(parts)} (environment {environment.fingerprint})"
+    return ", ".join(parts)
 
 
 def say_next(options: StudyOptions, result: StudyResult) -> None:
@@ -177,7 +177,7 @@ def _print_verdicts(console: Console, config: StudyConfig, result: StudyResult) 
         console.print(VerdictTable(verdicts, f"{title}, intervals of {levels(verdicts)}"))
         for verdict in verdicts:
             if verdict.metric == config.objective.metric:
-                console.print(escape(f"{verdict.workload}: {verdict.reason}"), highlight=False)
+                console.print(escape(f"{verdict.workload}: {verdict.verdict}; {verdict.reason}"), highlight=False)
 
 
 def print_gate(console: Console, result: StudyResult) -> None:
