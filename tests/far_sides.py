@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.config.specs import ContainerConfig
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
 
 _SSHD = """
 Port {port}

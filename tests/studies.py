@@ -16,7 +16,7 @@ from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Record
 from dsabench.model.runtime import Annotate, Refuse, annotate_nothing, refuse_nothing
 from dsabench.results.journal import Journal
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.reference import Reference
 from dsabench.study.budget import RunLimits
 from dsabench.study.context import SettingRules, StudyContext

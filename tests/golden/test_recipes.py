@@ -18,11 +18,12 @@ from dsabench import rooms
 from dsabench.config.load import find_mistakes, load_launch
 from dsabench.config.specs import LaunchConfig
 from dsabench.errors import InputError
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
+from dsabench.runtimes.plan import LaunchPlan, PlannedProcess
 from dsabench.runtimes.sglang.accepts import Accepted, from_table
 from dsabench.runtimes.sglang.generator import Wish, generate
 from dsabench.runtimes.sglang.judge import judge
-from dsabench.runtimes.sglang.topology import Plan, Process, plan
+from dsabench.runtimes.sglang.plan import plan_sglang
 from dsabench.runtimes.sglang.versions import parse_version
 
 HERE = Path(__file__).parent / "recipes"
@@ -44,9 +45,9 @@ def launch_of(how: LaunchConfig) -> Launch:
 
 
 @cache
-def planned(recipe: str, version: str) -> Plan:
+def planned(recipe: str, version: str) -> LaunchPlan:
     config = load_launch(f"recipes/{recipe}")
-    return plan(config.spec({}), from_table(parse_version(version)), launch_of(config.launch))
+    return plan_sglang(config.spec({}), from_table(parse_version(version)), launch_of(config.launch))
 
 
 def said(argv: Sequence[str], accepted: Accepted) -> Said:
@@ -74,7 +75,7 @@ def differences(document: Said, recipe: Said) -> dict[str, list[Any]]:
     return {name: pair for name, pair in both.items() if pair[0] != pair[1] and pair[0] != ["$RANK"]}
 
 
-def process_for(golden: Mapping[str, Any], processes: Sequence[Process]) -> Process:
+def process_for(golden: Mapping[str, Any], processes: Sequence[PlannedProcess]) -> PlannedProcess:
     argv = golden["argv"]
     role = golden.get("part_of", "server")
     if "--disaggregation-mode" in argv:
@@ -125,7 +126,7 @@ def test_a_recipe_has_no_mistake_and_bears_its_files_name(recipe: str) -> None:
 def test_in_the_newest_version_it_is_rendered_or_refused_with_the_rules_id(recipe: str) -> None:
     accepted = from_table(parse_version("0.5.23"))
     config = load_launch(recipe)
-    commands = plan(config.spec({}), accepted, launch_of(config.launch))
+    commands = plan_sglang(config.spec({}), accepted, launch_of(config.launch))
     refusals = {one.rule for one in judge(commands, config.spec({}), accepted) if one.severity == "error"}
     assert refusals == set(NEWEST.get(recipe.removeprefix("recipes/"), []))
 
@@ -150,6 +151,6 @@ def test_the_generator_gives_what_the_cookbooks_gives() -> None:
             with pytest.raises(InputError, match=r"^MD0[123]: "):
                 generate(wish)
             continue
-        (process,) = plan(generate(wish).spec, accepted, Launch(entry="serve")).processes
+        (process,) = plan_sglang(generate(wish).spec, accepted, Launch(entry="serve")).processes
         assert differences(said(choice["command"].split(), accepted), said(process.argv, accepted)) == {}, choice
         assert process.env == {}

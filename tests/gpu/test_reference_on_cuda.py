@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.reference import Reference
 from gpu.engine_texts import LENGTHS, NEW, prompt

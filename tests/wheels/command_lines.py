@@ -11,9 +11,10 @@ from dsabench.model.knobs import KNOBS, Knob
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER
 from dsabench.model.value import KnobValue
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
+from dsabench.runtimes.plan import LaunchPlan
 from dsabench.runtimes.sglang.accepts import Accepted
-from dsabench.runtimes.sglang.topology import Plan, plan
+from dsabench.runtimes.sglang.plan import plan_sglang
 
 CHECKED = ("0.5.9", "0.5.10", "0.5.12", "0.5.16", "0.5.23")
 RECIPES = Path(__file__).parents[2] / "configs/recipes"
@@ -49,12 +50,12 @@ def command_lines(accepted: Accepted) -> Iterator[Line]:
     for file in sorted(RECIPES.glob("*.yaml")):
         config = load_launch(file)
         launch = Launch(entry=config.launch.entry, sites=config.launch.sites)
-        yield from _lines(file.stem, plan(config.spec({}), accepted, launch))
+        yield from _lines(file.stem, plan_sglang(config.spec({}), accepted, launch))
     for knob in KNOBS.values():
         for value in values_of(knob):
             knobs = {**COMPANIONS.get(knob.name, {}), knob.name: value}
             spec = RuntimeSpec(kind="sglang", model="deepseek-ai/DeepSeek-V3.2", knobs=knobs)
-            yield from _lines(f"{knob.name}={value}", plan(spec, accepted, Launch()))
+            yield from _lines(f"{knob.name}={value}", plan_sglang(spec, accepted, Launch()))
 
 
 def values_of(knob: Knob) -> tuple[KnobValue, ...]:
@@ -69,7 +70,7 @@ def values_of(knob: Knob) -> tuple[KnobValue, ...]:
     return (0.5,) if knob.name == "mem_fraction_static" else (least,) if knob.type is int else (float(least),)
 
 
-def _lines(label: str, commands: Plan) -> Iterator[Line]:
+def _lines(label: str, commands: LaunchPlan) -> Iterator[Line]:
     if any(remark.severity == "error" for remark in commands.remarks):
         return
     for process in commands.processes:

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,26 +16,25 @@ from dsabench.config.load import load_launch
 from dsabench.config.specs import LaunchConfig, RuntimeConfig
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.topology import SINGLE, Role, Topology
+from dsabench.model.topology import SINGLE, Role, RoleHosts, Topology
 from dsabench.runtimes.choose import launch_as
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch, in_shell, public_env
+from dsabench.runtimes.deployment import ServerProgram, run_deployment
+from dsabench.runtimes.plan import LaunchPlan, PlannedProcess, settle
+from dsabench.runtimes.ports import PortLease
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import Accepted, from_table, known_versions
-from dsabench.runtimes.sglang.command import in_shell, public_env
-from dsabench.runtimes.sglang.deployment import Planner, deployed
 from dsabench.runtimes.sglang.generator import Wish, generate
 from dsabench.runtimes.sglang.hardware import accelerator
 from dsabench.runtimes.sglang.images import known_image
 from dsabench.runtimes.sglang.installed import Installed
 from dsabench.runtimes.sglang.judge import judge
 from dsabench.runtimes.sglang.model_config import local_folder
-from dsabench.runtimes.sglang.settle import settle
-from dsabench.runtimes.sglang.topology import Plan, Process, plan
+from dsabench.runtimes.sglang.plan import plan_sglang
+from dsabench.runtimes.sglang.runtime import LOG_READER
 from dsabench.runtimes.sglang.versions import OLDEST, parse_version
 from dsabench.signals import run_loop, stop_at_any_signal
-
-_NO_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +98,11 @@ def baseline_command(config: RuntimeConfig, version: str) -> tuple[str, ...]:
         return ()
     spec, launch = config.spec({}), launch_as(config.launch)
     if config.kind == "reference":
-        from dsabench.runtimes.protocol import Place
-
         if spec.topology is None:
-            recipe = Reference(launch).recipe(spec, Place(Path.cwd()))
-            argv = [word if word != str(_NO_PORT) else "PORT" for word in recipe.argv(_NO_PORT)]
-            return (in_shell(tuple(argv), public_env(dict(recipe.env))),)
-        from dsabench.runtimes.reference_roles import plan_roles
-
-        processes = plan_roles(Reference(launch), spec, Place(Path.cwd()), launch).processes
+            launch = replace(launch, sites={"server": RoleHosts(port="PORT")})
+        processes = Reference(launch).plan(spec, (), launch).processes
     else:
-        processes = plan(settle(spec), _from_table(version), launch).processes
+        processes = plan_sglang(settle(spec), _from_table(version), launch).processes
     return tuple(in_shell(process.argv, public_env(process.env)) for process in processes)
 
 
@@ -126,7 +119,7 @@ def _launch(options: LaunchOptions, spec: RuntimeSpec, how: LaunchConfig) -> int
     spec = settle(spec)
     folder = local_folder(spec.model)
     spec = spec if folder is None else spec.model_copy(update={"model": str(folder)})
-    commands = plan(spec, accepted, launch)
+    commands = plan_sglang(spec, accepted, launch)
     _say_image(spec, launch)
     if not _pass(commands, spec, accepted):
         return 2
@@ -134,7 +127,7 @@ def _launch(options: LaunchOptions, spec: RuntimeSpec, how: LaunchConfig) -> int
         _print(commands.processes, spec.topology or SINGLE, as_json=options.as_json)
         return 0
     if len(commands.processes) > 1 or launch.is_elsewhere:
-        return drive(spec, partial(plan, spec, accepted), launch, options.logs)
+        return drive(spec, ServerProgram(partial(plan_sglang, spec, accepted), LOG_READER), launch, options.logs)
     process = commands.processes[0]
     return _run(process.argv, process.env)
 
@@ -172,7 +165,7 @@ def _from_table(text: str) -> Accepted:
     return from_table(parse_version(text))
 
 
-def _pass(commands: Plan, spec: RuntimeSpec, accepted: Accepted) -> bool:
+def _pass(commands: LaunchPlan, spec: RuntimeSpec, accepted: Accepted) -> bool:
     """Say everything that there is to say; whether nothing forbids the launch."""
     verdicts = judge(commands, spec, accepted)
     for verdict in verdicts:
@@ -181,7 +174,7 @@ def _pass(commands: Plan, spec: RuntimeSpec, accepted: Accepted) -> bool:
     return all(verdict.severity != "error" for verdict in verdicts)
 
 
-def _print(processes: tuple[Process, ...], topology: Topology, *, as_json: bool) -> None:
+def _print(processes: tuple[PlannedProcess, ...], topology: Topology, *, as_json: bool) -> None:
     roles: dict[str, Role] = {role.role: role for role in topology.roles}
     several = any(role.instances > 1 for role in topology.roles)
     if as_json:
@@ -196,42 +189,33 @@ def _print(processes: tuple[Process, ...], topology: Topology, *, as_json: bool)
         print()
 
 
-def _place(process: Process, role: Role | None) -> str:
+def _place(process: PlannedProcess, role: Role | None) -> str:
     """`prefill 1, node 0 of 2`."""
     name = process.role if role is None or role.instances == 1 else f"{process.role} {process.instance}"
     return name if role is None or role.nodes == 1 else f"{name}, node {process.node_rank} of {role.nodes}"
 
 
 def _launch_reference(options: LaunchOptions, config: RuntimeConfig) -> int:
-    from dsabench.runtimes.ports import PortLease
-
     if options.runtime_version is not None:
         raise InputError("--runtime-version is for kind sglang")
     reference, spec = Reference(launch_as(config.launch)), config.spec({})
-    if spec.topology is not None:
-        return _launch_roles(options, reference, spec)
-    recipe = reference.recipe(spec, Place(Path.cwd()))
-
-    async def free_port() -> int:
-        async with PortLease() as lease:
-            return lease.port
-
-    argv, env = tuple(recipe.argv(run_loop(free_port()))), dict(recipe.env)
-    if options.dry_run:
-        _print((Process("server", 0, 0, argv, env),), SINGLE, as_json=options.as_json)
+    plan = partial(reference.plan, spec, ())
+    if spec.topology is None:
+        port = run_loop(_free_port())
+        (process,) = plan(replace(reference.launch, sites={"server": RoleHosts(port=port)})).processes
+        if not options.dry_run:
+            return _run(process.argv, process.env)
+        _print((process,), SINGLE, as_json=options.as_json)
         return 0
-    return _run(argv, env)
-
-
-def _launch_roles(options: LaunchOptions, reference: Reference, spec: RuntimeSpec) -> int:
-    """Prefill, decode and router of the reference runtime."""
-    from dsabench.runtimes.reference_roles import plan_roles
-
-    planner = partial(plan_roles, reference, spec, Place(Path.cwd()))
     if not options.dry_run:
-        return drive(spec, planner, reference.launch, options.logs)
-    _print(planner(reference.launch).processes, spec.topology or SINGLE, as_json=options.as_json)
+        return drive(spec, ServerProgram(plan), reference.launch, options.logs)
+    _print(plan(reference.launch).processes, spec.topology, as_json=options.as_json)
     return 0
+
+
+async def _free_port() -> int:
+    async with PortLease() as lease:
+        return lease.port
 
 
 def _run(argv: tuple[str, ...], env: Mapping[str, str]) -> int:
@@ -248,7 +232,7 @@ def _note(message: str) -> None:
     print(f"note: {message}", file=sys.stderr)
 
 
-def drive(spec: RuntimeSpec, planner: Planner, launch: Launch, logs: Path | None) -> int:
+def drive(spec: RuntimeSpec, program: ServerProgram, launch: Launch, logs: Path | None) -> int:
     """Start it, say where it answers, and take all of it down at Ctrl-C (130), or when a part ends.
 
     Logs that no folder was named for are gone with it, unless a part failed.
@@ -259,18 +243,18 @@ def drive(spec: RuntimeSpec, planner: Planner, launch: Launch, logs: Path | None
     """
     stop_at_any_signal()
     try:
-        run_loop(_serve(spec, planner, launch, logs))
+        run_loop(_serve(spec, program, launch, logs))
     except KeyboardInterrupt:
         return 130
     return 0
 
 
-async def _serve(spec: RuntimeSpec, planner: Planner, launch: Launch, logs: Path | None) -> None:
+async def _serve(spec: RuntimeSpec, program: ServerProgram, launch: Launch, logs: Path | None) -> None:
     folder = Path(tempfile.mkdtemp(prefix="dsabench-launch-")) if logs is None else logs
     passing = logs is None
     _say(f"logs: {folder}")
     try:
-        async with deployed(spec, planner, launch, Place(folder=folder, on_progress=_say)) as server:
+        async with run_deployment(spec, program, launch, Place(folder=folder, on_progress=_say)) as server:
             print(server.base_url, flush=True)
             _say(f"ready after {server.boot_s:.1f} s; Ctrl-C ends all {len(server.parts)} processes")
             await server.died()

@@ -9,9 +9,9 @@ import sys
 from dataclasses import replace
 
 from dsabench.machine.checks import Finding, ok, problem, warning
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.sglang.accepts import known_versions
-from dsabench.runtimes.sglang.command import enclose
+from dsabench.runtimes.sglang.images import wrap_sglang
 from dsabench.runtimes.sglang.interpreter import ask
 from dsabench.runtimes.sglang.versions import OLDEST, parse_version
 
@@ -36,7 +36,7 @@ async def check_sglang(launch: Launch, driver_cuda: str | None) -> list[Finding]
         InputError: the interpreter that was named cannot be run.
 
     """
-    words, _ = enclose(
+    words, _ = wrap_sglang(
         (launch.interpreter, "-m", "pip", "install"), {}, replace(launch, env={}), host=launch.first_host
     )
     pip = shlex.join(words)

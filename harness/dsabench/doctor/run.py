@@ -27,7 +27,7 @@ from dsabench.machine.checks import (
 )
 from dsabench.machine.environment import collect_hardware
 from dsabench.model.environment import Hardware
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.ports import PortLease, is_free
 from dsabench.runtimes.sglang.model_config import local_folder
 from dsabench.runtimes.sglang.models import find_model

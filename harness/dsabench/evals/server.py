@@ -17,9 +17,9 @@ from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.secrets import without_secrets
 from dsabench.model.value import digest
 from dsabench.runtimes.answer import text_of
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.endpoint import Endpoint
 from dsabench.runtimes.external import External
-from dsabench.runtimes.launch import Launch
 
 DEFAULT_URL = "http://127.0.0.1:30000"
 KEY_VARIABLE = "OPENAI_API_KEY"

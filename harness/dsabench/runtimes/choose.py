@@ -8,8 +8,8 @@ from pathlib import Path
 from dsabench.config.specs import LaunchConfig, RuntimeConfig
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import Annotate, Refuse, RuntimeKind, annotate_nothing, refuse_nothing
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.external import External
-from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Runtime
 from dsabench.runtimes.reference import Reference
 from dsabench.runtimes.sglang.accepts import Accepted, from_table

@@ -17,8 +17,8 @@ from dsabench.machine.server_gpus import gpus_of_address
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.value import digest
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.endpoint import Endpoint
-from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Place
 
 _INFO_PATHS = ("/server_info", "/get_server_info")

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -19,14 +19,17 @@ from pydantic import JsonValue
 from dsabench.errors import InputError
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.topology import ROUTER, SINGLE, Role, RoleHosts, RouterSpec
 from dsabench.model.value import KnobValue
-from dsabench.runtimes.boot import BootedServer, Recipe, boot
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
+from dsabench.runtimes.deployment import Deployment, ServerProgram, run_deployment
+from dsabench.runtimes.plan import LaunchPlan, PlannedProcess, instances_of, role_specs
 from dsabench.runtimes.ports import HOST
 from dsabench.runtimes.protocol import Place
-from dsabench.runtimes.sglang.deployment import Deployment, deployed
+from dsabench.runtimes.sites import ROUTER_PORT, Post
 
 _MODULE = "dsabench.reference.launch_server"
+_ROUTER_MODULE = "dsabench.serving.router"
 _IDENTIFY = Path(__file__).with_name("identify.py")
 _IDENTIFY_TIMEOUT_S = 60.0
 FLAGS = {
@@ -87,40 +90,62 @@ class Reference:
         return await asyncio.to_thread(lambda: self._identity)
 
     @asynccontextmanager
-    async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[BootedServer | Deployment]:
+    async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[Deployment]:
         """Boot the spec; see `Runtime.serve`."""
         identity = await self.identity()
         if spec.version not in {None, identity.version}:
             raise InputError(f"the config asks for reference {spec.version}, installed is {identity.version}")
-        if spec.topology is None:
-            async with boot(self.recipe(spec, place), place) as server:
-                yield server
-        else:
-            from dsabench.runtimes.reference_roles import plan_roles  # noqa: PLC0415 (which needs this module)
+        program = ServerProgram(partial(self.plan, spec, place.cores))
+        async with run_deployment(spec, program, self.launch, place) as server:
+            server.resolved = await _read_back(server)
+            yield server
 
-            async with deployed(spec, partial(plan_roles, self, spec, place), self.launch, place) as roles:
-                roles.resolved = await _read_back(roles)
-                yield roles
+    def plan(self, spec: RuntimeSpec, cores: Sequence[int], launch: Launch) -> LaunchPlan:
+        """One command per server, and the router's. They share the cores; none given means those of this process.
 
-    def recipe(self, spec: RuntimeSpec, place: Place) -> Recipe:
-        """Command line and environment of a spec.
+        Ports are those of the launch's sites, else sglang's defaults.
 
         Raises:
-            InputError: a knob that this runtime lacks, or one that the spec's env sets as well.
+            InputError: a role over several machines, a knob that this runtime lacks, or one that the env sets as well.
 
         """
+        topology = spec.topology or SINGLE
+        sites: dict[str, RoleHosts] = {role.role: _on_loopback(role, launch.sites) for role in topology.roles}
+        posts = tuple(instances_of(topology, sites))
+        threads = max(1, len(cores or os.sched_getaffinity(0)) // len(posts))
+        processes: list[PlannedProcess] = []
+        for number, (role, own) in enumerate(role_specs(spec)):
+            if role.nodes > 1:
+                raise InputError(f"runtime.topology.roles.{number}.nodes: the reference runtime serves on one machine")
+            flags, env = self._rendered(own, threads)
+            for post in posts:
+                if post.role == role:
+                    head = (str(self.python), "-m", _MODULE, "--model-path", spec.model, "--host", HOST)
+                    argv = (*head, "--port", str(post.http), *flags, *_role_flags(post))
+                    processes.append(PlannedProcess(role.role, post.instance, 0, argv, env, term_all=True))
+        if topology.router is not None:
+            processes.append(self._router(posts, topology.router, launch.sites.get(ROUTER, RoleHosts())))
+        return LaunchPlan(tuple(processes), ())
+
+    def _rendered(self, spec: RuntimeSpec, threads: int) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Flags and environment of a server."""
         flags, variables = render(spec.knobs)
-        twice = sorted(variables.keys() & spec.env.keys())
-        if twice:
+        if twice := sorted(variables.keys() & spec.env.keys()):
             raise InputError(f"{twice[0]} is set in env, and by a knob as well; drop one of them")
-        threads = len(place.cores or os.sched_getaffinity(0))
         if "cpu_threads" not in spec.knobs:
             flags = (*flags, FLAGS["cpu_threads"], str(threads))
-        head = (str(self.python), "-m", _MODULE, "--model-path", spec.model, "--host", HOST)
-        return Recipe(
-            argv=lambda port: (*head, "--port", str(port), *flags),
-            env={**self.source_path, **self.launch.env, **spec.env, **variables},
-        )
+        return flags, {**self.source_path, **self.launch.env, **spec.env, **variables}
+
+    def _router(self, posts: Sequence[Post], router: RouterSpec, site: RoleHosts) -> PlannedProcess:
+        words = [str(self.python), "-m", _ROUTER_MODULE, "--pd-disaggregation"]
+        for post in posts:
+            words += [f"--{post.role.role}", post.url]
+            words += [str(post.bootstrap)] if post.role.role == "prefill" else []
+        words += [] if router.policy is None else ["--policy", router.policy]
+        words += ["--disable-retries"] if router.retries is False else []
+        words += ["--host", HOST, "--port", str(site.port or ROUTER_PORT)]
+        env = {**self.source_path, **self.launch.env}
+        return PlannedProcess(ROUTER, 0, 0, tuple(words), env, term_all=True)
 
     @property
     def python(self) -> Path:
@@ -172,9 +197,24 @@ class Reference:
         return facts
 
 
+def _on_loopback(role: Role, sites: Mapping[str, RoleHosts]) -> RoleHosts:
+    """Where the role's servers stand: every one on this machine."""
+    hosts = (HOST,) * role.instances * role.nodes
+    return sites.get(role.role, RoleHosts()).model_copy(update={"hosts": hosts})
+
+
+def _role_flags(post: Post) -> Iterator[str]:
+    if post.role.role != "server":
+        yield from ("--disaggregation-mode", post.role.role)
+    if post.role.role == "prefill":
+        yield from ("--disaggregation-bootstrap-port", str(post.bootstrap))
+
+
 async def _read_back(roles: Deployment) -> Mapping[str, JsonValue]:
     """The settings of each server by name, and of the vocabulary what a single server says of it."""
     infos = await roles.infos("boot")
+    if len(roles.servers) == 1:
+        return infos
     first = infos.get(roles.servers[0].name)
     match first:
         case {"reference": {"vocab_size": int(vocab_size)}}:

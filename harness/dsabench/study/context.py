@@ -222,7 +222,7 @@ async def _rules_of(config: StudyConfig, identity: RuntimeIdentity) -> SettingRu
     if config.runtime.kind != "sglang":
         return SettingRules()
     from dsabench.runtimes.choose import make_rules  # noqa: PLC0415  (the rules are many, and of one kind of runtime)
-    from dsabench.runtimes.sglang.gpus import gpus_of  # noqa: PLC0415
+    from dsabench.runtimes.plan import gpus_of  # noqa: PLC0415
 
     refuse, annotate = await make_rules(config.runtime, identity)
     return SettingRules(refuse, gpus_of, annotate)

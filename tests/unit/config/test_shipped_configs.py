@@ -8,8 +8,8 @@ import pytest
 
 from dsabench.config.load import find_mistakes, load_study
 from dsabench.runtimes.choose import launch_of
+from dsabench.runtimes.plan import gpus_of
 from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.gpus import gpus_of
 from dsabench.runtimes.sglang.runtime import refusal_of
 from dsabench.runtimes.sglang.versions import parse_version
 from dsabench.study.next_boot import listed

@@ -23,7 +23,7 @@ from dsabench.machine.checks import (
     read_limits,
 )
 from dsabench.model.environment import Gpu, Hardware
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
 
 PLAIN = Hardware(cpu="cpu", cpu_cores=2, memory_mib=1024)
 

@@ -6,9 +6,9 @@ import pytest
 
 from dsabench.config.specs import ContainerConfig
 from dsabench.runtimes.clients import complaint, fault_of_client, last_words
+from dsabench.runtimes.command import Launch, enclose
 from dsabench.runtimes.faults import Ending
-from dsabench.runtimes.launch import Launch
-from dsabench.runtimes.sglang.command import enclose
+from dsabench.runtimes.sglang.images import wrap_sglang
 
 SAID = [
     (255, "unreachable", "ssh: connect to host 127.0.0.1 port 2299: Connection refused"),
@@ -77,13 +77,13 @@ def test_each_ssh_is_a_shell_more(prefix: tuple[str, ...], times: int) -> None:
 
 def test_only_what_runs_has_a_lifeline() -> None:
     container = ContainerConfig(image="an/image")
-    words, _ = enclose(("true",), {}, Launch(container=container))
+    words, _ = wrap_sglang(("true",), {}, Launch(container=container))
     assert "-i" not in words
     assert words[-2:] == ("an/image", "true")
 
 
 def test_podman_is_told_the_registry() -> None:
-    words, _ = enclose(("true",), {}, Launch(container=ContainerConfig(engine="podman")))
+    words, _ = wrap_sglang(("true",), {}, Launch(container=ContainerConfig(engine="podman")))
     assert words[-2] == "docker.io/lmsysorg/sglang:latest"
-    words, _ = enclose(("true",), {}, Launch(container=ContainerConfig(engine="docker")))
+    words, _ = wrap_sglang(("true",), {}, Launch(container=ContainerConfig(engine="docker")))
     assert words[-2] == "lmsysorg/sglang:latest"

@@ -11,8 +11,8 @@ import pytest
 from dsabench.config.specs import ContainerConfig
 from dsabench.errors import TrialFault
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.runtimes.containers import engine_of, removed_after, with_id_file
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
+from dsabench.runtimes.deployment import engine_of, removed_after, with_id_file
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.sglang.runtime import Sglang
 from sglang_server import install_server

@@ -11,9 +11,9 @@ import pytest
 
 from contracts.runtime import RuntimeContract
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.runtimes.boot import BootedServer
+from dsabench.runtimes.command import Launch
+from dsabench.runtimes.deployment import Deployment
 from dsabench.runtimes.external import External
-from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Place, Runtime, Server
 from dsabench.runtimes.reference import Reference
@@ -35,8 +35,8 @@ class TestReference(RuntimeContract):
         return TINY.model_copy(update={"knobs": {"kv_cache_dtype": "int3"}})
 
     async def kill(self, server: Server) -> None:
-        assert isinstance(server, BootedServer)
-        os.kill(server.process.pid or 0, signal.SIGKILL)
+        assert isinstance(server, Deployment)
+        os.kill(server.parts[0].process.pid or 0, signal.SIGKILL)
 
 
 class TestExternal(RuntimeContract):
@@ -46,7 +46,7 @@ class TestExternal(RuntimeContract):
     async def theirs(self, tmp_path: Path) -> AsyncIterator[Server]:
         """A server that somebody else started."""
         async with Reference(Launch()).serve(TINY, Place(folder=tmp_path / "theirs")) as server:
-            self.pid = server.process.pid or 0
+            self.pid = server.parts[0].process.pid or 0
             yield server
 
     @pytest.fixture
@@ -89,7 +89,7 @@ async def test_every_knob_reaches_the_server(tmp_path: Path) -> None:
     }
     place = dataclasses.replace(Place(folder=tmp_path, ready_timeout_s=60), cores=(min(os.sched_getaffinity(0)),))
     async with Reference(Launch()).serve(TINY.model_copy(update={"knobs": knobs}), place) as server:
-        process = psutil.Process(server.process.pid)
+        process = psutil.Process(server.parts[0].process.pid)
         assert process.cpu_affinity() == list(place.cores)
         assert process.environ()[MARK] == place.boot
         resolved = server.resolved

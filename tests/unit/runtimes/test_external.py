@@ -4,18 +4,18 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes import external
-from dsabench.runtimes.boot import Recipe, boot
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.endpoint import Endpoint
 from dsabench.runtimes.external import External
-from dsabench.runtimes.launch import Launch
 from dsabench.runtimes.protocol import Place
-from unit.runtimes.workshop import Workshop
+from unit.runtimes.workshop import Workshop, boot
 
 SERVER = """
 import json
@@ -41,13 +41,9 @@ server.serve_forever()
 """
 
 
-def recipe_of(workshop: Workshop, settings: str) -> Recipe:
+def program(workshop: Workshop, settings: str) -> Callable[[int], tuple[str, ...]]:
     script = str(workshop.script(SERVER))
-    return Recipe(
-        argv=lambda port: (sys.executable, "-S", script, str(port), settings),
-        env={},
-        info_paths=("/server_info", "/get_server_info"),
-    )
+    return lambda port: (sys.executable, "-S", script, str(port), settings)
 
 
 def spec_of(url: str, **changes: object) -> RuntimeSpec:
@@ -55,7 +51,7 @@ def spec_of(url: str, **changes: object) -> RuntimeSpec:
 
 
 async def hash_of(workshop: Workshop, settings: str) -> str:
-    async with boot(recipe_of(workshop, settings), Place(folder=workshop.folder)) as server:
+    async with boot(program(workshop, settings), Place(folder=workshop.folder)) as server:
         runtime = External(Launch(base_url=server.base_url))
         identity = await runtime.identity()
         assert identity == await runtime.identity()
@@ -79,7 +75,7 @@ async def test_identity_of_what_is_no_such_server(workshop: Workshop) -> None:
         await External(Launch(base_url="http://127.0.0.1:9")).identity()
     with pytest.raises(InputError, match=r"runtime\.base_url"):
         await External(Launch()).identity()
-    async with boot(recipe_of(workshop, "{}"), Place(folder=workshop.folder)) as server:
+    async with boot(program(workshop, "{}"), Place(folder=workshop.folder)) as server:
         with pytest.raises(InputError, match="does not tell its version"):
             await External(Launch(base_url=server.base_url)).identity()
 
@@ -104,13 +100,13 @@ async def test_nobody_there(workshop: Workshop) -> None:
 async def test_attached(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external, "_PULSE_INTERVAL_S", 0.2)
     place = Place(folder=workshop.folder)
-    recipe = recipe_of(workshop, '{"version": "1", "old": true}')
-    async with boot(recipe, place) as theirs, External(Launch()).serve(spec_of(theirs.base_url + "/"), place) as server:
+    argv = program(workshop, '{"version": "1", "old": true}')
+    async with boot(argv, place) as theirs, External(Launch()).serve(spec_of(theirs.base_url + "/"), place) as server:
         assert server.resolved["version"] == (await server.info())["version"] == "1"
         await server.flush()  # refused twice: requests were running
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(server.died(), 0.5)
-        os.kill(theirs.process.pid or 0, signal.SIGKILL)
+        os.kill(theirs.parts[0].process.pid or 0, signal.SIGKILL)
         with pytest.raises(TrialFault, match="accepts no connection"):
             await asyncio.wait_for(server.died(), 60)
         with pytest.raises(TrialFault, match="cannot connect") as caught:
@@ -119,15 +115,10 @@ async def test_attached(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_answers_that_are_no_answer(workshop: Workshop) -> None:
-    async with boot(recipe_of(workshop, '{"version": "1"}'), Place(folder=workshop.folder)) as server:
+    async with boot(program(workshop, '{"version": "1"}'), Place(folder=workshop.folder)) as server:
         endpoint = Endpoint(server.base_url)
         with pytest.raises(TrialFault, match="/get_server_info: HTTP 404"):
             await endpoint.info("load", ("/get_server_info",))
-    async with boot(
-        Recipe(
-            argv=lambda port: (sys.executable, "-S", str(workshop.script("listen().serve_forever()")), str(port)),
-            env={},
-        ),
-        Place(folder=workshop.folder),
-    ) as plain:
+    script = str(workshop.script("listen().serve_forever()"))
+    async with boot(lambda port: (sys.executable, "-S", script, str(port)), Place(folder=workshop.folder)) as plain:
         assert await Endpoint(plain.base_url).info("load") == {"version": "1"}

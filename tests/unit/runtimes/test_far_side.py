@@ -23,12 +23,10 @@ from dsabench.errors import InputError, TrialFault
 from dsabench.machine.cpu_use import processes_with
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import RoleHosts
-from dsabench.runtimes.containers import engine_of, with_id_file
-from dsabench.runtimes.launch import Launch
-from dsabench.runtimes.lifeline import Lifeline
+from dsabench.runtimes.command import Launch, Lifeline, enclose
+from dsabench.runtimes.deployment import engine_of, with_id_file
 from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Place
-from dsabench.runtimes.sglang.command import enclose
 from dsabench.runtimes.sglang.interpreter import ask
 from dsabench.runtimes.sglang.runtime import Sglang
 from dsabench.runtimes.supervisor import Command, Process

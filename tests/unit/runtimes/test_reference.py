@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from dsabench.config.specs import LaunchConfig, RuntimeConfig
 from dsabench.errors import InputError
 from dsabench.model.knobs import KNOBS
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.topology import RoleHosts
 from dsabench.runtimes.choose import make_runtime
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.identify import hash_of
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.plan import PlannedProcess
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.reference import KNOWN, VARIABLES, Reference, render
 from dsabench.runtimes.sglang.runtime import Sglang
@@ -45,16 +48,20 @@ def test_unknown_knob_or_switch(name: str, value: int | str) -> None:
         render({name: value})
 
 
+def planned(runtime: Reference, spec: RuntimeSpec = SPEC, cores: Sequence[int] = ()) -> PlannedProcess:
+    (process,) = runtime.plan(spec, cores, runtime.launch).processes
+    return process
+
+
 def test_threads_follow_the_cores() -> None:
     runtime = Reference(Launch())
-    place = Place(folder=Path("x"), cores=(3, 4, 5))
-    assert runtime.recipe(SPEC, place).argv(1)[-2:] == ("--cpu-threads", "3")
+    assert planned(runtime, cores=(3, 4, 5)).argv[-2:] == ("--cpu-threads", "3")
     spec = SPEC.model_copy(update={"knobs": {"cpu_threads": 2}})
-    assert runtime.recipe(spec, place).argv(1)[-2:] == ("--cpu-threads", "2")
+    assert planned(runtime, spec, cores=(3, 4, 5)).argv[-2:] == ("--cpu-threads", "2")
 
 
 def test_command_line() -> None:
-    argv = Reference(Launch()).recipe(SPEC, Place(folder=Path("x"))).argv(4321)
+    argv = planned(Reference(Launch(sites={"server": RoleHosts(port=4321)}))).argv
     assert argv[:3] == (sys.executable, "-m", "dsabench.reference.launch_server")
     assert argv[3:9] == ("--model-path", "tiny", "--host", "127.0.0.1", "--port", "4321")
 
@@ -62,7 +69,7 @@ def test_command_line() -> None:
 def test_env_wins_in_order() -> None:
     launch = Launch(env={"A": "launch", "B": "launch", "PYTHONPATH": "/given"})
     spec = SPEC.model_copy(update={"env": {"B": "spec"}})
-    env = Reference(launch).recipe(spec, Place(folder=Path("x"))).env
+    env = planned(Reference(launch), spec).env
     assert (env["A"], env["B"], env["PYTHONPATH"]) == ("launch", "spec", "/given")
 
 
@@ -70,7 +77,7 @@ def test_variable_set_twice() -> None:
     name = VARIABLES["mha_threshold_tokens"]
     spec = SPEC.model_copy(update={"env": {name: "1"}, "knobs": {"mha_threshold_tokens": 2}})
     with pytest.raises(InputError, match=name):
-        Reference(Launch()).recipe(spec, Place(folder=Path("x")))
+        planned(Reference(Launch()), spec)
 
 
 async def test_identity() -> None:
@@ -100,9 +107,9 @@ async def test_identity_of_what_is_no_python(tmp_path: Path) -> None:
 
 def test_relative_interpreter_is_taken_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    argv = Reference(Launch(python=Path("venv/bin/python"))).recipe(SPEC, Place(folder=Path("x"))).argv(1)
+    argv = planned(Reference(Launch(python=Path("venv/bin/python")))).argv
     assert argv[0] == str(tmp_path / "venv/bin/python")
-    argv = Reference(Launch(python=Path("python3"))).recipe(SPEC, Place(folder=Path("x"))).argv(1)
+    argv = planned(Reference(Launch(python=Path("python3")))).argv
     assert argv[0] == "python3"
 
 

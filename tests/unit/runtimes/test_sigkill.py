@@ -23,10 +23,11 @@ from unit.runtimes.workshop import STUBBORN, Workshop
 
 pytestmark = pytest.mark.slow
 
+TESTS = Path(__file__).parents[2]
 DRIVER = """
 import asyncio, json, os, sys, time
 from pathlib import Path
-from dsabench.runtimes.boot import Recipe, boot
+from unit.runtimes.workshop import boot
 from dsabench.runtimes.cores import lease_cores
 from dsabench.runtimes.protocol import Place
 
@@ -36,11 +37,11 @@ async def main():
     async with lease_cores(folder=Path(folder), on_wait=print) as lease:
         place = Place(folder=Path(folder), cores=lease.server, held_fds=lease.fds, stop_timeout_s=float(stop_timeout_s))
         argv = lambda port: (sys.executable, "-S", script, str(port))
-        async with boot(Recipe(argv=argv, env={}), place) as server:
+        async with boot(argv, place) as server:
             copy = os.fork() if forked else None
             if copy == 0:
                 time.sleep(1000)  # with copies of every pipe
-            print(json.dumps({"url": server.base_url, "server": server.process.pid, "copy": copy}), flush=True)
+            print(json.dumps({"url": server.base_url, "server": server.parts[0].process.pid, "copy": copy}), flush=True)
             await asyncio.sleep(1000)
 
 asyncio.run(main())
@@ -63,7 +64,7 @@ def start_driver(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(dsabench.__file__).parent.parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (Path(dsabench.__file__).parents[1], TESTS)))},
         start_new_session=True,
     )
 

@@ -7,11 +7,17 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.runtimes.command import Launch
+from dsabench.runtimes.deployment import Deployment, ServerProgram, run_deployment
+from dsabench.runtimes.plan import LaunchPlan, PlannedProcess
+from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.supervisor import Command
 
 MARK = "DSABENCH_TEST_FAMILY"
@@ -84,3 +90,15 @@ class Workshop:
 
     def wait_gone(self, timeout_s: float = 60.0) -> float:
         return self.wait(lambda: not self.alive(), timeout_s)
+
+
+def boot(argv: Callable[[int], tuple[str, ...]], place: Place, **env: str) -> AbstractAsyncContextManager[Deployment]:
+    """Serve with one program that is told its port."""
+
+    def plan(launch: Launch) -> LaunchPlan:
+        port = launch.sites["server"].port
+        assert isinstance(port, int)
+        return LaunchPlan((PlannedProcess("server", 0, 0, argv(port), env, term_all=True),), ())
+
+    spec = RuntimeSpec(kind="reference", model="a-program")
+    return run_deployment(spec, ServerProgram(plan), Launch(), place)

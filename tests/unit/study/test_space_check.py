@@ -18,7 +18,7 @@ from dsabench.model.study import Axis, SearchSpace
 from dsabench.results.journal import Journal
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.sglang.accepts import from_table
 from dsabench.runtimes.sglang.refuse import annotate_by, refuse_by
 from dsabench.runtimes.sglang.versions import parse_version

@@ -23,8 +23,8 @@ from dsabench.model.record import Failed, Measured, Record, Trial
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.results.journal import Journal
 from dsabench.results.samples import read_samples
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.external import External
-from dsabench.runtimes.launch import Launch
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 from dsabench.study.trial import late_beside_others, run_boot
 from factories import ENVIRONMENT, make_workload

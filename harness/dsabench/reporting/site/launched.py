@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,18 +12,14 @@ from pydantic import JsonValue
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.rooms import folders
-from dsabench.runtimes.launch import Launch
-from dsabench.runtimes.protocol import Place
+from dsabench.runtimes.command import Launch, in_shell, public_env
+from dsabench.runtimes.plan import PlannedProcess
 from dsabench.runtimes.reference import VARIABLES, Reference
 from dsabench.runtimes.sglang.accepts import Accepted, from_table
-from dsabench.runtimes.sglang.command import in_shell, public_env
 from dsabench.runtimes.sglang.model_config import local_folder
+from dsabench.runtimes.sglang.plan import plan_sglang
 from dsabench.runtimes.sglang.readback import runs_as
-from dsabench.runtimes.sglang.topology import plan
 from dsabench.runtimes.sglang.versions import parse_version
-
-_PORT = 30000
-"""sglang's own default, in place of the free port that the measurement had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +38,27 @@ def _of_text(spec_json: str, version: str) -> Command:
         return Command(None, f"attached to {spec.base_url}: somebody else started it")
     try:
         if spec.kind == "reference":
-            recipe = Reference(Launch(python=Path("python3"))).recipe(spec, Place(Path(), cores=(0, 1)))
+            launch = Launch(python=Path("python3"))
+            processes = Reference(launch).plan(spec, (0, 1), launch).processes
             named = {*spec.env, *VARIABLES.values()}  # the others say where this machine keeps its packages
-            env = {name: value for name, value in recipe.env.items() if name in named}
-            return Command(in_shell(tuple(recipe.argv(_PORT)), public_env(env)))
+            return Command(
+                _texts(
+                    [replace(p, env={name: value for name, value in p.env.items() if name in named}) for p in processes]
+                )
+            )
         model = _from_root(spec.model)
         there = spec if model is None else spec.model_copy(update={"model": model})
-        processes = plan(there, from_table(parse_version(version)), Launch()).processes
+        processes = plan_sglang(there, from_table(parse_version(version)), Launch()).processes
     except (InputError, ValueError) as error:
         return Command(None, f"no command: {error}")
-    heads = [f"# {p.role}, node {p.node_rank}\n" if len(processes) > 1 else "" for p in processes]
-    texts = [head + in_shell(p.argv, public_env(p.env)) for head, p in zip(heads, processes, strict=True)]
     where = "" if model is None else ", from the root of dsabench's repository, where the model's folder lies"
-    return Command("\n\n".join(texts), f"for sglang {version}{where}")
+    return Command(_texts(processes), f"for sglang {version}{where}")
+
+
+def _texts(processes: Sequence[PlannedProcess]) -> str:
+    """The commands to paste, of several each under its role."""
+    heads = [f"# {p.role}, node {p.node_rank}\n" if len(processes) > 1 else "" for p in processes]
+    return "\n\n".join(head + in_shell(p.argv, public_env(p.env)) for head, p in zip(heads, processes, strict=True))
 
 
 def _from_root(model: str) -> str | None:

@@ -20,7 +20,7 @@ from dsabench.reporting.comparison import ComparedSide, compare_sides
 from dsabench.reporting.site.entry import Entry, label_of, machine_of
 from dsabench.results.scores import compare_pairs, judged_metrics, pair_boots
 from dsabench.results.study_records import measured_default
-from dsabench.runtimes.sglang.gpus import gpus_of
+from dsabench.runtimes.plan import gpus_of
 from dsabench.stats.compare import judge_family
 from dsabench.stats.intervals import BootMean, mean_over_boots
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dsabench.errors import InputError
+from dsabench.runtimes.command import Platform
 from dsabench.runtimes.sglang.versions import Version
 
-Platform = Literal["cuda", "rocm", "npu"]
 KvDtype = Literal["bfloat16", "fp8_e4m3"]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dsabench.runtimes.command import Command, Launch, enclose
 from dsabench.runtimes.sglang.hardware import Accelerator
 
 
@@ -42,3 +44,15 @@ def image_for(device: Accelerator | None) -> str | None:
     """Its name."""
     image = known_image(device)
     return None if image is None else image.name
+
+
+def wrap_sglang(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    launch: Launch,
+    device: Accelerator | None = None,
+    host: str | None = None,
+) -> Command:
+    """`enclose`, with the documents' image where a container names none."""
+    platform = "cuda" if device is None else device.platform
+    return enclose(argv, env, launch, host, image=image_for(device), platform=platform)

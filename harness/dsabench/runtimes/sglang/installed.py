@@ -12,9 +12,9 @@ from typing import Any
 
 from dsabench.errors import InputError
 from dsabench.model.environment import RuntimeIdentity
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.sglang.accepts import Accepted, flag_of
-from dsabench.runtimes.sglang.command import enclose
+from dsabench.runtimes.sglang.images import wrap_sglang
 from dsabench.runtimes.sglang.interpreter import Wanted, ask
 from dsabench.runtimes.sglang.versions import parse_version
 
@@ -64,7 +64,7 @@ class Installed:
         except InputError as error:
             raise InputError(f"runtime.launch: {error}") from error
         if facts["wheel_hash"] is None or facts["version"] is None:
-            first = enclose((self.launch.interpreter,), {}, self.launch)[0][0]
+            first = wrap_sglang((self.launch.interpreter,), {}, self.launch)[0][0]
             raise InputError(f"runtime.launch: {first} has no sglang; name the interpreter that has it")
         return facts
 

@@ -14,10 +14,9 @@ from typing import Any, Literal, TextIO
 
 from dsabench.errors import InputError
 from dsabench.runtimes.clients import last_words
+from dsabench.runtimes.command import Launch, Lifeline, one_line
 from dsabench.runtimes.keeper import END, FAR_GRACE_S
-from dsabench.runtimes.launch import Launch
-from dsabench.runtimes.lifeline import Lifeline, one_line
-from dsabench.runtimes.sglang.command import enclose
+from dsabench.runtimes.sglang.images import wrap_sglang
 
 MARKER = "dsabench-facts:"
 """What the line with the answer begins with: imports and login scripts may print before it."""
@@ -39,7 +38,7 @@ def ask(launch: Launch, wanted: Wanted, *, timeout_s: float) -> dict[str, Any]:
     """
     program = resources.files(__package__).joinpath("tell_facts.py").read_text(encoding="utf-8")
     tied = replace(launch, lifeline=Lifeline(boot=str(uuid.uuid4()), stop_timeout_s=_STOP_TIMEOUT_S))
-    argv, env = enclose((launch.interpreter, "-c", one_line(program), wanted), {}, tied, host=launch.first_host)
+    argv, env = wrap_sglang((launch.interpreter, "-c", one_line(program), wanted), {}, tied, host=launch.first_host)
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = _run(argv, {**_NO_QUESTIONS, **inherited, **env, "PYTHONSAFEPATH": "1"}, timeout_s)
     line = next((line for line in reversed(done.stdout.splitlines()) if line.startswith(MARKER)), None)

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.runtimes.plan import LaunchPlan, PlanRemark, settle
 from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.hardware import accelerator
-from dsabench.runtimes.sglang.remarks import Remark
 from dsabench.runtimes.sglang.rules import Finding, check
-from dsabench.runtimes.sglang.settle import settle
-from dsabench.runtimes.sglang.topology import Plan
 
-Objection = Finding | Remark
+Objection = Finding | PlanRemark
 """Has `rule`, `severity`, and a line of text."""
 
 
-def judge(commands: Plan, spec: RuntimeSpec, accepted: Accepted) -> tuple[Objection, ...]:
+def judge(commands: LaunchPlan, spec: RuntimeSpec, accepted: Accepted) -> tuple[Objection, ...]:
     """Errors first; what two roles or both sources say is said once."""
     device = None if spec.hardware is None else accelerator(spec.hardware)
     asked = settle(spec)
@@ -27,7 +25,7 @@ def judge(commands: Plan, spec: RuntimeSpec, accepted: Accepted) -> tuple[Object
     return tuple(sorted(once, key=lambda objection: objection.severity != "error"))
 
 
-def _said(remark: Remark, findings: Sequence[Finding]) -> bool:
+def _said(remark: PlanRemark, findings: Sequence[Finding]) -> bool:
     """Whether a rule says the same of the knob, with the runtime's own words."""
     return any(
         remark.knob in finding.change and (remark.rule == finding.rule or remark.severity == finding.severity)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dsabench.model.value import KnobValue
+from dsabench.runtimes.plan import PlanRemark
 from dsabench.runtimes.sglang.accepts import Accepted
-from dsabench.runtimes.sglang.remarks import Remark
 from dsabench.runtimes.sglang.versions import Version
 
 Knobs = Mapping[str, KnobValue]
@@ -20,7 +20,7 @@ class Phrase:
 
     words: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    remarks: tuple[Remark, ...] = ()
+    remarks: tuple[PlanRemark, ...] = ()
 
 
 _NEEDS = {
@@ -53,7 +53,9 @@ def needs(knobs: Knobs, _: Accepted) -> Phrase:
     idle = [name for name in _NEEDS if knobs.get(name) not in {None, False} and not knobs.get(_NEEDS[name])]
     return Phrase(
         remarks=tuple(
-            Remark("VS07", "error", name, f"nothing reads it without {_NEEDS[name]}", f"set {_NEEDS[name]}, or drop it")
+            PlanRemark(
+                "VS07", "error", name, f"nothing reads it without {_NEEDS[name]}", f"set {_NEEDS[name]}, or drop it"
+            )
             for name in idle
         )
     )
@@ -76,7 +78,7 @@ def speculative_overlap(knobs: Knobs, accepted: Accepted) -> Phrase:
     if wanted is True and knobs.get("overlap_schedule") is False:
         message = "speculation overlaps only where scheduling does"
         return Phrase(
-            remarks=(Remark("VS06", "error", "speculative_overlap", message, "drop overlap_schedule: false"),)
+            remarks=(PlanRemark("VS06", "error", "speculative_overlap", message, "drop overlap_schedule: false"),)
         )
     if accepted.version <= _SPEC_V2_UNTIL:
         return Phrase(env={_SPEC_V2: "1" if wanted else "0"})
@@ -86,22 +88,24 @@ def speculative_overlap(knobs: Knobs, accepted: Accepted) -> Phrase:
 
 def model_overrides(knobs: Knobs, accepted: Accepted) -> Phrase:
     """One JSON argument for `model_overrides` and the IndexCache pattern."""
-    remarks: list[Remark] = []
+    remarks: list[PlanRemark] = []
     merged: dict[str, object] = {}
     text = knobs.get("model_overrides")
     if text is not None:
         given = _json_object(str(text))
         if given is None:
-            remarks.append(Remark("VS05", "error", "model_overrides", "must be a JSON object"))
+            remarks.append(PlanRemark("VS05", "error", "model_overrides", "must be a JSON object"))
         merged |= given or {}
     pattern = knobs.get("index_topk_pattern")
     if pattern is not None:
         if accepted.version < _PATTERN_SINCE:
             message = f"sglang {accepted.version} ignores it: every layer computes its own indexer"
-            remarks.append(Remark("VS02", "error", "index_topk_pattern", message, f"take {_PATTERN_SINCE} or later"))
+            remarks.append(
+                PlanRemark("VS02", "error", "index_topk_pattern", message, f"take {_PATTERN_SINCE} or later")
+            )
         if merged.get("index_topk_pattern", pattern) != pattern:
             message = "model_overrides names another pattern"
-            remarks.append(Remark("VS06", "error", "index_topk_pattern", message, "drop one of them"))
+            remarks.append(PlanRemark("VS06", "error", "index_topk_pattern", message, "drop one of them"))
         merged["index_topk_pattern"] = pattern
     words = ("--json-model-override-args", json.dumps(merged)) if merged else ()
     return Phrase(words, remarks=tuple(remarks))
@@ -112,11 +116,11 @@ def hisparse_config(knobs: Knobs, accepted: Accepted) -> Phrase:
     given = {key: knobs[knob] for knob, key in _HISPARSE_KEYS.items() if knob in knobs}
     if not given or knobs.get("hisparse") is not True or "--hisparse-config" not in accepted.flags:
         return Phrase()  # said of hisparse already
-    remarks: list[Remark] = []
+    remarks: list[PlanRemark] = []
     if "swap_in_block_size" in given and accepted.version < _SWAP_IN_SINCE:
         message = f"sglang {accepted.version} ignores it: the kernel's block size is fixed"
         fix = f"take {_SWAP_IN_SINCE} or later"
-        remarks.append(Remark("VS02", "error", "hisparse_swap_in_block_size", message, fix))
+        remarks.append(PlanRemark("VS02", "error", "hisparse_swap_in_block_size", message, fix))
     return Phrase(("--hisparse-config", json.dumps(given)), remarks=tuple(remarks))
 
 

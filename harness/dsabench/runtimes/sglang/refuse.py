@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsabench.model.runtime import Annotate, Refuse, RuleNote, RuleRefusal, RuntimeSpec
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.runtime import objections_to, refusal_of
 

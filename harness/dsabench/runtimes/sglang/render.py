@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from dsabench.model.knobs import KNOBS
 from dsabench.model.value import KnobValue
+from dsabench.runtimes.plan import PlanRemark
 from dsabench.runtimes.sglang.accepts import Accepted
 from dsabench.runtimes.sglang.phrases import PHRASES, Phrase
-from dsabench.runtimes.sglang.remarks import Remark
 from dsabench.runtimes.sglang.spellings import FLAGS, FOREIGN, VARIABLES, Spelling
 
 _FORCE_MLA = "SGLANG_NSA_FORCE_MLA"
@@ -22,7 +22,7 @@ class Rendered:
 
     words: tuple[str, ...]
     env: Mapping[str, str]
-    remarks: tuple[Remark, ...]
+    remarks: tuple[PlanRemark, ...]
 
 
 def render(knobs: Mapping[str, KnobValue], env: Mapping[str, str], accepted: Accepted) -> Rendered:
@@ -61,7 +61,7 @@ def _flag(name: str, value: KnobValue, accepted: Accepted) -> Phrase:
     words = tuple((spelling.on if value else spelling.off).split())
     if any(accepted.flags[word].state == "no-op" for word in words if word in accepted.flags):
         message = f"sglang {accepted.version} accepts {words[0]} and does nothing with it; it is left out"
-        return Phrase(remarks=(Remark("VS03", "overwritten", name, message),))
+        return Phrase(remarks=(PlanRemark("VS03", "overwritten", name, message),))
     return Phrase(words)
 
 
@@ -82,7 +82,7 @@ def _with_value(name: str, value: KnobValue, spelling: Spelling, accepted: Accep
     text = next((word for word in names if not taken or word in taken), None)
     if text is None:
         message = f"sglang {accepted.version} does not take {text_of(value)} for {flag}"
-        return Phrase(remarks=(Remark("FL04", "error", name, message, f"it takes {', '.join(taken)}"),))
+        return Phrase(remarks=(PlanRemark("FL04", "error", name, message, f"it takes {', '.join(taken)}"),))
     return Phrase((flag, text))
 
 
@@ -108,28 +108,30 @@ def _fixed_threshold(value: KnobValue, accepted: Accepted) -> Phrase:
 
 def _lack(name: str, message: str, fix: str = "") -> Phrase:
     rule = "FL03" if name == "hisparse" else "VS01"
-    return Phrase(remarks=(Remark(rule, "error", name, message, fix),))
+    return Phrase(remarks=(PlanRemark(rule, "error", name, message, fix),))
 
 
-def _absent_flags(phrases: list[Phrase], accepted: Accepted) -> Iterator[Remark]:
+def _absent_flags(phrases: list[Phrase], accepted: Accepted) -> Iterator[PlanRemark]:
     """Phrases do not look at the flags themselves."""
     words = [word for phrase in phrases for word in phrase.words if word.startswith("--")]
     for word in words:
         if word not in accepted.flags:
-            yield Remark("VS01", "error", word, f"sglang {accepted.version} has no such flag")
+            yield PlanRemark("VS01", "error", word, f"sglang {accepted.version} has no such flag")
 
 
-def _env_remarks(env: Mapping[str, str], said: Mapping[str, str], accepted: Accepted) -> Iterator[Remark]:
+def _env_remarks(env: Mapping[str, str], said: Mapping[str, str], accepted: Accepted) -> Iterator[PlanRemark]:
     for name in env:
         renamed = name.replace("SGLANG_NSA_", "SGLANG_DSA_")
         if name in said:
-            yield Remark("VS06", "error", name, "is set in env, and by a knob as well", "drop one of them")
+            yield PlanRemark("VS06", "error", name, "is set in env, and by a knob as well", "drop one of them")
         elif not name.startswith("SGLANG_") or name in accepted.variables:
             continue
         elif renamed in accepted.variables:
-            yield Remark("VS04", "error", name, f"sglang {accepted.version} does not read it", f"it is {renamed} now")
+            yield PlanRemark(
+                "VS04", "error", name, f"sglang {accepted.version} does not read it", f"it is {renamed} now"
+            )
         else:
-            yield Remark("VS04", "advisory", name, f"sglang {accepted.version} does not read it")
+            yield PlanRemark("VS04", "advisory", name, f"sglang {accepted.version} does not read it")
 
 
 def text_of(value: KnobValue) -> str:

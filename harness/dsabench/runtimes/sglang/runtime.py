@@ -15,18 +15,23 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.runtimes.command import Launch
+from dsabench.runtimes.deployment import Deployment, LogReader, ServerProgram, run_deployment
 from dsabench.runtimes.gpu_memory import memory_back, read_used
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.plan import role_specs, settle
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.sglang.accepts import Accepted, from_table
-from dsabench.runtimes.sglang.deployment import Deployment, deployed
+from dsabench.runtimes.sglang.diagnose import refine
 from dsabench.runtimes.sglang.installed import Installed
 from dsabench.runtimes.sglang.judge import Objection, judge
 from dsabench.runtimes.sglang.model_config import local_folder, read_config, vocabulary
+from dsabench.runtimes.sglang.plan import plan_sglang
+from dsabench.runtimes.sglang.progress import say_progress
 from dsabench.runtimes.sglang.readback import differences, facts_in, settings_of
-from dsabench.runtimes.sglang.settle import settle
-from dsabench.runtimes.sglang.topology import plan, role_specs
 from dsabench.runtimes.sglang.versions import OLDEST, parse_version
+
+LOG_READER = LogReader(say_progress, refine)
+"""What sglang's servers write of a boot's steps and of a failure's cause."""
 
 TABLE = "table"
 """In place of a wheel's hash: nothing is installed, a plan is made for a version of the table."""
@@ -60,7 +65,7 @@ class Sglang:
         if spec.version is not None and parse_version(spec.version) != accepted.version:
             raise InputError(f"the config asks for sglang {spec.version}, installed is {accepted.version}")
         asked = settle(spec)
-        objections = judge(plan(asked, accepted, self.launch), asked, accepted)
+        objections = judge(plan_sglang(asked, accepted, self.launch), asked, accepted)
         _refuse(asked, objections)
         folder = local_folder(asked.model)
         found = asked if folder is None else asked.model_copy(update={"model": str(folder)})
@@ -68,7 +73,9 @@ class Sglang:
             if not self.launch.command_prefix:
                 await stack.enter_async_context(memory_back(partial(read_used, self._visible(found))))
             server = await stack.enter_async_context(
-                deployed(found, partial(plan, found, accepted), self.launch, place)
+                run_deployment(
+                    found, ServerProgram(partial(plan_sglang, found, accepted), LOG_READER), self.launch, place
+                )
             )
             server.resolved = await _read_back(server, asked, accepted, objections)
             yield server
@@ -104,7 +111,7 @@ def identity_of_table(version: str) -> RuntimeIdentity:
 def objections_to(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> tuple[Objection, ...]:
     """All that is known against a spec that is not launched yet, errors first."""
     asked = settle(spec)
-    return judge(plan(asked, accepted, launch), asked, accepted)
+    return judge(plan_sglang(asked, accepted, launch), asked, accepted)
 
 
 def refusal_of(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> str | None:

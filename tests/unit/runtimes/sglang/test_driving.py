@@ -17,9 +17,9 @@ from dsabench.errors import InputError, TrialFault
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, RouterSpec, Topology
 from dsabench.model.value import KnobValue
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
+from dsabench.runtimes.deployment import Deployment
 from dsabench.runtimes.protocol import Place, Runtime, Server
-from dsabench.runtimes.sglang.deployment import Deployment
 from dsabench.runtimes.sglang.runtime import Sglang
 from sglang_server import install_server
 from unit.runtimes.workshop import Workshop

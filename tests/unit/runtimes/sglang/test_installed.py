@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.errors import InputError
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.sglang.accepts import Flag
 from dsabench.runtimes.sglang.installed import Installed
 from dsabench.runtimes.sglang.versions import Version

@@ -11,12 +11,12 @@ from dsabench.config.specs import ContainerConfig
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, RoleHosts, RouterSpec, Topology
-from dsabench.runtimes.launch import Launch
+from dsabench.runtimes.command import Launch, in_shell, public_env
+from dsabench.runtimes.plan import PlannedProcess
 from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.command import in_shell, public_env
-from dsabench.runtimes.sglang.posts import PORT_STEP
-from dsabench.runtimes.sglang.topology import Process, plan
+from dsabench.runtimes.sglang.plan import plan_sglang
 from dsabench.runtimes.sglang.versions import Version
+from dsabench.runtimes.sites import PORT_STEP
 
 ACCEPTED = from_table(Version(0, 5, 16))
 PD = Topology(roles=(Role(role="prefill", instances=2), Role(role="decode", instances=3)), router=RouterSpec())
@@ -25,12 +25,12 @@ PD = Topology(roles=(Role(role="prefill", instances=2), Role(role="decode", inst
 PLAIN = Launch()
 
 
-def processes(launch: Launch = PLAIN, **fields: Any) -> tuple[Process, ...]:
+def processes(launch: Launch = PLAIN, **fields: Any) -> tuple[PlannedProcess, ...]:
     spec = RuntimeSpec(kind="sglang", model="m", **fields)
-    return plan(spec, ACCEPTED, launch).processes
+    return plan_sglang(spec, ACCEPTED, launch).processes
 
 
-def option(process: Process, flag: str) -> str | None:
+def option(process: PlannedProcess, flag: str) -> str | None:
     return process.argv[process.argv.index(flag) + 1] if flag in process.argv else None
 
 
@@ -50,7 +50,7 @@ def test_the_nodes_of_a_server_differ_in_their_rank_alone() -> None:
     assert len(rest) == 1
 
 
-def ports(process: Process) -> Iterator[int]:
+def ports(process: PlannedProcess) -> Iterator[int]:
     """Everything that a server with DP attention binds: HTTP, handshake, and what is derived from either port."""
     http = int(option(process, "--port") or 30000)
     dist = option(process, "--dist-init-addr")

@@ -1,18 +1,109 @@
-"""The command inside what starts it: an interpreter as it is, a container, a prefix such as srun or ssh."""
+"""The command inside what starts it: an interpreter, a container, a prefix such as srun or ssh, and a keeper on the far machine."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path, PurePath
+from typing import Literal
 
 from dsabench.config.specs import ContainerConfig
 from dsabench.errors import InputError
 from dsabench.model.secrets import looks_secret
-from dsabench.runtimes.launch import Launch
-from dsabench.runtimes.sglang.hardware import Accelerator
-from dsabench.runtimes.sglang.images import image_for
+from dsabench.model.topology import RoleHosts
+from dsabench.runtimes.keeper import machine
+from dsabench.runtimes.orphans import MARK
+
+Platform = Literal["cuda", "rocm", "npu"]
+"""What drives the GPUs."""
+
+Entry = Literal["launch_server", "serve"]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How the config says to start a runtime, or where the server is that somebody else started."""
+
+    python: Path | None = None
+    """Interpreter of the runtime; None takes the one that runs dsabench, or for sglang `python3` from the PATH."""
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables for the runtime's processes; those of the spec win over them. May hold secrets."""
+    base_url: str | None = None
+    """Only for `external`."""
+    command_prefix: tuple[str, ...] = ()
+    """Words before the command: `srun …`, `ssh HOST`."""
+    container: ContainerConfig | None = None
+    entry: Entry = "launch_server"
+    """`python -m sglang.launch_server`, or `sglang serve`."""
+    sites: Mapping[str, RoleHosts] = field(default_factory=dict)
+    """Role, or `router` → where its instances stand."""
+    lifeline: Lifeline | None = None
+    """For commands that are run and not only written: what ends the far side of a prefix or container."""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether a client (`ssh`, `srun`, `docker run`) starts the server, which is then no child of this process."""
+        return bool(self.command_prefix) or self.container is not None
+
+    @property
+    def first_host(self) -> str | None:
+        """The machine that is asked what is installed; None where no site names one."""
+        return next((host for site in self.sites.values() for host in site.hosts[:1]), None)
+
+    @property
+    def interpreter(self) -> str:
+        """The word that starts the runtime's Python; a path with folders is made absolute, links kept."""
+        given = self.python
+        if given is None:
+            return "python3"
+        return str(given.expanduser().absolute()) if not self.is_elsewhere and len(given.parts) > 1 else str(given)
+
+
+_KEEPER = Path(__file__).with_name("keeper.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Lifeline:
+    """What the far side is told."""
+
+    boot: str
+    """The uuid that its processes carry in their environment, there too."""
+    stop_timeout_s: float = 20.0
+    """From TERM to KILL."""
+    loopback: bool = False
+    """The server is looked for at loopback: on another machine it could not be reached."""
+
+    def around(self, interpreter: str, words: Sequence[str]) -> tuple[str, ...]:
+        """The words behind a keeper."""
+        job = {
+            "argv": list(words),
+            "env": {"PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1", MARK: self.boot},  # no client brings them along
+            "stop_timeout_s": self.stop_timeout_s,
+            "cwd": ".",
+            "log": None,
+            "cores": (),
+            "keep_fds": (),
+            "term_all": False,
+            "lifeline": False,
+            "machine": machine() if self.loopback else None,
+            "elsewhere": "nothing here can reach its loopback; name its address in runtime.launch.sites.server.hosts",
+        }
+        return (interpreter, "-I", "-S", "-c", _program(), json.dumps(job).replace("!", "\\u0021"))
+
+
+@cache
+def _program() -> str:
+    return one_line(_KEEPER.read_text(encoding="utf-8"))
+
+
+def one_line(program: str) -> str:
+    """The same program for `python -c`; without line breaks and `!`, which a remote csh takes in no quotes."""
+    return f"exec({program!r})".replace("!", "\\x21")
+
 
 Command = tuple[tuple[str, ...], dict[str, str]]
 """Words, and the variables to set around them."""
@@ -30,23 +121,18 @@ _SSH_WITH_VALUE = re.compile(r"-\w*[BbcDEeFIiJLlmOopQRSWw]")
 _PLACEHOLDER = re.compile(r"\$(?:[A-Za-z_]\w*|\{\w+\})")
 
 
-def server_head(launch: Launch) -> tuple[str, ...]:
-    """The words that start the server, before its first flag."""
-    if launch.entry == "serve":
-        if launch.python is None:
-            return ("sglang", "serve")
-        return (str(PurePath(launch.interpreter).with_name("sglang")), "serve")
-    return (launch.interpreter, "-m", "sglang.launch_server")
-
-
 def enclose(
     argv: Sequence[str],
     env: Mapping[str, str],
     launch: Launch,
-    device: Accelerator | None = None,
     host: str | None = None,
+    *,
+    image: str | None = None,
+    platform: Platform = "cuda",
 ) -> Command:
     """The words with container and prefix around them. Variables go where the process sees them.
+
+    `image` is taken where the container names none; `platform` decides which devices it is given.
 
     `{host}` in the prefix becomes the machine of the process, or loopback where none is named.
 
@@ -58,7 +144,7 @@ def enclose(
     if launch.lifeline is not None and launch.is_elsewhere:
         words = launch.lifeline.around(launch.interpreter, words)
     if launch.container is not None:
-        words, outside = _contained(words, outside, launch, device)
+        words, outside = _contained(words, outside, launch, image, platform)
     if launch.command_prefix:
         if outside:
             words, outside = ("env", *(f"{name}={value}" for name, value in outside.items()), *words), {}
@@ -80,10 +166,11 @@ def _remote_shells(prefix: Sequence[str]) -> int:
     return count
 
 
-def _contained(words: tuple[str, ...], env: Mapping[str, str], launch: Launch, device: Accelerator | None) -> Command:
+def _contained(
+    words: tuple[str, ...], env: Mapping[str, str], launch: Launch, known: str | None, platform: Platform
+) -> Command:
     container = launch.container
     assert container is not None
-    known = image_for(device)
     if known is not None and container.engine == "podman":
         known = f"docker.io/{known}"  # it knows no registry by itself
     image = container.image or known
@@ -99,7 +186,7 @@ def _contained(words: tuple[str, ...], env: Mapping[str, str], launch: Launch, d
     if container.engine == "enroot":
         return ("enroot", "start", "--rw", *mounts, *variables, image, *words), hidden
     return (
-        *_engine(container, device, attached=launch.lifeline is not None),
+        *_engine(container, platform, attached=launch.lifeline is not None),
         *mounts,
         *variables,
         image,
@@ -107,8 +194,8 @@ def _contained(words: tuple[str, ...], env: Mapping[str, str], launch: Launch, d
     ), hidden
 
 
-def _engine(container: ContainerConfig, device: Accelerator | None, *, attached: bool) -> tuple[str, ...]:
-    devices = _DEVICES["cuda" if device is None else device.platform]
+def _engine(container: ContainerConfig, platform: Platform, *, attached: bool) -> tuple[str, ...]:
+    devices = _DEVICES[platform]
     if container.engine == "podman" and devices[0] == "--gpus":
         devices = ("--device", "nvidia.com/gpu=all")
     shared = ("--shm-size", container.shm) if container.shm else ("--ipc", "host")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -17,33 +18,48 @@ from dsabench.machine.server_gpus import gpu_range, held_by, visible_names
 from dsabench.model.record import Stage
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, SINGLE
-from dsabench.runtimes.containers import engine_of, removed_after, with_id_file
+from dsabench.runtimes.command import Launch, Lifeline
 from dsabench.runtimes.endpoint import Endpoint
 from dsabench.runtimes.faults import fault_of_start
-from dsabench.runtimes.launch import Launch
-from dsabench.runtimes.lifeline import Lifeline
+from dsabench.runtimes.leaving import CheckedAfter
+from dsabench.runtimes.plan import LaunchPlan, PlannedProcess
 from dsabench.runtimes.protocol import Place
-from dsabench.runtimes.readiness import wait_ready
-from dsabench.runtimes.sglang import topology as commands
-from dsabench.runtimes.sglang.berth import Berth, find_berth
-from dsabench.runtimes.sglang.diagnose import refine
-from dsabench.runtimes.sglang.progress import say_progress
+from dsabench.runtimes.readiness import last_line, wait_ready
+from dsabench.runtimes.sites import Berth, find_berth
 from dsabench.runtimes.supervisor import Command, Process
 
 INFO_PATHS = ("/server_info", "/get_server_info")
-Planner = Callable[[Launch], commands.Plan]
-"""Makes the commands of a deployment, whose places and ports are filled in."""
 _PORT_ATTEMPTS = 3
 _LOG_MOST = 4 << 20
 _CONFIRM_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class LogReader:
+    """What a runtime reads out of the logs of its servers."""
+
+    progress: Callable[[str], str | None] = last_line
+    """The log's end → what the boot is doing."""
+    refine: Callable[[TrialFault, str, dict[str, str]], TrialFault] = lambda fault, log, env: fault  # noqa: ARG005
+    """A fault, the log and the server's variables → the fault with the cause that the log names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProgram:
+    """How a setting is started and its logs are read."""
+
+    plan: Callable[[Launch], LaunchPlan]
+    """The commands, for a launch whose hosts and ports are filled in."""
+    reader: LogReader = field(default_factory=LogReader)
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """One running process of the deployment."""
 
-    what: commands.Process
+    what: PlannedProcess
     process: Process
+    reader: LogReader
     endpoint: Endpoint | None
     """Where it answers HTTP; None for nodes other than an instance's first."""
 
@@ -64,10 +80,10 @@ class Part:
 
     def refined(self, fault: TrialFault) -> TrialFault:
         """The fault with the cause that the whole log names."""
-        return refine(fault, self.log(), self.process.command.environment)
+        return self.reader.refine(fault, self.log(), self.process.command.environment)
 
 
-def part_name(process: commands.Process) -> str:
+def part_name(process: PlannedProcess) -> str:
     """A name for files, telling the processes of a deployment apart."""
     node = f"-node{process.node_rank}" if process.node_rank else ""
     return (
@@ -161,8 +177,12 @@ def _named(fault: TrialFault, name: str) -> TrialFault:
 
 
 @asynccontextmanager
-async def deployed(spec: RuntimeSpec, planner: Planner, launch: Launch, place: Place) -> AsyncIterator[Deployment]:
-    """Serve while the context is open, with the commands that `planner` makes of the places. A port that another program took meanwhile is given up for the next ones.
+async def run_deployment(
+    spec: RuntimeSpec, program: ServerProgram, launch: Launch, place: Place
+) -> AsyncIterator[Deployment]:
+    """Serve while the context is open, with the commands that the program makes of the places.
+
+    A port that another program took meanwhile is given up for the next ones.
 
     Raises:
         TrialFault: the boot failed, or (not_gone) something was still there after the stop.
@@ -172,7 +192,7 @@ async def deployed(spec: RuntimeSpec, planner: Planner, launch: Launch, place: P
         attempt = 1
         while True:
             try:
-                server = await _deploy(stack, spec, planner, launch, place)
+                server = await _deploy(stack, spec, program, launch, place)
                 break
             except TrialFault as fault:
                 if fault.kind != "port_in_use" or attempt == _PORT_ATTEMPTS:
@@ -183,16 +203,16 @@ async def deployed(spec: RuntimeSpec, planner: Planner, launch: Launch, place: P
 
 
 async def _deploy(
-    stack: AsyncExitStack, spec: RuntimeSpec, planner: Planner, launch: Launch, place: Place
+    stack: AsyncExitStack, spec: RuntimeSpec, program: ServerProgram, launch: Launch, place: Place
 ) -> Deployment:
     topology = spec.topology or SINGLE
     async with AsyncExitStack() as attempt:
         berth = await find_berth(attempt, topology, launch.sites)
         started_s = time.perf_counter()
         lifeline = Lifeline(place.boot, place.stop_timeout_s, loopback=_looks_here(launch))
-        plan = planner(replace(launch, sites=berth.sites, lifeline=lifeline))
+        plan = program.plan(replace(launch, sites=berth.sites, lifeline=lifeline))
         servers = [process for process in plan.processes if process.role != ROUTER]
-        start = partial(_start, attempt, launch, berth, place)
+        start = partial(_start, attempt, place, berth=berth, reader=program.reader, elsewhere=launch.is_elsewhere)
         parts = [await start(process, nodes=topology_nodes(spec, process)) for process in servers]
         await _all_ready(parts, place)
         for router in (process for process in plan.processes if process.role == ROUTER):
@@ -206,7 +226,7 @@ async def _deploy(
         return server
 
 
-def topology_nodes(spec: RuntimeSpec, process: commands.Process) -> int:
+def topology_nodes(spec: RuntimeSpec, process: PlannedProcess) -> int:
     """Machines of the process's instance."""
     roles = {role.role: role.nodes for role in (spec.topology or SINGLE).roles}
     return roles[process.role]  # type: ignore[index]
@@ -219,7 +239,14 @@ def _looks_here(launch: Launch) -> bool:
 
 
 async def _start(
-    stack: AsyncExitStack, launch: Launch, berth: Berth, place: Place, what: commands.Process, *, nodes: int
+    stack: AsyncExitStack,
+    place: Place,
+    what: PlannedProcess,
+    *,
+    berth: Berth,
+    reader: LogReader,
+    elsewhere: bool,
+    nodes: int,
 ) -> Part:
     name = part_name(what)
     try:
@@ -236,16 +263,16 @@ async def _start(
         cores=place.cores,
         stop_timeout_s=place.stop_timeout_s,
         held_fds=(*berth.fds, *place.held_fds),
-        term_all=False,  # a scheduler that goes before its launcher is taken for a crash, and looked into for 5 s
-        lifeline=launch.is_elsewhere,
+        term_all=what.term_all,
+        lifeline=elsewhere,
     )
     process = await stack.enter_async_context(Process(command))
     place.on_progress(f"starting {name}, process {process.pid}")
     endpoint = None if what.node_rank else Endpoint(berth.url(what.role, what.instance, nodes))
-    return Part(what, process, endpoint)
+    return Part(what, process, reader, endpoint)
 
 
-async def _contained(stack: AsyncExitStack, what: commands.Process, file: Path) -> tuple[str, ...]:
+async def _contained(stack: AsyncExitStack, what: PlannedProcess, file: Path) -> tuple[str, ...]:
     """The command; where it runs a container here, one that is removed by its id afterwards."""
     engine = engine_of(what.argv)
     if engine is None:
@@ -291,7 +318,7 @@ async def _part_ready(part: Part, endpoint: Endpoint, place: Place, *, several: 
     With the warm-up request switched off `/health` alone says nothing of the model.
     """
     told = place if not several else replace(place, on_progress=lambda text: place.on_progress(f"{part.name}: {text}"))
-    await wait_ready(part.process, endpoint, "/health", told, say_progress)
+    await wait_ready(part.process, endpoint, "/health", told, part.reader.progress)
     if part.what.role == ROUTER:
         return
     deadline_s = asyncio.get_running_loop().time() + place.ready_timeout_s
@@ -302,3 +329,52 @@ async def _part_ready(part: Part, endpoint: Endpoint, place: Place, *, several: 
             message = f"/health_generate: {answer}, {place.ready_timeout_s:g} s after /health"
             raise TrialFault("boot_timeout", message, stage="boot", log_tail=part.process.log_tail())
         await asyncio.sleep(0.5)
+
+
+_ENGINES = ("docker", "podman")
+_REMOVE_TIMEOUT_S = 60.0
+
+
+def engine_of(argv: Sequence[str]) -> str | None:
+    """The engine whose `run` starts the command on this machine; None for another command."""
+    return argv[0] if len(argv) > 1 and argv[0] in _ENGINES and argv[1] == "run" else None
+
+
+def with_id_file(argv: Sequence[str], file: Path) -> tuple[str, ...]:
+    """The same command, told to write the container's id."""
+    return (*argv[:2], "--cidfile", str(file), *argv[2:])
+
+
+@asynccontextmanager
+async def removed_after(engine: str, file: Path, env: dict[str, str] | None = None) -> AsyncIterator[None]:
+    """On leaving, `ENGINE rm -f ID`, where a container was made. Enter it before the process that makes it.
+
+    Raises:
+        TrialFault: kind not_gone: the engine could not remove it. As a note where another error is under way.
+
+    """
+    file.unlink(missing_ok=True)  # engines refuse to write over one
+    async with CheckedAfter(lambda: _remove(engine, file, env)):
+        yield
+
+
+async def _remove(engine: str, file: Path, env: dict[str, str] | None) -> TrialFault | None:
+    try:
+        container = file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    if not container.isalnum():
+        return None
+    try:
+        process = await asyncio.create_subprocess_exec(
+            engine, "rm", "-f", container, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, env=env
+        )
+        async with asyncio.timeout(_REMOVE_TIMEOUT_S):
+            _, said = await process.communicate()
+    except (OSError, TimeoutError) as error:
+        return TrialFault("not_gone", f"container {container[:12]}: {engine} rm: {error or 'no answer'}", stage="stop")
+    words = " ".join(said.decode(errors="replace").split())
+    if process.returncode == 0 or "no such container" in words.lower():
+        file.unlink(missing_ok=True)
+        return None
+    return TrialFault("not_gone", f"container {container[:12]} is still there: {words[:200]}", stage="stop")
