@@ -9,10 +9,10 @@ from types import MappingProxyType
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, RoleName, RouterSpec, Topology
 from dsabench.model.value import KnobValue
-from dsabench.runtimes.sglang.hardware import HARDWARE, Accelerator
-from dsabench.runtimes.sglang.rules import RULES, Rule
-from dsabench.runtimes.sglang.rules.rule import READ
-from dsabench.runtimes.sglang.versions import Version
+from dsabench.sglang.hardware import HARDWARE, Accelerator
+from dsabench.sglang.rules import RULES, Rule
+from dsabench.sglang.rules.rule import READ
+from dsabench.sglang.versions import Version
 
 BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
 

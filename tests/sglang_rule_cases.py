@@ -1,4 +1,4 @@
-"""One minimal spec per rule of `dsabench.runtimes.sglang.rules`, which breaks it, and a neighbour that does not.
+"""One minimal spec per rule of `dsabench.sglang.rules`, which breaks it, and a neighbour that does not.
 
 Used by the unit tests and by `wheels/run_rules.py`, which puts the same specs before the runtime's own code.
 """

@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.versions import parse_version
+from dsabench.sglang.accepts import from_table
+from dsabench.sglang.versions import parse_version
 
 _SERVER_ARGS = """
 import argparse, json, pathlib

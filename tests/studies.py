@@ -15,9 +15,9 @@ from dsabench.config.load import load_study as load
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Record
 from dsabench.model.runtime import Annotate, Refuse, annotate_nothing, refuse_nothing
+from dsabench.reference.runtime import ReferenceRuntime
 from dsabench.results.journal import Journal
 from dsabench.runtimes.command import Launch
-from dsabench.runtimes.reference import Reference
 from dsabench.study.budget import RunLimits
 from dsabench.study.context import SettingRules, StudyContext
 from dsabench.study.space_check import check_space
@@ -112,7 +112,7 @@ def make_context(
     return StudyContext(
         config,
         journal,
-        Reference(Launch()),
+        ReferenceRuntime(Launch()),
         ENVIRONMENT,
         SettingRules(refuse, annotate=annotate),
         RunLimits(**{"budget": config.budget, "round": 0, **limits}),

@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from dsabench.runtimes.sglang.hardware import HARDWARE
-from dsabench.runtimes.sglang.rules import FAMILIES, RULES, Rule
+from dsabench.sglang.hardware import HARDWARE
+from dsabench.sglang.rules import FAMILIES, RULES, Rule
 from sglang_rule_golden import UNSEEN, executed, on_gpu, texts
 
 PAGE = Path(__file__).parent.parent / "docs" / "sglang-rules.md"

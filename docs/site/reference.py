@@ -18,10 +18,10 @@ from dsabench.model.metrics import METRICS
 from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.tables import read_table
-from dsabench.runtimes.sglang.hardware import HARDWARE, Accelerator
-from dsabench.runtimes.sglang.rules import RULES, check
-from dsabench.runtimes.sglang.rules.rule import READ
-from dsabench.runtimes.sglang.versions import Version
+from dsabench.sglang.hardware import HARDWARE, Accelerator
+from dsabench.sglang.rules import RULES, check
+from dsabench.sglang.rules.rule import READ
+from dsabench.sglang.versions import Version
 
 _NOTE = "*This page is generated from the program.*\n"
 

@@ -10,7 +10,7 @@ import pytest
 from dsabench.model.record import Failed, FaultKind
 from dsabench.results.journal import Journal
 from program import dsabench
-from unit.runtimes.sglang.stand_in import install_stand_in
+from unit.sglang.stand_in import install_stand_in
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from dsabench.emit.tables import table_json
 from dsabench.emit.touch import LOADER, touch
 from dsabench.emit.tree import Tree
 from dsabench.model.tuned_table import TunedTable
-from dsabench.runtimes.sglang.versions import parse_version
+from dsabench.sglang.versions import parse_version
 from unit.emit.made import made_table
 from wheels.wheels import fetch
 

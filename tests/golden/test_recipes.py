@@ -20,11 +20,11 @@ from dsabench.config.specs import LaunchConfig
 from dsabench.errors import InputError
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.plan import LaunchPlan, PlannedProcess
-from dsabench.runtimes.sglang.accepts import Accepted, from_table
-from dsabench.runtimes.sglang.generator import Wish, generate
-from dsabench.runtimes.sglang.judge import judge
-from dsabench.runtimes.sglang.plan import plan_sglang
-from dsabench.runtimes.sglang.versions import parse_version
+from dsabench.sglang.accepts import Accepted, from_table
+from dsabench.sglang.generator import Wish, generate
+from dsabench.sglang.judge import judge
+from dsabench.sglang.plan import plan_sglang
+from dsabench.sglang.versions import parse_version
 
 HERE = Path(__file__).parent / "recipes"
 GOLDENS = [entry for file in sorted(HERE.glob("00*.json")) for entry in json.loads(file.read_text())]

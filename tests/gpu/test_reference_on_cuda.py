@@ -23,9 +23,9 @@ import pytest
 import torch
 
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.reference.runtime import ReferenceRuntime
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.protocol import Place
-from dsabench.runtimes.reference import Reference
 from gpu.engine_texts import LENGTHS, NEW, prompt
 from unit.serving.serving import ROOT, serving
 
@@ -180,7 +180,7 @@ def test_a_server_with_tritons_kernels_answers_as_one_without(alone: Answers) ->
 
 def test_a_boot_of_a_sweep_has_the_device_and_the_kernels_it_asks_for(tmp_path: Path) -> None:
     spec = RuntimeSpec(kind="reference", model="small", knobs={"device": DEVICE, "decode_backend": BACKEND})
-    runtime = Reference(Launch(env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}))
+    runtime = ReferenceRuntime(Launch(env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}))
 
     async def booted() -> Any:
         async with runtime.serve(spec, Place(folder=tmp_path, ready_timeout_s=READY_S)) as server:

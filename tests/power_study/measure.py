@@ -21,8 +21,8 @@ import numpy as np
 
 from dsabench.config.load import load_study
 from dsabench.model.record import Record
+from dsabench.reference.runtime import ReferenceRuntime
 from dsabench.results.journal import Journal
-from dsabench.runtimes.reference import Reference
 from dsabench.study.regression_check import OpenRuntime, look_at, measure_boots
 
 CONFIG = Path(__file__).with_name("power.yaml")
@@ -40,10 +40,10 @@ def order_of(round_: int) -> tuple[str, ...]:
 def slowed(installed: OpenRuntime) -> OpenRuntime:
     """The same runtime with the slowdown on its path."""
     runtime = installed.runtime
-    assert isinstance(runtime, Reference)
+    assert isinstance(runtime, ReferenceRuntime)
     paths = [str(SLOWED), *filter(None, [runtime.source_path.get("PYTHONPATH")])]
     env = {**runtime.launch.env, "PYTHONPATH": os.pathsep.join(paths), "POWER_STUDY_SLOWDOWN": str(SLOWDOWN)}
-    return replace(installed, runtime=Reference(replace(runtime.launch, env=env)))
+    return replace(installed, runtime=ReferenceRuntime(replace(runtime.launch, env=env)))
 
 
 def boots_had(folder: Path) -> int:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from command_lines import CHECKED, command_lines
 
-from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.versions import parse_version
+from dsabench.sglang.accepts import from_table
+from dsabench.sglang.versions import parse_version
 from wheels import wheels_in
 
 TARGET = Path(__file__).with_name("rendered_flags.json")

@@ -13,8 +13,8 @@ from dsabench.model.topology import ROUTER
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.plan import LaunchPlan
-from dsabench.runtimes.sglang.accepts import Accepted
-from dsabench.runtimes.sglang.plan import plan_sglang
+from dsabench.sglang.accepts import Accepted
+from dsabench.sglang.plan import plan_sglang
 
 CHECKED = ("0.5.9", "0.5.10", "0.5.12", "0.5.16", "0.5.23")
 RECIPES = Path(__file__).parents[2] / "configs/recipes"

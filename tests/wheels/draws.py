@@ -13,12 +13,12 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import RoleName
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.plan import settled_knobs
-from dsabench.runtimes.sglang.accepts import Accepted
-from dsabench.runtimes.sglang.hardware import Accelerator
-from dsabench.runtimes.sglang.models import MODELS
-from dsabench.runtimes.sglang.render import render
-from dsabench.runtimes.sglang.rules import Finding, check
-from dsabench.runtimes.sglang.spellings import FLAGS, FOREIGN
+from dsabench.sglang.accepts import Accepted
+from dsabench.sglang.hardware import Accelerator
+from dsabench.sglang.models import MODELS
+from dsabench.sglang.render import render
+from dsabench.sglang.rules import Finding, check
+from dsabench.sglang.spellings import FLAGS, FOREIGN
 from sglang_rule_cases import BY_ID, changed, topology
 
 RARELY = 0.04

@@ -16,7 +16,7 @@ from typing import Any
 
 from wheels import wheels_in
 
-TARGET = Path(__file__).parents[2] / "harness/dsabench/runtimes/sglang/parsers.json"
+TARGET = Path(__file__).parents[2] / "harness/dsabench/sglang/parsers.json"
 _STATES = {"DeprecatedAction": "no-op", "DeprecatedNoOpAction": "no-op"}
 
 

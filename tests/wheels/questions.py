@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.value import KnobValue
-from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.hardware import Accelerator
-from dsabench.runtimes.sglang.models import MODELS
-from dsabench.runtimes.sglang.render import render
-from dsabench.runtimes.sglang.rules import Finding, Rule, check
-from dsabench.runtimes.sglang.rules.resolve import resolve
-from dsabench.runtimes.sglang.rules.setting import Setting
-from dsabench.runtimes.sglang.versions import Version
+from dsabench.sglang.accepts import from_table
+from dsabench.sglang.hardware import Accelerator
+from dsabench.sglang.models import MODELS
+from dsabench.sglang.render import render
+from dsabench.sglang.rules import Finding, Rule, check
+from dsabench.sglang.rules.resolve import resolve
+from dsabench.sglang.rules.setting import Setting
+from dsabench.sglang.versions import Version
 from sglang_rule_cases import BY_ID, CASES, DEVICES, changed, topology
 from sglang_rule_golden import label_of
 

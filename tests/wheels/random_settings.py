@@ -28,10 +28,10 @@ from questions import Question, question_of
 from run_rules import differences
 from runtime_process import Answer, Runtime, started
 
-from dsabench.runtimes.sglang.accepts import Accepted, from_table
-from dsabench.runtimes.sglang.hardware import Accelerator
-from dsabench.runtimes.sglang.rules import Finding, check
-from dsabench.runtimes.sglang.versions import parse_version
+from dsabench.sglang.accepts import Accepted, from_table
+from dsabench.sglang.hardware import Accelerator
+from dsabench.sglang.rules import Finding, check
+from dsabench.sglang.versions import parse_version
 from sglang_rule_cases import DEVICES
 from sglang_rule_golden import UNSEEN, same_text
 from wheels import wheels_in

@@ -22,8 +22,8 @@ from dsabench.emit.patch import apply_patch, plan_patch
 from dsabench.emit.tables import File
 from dsabench.emit.tree import find_tree
 from dsabench.model.tuned_table import TunedTable
-from dsabench.runtimes.sglang.hardware import HARDWARE
-from dsabench.runtimes.sglang.versions import parse_version
+from dsabench.sglang.hardware import HARDWARE
+from dsabench.sglang.versions import parse_version
 
 TABLE = TunedTable.model_validate(
     {

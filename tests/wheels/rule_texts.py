@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dsabench.runtimes.sglang.rules import RULES, Rule
-from dsabench.runtimes.sglang.versions import Version, parse_version
+from dsabench.sglang.rules import RULES, Rule
+from dsabench.sglang.versions import Version, parse_version
 
 PLACES = (
     *("srt/server_args.py", "srt/arg_groups", "srt/layers/attention", "srt/layers/cp", "srt/mem_cache", "srt/managers"),

@@ -26,7 +26,7 @@ from typing import Any
 from questions import Question, questions
 from runtime_process import started
 
-from dsabench.runtimes.sglang.versions import Version, parse_version
+from dsabench.sglang.versions import Version, parse_version
 from sglang_rule_cases import BY_ID, CASES
 from sglang_rule_golden import EXECUTED, UNSEEN, label_of, same_text, why_not_executed
 

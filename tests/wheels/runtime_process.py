@@ -17,8 +17,8 @@ from typing import IO, Any
 
 from questions import Question, config_of
 
-from dsabench.runtimes.sglang.hardware import Accelerator
-from dsabench.runtimes.sglang.versions import Version
+from dsabench.sglang.hardware import Accelerator
+from dsabench.sglang.versions import Version
 
 CHILD = Path(__file__).with_name("runtime_child.py")
 

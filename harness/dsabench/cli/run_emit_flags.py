@@ -28,7 +28,7 @@ from dsabench.model.tuned_table import TunedTable
 from dsabench.model.value import KnobValue
 from dsabench.model.verdict import Verdict
 from dsabench.results.journal import FILE_NAME, read_journal
-from dsabench.runtimes.sglang.hardware import HARDWARE
+from dsabench.sglang.hardware import HARDWARE
 from dsabench.tuners.target import target_of, target_of_runtime
 
 

@@ -22,8 +22,8 @@ from dsabench.microbench.request import Action, Limits, Point, Request
 from dsabench.microbench.table import read_points, write_table
 from dsabench.microbench.worker_process import Said
 from dsabench.model.environment import Environment, RuntimeIdentity
+from dsabench.reference.identify import hash_of
 from dsabench.results.journal import claim_folder
-from dsabench.runtimes.identify import hash_of
 from dsabench.signals import run_loop, stop_at_any_signal
 
 _SETTLED = ("ok", "wrong", "unavailable")

@@ -17,23 +17,22 @@ from dsabench.config.specs import LaunchConfig, RuntimeConfig
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE, Role, RoleHosts, Topology
-from dsabench.runtimes.choose import launch_as
-from dsabench.runtimes.command import Launch, in_shell, public_env
+from dsabench.reference.runtime import ReferenceRuntime
+from dsabench.runtimes.command import Launch, in_shell, launch_as, public_env
 from dsabench.runtimes.deployment import ServerProgram, run_deployment
 from dsabench.runtimes.plan import LaunchPlan, PlannedProcess, settle
 from dsabench.runtimes.ports import PortLease
 from dsabench.runtimes.protocol import Place
-from dsabench.runtimes.reference import Reference
-from dsabench.runtimes.sglang.accepts import Accepted, from_table, known_versions
-from dsabench.runtimes.sglang.generator import Wish, generate
-from dsabench.runtimes.sglang.hardware import accelerator
-from dsabench.runtimes.sglang.images import known_image
-from dsabench.runtimes.sglang.installed import Installed
-from dsabench.runtimes.sglang.judge import judge
-from dsabench.runtimes.sglang.model_config import local_folder
-from dsabench.runtimes.sglang.plan import plan_sglang
-from dsabench.runtimes.sglang.runtime import LOG_READER
-from dsabench.runtimes.sglang.versions import OLDEST, parse_version
+from dsabench.sglang.accepts import Accepted, from_table, known_versions
+from dsabench.sglang.generator import Wish, generate
+from dsabench.sglang.hardware import accelerator
+from dsabench.sglang.images import known_image
+from dsabench.sglang.installed import Installed
+from dsabench.sglang.judge import judge
+from dsabench.sglang.model_config import local_folder
+from dsabench.sglang.plan import plan_sglang
+from dsabench.sglang.runtime import LOG_READER
+from dsabench.sglang.versions import OLDEST, parse_version
 from dsabench.signals import run_loop, stop_at_any_signal
 
 
@@ -100,7 +99,7 @@ def baseline_command(config: RuntimeConfig, version: str) -> tuple[str, ...]:
     if config.kind == "reference":
         if spec.topology is None:
             launch = replace(launch, sites={"server": RoleHosts(port="PORT")})
-        processes = Reference(launch).plan(spec, (), launch).processes
+        processes = ReferenceRuntime(launch).plan(spec, (), launch).processes
     else:
         processes = plan_sglang(settle(spec), _from_table(version), launch).processes
     return tuple(in_shell(process.argv, public_env(process.env)) for process in processes)
@@ -198,7 +197,7 @@ def _place(process: PlannedProcess, role: Role | None) -> str:
 def _launch_reference(options: LaunchOptions, config: RuntimeConfig) -> int:
     if options.runtime_version is not None:
         raise InputError("--runtime-version is for kind sglang")
-    reference, spec = Reference(launch_as(config.launch)), config.spec({})
+    reference, spec = ReferenceRuntime(launch_as(config.launch)), config.spec({})
     plan = partial(reference.plan, spec, ())
     if spec.topology is None:
         port = run_loop(_free_port())

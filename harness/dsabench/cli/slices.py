@@ -12,7 +12,7 @@ import typer
 from dsabench.errors import InputError
 
 if TYPE_CHECKING:
-    from dsabench.runtimes.sglang.slice import Slice
+    from dsabench.sglang.slice import Slice
 
 _HEAD = """# One GPU of {model} on {gpus} GPUs ({strategy}), {layers} layers, random weights: every number is labelled so.
 {notes}
@@ -35,8 +35,8 @@ def slice_model(
 
     Writes the model's config.json and slice.yaml, a config for `dsabench sweep` with the settings of one rank.
     """
-    from dsabench.runtimes.sglang.slice import Limits, cut, parse_strategy
-    from dsabench.runtimes.sglang.widths import WIDTHS
+    from dsabench.sglang.slice import Limits, cut, parse_strategy
+    from dsabench.sglang.widths import WIDTHS
 
     limits = Limits(chunked_prefill_size, max_running_requests, accept_length)
     depth = layers or (WIDTHS[model].layers if model in WIDTHS else 2)

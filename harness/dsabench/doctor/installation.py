@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from dsabench.machine.checks import Finding, ok, problem, warning
 from dsabench.runtimes.command import Launch
-from dsabench.runtimes.sglang.accepts import known_versions
-from dsabench.runtimes.sglang.images import wrap_sglang
-from dsabench.runtimes.sglang.interpreter import ask
-from dsabench.runtimes.sglang.versions import OLDEST, parse_version
+from dsabench.sglang.accepts import known_versions
+from dsabench.sglang.images import wrap_sglang
+from dsabench.sglang.interpreter import ask
+from dsabench.sglang.versions import OLDEST, parse_version
 
 _TIMEOUT_S = 120.0
 

@@ -29,9 +29,9 @@ from dsabench.machine.environment import collect_hardware
 from dsabench.model.environment import Hardware
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.ports import PortLease, is_free
-from dsabench.runtimes.sglang.model_config import local_folder
-from dsabench.runtimes.sglang.models import find_model
-from dsabench.runtimes.sglang.rules.resolve import WEIGHTS_GIB
+from dsabench.sglang.model_config import local_folder
+from dsabench.sglang.models import find_model
+from dsabench.sglang.rules.resolve import WEIGHTS_GIB
 
 _AMD = (Path("/dev/kfd"), "rocm-smi   # in a container: docker run --device /dev/kfd --device /dev/dri …")
 _OTHER_DEVICES = {"mi300x": _AMD, "mi355x": _AMD, "npu": (Path("/dev/davinci_manager"), "npu-smi info")}

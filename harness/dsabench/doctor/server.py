@@ -8,7 +8,7 @@ from typing import Any
 from dsabench.doctor.ask import JsonAnswer, ServerProbe
 from dsabench.doctor.chat_stream import ChatStream, ToolCall, dig, number_at, text_at
 from dsabench.machine.checks import Finding, ok, problem, warning
-from dsabench.runtimes.sglang.models import DsaModel, find_model
+from dsabench.sglang.models import DsaModel, find_model
 
 _PROBE = "Name one prime number."
 _MTP = (

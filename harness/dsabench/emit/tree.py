@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dsabench.errors import InputError
-from dsabench.runtimes.sglang.versions import Version, parse_version
+from dsabench.sglang.versions import Version, parse_version
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from dsabench.model.value import digest
 from dsabench.runtimes.answer import text_of
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.endpoint import Endpoint
-from dsabench.runtimes.external import External
+from dsabench.runtimes.external import ExternalRuntime
 
 DEFAULT_URL = "http://127.0.0.1:30000"
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -55,7 +55,7 @@ async def find_server(base_url: str, model: str | None) -> Served:
     target = Target(url, model or listed[0], key)
     try:
         info = await Endpoint(url).info("boot", _INFO_PATHS)
-        identity = await External(Launch(base_url=url)).identity()
+        identity = await ExternalRuntime(Launch(base_url=url)).identity()
     except (InputError, TrialFault):
         # No sglang: it is known by its models alone.
         said = digest(json.dumps([url, *listed]))

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path, PurePath
 from typing import Literal
 
-from dsabench.config.specs import ContainerConfig
+from dsabench.config.specs import ContainerConfig, LaunchConfig, RuntimeConfig
 from dsabench.errors import InputError
 from dsabench.model.secrets import looks_secret
 from dsabench.model.topology import RoleHosts
@@ -64,6 +64,24 @@ class Launch:
 
 
 _KEEPER = Path(__file__).with_name("keeper.py")
+
+
+def launch_of(config: RuntimeConfig) -> Launch:
+    """How and where the config says to start it."""
+    return launch_as(config.launch, config.base_url)
+
+
+def launch_as(how: LaunchConfig, base_url: str | None = None) -> Launch:
+    """The same from its two parts."""
+    return Launch(
+        python=None if how.python is None else Path(how.python),
+        env=how.env,
+        base_url=base_url,
+        command_prefix=how.command_prefix,
+        container=how.container,
+        entry=how.entry,
+        sites=how.sites,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ _PASSING = {
 
 
 @dataclass(frozen=True)
-class External:
+class ExternalRuntime:
     """A `Runtime` for `kind: external`."""
 
     launch: Launch

@@ -18,7 +18,7 @@ from dsabench.model.record import Record
 from dsabench.model.runtime import Annotate, Refuse, RuntimeSpec, annotate_nothing, refuse_nothing
 from dsabench.results.journal import Journal
 from dsabench.results.study_records import StudyRecords, environments
-from dsabench.runtimes.choose import make_runtime
+from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.protocol import Runtime
 from dsabench.runtimes.shares import Share, split_machine
 from dsabench.study.budget import RunLimits
@@ -210,8 +210,8 @@ async def _identity_for_plan(runtime: Runtime, config: StudyConfig) -> tuple[Run
     except InputError as error:
         if config.runtime.kind != "sglang":
             raise
-        from dsabench.runtimes.sglang.accepts import known_versions  # noqa: PLC0415  (only where it is not installed)
-        from dsabench.runtimes.sglang.runtime import identity_of_table  # noqa: PLC0415
+        from dsabench.sglang.accepts import known_versions  # noqa: PLC0415  (only where it is not installed)
+        from dsabench.sglang.runtime import identity_of_table  # noqa: PLC0415
 
         version = config.runtime.version or str(known_versions()[-1])
         return identity_of_table(version), f"planned for sglang {version} from its table of flags ({error})"
@@ -221,8 +221,8 @@ async def _rules_of(config: StudyConfig, identity: RuntimeIdentity) -> SettingRu
     """Load the rules of sglang for the installed or requested version. Other runtimes have no rules."""
     if config.runtime.kind != "sglang":
         return SettingRules()
-    from dsabench.runtimes.choose import make_rules  # noqa: PLC0415  (the rules are many, and of one kind of runtime)
     from dsabench.runtimes.plan import gpus_of  # noqa: PLC0415
+    from dsabench.sglang.refuse import make_rules  # noqa: PLC0415  (the rules are many, and of one kind of runtime)
 
     refuse, annotate = await make_rules(config.runtime, identity)
     return SettingRules(refuse, gpus_of, annotate)

@@ -15,7 +15,7 @@ from dsabench.model.record import SERVER_LOST, Failed, Trial
 from dsabench.model.secrets import without_secrets
 from dsabench.results.journal import Journal
 from dsabench.results.study_records import StudyRecords
-from dsabench.runtimes.choose import make_runtime
+from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.protocol import Server
 from dsabench.study.session import SILENT, PlannedTrial, StudyObserver, TrialSession, open_session
 from dsabench.study.trial import measure_on

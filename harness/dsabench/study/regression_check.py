@@ -24,7 +24,7 @@ from dsabench.reporting.regression import (
 )
 from dsabench.results.journal import Journal, claim_folder
 from dsabench.results.study_records import StudyRecords
-from dsabench.runtimes.choose import make_runtime
+from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.protocol import Runtime
 from dsabench.study.session import SILENT, PlannedTrial, StudyObserver, TrialSession, open_session
 from dsabench.study.trial import run_boot

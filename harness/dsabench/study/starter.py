@@ -14,9 +14,9 @@ from dsabench.config.goals import GOALS, GoalName
 from dsabench.config.yaml_file import read_yaml
 from dsabench.errors import InputError
 from dsabench.model.environment import Hardware
-from dsabench.runtimes.sglang.hardware import HARDWARE, Accelerator, accelerator
-from dsabench.runtimes.sglang.model_config import read_config
-from dsabench.runtimes.sglang.models import MODELS, DsaModel, find_model, runs_on
+from dsabench.sglang.hardware import HARDWARE, Accelerator, accelerator
+from dsabench.sglang.model_config import read_config
+from dsabench.sglang.models import MODELS, DsaModel, find_model, runs_on
 
 _NODE = 8
 """GPUs of one machine at most; a deployment over several needs addresses, which only a person knows."""

@@ -12,9 +12,9 @@ from dsabench.model.study import ImpliedKnobs
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import BufferRule, TunedTable
 from dsabench.model.value import KnobValue
-from dsabench.runtimes.sglang.hardware import accelerator
-from dsabench.runtimes.sglang.models import find_model
-from dsabench.runtimes.sglang.widths import WIDTHS
+from dsabench.sglang.hardware import accelerator
+from dsabench.sglang.models import find_model
+from dsabench.sglang.widths import WIDTHS
 from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank, describe, require_pool
 from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep, why_unfinished
 from dsabench.tuners.target import target_of

@@ -14,7 +14,7 @@ from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import BufferRule, GateEvidence, TableEvidence, ThresholdRule, TunedTable
 from dsabench.model.value import canonical_json, digest
 from dsabench.model.verdict import Verdict
-from dsabench.runtimes.sglang.hardware import HARDWARE
+from dsabench.sglang.hardware import HARDWARE
 from dsabench.tuners.target import target_of
 
 

@@ -10,8 +10,8 @@ from dsabench.errors import InputError
 from dsabench.model.tuned_table import ConstantRule, RatioRule
 from dsabench.model.value import KnobValue
 from dsabench.reference.sizes import SIZES
-from dsabench.runtimes.sglang.model_config import read_config
-from dsabench.runtimes.sglang.models import find_model
+from dsabench.sglang.model_config import read_config
+from dsabench.sglang.models import find_model
 
 _BLACKWELL = ("B200", "GB200", "B300", "GB300", "B100")
 

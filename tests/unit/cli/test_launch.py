@@ -16,7 +16,7 @@ import pytest
 
 from dsabench.cli.main import run
 from sglang_server import install_server
-from unit.runtimes.sglang.stand_in import install_stand_in
+from unit.sglang.stand_in import install_stand_in
 
 PLAIN = """\
 name: plain

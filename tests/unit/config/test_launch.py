@@ -7,7 +7,7 @@ from dsabench.config.specs import HardwareName, RuntimeConfig
 from dsabench.errors import ConfigError
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, Topology
-from dsabench.runtimes.sglang.hardware import HARDWARE
+from dsabench.sglang.hardware import HARDWARE
 
 from .conftest import MINIMAL, Write
 

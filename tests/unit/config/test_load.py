@@ -10,7 +10,7 @@ from dsabench.config.load import find_mistakes, load_study
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.errors import ConfigError, InputError
 from dsabench.model.study import Axis
-from dsabench.runtimes.reference import render
+from dsabench.reference.runtime import render
 
 from .conftest import MINIMAL, Write
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from dsabench.config.load import find_mistakes, load_study
-from dsabench.runtimes.choose import launch_of
+from dsabench.runtimes.command import launch_of
 from dsabench.runtimes.plan import gpus_of
-from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.runtime import refusal_of
-from dsabench.runtimes.sglang.versions import parse_version
+from dsabench.sglang.accepts import from_table
+from dsabench.sglang.runtime import refusal_of
+from dsabench.sglang.versions import parse_version
 from dsabench.study.next_boot import listed
 from dsabench.study.space import count, legal
 

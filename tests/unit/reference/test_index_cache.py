@@ -9,7 +9,7 @@ import torch
 
 from dsabench.errors import InputError
 from dsabench.reference import paths
-from dsabench.runtimes.reference import render
+from dsabench.reference.runtime import render
 from dsabench.serving.arguments import parse
 from unit.reference.engines import engine, greedy, plain_logits, prompt
 from unit.serving.serving import serving

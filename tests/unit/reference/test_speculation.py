@@ -7,7 +7,7 @@ import torch
 
 from dsabench.errors import InputError
 from dsabench.reference.request import Request, Sampling
-from dsabench.runtimes.reference import render
+from dsabench.reference.runtime import render
 from dsabench.serving.arguments import parse
 from dsabench.serving.resolve import ACCEPT_VARIABLE, resolve
 from unit.reference.engines import engine, greedy, prompt

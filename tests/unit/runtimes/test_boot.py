@@ -15,7 +15,7 @@ from dsabench.runtimes import ports
 from dsabench.runtimes.locks import lock_folder, try_lock
 from dsabench.runtimes.ports import PortLease, is_free
 from dsabench.runtimes.protocol import Place
-from unit.runtimes.workshop import Workshop, boot
+from unit.workshop import Workshop, boot
 
 Argv = Callable[[int], tuple[str, ...]]
 

@@ -8,7 +8,7 @@ from dsabench.config.specs import ContainerConfig
 from dsabench.runtimes.clients import complaint, fault_of_client, last_words
 from dsabench.runtimes.command import Launch, enclose
 from dsabench.runtimes.faults import Ending
-from dsabench.runtimes.sglang.images import wrap_sglang
+from dsabench.sglang.images import wrap_sglang
 
 SAID = [
     (255, "unreachable", "ssh: connect to host 127.0.0.1 port 2299: Connection refused"),

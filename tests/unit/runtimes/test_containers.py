@@ -14,7 +14,7 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.deployment import engine_of, removed_after, with_id_file
 from dsabench.runtimes.protocol import Place
-from dsabench.runtimes.sglang.runtime import Sglang
+from dsabench.sglang.runtime import SglangRuntime
 from sglang_server import install_server
 
 _DOCKER = f'''#!{sys.executable} -S
@@ -80,7 +80,7 @@ async def test_a_server_in_a_container_is_removed_by_its_id(tmp_path: Path, dock
     launch = Launch(python=Path(sys.executable), env={"PYTHONPATH": str(site)}, container=container)
     spec = RuntimeSpec(kind="sglang", model="v3.2", hardware="h200", knobs={"tp_size": 8})
     place = Place(folder=tmp_path / "boot", ready_timeout_s=30, stop_timeout_s=3)
-    async with Sglang(launch).serve(spec, place) as server:
+    async with SglangRuntime(launch).serve(spec, place) as server:
         assert await server.info()
         inside = int((docker / "c0ffee").read_text())
     assert calls(docker)[-1] == "rm -f c0ffee"

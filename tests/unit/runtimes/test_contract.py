@@ -11,12 +11,12 @@ import pytest
 
 from contracts.runtime import RuntimeContract
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.reference.runtime import ReferenceRuntime
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.deployment import Deployment
-from dsabench.runtimes.external import External
+from dsabench.runtimes.external import ExternalRuntime
 from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Place, Runtime, Server
-from dsabench.runtimes.reference import Reference
 
 TINY = RuntimeSpec(kind="reference", model="tiny")
 
@@ -24,7 +24,7 @@ TINY = RuntimeSpec(kind="reference", model="tiny")
 class TestReference(RuntimeContract):
     @pytest.fixture
     def runtime(self) -> Runtime:
-        return Reference(Launch())
+        return ReferenceRuntime(Launch())
 
     @pytest.fixture
     def spec(self) -> RuntimeSpec:
@@ -45,13 +45,13 @@ class TestExternal(RuntimeContract):
     @pytest.fixture
     async def theirs(self, tmp_path: Path) -> AsyncIterator[Server]:
         """A server that somebody else started."""
-        async with Reference(Launch()).serve(TINY, Place(folder=tmp_path / "theirs")) as server:
+        async with ReferenceRuntime(Launch()).serve(TINY, Place(folder=tmp_path / "theirs")) as server:
             self.pid = server.parts[0].process.pid or 0
             yield server
 
     @pytest.fixture
     def runtime(self, theirs: Server) -> Runtime:
-        return External(Launch(base_url=theirs.base_url))
+        return ExternalRuntime(Launch(base_url=theirs.base_url))
 
     @pytest.fixture
     def spec(self, theirs: Server) -> RuntimeSpec:
@@ -88,7 +88,7 @@ async def test_every_knob_reaches_the_server(tmp_path: Path) -> None:
         "speculative_num_draft_tokens": 3,
     }
     place = dataclasses.replace(Place(folder=tmp_path, ready_timeout_s=60), cores=(min(os.sched_getaffinity(0)),))
-    async with Reference(Launch()).serve(TINY.model_copy(update={"knobs": knobs}), place) as server:
+    async with ReferenceRuntime(Launch()).serve(TINY.model_copy(update={"knobs": knobs}), place) as server:
         process = psutil.Process(server.parts[0].process.pid)
         assert process.cpu_affinity() == list(place.cores)
         assert process.environ()[MARK] == place.boot

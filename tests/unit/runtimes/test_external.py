@@ -13,9 +13,9 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes import external
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.endpoint import Endpoint
-from dsabench.runtimes.external import External
+from dsabench.runtimes.external import ExternalRuntime
 from dsabench.runtimes.protocol import Place
-from unit.runtimes.workshop import Workshop, boot
+from unit.workshop import Workshop, boot
 
 SERVER = """
 import json
@@ -52,7 +52,7 @@ def spec_of(url: str, **changes: object) -> RuntimeSpec:
 
 async def hash_of(workshop: Workshop, settings: str) -> str:
     async with boot(program(workshop, settings), Place(folder=workshop.folder)) as server:
-        runtime = External(Launch(base_url=server.base_url))
+        runtime = ExternalRuntime(Launch(base_url=server.base_url))
         identity = await runtime.identity()
         assert identity == await runtime.identity()
         assert identity.version == "0.5.9"
@@ -72,12 +72,12 @@ async def test_identity_is_what_the_server_reports(workshop: Workshop) -> None:
 
 async def test_identity_of_what_is_no_such_server(workshop: Workshop) -> None:
     with pytest.raises(InputError, match=r"cannot connect.*start the server first"):
-        await External(Launch(base_url="http://127.0.0.1:9")).identity()
+        await ExternalRuntime(Launch(base_url="http://127.0.0.1:9")).identity()
     with pytest.raises(InputError, match=r"runtime\.base_url"):
-        await External(Launch()).identity()
+        await ExternalRuntime(Launch()).identity()
     async with boot(program(workshop, "{}"), Place(folder=workshop.folder)) as server:
         with pytest.raises(InputError, match="does not tell its version"):
-            await External(Launch(base_url=server.base_url)).identity()
+            await ExternalRuntime(Launch(base_url=server.base_url)).identity()
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,15 @@ async def test_identity_of_what_is_no_such_server(workshop: Workshop) -> None:
 )
 async def test_refuses_what_it_cannot_set(workshop: Workshop, changes: dict[str, object], named: str) -> None:
     with pytest.raises(InputError, match=named):
-        async with External(Launch()).serve(spec_of("http://127.0.0.1:9", **changes), Place(folder=workshop.folder)):
+        async with ExternalRuntime(Launch()).serve(
+            spec_of("http://127.0.0.1:9", **changes), Place(folder=workshop.folder)
+        ):
             pass
 
 
 async def test_nobody_there(workshop: Workshop) -> None:
     with pytest.raises(TrialFault) as caught:
-        async with External(Launch()).serve(spec_of("http://127.0.0.1:9"), Place(folder=workshop.folder)):
+        async with ExternalRuntime(Launch()).serve(spec_of("http://127.0.0.1:9"), Place(folder=workshop.folder)):
             pass
     assert (caught.value.kind, caught.value.stage) == ("unreachable", "boot")
 
@@ -101,7 +103,10 @@ async def test_attached(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(external, "_PULSE_INTERVAL_S", 0.2)
     place = Place(folder=workshop.folder)
     argv = program(workshop, '{"version": "1", "old": true}')
-    async with boot(argv, place) as theirs, External(Launch()).serve(spec_of(theirs.base_url + "/"), place) as server:
+    async with (
+        boot(argv, place) as theirs,
+        ExternalRuntime(Launch()).serve(spec_of(theirs.base_url + "/"), place) as server,
+    ):
         assert server.resolved["version"] == (await server.info())["version"] == "1"
         await server.flush()  # refused twice: requests were running
         with pytest.raises(TimeoutError):

@@ -27,12 +27,12 @@ from dsabench.runtimes.command import Launch, Lifeline, enclose
 from dsabench.runtimes.deployment import engine_of, with_id_file
 from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Place
-from dsabench.runtimes.sglang.interpreter import ask
-from dsabench.runtimes.sglang.runtime import Sglang
 from dsabench.runtimes.supervisor import Command, Process
+from dsabench.sglang.interpreter import ask
+from dsabench.sglang.runtime import SglangRuntime
 from far_sides import far_side, ssh_server
 from sglang_server import install_server
-from unit.runtimes.workshop import STUBBORN
+from unit.workshop import STUBBORN
 
 CLIENTS = ("env", "ssh", "ssh -tt", "srun", "docker", "podman")
 SERVER = f"""
@@ -285,7 +285,7 @@ async def test_sglang_is_served_through_ssh(
     knobs = {"tp_size": 8, "model_overrides": json.dumps({"note": note})}
     spec = RuntimeSpec(kind="sglang", model="v3.2", hardware="h200", knobs=knobs)
     place = Place(folder=tmp_path / "boot", ready_timeout_s=30, stop_timeout_s=5)
-    async with Sglang(launch).serve(spec, place) as server:
+    async with SglangRuntime(launch).serve(spec, place) as server:
         assert (await server.info())["json_model_override_args"] == {"note": note}
         assert len(processes_of(place.boot)) >= 4
     assert not processes_of(place.boot)

@@ -12,13 +12,13 @@ from dsabench.errors import InputError
 from dsabench.model.knobs import KNOBS
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import RoleHosts
-from dsabench.runtimes.choose import make_runtime
+from dsabench.reference.identify import hash_of
+from dsabench.reference.runtime import KNOWN, VARIABLES, ReferenceRuntime, render
 from dsabench.runtimes.command import Launch
-from dsabench.runtimes.identify import hash_of
+from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.plan import PlannedProcess
 from dsabench.runtimes.protocol import Place
-from dsabench.runtimes.reference import KNOWN, VARIABLES, Reference, render
-from dsabench.runtimes.sglang.runtime import Sglang
+from dsabench.sglang.runtime import SglangRuntime
 
 SPEC = RuntimeSpec(kind="reference", model="tiny")
 
@@ -48,20 +48,20 @@ def test_unknown_knob_or_switch(name: str, value: int | str) -> None:
         render({name: value})
 
 
-def planned(runtime: Reference, spec: RuntimeSpec = SPEC, cores: Sequence[int] = ()) -> PlannedProcess:
+def planned(runtime: ReferenceRuntime, spec: RuntimeSpec = SPEC, cores: Sequence[int] = ()) -> PlannedProcess:
     (process,) = runtime.plan(spec, cores, runtime.launch).processes
     return process
 
 
 def test_threads_follow_the_cores() -> None:
-    runtime = Reference(Launch())
+    runtime = ReferenceRuntime(Launch())
     assert planned(runtime, cores=(3, 4, 5)).argv[-2:] == ("--cpu-threads", "3")
     spec = SPEC.model_copy(update={"knobs": {"cpu_threads": 2}})
     assert planned(runtime, spec, cores=(3, 4, 5)).argv[-2:] == ("--cpu-threads", "2")
 
 
 def test_command_line() -> None:
-    argv = planned(Reference(Launch(sites={"server": RoleHosts(port=4321)}))).argv
+    argv = planned(ReferenceRuntime(Launch(sites={"server": RoleHosts(port=4321)}))).argv
     assert argv[:3] == (sys.executable, "-m", "dsabench.reference.launch_server")
     assert argv[3:9] == ("--model-path", "tiny", "--host", "127.0.0.1", "--port", "4321")
 
@@ -69,7 +69,7 @@ def test_command_line() -> None:
 def test_env_wins_in_order() -> None:
     launch = Launch(env={"A": "launch", "B": "launch", "PYTHONPATH": "/given"})
     spec = SPEC.model_copy(update={"env": {"B": "spec"}})
-    env = planned(Reference(launch), spec).env
+    env = planned(ReferenceRuntime(launch), spec).env
     assert (env["A"], env["B"], env["PYTHONPATH"]) == ("launch", "spec", "/given")
 
 
@@ -77,13 +77,13 @@ def test_variable_set_twice() -> None:
     name = VARIABLES["mha_threshold_tokens"]
     spec = SPEC.model_copy(update={"env": {name: "1"}, "knobs": {"mha_threshold_tokens": 2}})
     with pytest.raises(InputError, match=name):
-        planned(Reference(Launch()), spec)
+        planned(ReferenceRuntime(Launch()), spec)
 
 
 async def test_identity() -> None:
-    runtime = Reference(Launch())
+    runtime = ReferenceRuntime(Launch())
     identity = await runtime.identity()
-    assert identity == await Reference(Launch(python=Path(sys.executable))).identity()
+    assert identity == await ReferenceRuntime(Launch(python=Path(sys.executable))).identity()
     assert identity.python == ".".join(map(str, sys.version_info[:3]))
     assert identity.torch
     assert len(identity.wheel_hash) == 64
@@ -95,21 +95,21 @@ async def test_identity() -> None:
 async def test_identity_without_torch(tmp_path: Path) -> None:
     python = _environment_without_packages(tmp_path)
     with pytest.raises(InputError, match=r"pip install torch"):
-        await Reference(Launch(python=python)).identity()
+        await ReferenceRuntime(Launch(python=python)).identity()
 
 
 async def test_identity_of_what_is_no_python(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot run /nowhere/python: No such file"):
-        await Reference(Launch(python=Path("/nowhere/python"))).identity()
+        await ReferenceRuntime(Launch(python=Path("/nowhere/python"))).identity()
     with pytest.raises(InputError, match="no working Python"):
-        await Reference(Launch(python=Path("/bin/true"))).identity()
+        await ReferenceRuntime(Launch(python=Path("/bin/true"))).identity()
 
 
 def test_relative_interpreter_is_taken_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    argv = planned(Reference(Launch(python=Path("venv/bin/python")))).argv
+    argv = planned(ReferenceRuntime(Launch(python=Path("venv/bin/python")))).argv
     assert argv[0] == str(tmp_path / "venv/bin/python")
-    argv = planned(Reference(Launch(python=Path("python3")))).argv
+    argv = planned(ReferenceRuntime(Launch(python=Path("python3")))).argv
     assert argv[0] == "python3"
 
 
@@ -131,10 +131,10 @@ def test_choose() -> None:
         kind="reference", model="tiny", launch=LaunchConfig(python="x/python", env={"A_KEY": "secret"})
     )
     runtime = make_runtime(config)
-    assert isinstance(runtime, Reference)
+    assert isinstance(runtime, ReferenceRuntime)
     assert runtime.launch == Launch(python=Path("x/python"), env={"A_KEY": "secret"})
     assert "secret" not in repr(runtime)
-    assert isinstance(make_runtime(config.model_copy(update={"kind": "sglang"})), Sglang)
+    assert isinstance(make_runtime(config.model_copy(update={"kind": "sglang"})), SglangRuntime)
 
 
 def _environment_without_packages(folder: Path) -> Path:

@@ -19,7 +19,7 @@ import pytest
 
 import dsabench
 from dsabench.runtimes.ports import is_free
-from unit.runtimes.workshop import STUBBORN, Workshop
+from unit.workshop import STUBBORN, Workshop
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ TESTS = Path(__file__).parents[2]
 DRIVER = """
 import asyncio, json, os, sys, time
 from pathlib import Path
-from unit.runtimes.workshop import boot
+from unit.workshop import boot
 from dsabench.runtimes.cores import lease_cores
 from dsabench.runtimes.protocol import Place
 

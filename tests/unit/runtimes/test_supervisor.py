@@ -13,7 +13,7 @@ import pytest
 from dsabench.errors import TrialFault
 from dsabench.runtimes import supervisor
 from dsabench.runtimes.supervisor import Command, Process
-from unit.runtimes.workshop import STUBBORN, Workshop
+from unit.workshop import STUBBORN, Workshop
 
 FAMILY = f"""
 child({STUBBORN!r}, start_new_session=True)

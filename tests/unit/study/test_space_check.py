@@ -19,9 +19,9 @@ from dsabench.results.journal import Journal
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.command import Launch
-from dsabench.runtimes.sglang.accepts import from_table
-from dsabench.runtimes.sglang.refuse import annotate_by, refuse_by
-from dsabench.runtimes.sglang.versions import parse_version
+from dsabench.sglang.accepts import from_table
+from dsabench.sglang.refuse import annotate_by, refuse_by
+from dsabench.sglang.versions import parse_version
 from dsabench.study.budget import RunLimits, trials_left
 from dsabench.study.context import SettingRules
 from dsabench.study.next_boot import observations

@@ -24,7 +24,7 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.results.journal import Journal
 from dsabench.results.samples import read_samples
 from dsabench.runtimes.command import Launch
-from dsabench.runtimes.external import External
+from dsabench.runtimes.external import ExternalRuntime
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 from dsabench.study.trial import late_beside_others, run_boot
 from factories import ENVIRONMENT, make_workload
@@ -87,7 +87,9 @@ async def measure(folder: Path, breaking: range, *, stall_s: float = 0.0, cores:
     async with await asyncio.start_server(served.serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         results = folder / "results"
-        bench = TrialSession("study", External(Launch(base_url=url)), ENVIRONMENT, Journal(results), results, cores)
+        bench = TrialSession(
+            "study", ExternalRuntime(Launch(base_url=url)), ENVIRONMENT, Journal(results), results, cores
+        )
         workload = make_workload(num_prompts=30, max_concurrency=2)
         trial = Trial(runtime=RuntimeSpec(kind="external", model="m", base_url=url), workload=workload)
         [record] = await run_boot(bench, [PlannedTrial(trial, 0, "search")])
@@ -149,7 +151,7 @@ async def test_a_workload_goes_to_its_endpoint(tmp_path: Path, endpoint: str | N
     served = Restarting(range(0))
     async with await asyncio.start_server(served.serve, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        bench = TrialSession("study", External(Launch(base_url=url)), ENVIRONMENT, Journal(tmp_path), tmp_path)
+        bench = TrialSession("study", ExternalRuntime(Launch(base_url=url)), ENVIRONMENT, Journal(tmp_path), tmp_path)
         workload = make_workload(num_prompts=4, max_concurrency=2, endpoint=endpoint)
         runtime = RuntimeSpec(kind="external", model="m", base_url=url)
         await run_boot(bench, [PlannedTrial(Trial(runtime=runtime, workload=workload), 0, "search")])
@@ -169,7 +171,7 @@ async def test_a_busy_machine_is_named_once_before_the_first_boot(tmp_path: Path
     now, heard = CpuSnapshot.now(()), Heard()
     cores = len(now.cores)
     busy = replace(now, at_s=now.at_s - 100, all_s=now.all_s - 50 * cores)  # half of every core, and none of it ours
-    session = TrialSession("study", External(Launch()), ENVIRONMENT, Journal(tmp_path), tmp_path, observer=heard)
+    session = TrialSession("study", ExternalRuntime(Launch()), ENVIRONMENT, Journal(tmp_path), tmp_path, observer=heard)
     idle = replace(now, all_s=now.all_s + 1e6)  # nothing was used since
     for before, told in ((busy, 1), (None, 1), (idle, 1)):
         session.cpu_before = before

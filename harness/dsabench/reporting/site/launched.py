@@ -11,15 +11,15 @@ from pydantic import JsonValue
 
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.reference.runtime import VARIABLES, ReferenceRuntime
 from dsabench.rooms import folders
 from dsabench.runtimes.command import Launch, in_shell, public_env
 from dsabench.runtimes.plan import PlannedProcess
-from dsabench.runtimes.reference import VARIABLES, Reference
-from dsabench.runtimes.sglang.accepts import Accepted, from_table
-from dsabench.runtimes.sglang.model_config import local_folder
-from dsabench.runtimes.sglang.plan import plan_sglang
-from dsabench.runtimes.sglang.readback import runs_as
-from dsabench.runtimes.sglang.versions import parse_version
+from dsabench.sglang.accepts import Accepted, from_table
+from dsabench.sglang.model_config import local_folder
+from dsabench.sglang.plan import plan_sglang
+from dsabench.sglang.readback import runs_as
+from dsabench.sglang.versions import parse_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def _of_text(spec_json: str, version: str) -> Command:
     try:
         if spec.kind == "reference":
             launch = Launch(python=Path("python3"))
-            processes = Reference(launch).plan(spec, (0, 1), launch).processes
+            processes = ReferenceRuntime(launch).plan(spec, (0, 1), launch).processes
             named = {*spec.env, *VARIABLES.values()}  # the others say where this machine keeps its packages
             return Command(
                 _texts(

@@ -1,0 +1,253 @@
+"""The embedded runtime, `python -m dsabench.reference.launch_server`, run as a program like any other."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from dsabench.errors import InputError
+from dsabench.model.environment import RuntimeIdentity
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.topology import ROUTER, SINGLE, Role, RoleHosts, RouterSpec
+from dsabench.model.value import KnobValue
+from dsabench.runtimes.command import Launch
+from dsabench.runtimes.deployment import Deployment, ServerProgram, run_deployment
+from dsabench.runtimes.plan import LaunchPlan, PlannedProcess, instances_of, role_specs
+from dsabench.runtimes.ports import HOST
+from dsabench.runtimes.protocol import Place
+from dsabench.runtimes.sites import ROUTER_PORT, Post
+
+_MODULE = "dsabench.reference.launch_server"
+_ROUTER_MODULE = "dsabench.serving.router"
+_IDENTIFY = Path(__file__).with_name("identify.py")
+_IDENTIFY_TIMEOUT_S = 60.0
+FLAGS = {
+    "kv_cache_dtype": "--kv-cache-dtype",
+    "prefill_backend": "--dsa-prefill-backend",
+    "decode_backend": "--dsa-decode-backend",
+    "chunked_prefill_size": "--chunked-prefill-size",
+    "max_running_requests": "--max-running-requests",
+    "max_total_tokens": "--max-total-tokens",
+    "context_length": "--context-length",
+    "dtype": "--dtype",
+    "random_seed": "--random-seed",
+    "device": "--device",
+    "cpu_threads": "--cpu-threads",
+    "tp_size": "--tp-size",
+    "dp_size": "--dp-size",
+    "ep_size": "--ep-size",
+    "speculative_algorithm": "--speculative-algorithm",
+    "speculative_num_steps": "--speculative-num-steps",
+    "speculative_eagle_topk": "--speculative-eagle-topk",
+    "speculative_num_draft_tokens": "--speculative-num-draft-tokens",
+}
+"""Knobs that are a flag with a value."""
+VARIABLES = {
+    "mha_threshold_tokens": "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD",
+    "simulated_accept_length": "SGLANG_SIMULATE_ACC_LEN",
+}
+"""Knobs that are an environment variable, as in sglang."""
+OVERRIDES = {"index_topk_pattern": "index_topk_pattern"}
+"""Knobs that are a key of the model's config."""
+_OF_SPECULATION = {*(name for name in FLAGS if name.startswith("speculative_")), "simulated_accept_length"}
+"""What `speculative_algorithm: off` leaves out: a sweep needs a value for "no speculation"."""
+SWITCHES = {
+    "prefix_cache": "--disable-radix-cache",
+    "dp_attention": "--enable-dp-attention",
+    "hisparse": "--enable-hisparse",
+}
+"""Knobs that a flag without a value switches: the first off, the others on."""
+HISPARSE = {
+    "hisparse_top_k": "top_k",
+    "hisparse_device_buffer_size": "device_buffer_size",
+    "hisparse_host_to_device_ratio": "host_to_device_ratio",
+    "hisparse_swap_in_block_size": "swap_in_block_size",
+}
+"""Knobs that are a key of `--hisparse-config`; they mean nothing without `hisparse`."""
+KNOWN = {*FLAGS, *VARIABLES, *OVERRIDES, *HISPARSE, *SWITCHES}
+"""All knobs of this runtime."""
+
+
+@dataclass(frozen=True)
+class ReferenceRuntime:
+    """A `Runtime` for `kind: reference`."""
+
+    launch: Launch
+
+    async def identity(self) -> RuntimeIdentity:
+        """What is installed under the interpreter; see `Runtime.identity`."""
+        return await asyncio.to_thread(lambda: self._identity)
+
+    @asynccontextmanager
+    async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[Deployment]:
+        """Boot the spec; see `Runtime.serve`."""
+        identity = await self.identity()
+        if spec.version not in {None, identity.version}:
+            raise InputError(f"the config asks for reference {spec.version}, installed is {identity.version}")
+        program = ServerProgram(partial(self.plan, spec, place.cores))
+        async with run_deployment(spec, program, self.launch, place) as server:
+            server.resolved = await _read_back(server)
+            yield server
+
+    def plan(self, spec: RuntimeSpec, cores: Sequence[int], launch: Launch) -> LaunchPlan:
+        """One command per server, and the router's. They share the cores; none given means those of this process.
+
+        Ports are those of the launch's sites, else sglang's defaults.
+
+        Raises:
+            InputError: a role over several machines, a knob that this runtime lacks, or one that the env sets as well.
+
+        """
+        topology = spec.topology or SINGLE
+        sites: dict[str, RoleHosts] = {role.role: _on_loopback(role, launch.sites) for role in topology.roles}
+        posts = tuple(instances_of(topology, sites))
+        threads = max(1, len(cores or os.sched_getaffinity(0)) // len(posts))
+        processes: list[PlannedProcess] = []
+        for number, (role, own) in enumerate(role_specs(spec)):
+            if role.nodes > 1:
+                raise InputError(f"runtime.topology.roles.{number}.nodes: the reference runtime serves on one machine")
+            flags, env = self._rendered(own, threads)
+            for post in posts:
+                if post.role == role:
+                    head = (str(self.python), "-m", _MODULE, "--model-path", spec.model, "--host", HOST)
+                    argv = (*head, "--port", str(post.http), *flags, *_role_flags(post))
+                    processes.append(PlannedProcess(role.role, post.instance, 0, argv, env, term_all=True))
+        if topology.router is not None:
+            processes.append(self._router(posts, topology.router, launch.sites.get(ROUTER, RoleHosts())))
+        return LaunchPlan(tuple(processes), ())
+
+    def _rendered(self, spec: RuntimeSpec, threads: int) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Flags and environment of a server."""
+        flags, variables = render(spec.knobs)
+        if twice := sorted(variables.keys() & spec.env.keys()):
+            raise InputError(f"{twice[0]} is set in env, and by a knob as well; drop one of them")
+        if "cpu_threads" not in spec.knobs:
+            flags = (*flags, FLAGS["cpu_threads"], str(threads))
+        return flags, {**self.source_path, **self.launch.env, **spec.env, **variables}
+
+    def _router(self, posts: Sequence[Post], router: RouterSpec, site: RoleHosts) -> PlannedProcess:
+        words = [str(self.python), "-m", _ROUTER_MODULE, "--pd-disaggregation"]
+        for post in posts:
+            words += [f"--{post.role.role}", post.url]
+            words += [str(post.bootstrap)] if post.role.role == "prefill" else []
+        words += [] if router.policy is None else ["--policy", router.policy]
+        words += ["--disable-retries"] if router.retries is False else []
+        words += ["--host", HOST, "--port", str(site.port or ROUTER_PORT)]
+        env = {**self.source_path, **self.launch.env}
+        return PlannedProcess(ROUTER, 0, 0, tuple(words), env, term_all=True)
+
+    @property
+    def python(self) -> Path:
+        """The interpreter."""
+        given = self.launch.python
+        if given is None:
+            return Path(sys.executable)
+        # The server's working directory is another one. Links are kept: they are how an environment finds itself.
+        return given.expanduser().absolute() if len(given.parts) > 1 else given
+
+    @property
+    def source_path(self) -> dict[str, str]:
+        """PYTHONPATH for the child when dsabench runs from a source checkout; else it is installed there, or missing."""
+        specs = [importlib.util.find_spec(name) for name in ("dsabench", "dsakernels")]
+        roots = [str(Path(spec.origin).parent.parent) for spec in specs if spec and spec.origin]
+        sources = [root for root in roots if Path(root).name not in {"site-packages", "dist-packages"}]
+        return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(sources))} if sources else {}
+
+    @cached_property
+    def _identity(self) -> RuntimeIdentity:
+        facts = self._facts()
+        if facts["torch"] is None:
+            raise InputError(
+                f"{self.python} has no PyTorch, which the reference runtime needs: {self.python} -m pip install torch"
+            )
+        if facts["wheel_hash"] is None:
+            raise InputError(f"{self.python} has no dsabench: install this one there too (README, first command)")
+        return RuntimeIdentity.model_validate({"kind": "reference", **facts})
+
+    def _facts(self) -> Mapping[str, str | None]:
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        env |= {**self.source_path, **self.launch.env, "PYTHONSAFEPATH": "1"}
+        try:
+            done = subprocess.run(
+                [self.python, _IDENTIFY],
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=_IDENTIFY_TIMEOUT_S,
+                check=True,
+            )
+            facts: Mapping[str, str | None] = json.loads(done.stdout)
+        except OSError as error:
+            raise InputError(f"runtime.launch.python: cannot run {self.python}: {error.strerror}") from error
+        except (subprocess.SubprocessError, json.JSONDecodeError) as error:
+            raise InputError(
+                f"runtime.launch.python: {self.python} is no working Python 3.11 or later: {error}"
+            ) from error
+        return facts
+
+
+def _on_loopback(role: Role, sites: Mapping[str, RoleHosts]) -> RoleHosts:
+    """Where the role's servers stand: every one on this machine."""
+    hosts = (HOST,) * role.instances * role.nodes
+    return sites.get(role.role, RoleHosts()).model_copy(update={"hosts": hosts})
+
+
+def _role_flags(post: Post) -> Iterator[str]:
+    if post.role.role != "server":
+        yield from ("--disaggregation-mode", post.role.role)
+    if post.role.role == "prefill":
+        yield from ("--disaggregation-bootstrap-port", str(post.bootstrap))
+
+
+async def _read_back(roles: Deployment) -> Mapping[str, JsonValue]:
+    """The settings of each server by name, and of the vocabulary what a single server says of it."""
+    infos = await roles.infos("boot")
+    if len(roles.servers) == 1:
+        return infos
+    first = infos.get(roles.servers[0].name)
+    match first:
+        case {"reference": {"vocab_size": int(vocab_size)}}:
+            return {**infos, "reference": {"vocab_size": vocab_size}}
+    return infos
+
+
+def render(knobs: Mapping[str, KnobValue]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Flags and environment variables of canonical knobs, in a fixed order.
+
+    Raises:
+        InputError: a knob that the reference runtime does not have, or a switch that is neither true nor false.
+
+    """
+    if knobs.get("speculative_algorithm") == "off":
+        knobs = {name: value for name, value in knobs.items() if name not in _OF_SPECULATION}
+    flags: list[str] = []
+    for name, value in sorted(knobs.items()):
+        if name not in KNOWN:
+            raise InputError(f"{name}: the reference runtime has no such knob (it has {', '.join(sorted(KNOWN))})")
+        if name in FLAGS:
+            flags += [FLAGS[name], str(value)]
+        elif name in SWITCHES:
+            if not isinstance(value, bool):
+                raise InputError(f"{name}: {value!r} is neither true nor false")
+            flags += [SWITCHES[name]] if value is not (name == "prefix_cache") else []
+    if knobs.get("hisparse") is True:
+        flags += _as_json("--hisparse-config", HISPARSE, knobs)
+    flags += _as_json("--json-model-override-args", OVERRIDES, knobs)
+    return tuple(flags), {variable: str(knobs[name]) for name, variable in VARIABLES.items() if name in knobs}
+
+
+def _as_json(flag: str, keys: Mapping[str, str], knobs: Mapping[str, KnobValue]) -> list[str]:
+    """A flag whose value is an object of those knobs that are set; nothing where none is."""
+    given = {key: knobs[name] for name, key in keys.items() if name in knobs}
+    return [flag, json.dumps(given)] if given else []

@@ -1,0 +1,58 @@
+"""What a model's own config.json says, where it lies on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from dsabench import rooms
+from dsabench.model.value import KnobValue
+from dsabench.sglang.models import find_model
+
+_VOCABULARY = {"DeepseekV32ForCausalLM": 129280, "GlmMoeDsaForCausalLM": 154880}
+"""Of the models in `models.py`, by architecture."""
+
+
+def local_folder(model: str) -> Path | None:
+    """The model's folder where its name is one: a path, or a folder below a `configs` room (`slices/NAME`)."""
+    given = Path(model).expanduser()
+    candidates = [given]
+    if not given.is_absolute() and ".." not in given.parts:
+        relative = Path(*given.parts[1:]) if given.parts[:1] == ("configs",) else given
+        candidates += [folder / relative for folder in rooms.folders("configs")]
+    return next((folder.absolute() for folder in candidates if (folder / "config.json").is_file()), None)
+
+
+def read_config(model: str) -> Mapping[str, JsonValue] | None:
+    """Its config.json; None where the model is not a folder here, or the file is no JSON object."""
+    folder = local_folder(model)
+    if folder is None:
+        return None
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return config if isinstance(config, dict) else None
+
+
+def vocabulary(model: str, knobs: Mapping[str, KnobValue], told: Mapping[str, JsonValue]) -> int | None:
+    """Token ids below it are valid: what the server tells, else an override, else config.json, else the known model."""
+    known = find_model(model)
+    sources: tuple[object, ...] = (
+        told.get("vocab_size"),
+        _overrides(knobs).get("vocab_size"),
+        (read_config(model) or {}).get("vocab_size"),
+        None if known is None else _VOCABULARY.get(known.architecture),
+    )
+    return next((size for size in sources if isinstance(size, int) and not isinstance(size, bool) and size > 0), None)
+
+
+def _overrides(knobs: Mapping[str, KnobValue]) -> Mapping[str, JsonValue]:
+    try:
+        parsed = json.loads(str(knobs.get("model_overrides", "{}")))
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}

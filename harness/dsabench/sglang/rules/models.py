@@ -1,0 +1,104 @@
+"""What a checkpoint needs: hardware that computes its number format, memory that holds it, a parser that fits."""
+
+from __future__ import annotations
+
+from dsabench.model.value import KnobValue
+from dsabench.sglang.models import MODELS
+from dsabench.sglang.rules.rule import V9, V10, Rule, Words, says, without
+from dsabench.sglang.rules.setting import Setting
+
+
+def _elsewhere(s: Setting, weights: str) -> bool:
+    return s.model.weights == weights and s.device is not None and s.device.name not in _made_for(s)
+
+
+def _made_for(s: Setting) -> tuple[str, ...]:
+    model = MODELS.get(s.model.name or "")
+    return model.hardware if model else ()
+
+
+def _does_not_fit(s: Setting) -> bool:
+    """Weights alone beyond what the ranks have; a lower bound, so that nothing is refused that fits."""
+    if s.model.weights_gib is None or s.device is None:
+        return False
+    return s.model.weights_gib / (s.parallel.tp * s.parallel.pp) > s.device.memory_gib * s.static_fraction
+
+
+def _room_for_weights(s: Setting) -> dict[str, KnobValue | None]:
+    """The fewest ranks, in eights, whose memory holds the weights."""
+    gib, memory = s.model.weights_gib or 0, s.device.memory_gib if s.device else 1
+    return {"tp_size": next(ranks for ranks in (8, 16, 32, 64) if gib <= ranks * memory), "mem_fraction_static": None}
+
+
+RULES = (
+    Rule(
+        id="MD01",
+        severity="error",
+        condition="NVFP4 weights elsewhere than on Blackwell",
+        when=lambda s: _elsewhere(s, "nvfp4"),
+        words=says("document", "Error: DeepSeek-V3.2-NVFP4 requires NVIDIA B200 (Blackwell) hardware"),
+        fix="hardware: b200, or model: v3.2",
+        source="documents: command generator, generateCommand",
+    ),
+    Rule(
+        id="MD02",
+        severity="error",
+        condition="MXFP4 weights elsewhere than on AMD",
+        when=lambda s: _elsewhere(s, "mxfp4"),
+        words=says("document", "Error: DeepSeek-V3.2-MXFP4 requires AMD MI300X/MI355X hardware"),
+        fix="hardware: mi300x or mi355x, or model: v3.2",
+        source="documents: command generator, generateCommand",
+    ),
+    Rule(
+        id="MD03",
+        severity="error",
+        condition="a tool call parser for DeepSeek-V3.2-Speciale, which calls no tools",
+        knobs=("tool_call_parser",),
+        when=lambda s: s.model.name == "v3.2-speciale" and s.asked("tool_call_parser"),
+        words=says("document", "Error: DeepSeek-V3.2-Speciale doesn't support tool calling"),
+        fix="no tool_call_parser",
+        change=without("tool_call_parser"),
+        source="documents: command generator, generateCommand; usage guide, 'Function Calling and Reasoning Parser'",
+    ),
+    Rule(
+        id="MD04",
+        severity="advisory",
+        condition="a tool call parser or reasoning parser of another model",
+        knobs=("tool_call_parser", "reasoning_parser"),
+        when=lambda s: (
+            s.model.name in MODELS
+            and (
+                s.text("tool_call_parser") not in {None, "auto", MODELS[s.model.name].tool_call_parser}
+                or s.text("reasoning_parser") not in {None, "auto", MODELS[s.model.name].reasoning_parser}
+            )
+            and s.model.name != "v3.2-speciale"
+        ),
+        words=says("document", "calls and thinking stay in the text"),
+        fix="the model's own parsers",
+        change=lambda s: {
+            "tool_call_parser": MODELS[s.model.name or ""].tool_call_parser,
+            "reasoning_parser": MODELS[s.model.name or ""].reasoning_parser,
+        },
+        source="documents: usage guide, 'Function Calling and Reasoning Parser'",
+    ),
+    Rule(
+        id="MM01",
+        severity="error",
+        condition="weights that take more than the memory of all ranks, so that nothing is left for KV",
+        knobs=("tp_size", "pp_size", "mem_fraction_static"),
+        when=_does_not_fit,
+        words=(
+            Words(
+                V9,
+                "RuntimeError",
+                "Not enough memory. Please try to increase --mem-fraction-static. Current value: ‹the fraction›",
+            ),
+            Words(V10, "RuntimeError", "Not enough memory. Please try to increase --mem-fraction-static."),
+        ),
+        fix="more ranks, or a larger mem_fraction_static",
+        change=_room_for_weights,
+        source="0.5.9=srt/model_executor/model_runner_kv_cache_mixin.py:417; "
+        "0.5.12=srt/model_executor/pool_configurator.py:53; 0.5.16=srt/model_executor/pool_configurator.py:64; "
+        "0.5.23=srt/model_executor/pool_configurator.py:96",
+    ),
+)

@@ -1,0 +1,270 @@
+"""A spec's role → `Setting`: the runtime's own defaults and forced values, per version and accelerator.
+
+Follows 0.5.9 srt/server_args.py:1119-1290 and 2076-2190, 0.5.16 srt/arg_groups/overrides.py:312-400 and 1210-1310,
+0.5.23 srt/arg_groups/overrides.py:500-742 and srt/arg_groups/model_overrides/deepseek_v2.py:80-180.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.topology import Role
+from dsabench.model.value import KnobValue
+from dsabench.sglang.hardware import Accelerator, default_kernels
+from dsabench.sglang.models import DsaModel, find_model
+from dsabench.sglang.rules.setting import Facts, HiSparse, Kernels, Parallel, Setting, Speculation
+from dsabench.sglang.versions import Version
+
+Knobs = Mapping[str, KnobValue]
+
+SPANNING = frozenset(
+    {
+        *("deepep", "deepep_v2", "mooncake", "nixl", "ascend_fuseep", "flashinfer", "mori", "megamoe"),
+        *("flashinfer_megamoe", "pplx"),
+    }
+)
+"""Exchanges that set ep_size to tp_size (0.5.23 srt/arg_groups/overrides.py:1578)."""
+
+WEIGHTS_GIB = {
+    "v3.2-exp": 625,
+    "v3.2": 625,
+    "v3.2-speciale": 625,
+    "v3.2-nvfp4": 330,
+    "v3.2-mxfp4": 330,
+    "glm-5": 690,
+    "glm-5-bf16": 1385,
+}
+"""Parameters (671 or 744 billion) × the bytes of the checkpoint's format, draft layer and scales left out."""
+
+_QUANTIZATION = {"fp8": "fp8", "nvfp4": "modelopt_fp4", "mxfp4": "quark"}
+
+
+def resolve(spec: RuntimeSpec, role: Role, version: Version, device: Accelerator | None) -> Setting:
+    """What the runtime makes of this role. Never raises; what cannot be known stays None."""
+    knobs: Knobs = {**spec.knobs, **role.knobs}
+    env = {**spec.env, **role.env}
+    model = _facts(spec.model, knobs)
+    hisparse = _hisparse(knobs)
+    parallel = _parallel(knobs, model, version, device)
+    speculation = _speculation(knobs, env, version, split=parallel.dp_attention)
+    kernels = _kernels(knobs, model, parallel, version, device)
+    keeps_prefixes = knobs.get("prefix_cache") is not False
+    if role.role == "decode":
+        keeps_prefixes = knobs.get("decode_prefix_cache") is True and version >= (0, 5, 11)
+    return Setting(
+        version=version,
+        device=device,
+        role=role.role,
+        nodes=role.nodes,
+        knobs=knobs,
+        env=env,
+        model=model,
+        parallel=parallel,
+        kernels=kernels,
+        speculation=speculation,
+        hisparse=hisparse,
+        prefix_cache=keeps_prefixes,
+        mixed_chunk=knobs.get("mixed_chunk") is True and not _drops_mixed_chunk(speculation, version),
+    )
+
+
+def _drops_mixed_chunk(speculation: Speculation, version: Version) -> bool:
+    """Up to 0.5.18 every speculation does; later EAGLE keeps it (0.5.19 srt/speculative/spec_info.py:132)."""
+    kept = {None} if version < (0, 5, 19) else {None, "EAGLE", "EAGLE3"}
+    return speculation.algorithm not in kept
+
+
+def _overrides(knobs: Knobs) -> Mapping[str, JsonValue] | None:
+    text = knobs.get("model_overrides", "{}")
+    try:
+        parsed = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _facts(path: str, knobs: Knobs) -> Facts:
+    known: DsaModel | None = find_model(path)
+    overrides = _overrides(knobs)
+    given = overrides or {}
+
+    def whole(name: str, default: int | None) -> int | None:
+        value = given.get(name, default)
+        return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    architectures = given.get("architectures")
+    named = architectures[0] if isinstance(architectures, list) and architectures else None
+    pattern = knobs.get("index_topk_pattern", given.get("index_topk_pattern"))
+    resized = {"num_hidden_layers", "n_routed_experts", "hidden_size", "moe_intermediate_size"} & given.keys()
+    return Facts(
+        name=known.name if known else None,
+        architecture=named if isinstance(named, str) else (known.architecture if known else "DeepseekV32ForCausalLM"),
+        layers=whole("num_hidden_layers", known.layers if known else None),
+        heads=whole("num_attention_heads", known.heads if known else None),
+        index_topk=whole("index_topk", known.index_topk if known else 2048),
+        index_head_dim=whole("index_head_dim", known.index_head_dim if known else 128) or 0,
+        kv_lora_rank=whole("kv_lora_rank", known.kv_lora_rank if known else 512) or 0,
+        learnable_sink=bool(given.get("learnable_sink")),
+        index_topk_freq=whole("index_topk_freq", 1) or 1,
+        index_topk_pattern=pattern if isinstance(pattern, str) else None,
+        weights=known.weights if known else None,
+        weights_gib=WEIGHTS_GIB.get(known.name) if known and not resized else None,
+        positions=whole("max_position_embeddings", known.positions if known else None),
+        overrides=overrides,
+    )
+
+
+def _size(knobs: Knobs, name: str) -> int:
+    value = knobs.get(name, 1)
+    return max(int(value), 1) if isinstance(value, (int, float)) else 1
+
+
+def _word(knobs: Knobs, name: str) -> str | None:
+    value = knobs.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _parallel(knobs: Knobs, model: Facts, version: Version, device: Accelerator | None) -> Parallel:
+    tp, dp = _size(knobs, "tp_size"), _size(knobs, "dp_size")
+    cp = knobs.get("prefill_cp") is True and model.is_dsa
+    mode = _word(knobs, "cp_mode") or ("interleave" if version < (0, 5, 14) else None)
+    zigzag = cp and mode == "zigzag"
+    a2a = "deepep" if zigzag else _exchange(knobs, version)
+    # Context parallelism switches the splitting of the attention on; one group switches it off again.
+    split = dp > 1 and (knobs.get("dp_attention") is True or cp)
+    attn_cp = _size(knobs, "attn_cp_size")
+    keeps_width = version < (0, 5, 10) or (version >= (0, 5, 23) and mode == "interleave" and attn_cp > 1)
+    if cp and not keeps_width:
+        attn_cp = max(tp // dp, 1)
+    quantization = _word(knobs, "quantization")
+    if quantization == "unquant":
+        quantization = None  # an unquantised checkpoint is; another runs as it says
+    elif quantization is None and device is not None and device.sm_major == 10 and model.weights is not None:
+        quantization = _QUANTIZATION.get(model.weights)
+    return Parallel(
+        tp=tp,
+        dp=dp,
+        dp_attention=split,
+        ep=tp if a2a in SPANNING else _size(knobs, "ep_size"),
+        pp=_size(knobs, "pp_size"),
+        cp=cp,
+        cp_mode=mode,
+        attn_cp=attn_cp,
+        moe_dp=_size(knobs, "moe_dp_size"),
+        dcp=_size(knobs, "dcp_size"),
+        a2a=a2a,
+        runner="auto" if is_megamoe(knobs, version) else _word(knobs, "moe_runner_backend") or "auto",
+        quantization=quantization,
+    )
+
+
+def is_megamoe(knobs: Knobs, version: Version) -> bool:
+    """Whether the expert kernels asked for are another name of an exchange (0.5.18 srt/server_args.py:3790)."""
+    return version >= (0, 5, 18) and knobs.get("moe_runner_backend") == "megamoe"
+
+
+def _exchange(knobs: Knobs, version: Version) -> str:
+    if is_megamoe(knobs, version):
+        return "megamoe"
+    asked = _word(knobs, "moe_a2a_backend") or "none"
+    return "none" if asked == "ascend_tp" else asked
+
+
+def _kernels(knobs: Knobs, model: Facts, parallel: Parallel, version: Version, device: Accelerator | None) -> Kernels:
+    kv: str | None = _word(knobs, "kv_cache_dtype") or "auto"
+    if version < (0, 5, 10) and parallel.cp and parallel.cp_mode == "zigzag":
+        kv = "bfloat16"
+    if kv == "auto":
+        sink = model.learnable_sink and version >= (0, 5, 20)
+        kv = "bfloat16" if sink else (device.kv_auto if device else None)
+    prefill, decode = _word(knobs, "prefill_backend"), _word(knobs, "decode_backend")
+    forced = False
+    if device is not None and kv is not None:
+        default = _defaults(model, _hisparse(knobs), version, device, kv, one_set=(prefill is None) != (decode is None))
+        if parallel.dcp > 1 and version >= (0, 5, 23):
+            default = ("trtllm", "trtllm", False)
+        forced = default[2]
+        prefill = default[0] if forced or prefill is None else prefill
+        decode = default[1] if forced or decode is None else decode
+    asked = _word(knobs, "attention_backend")
+    return Kernels(
+        attention=asked or ("dsa" if model.is_dsa else "other"),
+        kv=kv,
+        prefill=prefill,
+        decode=decode,
+        page=_page(model, version, device) or (None if device is None else _size(knobs, "page_size")),
+    )
+
+
+def _defaults(
+    model: Facts, hisparse: HiSparse, version: Version, device: Accelerator, kv: str, *, one_set: bool
+) -> tuple[str | None, str | None, bool]:
+    """Prefill, decode, and whether they replace what was asked."""
+    if model.learnable_sink and version >= (0, 5, 20):
+        return "flashmla_sparse", "flashmla_sparse", False
+    if version >= (0, 5, 17) and model.is_glm and device.sm_major == 12 and kv == "fp8_e4m3":
+        return "flashinfer_sparse_mla", "flashinfer_sparse_mla", False
+    if hisparse.on and version >= (0, 5, 10):
+        kernel = "flashmla_kv" if kv == "fp8_e4m3" and version >= (0, 5, 12) else "flashmla_sparse"
+        if device.platform == "rocm" and version >= (0, 5, 14):
+            kernel = "tilelang"
+        return kernel, kernel, False
+    if device.platform == "rocm" and (version < (0, 5, 10) or (one_set and version < (0, 5, 20))):
+        # The runtime falls through to its CUDA rows, by the capability that ROCm reports.
+        if kv == "fp8_e4m3":
+            return ("flashmla_auto" if version < (0, 5, 11) else "flashmla_kv"), "flashmla_kv", False
+        return "flashmla_sparse", "fa3", False
+    row = default_kernels(device, kv, version)
+    return (row.prefill, row.decode, row.forced) if row else (None, None, False)
+
+
+def _page(model: Facts, version: Version, device: Accelerator | None) -> int | None:
+    if device is None or not model.is_dsa:
+        return None
+    if device.platform == "cuda":
+        return 64
+    if device.platform == "rocm":
+        return 1 if version < (0, 5, 12) else 64
+    return None
+
+
+def _speculation(knobs: Knobs, env: Mapping[str, str], version: Version, *, split: bool) -> Speculation:
+    algorithm = _word(knobs, "speculative_algorithm")
+    algorithm = "EAGLE" if algorithm == "NEXTN" else algorithm
+    names = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
+    steps, topk, draft = (_size(knobs, name) if name in knobs else None for name in names)
+    adaptive = knobs.get("speculative_adaptive") is True
+    adapts = adaptive and algorithm in {"EAGLE", "EAGLE3"} and topk in {None, 1} and not split
+    adapts = adapts and knobs.get("two_batch_overlap") is not True
+    if algorithm is not None and steps is topk is draft is None:
+        steps, topk, draft = 3, 1, 4
+    if adapts and version >= (0, 5, 14):
+        steps, topk = steps or 3, 1
+    if topk == 1 and steps is not None and algorithm not in {None, "NGRAM"}:
+        draft = steps + 1
+    overlap = knobs.get("speculative_overlap")
+    variable = env.get("SGLANG_ENABLE_SPEC_V2", "").lower()
+    return Speculation(
+        algorithm=algorithm,
+        steps=steps,
+        topk=topk,
+        draft_tokens=draft,
+        overlap=overlap is True or (overlap is None and (variable in {"1", "true"} or version >= (0, 5, 11))),
+        adaptive=adaptive,
+        adapts=adapts,
+    )
+
+
+def _hisparse(knobs: Knobs) -> HiSparse:
+    top_k = _size(knobs, "hisparse_top_k") if "hisparse_top_k" in knobs else 2048
+    return HiSparse(
+        on=knobs.get("hisparse") is True,
+        top_k=top_k,
+        buffer=_size(knobs, "hisparse_device_buffer_size") if "hisparse_device_buffer_size" in knobs else 2 * top_k,
+        ratio=_size(knobs, "hisparse_host_to_device_ratio") if "hisparse_host_to_device_ratio" in knobs else 2,
+        block=_size(knobs, "hisparse_swap_in_block_size") if "hisparse_swap_in_block_size" in knobs else 960,
+    )
