@@ -64,8 +64,8 @@ def labels_of(spec: RuntimeSpec) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleRefusal:
-    """A rule says that the runtime would not run this setting, or would give wrong answers."""
+class RuleViolation:
+    """Why a setting does not run, or computes wrong answers."""
 
     rule: str
     """Its id in docs/sglang-rules.md."""
@@ -74,30 +74,49 @@ class RuleRefusal:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleNote:
-    """A rule's note on a legal setting: it runs with other values, or at a price."""
+class SettingNote:
+    """A note on a setting that runs: with other values, or at a price."""
 
     rule: str
     """Its id in docs/sglang-rules.md."""
     line: str
     """One line that starts with the id."""
-    overrules: bool
+    replaced: bool
     """Whether the setting runs with other values than requested."""
 
 
-Refuse = Callable[[RuntimeSpec], RuleRefusal | None]
+@dataclass(frozen=True, slots=True)
+class SettingCheck:
+    """What is known about a setting before it boots."""
+
+    violations: tuple[RuleViolation, ...] = ()
+    notes: tuple[SettingNote, ...] = ()
+    basis: str = ""
+    """What was asked: the rules for a version; empty for a runtime without rules."""
+
+    @property
+    def refusal(self) -> RuleViolation | None:
+        """The first violation, with the ids of the others in its line; None if nothing forbids the setting."""
+        if not self.violations:
+            return None
+        first, *others = self.violations
+        more = f" (and {len(others)} more: {', '.join(one.rule for one in others)})" if others else ""
+        return RuleViolation(first.rule, first.line + more)
+
+
+Refuse = Callable[[RuntimeSpec], RuleViolation | None]
 """Checks a setting before it boots; None if nothing forbids it."""
 
 
-Annotate = Callable[[RuntimeSpec], tuple[RuleNote, ...]]
+Annotate = Callable[[RuntimeSpec], tuple[SettingNote, ...]]
 """The notes on a setting; empty if there are none."""
 
 
-def refuse_nothing(_spec: RuntimeSpec) -> RuleRefusal | None:
+def refuse_nothing(_spec: RuntimeSpec) -> RuleViolation | None:
     """For runtimes without rules."""
     return None
 
 
-def annotate_nothing(_spec: RuntimeSpec) -> tuple[RuleNote, ...]:
+def annotate_nothing(_spec: RuntimeSpec) -> tuple[SettingNote, ...]:
     """For runtimes without rules."""
     return ()

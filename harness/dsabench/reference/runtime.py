@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from dsabench.errors import InputError
 from dsabench.model.environment import RuntimeIdentity
-from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.runtime import RuntimeSpec, SettingCheck
 from dsabench.model.topology import ROUTER, SINGLE, Role, RoleHosts, RouterSpec
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.command import Launch
@@ -85,9 +85,26 @@ class ReferenceRuntime:
 
     launch: Launch
 
-    async def identity(self) -> RuntimeIdentity:
+    async def identity(self, version: str | None = None) -> RuntimeIdentity:
         """What is installed under the interpreter; see `Runtime.identity`."""
+        if version is not None:
+            raise InputError("a plan for another version is for kind sglang")
         return await asyncio.to_thread(lambda: self._identity)
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """None; see `Runtime.releases`."""
+        return ()
+
+    def check(self, specs: Sequence[RuntimeSpec], version: str | None = None) -> tuple[SettingCheck, ...]:
+        """It has no rules; see `Runtime.check`."""
+        del version
+        return (SettingCheck(),) * len(specs)
+
+    def gpus(self, spec: RuntimeSpec) -> int:
+        """Not known before it runs; see `Runtime.gpus`."""
+        del spec
+        return 0
 
     @asynccontextmanager
     async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[Deployment]:

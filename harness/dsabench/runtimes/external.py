@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from dsabench.errors import InputError, TrialFault
 from dsabench.machine.server_gpus import gpus_of_address
 from dsabench.model.environment import RuntimeIdentity
-from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.runtime import RuntimeSpec, SettingCheck
 from dsabench.model.value import digest
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.endpoint import Endpoint
@@ -38,21 +38,38 @@ class ExternalRuntime:
 
     launch: Launch
 
-    async def identity(self) -> RuntimeIdentity:
+    async def identity(self, version: str | None = None) -> RuntimeIdentity:
         """What the server says of itself.
 
         Its files are out of reach, so `wheel_hash` says `reported:` and covers the settings in /server_info: the same
         URL with other flags is another environment, and is not taken for measured already.
         """
+        if version is not None:
+            raise InputError("a plan for another version is for kind sglang")
         try:
             info = await Endpoint(self._base_url).info("boot", _INFO_PATHS)
         except TrialFault as fault:
             hint = "; start the server first" if fault.kind == "unreachable" else ""
             raise InputError(f"runtime.base_url: {fault.message}{hint}") from fault
-        version = info.get("version")
-        if not isinstance(version, str):
+        told = info.get("version")
+        if not isinstance(told, str):
             raise InputError(f"runtime.base_url: {self._base_url} does not tell its version in /server_info")
-        return RuntimeIdentity(kind="external", version=version, wheel_hash=f"reported:{_digest_of_settings(info)}")
+        return RuntimeIdentity(kind="external", version=told, wheel_hash=f"reported:{_digest_of_settings(info)}")
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """None; see `Runtime.releases`."""
+        return ()
+
+    def check(self, specs: Sequence[RuntimeSpec], version: str | None = None) -> tuple[SettingCheck, ...]:
+        """It has no rules; see `Runtime.check`."""
+        del version
+        return (SettingCheck(),) * len(specs)
+
+    def gpus(self, spec: RuntimeSpec) -> int:
+        """Not known before it runs; see `Runtime.gpus`."""
+        del spec
+        return 0
 
     @asynccontextmanager
     async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[AttachedServer]:

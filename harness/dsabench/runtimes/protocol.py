@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from dsabench.model.environment import RuntimeIdentity
-from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.runtime import RuntimeSpec, SettingCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,28 @@ class Server(Protocol):
 class Runtime(Protocol):
     """A kind of server. Implementations: `reference`, `sglang`, `external`."""
 
-    async def identity(self) -> RuntimeIdentity:
-        """What is installed, found without booting it.
+    async def identity(self, version: str | None = None) -> RuntimeIdentity:
+        """What is installed, found without booting it; with `version`, what a plan for that release is made for.
 
         Raises:
-            InputError: the interpreter or package that the config names is not there.
+            InputError: the interpreter or package that the config names is not there, or the release is not known.
 
         """
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """Releases that a plan can be made for without an installation, oldest first."""
+
+    def check(self, specs: Sequence[RuntimeSpec], version: str | None = None) -> tuple[SettingCheck, ...]:
+        """One answer per setting, in order, for the installed version or a release.
+
+        Raises:
+            InputError: what is wrong with the launch itself (sites, image), whatever the setting.
+
+        """
+
+    def gpus(self, spec: RuntimeSpec) -> int:
+        """Number of GPUs that a setting takes on all its machines; 0 if that is not known, or on a CPU."""
 
     def serve(self, spec: RuntimeSpec, place: Place) -> AbstractAsyncContextManager[Server]:
         """Boot, yield when ready, stop on leaving, and prove that port and processes are gone.

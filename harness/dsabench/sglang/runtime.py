@@ -14,16 +14,17 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.environment import RuntimeIdentity
-from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.runtime import RuleViolation, RuntimeSpec, SettingCheck, SettingNote
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.deployment import Deployment, LogReader, ServerProgram, run_deployment
 from dsabench.runtimes.gpu_memory import memory_back, read_used
-from dsabench.runtimes.plan import role_specs, settle
+from dsabench.runtimes.plan import gpus_of, role_specs, settle
 from dsabench.runtimes.protocol import Place
-from dsabench.sglang.accepts import Accepted, from_table
+from dsabench.sglang.accepts import Accepted, from_table, known_versions
 from dsabench.sglang.diagnose import refine
 from dsabench.sglang.installed import Installed
-from dsabench.sglang.judge import Objection, judge
+from dsabench.sglang.judge import judge
 from dsabench.sglang.model_config import local_folder, read_config, vocabulary
 from dsabench.sglang.plan import plan_sglang
 from dsabench.sglang.progress import say_progress
@@ -45,9 +46,16 @@ class SglangRuntime:
 
     launch: Launch
 
-    async def identity(self) -> RuntimeIdentity:
+    async def identity(self, version: str | None = None) -> RuntimeIdentity:
         """What is installed under the interpreter, container or prefix; see `Runtime.identity`."""
+        if version is not None:
+            return RuntimeIdentity(kind="sglang", version=str(self._for_release(version).version), wheel_hash=TABLE)
         return await asyncio.to_thread(lambda: self._identity)
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """Those of the table; see `Runtime.releases`."""
+        return tuple(map(str, known_versions()))
 
     async def accepted(self) -> Accepted:
         """What the installed version takes.
@@ -58,6 +66,15 @@ class SglangRuntime:
         """
         return await asyncio.to_thread(lambda: self._accepted)
 
+    def check(self, specs: Sequence[RuntimeSpec], version: str | None = None) -> tuple[SettingCheck, ...]:
+        """The rules, and what rendering notices; see `Runtime.check`."""
+        accepted = self._accepted if version is None else self._for_release(version)
+        return tuple(check_setting(spec, accepted, self.launch) for spec in specs)
+
+    def gpus(self, spec: RuntimeSpec) -> int:
+        """Ranks of all its instances; see `Runtime.gpus`."""
+        return gpus_of(spec)
+
     @asynccontextmanager
     async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[Deployment]:
         """Boot the spec; see `Runtime.serve`. What the rules call an error is refused before anything starts."""
@@ -65,8 +82,9 @@ class SglangRuntime:
         if spec.version is not None and parse_version(spec.version) != accepted.version:
             raise InputError(f"the config asks for sglang {spec.version}, installed is {accepted.version}")
         asked = settle(spec)
-        objections = judge(plan_sglang(asked, accepted, self.launch), asked, accepted)
-        _refuse(asked, objections)
+        checked = check_setting(asked, accepted, self.launch)
+        if (refusal := checked.refusal) is not None:
+            raise TrialFault("illegal_config", refusal.line, stage="boot")
         folder = local_folder(asked.model)
         found = asked if folder is None else asked.model_copy(update={"model": str(folder)})
         async with AsyncExitStack() as stack:
@@ -77,13 +95,17 @@ class SglangRuntime:
                     found, ServerProgram(partial(plan_sglang, found, accepted), LOG_READER), self.launch, place
                 )
             )
-            server.resolved = await _read_back(server, asked, accepted, objections)
+            server.resolved = await _read_back(server, asked, accepted, checked.notes)
             yield server
 
     def _visible(self, spec: RuntimeSpec) -> str | None:
         """Which GPUs the server will see."""
         name = "CUDA_VISIBLE_DEVICES"
         return spec.env.get(name) or self.launch.env.get(name) or os.environ.get(name)
+
+    @staticmethod
+    def _for_release(version: str) -> Accepted:
+        return from_table(parse_version(version))
 
     @cached_property
     def _identity(self) -> RuntimeIdentity:
@@ -97,56 +119,35 @@ class SglangRuntime:
         return accepted
 
 
-def identity_of_table(version: str) -> RuntimeIdentity:
-    """What a plan is made for where no sglang is at hand: a version from the table.
+def check_setting(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> SettingCheck:
+    """All that is known of a setting before it boots.
 
     Raises:
-        InputError: the table does not have it.
+        InputError: places that do not fit the topology, or no image.
 
     """
-    accepted = from_table(parse_version(version))
-    return RuntimeIdentity(kind="sglang", version=str(accepted.version), wheel_hash=TABLE)
-
-
-def objections_to(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> tuple[Objection, ...]:
-    """All that is known against a spec that is not launched yet, errors first."""
     asked = settle(spec)
-    return judge(plan_sglang(asked, accepted, launch), asked, accepted)
+    objections = judge(plan_sglang(asked, accepted, launch), asked, accepted)
+    violations = [RuleViolation(one.rule, str(one)) for one in objections if one.severity == "error"]
+    notes = [
+        SettingNote(one.rule, str(one), one.severity == "overwritten") for one in objections if one.severity != "error"
+    ]
+    if any(_drafts_of_random_weights(own.knobs) for _, own in role_specs(asked)):
+        message = "random weights accept no draft, so speculation would only be shown as slow"
+        violations.append(RuleViolation("SIM01", f"SIM01: {message}; set simulated_accept_length"))
+    return SettingCheck(tuple(violations), tuple(notes), f"the rules for sglang {accepted.version}")
 
 
-def refusal_of(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> str | None:
-    """Why a spec would not be booted, in one line; None where it would."""
-    try:
-        _refuse(settle(spec), objections_to(spec, accepted, launch))
-    except TrialFault as fault:
-        return fault.message
-    return None
-
-
-def _refuse(asked: RuntimeSpec, objections: Sequence[Objection]) -> None:
-    """Raise what forbids the boot.
-
-    Raises:
-        TrialFault: kind illegal_config; names the rule.
-
-    """
-    errors = [objection for objection in objections if objection.severity == "error"]
-    if errors:
-        more = f" (and {len(errors) - 1} more: {', '.join(one.rule for one in errors[1:])})" if errors[1:] else ""
-        raise TrialFault("illegal_config", f"{errors[0]}{more}", stage="boot")
-    for _, own in role_specs(asked):
-        knobs = own.knobs
-        if (
-            knobs.get("load_format") == "dummy"
-            and "speculative_algorithm" in knobs
-            and "simulated_accept_length" not in knobs
-        ):
-            message = "random weights accept no draft, so speculation would only be shown as slow"
-            raise TrialFault("illegal_config", f"SIM01: {message}; set simulated_accept_length", stage="boot")
+def _drafts_of_random_weights(knobs: Mapping[str, KnobValue]) -> bool:
+    return (
+        knobs.get("load_format") == "dummy"
+        and "speculative_algorithm" in knobs
+        and "simulated_accept_length" not in knobs
+    )
 
 
 async def _read_back(
-    server: Deployment, asked: RuntimeSpec, accepted: Accepted, objections: Sequence[Objection]
+    server: Deployment, asked: RuntimeSpec, accepted: Accepted, notes: Sequence[SettingNote]
 ) -> Mapping[str, JsonValue]:
     """The servers' settings, and under `dsabench` what the log and the comparison with the asked add."""
     infos = await server.infos("boot")
@@ -174,7 +175,7 @@ async def _read_back(
         "vocab_size": vocabulary(asked.model, asked.knobs, first),
         "log": logs[server.servers[0].name] if not several else logs,
         "differences": list(dict.fromkeys(different)),
-        "notes": [str(objection) for objection in objections],
+        "notes": [note.line for note in notes],
         "slice": (read_config(asked.model) or {}).get("dsabench_slice"),
     }
     return {**_plain(settings), "dsabench": _plain(said)}

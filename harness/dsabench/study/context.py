@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from dsabench.machine.cpu_use import CpuSnapshot
 from dsabench.machine.environment import collect_environment, visible_gpus
 from dsabench.model.environment import Environment, RuntimeIdentity
 from dsabench.model.record import Record
-from dsabench.model.runtime import Annotate, Refuse, RuntimeSpec, annotate_nothing, refuse_nothing
+from dsabench.model.runtime import Annotate, Refuse, RuntimeSpec, SettingCheck, annotate_nothing, refuse_nothing
 from dsabench.results.journal import Journal
 from dsabench.results.study_records import StudyRecords, environments
 from dsabench.runtimes.kinds import make_runtime
@@ -114,7 +115,7 @@ async def open_context(
     identity, note = await _identity_for_plan(runtime, config) if for_plan else (await runtime.identity(), None)
     if note is not None:
         observer.note(f"note: {note}")
-    rules = await _rules_of(config, identity)
+    rules = await _rules_of(runtime, config.default, None if note is None else identity.version)
     shares = await _shares(config, rules, lanes, observer, for_plan=for_plan)
     if shares:
         # Take the share before the environment is collected: its fingerprint must be that of a share, as in every
@@ -208,24 +209,25 @@ async def _identity_for_plan(runtime: Runtime, config: StudyConfig) -> tuple[Run
     try:
         return await runtime.identity(), None
     except InputError as error:
-        if config.runtime.kind != "sglang":
+        if not runtime.releases:
             raise
-        from dsabench.sglang.accepts import known_versions  # noqa: PLC0415  (only where it is not installed)
-        from dsabench.sglang.runtime import identity_of_table  # noqa: PLC0415
-
-        version = config.runtime.version or str(known_versions()[-1])
-        return identity_of_table(version), f"planned for sglang {version} from its table of flags ({error})"
+        version = config.runtime.version or runtime.releases[-1]
+        identity = await runtime.identity(version)
+        return identity, f"planned for {identity.kind} {version} from its table of flags ({error})"
 
 
-async def _rules_of(config: StudyConfig, identity: RuntimeIdentity) -> SettingRules:
-    """Load the rules of sglang for the installed or requested version. Other runtimes have no rules."""
-    if config.runtime.kind != "sglang":
+async def _rules_of(runtime: Runtime, default: RuntimeSpec, version: str | None) -> SettingRules:
+    """The rules of the runtime for the installed version or a release."""
+    known: dict[str, SettingCheck] = {}
+
+    def check(spec: RuntimeSpec) -> SettingCheck:
+        if spec.id not in known:
+            (known[spec.id],) = runtime.check((spec,), version)
+        return known[spec.id]
+
+    if not (await asyncio.to_thread(check, default)).basis:
         return SettingRules()
-    from dsabench.runtimes.plan import gpus_of  # noqa: PLC0415
-    from dsabench.sglang.refuse import make_rules  # noqa: PLC0415  (the rules are many, and of one kind of runtime)
-
-    refuse, annotate = await make_rules(config.runtime, identity)
-    return SettingRules(refuse, gpus_of, annotate)
+    return SettingRules(lambda spec: check(spec).refusal, runtime.gpus, lambda spec: check(spec).notes)
 
 
 async def _shares(

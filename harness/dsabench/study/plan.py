@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dsabench.config.specs import StudyConfig
-from dsabench.model.runtime import Refuse, RuleNote, RuleRefusal, RuntimeSpec, refuse_nothing
+from dsabench.model.runtime import Refuse, RuleViolation, RuntimeSpec, SettingNote, refuse_nothing
 from dsabench.model.study_result import WorkLeft
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords, describe
@@ -44,7 +44,7 @@ class PlannedSetting:
 
     label: str
     spec: RuntimeSpec
-    refusal: RuleRefusal | None = None
+    refusal: RuleViolation | None = None
     missing: int = 0
     """Number of workloads that are not measured yet."""
 
@@ -134,7 +134,7 @@ class DryRun:
     left: WorkLeft
     overruled: Overruled
     """Settings that the runtime would run with other values than requested."""
-    notes: tuple[RuleNote, ...]
+    notes: tuple[SettingNote, ...]
     """Notes of the rules about the default setting."""
     gpu_hours: GpuHours | None
     """GPU hours of the remaining boots; None if no GPU is known."""
@@ -191,7 +191,7 @@ def foresee(records: StudyRecords, round_: int, boots: int, refuse: Refuse = ref
     return shown
 
 
-def _bootable(refusals: Mapping[str, RuleRefusal | None]) -> int:
+def _bootable(refusals: Mapping[str, RuleViolation | None]) -> int:
     return sum(refusal is None for refusal in refusals.values())
 
 

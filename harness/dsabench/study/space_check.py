@@ -13,9 +13,9 @@ from dsabench.errors import InputError
 from dsabench.model.runtime import (
     Annotate,
     Refuse,
-    RuleNote,
-    RuleRefusal,
+    RuleViolation,
     RuntimeSpec,
+    SettingNote,
     annotate_nothing,
     refuse_nothing,
 )
@@ -93,7 +93,7 @@ def check_space(config: StudyConfig, refuse: Refuse) -> SpaceCheck:
 
 
 def _never_runs(
-    config: StudyConfig, points: Sequence[Assignment], verdicts: Sequence[RuleRefusal | None]
+    config: StudyConfig, points: Sequence[Assignment], verdicts: Sequence[RuleViolation | None]
 ) -> Iterator[NeverRuns]:
     for axis in config.space.axes:
         for value in axis.values:
@@ -126,8 +126,8 @@ def check_overruled(config: StudyConfig, passed: Sequence[Assignment], annotate:
     if annotate is annotate_nothing:
         return Overruled()
 
-    def overruling(spec: RuntimeSpec) -> list[RuleNote]:
-        return [note for note in annotate(spec) if note.overrules]
+    def overruling(spec: RuntimeSpec) -> list[SettingNote]:
+        return [note for note in annotate(spec) if note.replaced]
 
     common = {said.rule for said in overruling(config.default)}
     told = ([said for said in overruling(config.spec(point)) if said.rule not in common] for point in passed)

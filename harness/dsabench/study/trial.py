@@ -23,7 +23,7 @@ from dsabench.load.target import Target
 from dsabench.machine.cpu_use import CpuSnapshot, warn_of_others
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.record import SERVER_LOST, Failed, Measured, Metric, Outcome, Record, Stage, Trial
-from dsabench.model.runtime import RuleRefusal, labels_of
+from dsabench.model.runtime import RuleViolation, labels_of
 from dsabench.model.secrets import hide_keys, without_secrets
 from dsabench.results.samples import samples_name, write_samples
 from dsabench.runtimes.orphans import MARK
@@ -85,7 +85,7 @@ async def measure_on(session: TrialSession, server: Server, trials: Sequence[Pla
     return tuple(log.records)
 
 
-def record_refusal(session: TrialSession, trials: Sequence[PlannedTrial], refusal: RuleRefusal) -> tuple[Record, ...]:
+def record_refusal(session: TrialSession, trials: Sequence[PlannedTrial], refusal: RuleViolation) -> tuple[Record, ...]:
     """Append a `Failed` record for each trial of a setting that the rules refuse. Boots nothing.
 
     Raises:

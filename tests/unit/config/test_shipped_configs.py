@@ -9,9 +9,7 @@ import pytest
 from dsabench.config.load import find_mistakes, load_study
 from dsabench.runtimes.command import launch_of
 from dsabench.runtimes.plan import gpus_of
-from dsabench.sglang.accepts import from_table
-from dsabench.sglang.runtime import refusal_of
-from dsabench.sglang.versions import parse_version
+from dsabench.sglang.runtime import SglangRuntime
 from dsabench.study.next_boot import listed
 from dsabench.study.space import count, legal
 
@@ -50,13 +48,15 @@ def test_each_sweep_stands_by_itself(file: Path) -> None:
 @pytest.mark.parametrize("name", SGLANG)
 def test_all_that_it_may_try_is_legal(name: str) -> None:
     config = load_study(ROOT / "configs" / f"{name}.yaml")
-    accepted, launch = from_table(parse_version(config.runtime.version or "")), launch_of(config.runtime)
+    runtime = SglangRuntime(launch_of(config.runtime))
     base = config.default.knobs
     assert count(config.space, base) <= 5000
+    points = list(legal(config.space, base))
+    checks = runtime.check([config.spec(point) for point in points], config.runtime.version)
     refused = [
-        (dict(assignment), reason)
-        for assignment in legal(config.space, base)
-        if (reason := refusal_of(config.spec(assignment), accepted, launch)) is not None
+        (dict(point), check.refusal.line)
+        for point, check in zip(points, checks, strict=True)
+        if check.refusal is not None
     ]
     if name == "h200-slice":  # the one that is there to be refused
         ((assignment, reason),) = refused

@@ -13,15 +13,13 @@ from dsabench.cli.show_plan import plan_facts, print_plan
 from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.record import Failed
-from dsabench.model.runtime import Refuse, annotate_nothing
+from dsabench.model.runtime import Refuse, RuntimeSpec, SettingCheck, annotate_nothing
 from dsabench.model.study import Axis, SearchSpace
 from dsabench.results.journal import Journal
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.command import Launch
-from dsabench.sglang.accepts import from_table
-from dsabench.sglang.refuse import annotate_by, refuse_by
-from dsabench.sglang.versions import parse_version
+from dsabench.sglang.runtime import SglangRuntime
 from dsabench.study.budget import RunLimits, trials_left
 from dsabench.study.context import SettingRules
 from dsabench.study.next_boot import observations
@@ -40,12 +38,19 @@ BASE = {
     "decode_backend": "flashmla_kv",
 }
 
+
+def check(spec: RuntimeSpec) -> SettingCheck:
+    (checked,) = SglangRuntime(Launch()).check((spec,), "0.5.16")
+    return checked
+
+
+RULES = SettingRules(lambda spec: check(spec).refusal, annotate=lambda spec: check(spec).notes)
 FORBIDDEN = {"tp_size": 8, "kv_cache_dtype": "fp8_e5m2"}
 
 
 @pytest.fixture
 def refuse() -> Refuse:
-    return refuse_by(from_table(parse_version("0.5.16")), Launch())
+    return RULES.refuse
 
 
 @pytest.fixture
@@ -75,7 +80,7 @@ def test_the_check_counts_by_rule(config, refuse) -> None:
 
 def test_points_that_would_boot_as_something_else_are_counted(tmp_path, refuse) -> None:
     """A page size that DSA sets back to 64 makes every boot of it a second one of the same setting."""
-    annotate = annotate_by(from_table(parse_version("0.5.16")), Launch())
+    annotate = RULES.annotate
     kernels = Axis(name="decode_backend", values=("flashmla_kv", "flashmla_auto"))
     axes = (kernels, Axis(name="page_size", values=(64, 128)))
     study = sglang_study(tmp_path, axes)
@@ -171,12 +176,10 @@ def test_the_plan_says_what_is_refused(config, refuse) -> None:
 
 def test_the_plan_says_what_the_rules_say_of_the_default(config) -> None:
     """Without CUDA graphs, which costs; and with a page size that is set back."""
-    launched = from_table(parse_version("0.5.16")), Launch()
     runtime = config.runtime.model_copy(update={"base": {**BASE, "cuda_graph": False, "page_size": 128}})
     config = config.model_copy(update={"runtime": runtime})
-    rules = SettingRules(refuse_by(*launched), annotate=annotate_by(*launched))
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
-    plan = make_dry_run(ledger, RunLimits(config.budget, 0), check_space(config, rules.refuse), rules, "0.5.16")
+    plan = make_dry_run(ledger, RunLimits(config.budget, 0), check_space(config, RULES.refuse), RULES, "0.5.16")
     console = Console(file=StringIO(), width=300)
     print_plan(console, plan)
     notes = [line for line in console.file.getvalue().splitlines() if line.startswith("the default: ")]
