@@ -8,31 +8,24 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 from dsabench.config.load import load_launch
-from dsabench.config.specs import LaunchConfig, RuntimeConfig
+from dsabench.config.runtime_kinds import runtime_kinds
+from dsabench.config.specs import RuntimeConfig
 from dsabench.errors import InputError, TrialFault
-from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.runtime import RuntimeSpec, SettingCheck
 from dsabench.model.topology import SINGLE, Role, RoleHosts, Topology
-from dsabench.reference.runtime import ReferenceRuntime
-from dsabench.runtimes.command import Launch, in_shell, launch_as, public_env
-from dsabench.runtimes.deployment import ServerProgram, run_deployment
-from dsabench.runtimes.plan import LaunchPlan, PlannedProcess, settle
+from dsabench.runtimes.command import Launch, in_shell, public_env
+from dsabench.runtimes.kinds import make_runtime, runtime_of
+from dsabench.runtimes.plan import PlannedProcess
 from dsabench.runtimes.ports import PortLease
-from dsabench.runtimes.protocol import Place
-from dsabench.sglang.accepts import Accepted, from_table, known_versions
+from dsabench.runtimes.protocol import Place, Runtime
 from dsabench.sglang.generator import Wish, generate
 from dsabench.sglang.hardware import accelerator
 from dsabench.sglang.images import known_image
-from dsabench.sglang.installed import Installed
-from dsabench.sglang.judge import judge
 from dsabench.sglang.model_config import local_folder
-from dsabench.sglang.plan import plan_sglang
-from dsabench.sglang.runtime import LOG_READER
-from dsabench.sglang.versions import OLDEST, parse_version
 from dsabench.signals import run_loop, stop_at_any_signal
 
 
@@ -81,10 +74,15 @@ def run_launch(options: LaunchOptions) -> int:
         generated = generate(options.wish())
         for note in generated.notes:
             _note(note)
-        return _launch(options, generated.spec, LaunchConfig(entry="serve"))
+        return _launch(options, runtime_of("sglang", Launch(entry="serve")), generated.spec)
     if options.chosen():
         raise InputError(f"{options.chosen()[0]} goes without a CONFIG: what it says stands there")
     return launch_config(options, load_launch(options.config))
+
+
+def launch_config(options: LaunchOptions, config: RuntimeConfig) -> int:
+    """The same of a config that is loaded already."""
+    return _launch(options, make_runtime(config), config.spec({}))
 
 
 def baseline_command(config: RuntimeConfig, version: str) -> tuple[str, ...]:
@@ -93,42 +91,52 @@ def baseline_command(config: RuntimeConfig, version: str) -> tuple[str, ...]:
 
     Where a boot picks a free port it is named PORT.
     """
-    if config.kind == "external":
-        return ()
-    spec, launch = config.spec({}), launch_as(config.launch)
-    if config.kind == "reference":
-        if spec.topology is None:
-            launch = replace(launch, sites={"server": RoleHosts(port="PORT")})
-        processes = ReferenceRuntime(launch).plan(spec, (), launch).processes
-    else:
-        processes = plan_sglang(settle(spec), _from_table(version), launch).processes
+    runtime, spec = make_runtime(config), config.spec({})
+    sites = {"server": RoleHosts(port="PORT")} if _picks_port(spec) else {}
+    processes = runtime.plan(spec, version, sites=sites).processes
     return tuple(in_shell(process.argv, public_env(process.env)) for process in processes)
 
 
-def launch_config(options: LaunchOptions, config: RuntimeConfig) -> int:
-    """The same of a config that is loaded already."""
-    if config.kind == "reference":
-        return _launch_reference(options, config)
-    return _launch(options, config.spec({}), config.launch)
+def _picks_port(spec: RuntimeSpec) -> bool:
+    return spec.topology is None and runtime_kinds()[spec.kind].picks_port
 
 
-def _launch(options: LaunchOptions, spec: RuntimeSpec, how: LaunchConfig) -> int:
-    launch = launch_as(how)
-    accepted = _accepted(options, spec, launch)
-    spec = settle(spec)
-    folder = local_folder(spec.model)
+def _launch(options: LaunchOptions, runtime: Runtime, spec: RuntimeSpec) -> int:
+    version = _release(options, spec, runtime)
+    folder = local_folder(spec.model) if runtime_kinds()[spec.kind].models is None else None
     spec = spec if folder is None else spec.model_copy(update={"model": str(folder)})
-    commands = plan_sglang(spec, accepted, launch)
-    _say_image(spec, launch)
-    if not _pass(commands, spec, accepted):
+    sites = {"server": RoleHosts(port=run_loop(_free_port()))} if _picks_port(spec) else {}
+    processes = runtime.plan(spec, version, sites=sites).processes
+    _say_image(spec, runtime.launch)
+    if not _pass(runtime.check((spec,), version)[0]):
         return 2
     if options.dry_run:
-        _print(commands.processes, spec.topology or SINGLE, as_json=options.as_json)
+        _print(processes, spec.topology or SINGLE, as_json=options.as_json)
         return 0
-    if len(commands.processes) > 1 or launch.is_elsewhere:
-        return drive(spec, ServerProgram(partial(plan_sglang, spec, accepted), LOG_READER), launch, options.logs)
-    process = commands.processes[0]
-    return _run(process.argv, process.env)
+    if len(processes) > 1 or runtime.launch.is_elsewhere:
+        return drive(runtime, spec, options.logs)
+    return _run(processes[0].argv, processes[0].env)
+
+
+async def _free_port() -> int:
+    async with PortLease() as lease:
+        return lease.port
+
+
+def _release(options: LaunchOptions, spec: RuntimeSpec, runtime: Runtime) -> str | None:
+    """The version that the commands are written for; None for what is installed."""
+    if options.runtime_version is not None and not options.dry_run:
+        raise InputError("--runtime-version is for --dry-run; what runs is what is installed")
+    if options.runtime_version is not None and not runtime.releases:
+        raise InputError("--runtime-version is for kind sglang")
+    wanted = options.runtime_version or spec.version
+    if not options.dry_run or not runtime.releases or wanted is not None:
+        return wanted if options.dry_run and runtime.releases else None
+    if runtime.launch.python is not None or runtime.launch.is_elsewhere:
+        return None
+    newest = runtime.releases[-1]
+    _note(f"no interpreter is named: the commands are for sglang {newest} (--runtime-version says another)")
+    return newest
 
 
 def _say_image(spec: RuntimeSpec, launch: Launch) -> None:
@@ -140,37 +148,13 @@ def _say_image(spec: RuntimeSpec, launch: Launch) -> None:
         _note(f"no image is named: {image.name} is taken, which {image.note}")
 
 
-def _accepted(options: LaunchOptions, spec: RuntimeSpec, launch: Launch) -> Accepted:
-    """The version that the commands are written for."""
-    if options.runtime_version is not None and not options.dry_run:
-        raise InputError("--runtime-version is for --dry-run; what runs is what is installed")
-    wanted = options.runtime_version or spec.version
-    if options.dry_run:
-        if wanted is not None:
-            return _from_table(wanted)
-        if launch.python is None and launch.container is None and not launch.command_prefix:
-            newest = known_versions()[-1]
-            _note(f"no interpreter is named: the commands are for sglang {newest} (--runtime-version says another)")
-            return from_table(newest)
-    accepted = run_loop(Installed(launch).accepted())
-    if accepted.version < OLDEST:
-        raise InputError(f"sglang {accepted.version} is installed; versions before {OLDEST} are not described")
-    if spec.version is not None and parse_version(spec.version) != accepted.version:
-        raise InputError(f"the config asks for sglang {spec.version}, installed is {accepted.version}")
-    return accepted
-
-
-def _from_table(text: str) -> Accepted:
-    return from_table(parse_version(text))
-
-
-def _pass(commands: LaunchPlan, spec: RuntimeSpec, accepted: Accepted) -> bool:
+def _pass(check: SettingCheck) -> bool:
     """Say everything that there is to say; whether nothing forbids the launch."""
-    verdicts = judge(commands, spec, accepted)
-    for verdict in verdicts:
-        word = "error" if verdict.severity == "error" else "note"
-        print(f"{word}: {verdict}", file=sys.stderr)
-    return all(verdict.severity != "error" for verdict in verdicts)
+    for violation in check.violations:
+        print(f"error: {violation.line}", file=sys.stderr)
+    for note in check.notes:
+        _note(note.line)
+    return not check.violations
 
 
 def _print(processes: tuple[PlannedProcess, ...], topology: Topology, *, as_json: bool) -> None:
@@ -194,29 +178,6 @@ def _place(process: PlannedProcess, role: Role | None) -> str:
     return name if role is None or role.nodes == 1 else f"{name}, node {process.node_rank} of {role.nodes}"
 
 
-def _launch_reference(options: LaunchOptions, config: RuntimeConfig) -> int:
-    if options.runtime_version is not None:
-        raise InputError("--runtime-version is for kind sglang")
-    reference, spec = ReferenceRuntime(launch_as(config.launch)), config.spec({})
-    plan = partial(reference.plan, spec, ())
-    if spec.topology is None:
-        port = run_loop(_free_port())
-        (process,) = plan(replace(reference.launch, sites={"server": RoleHosts(port=port)})).processes
-        if not options.dry_run:
-            return _run(process.argv, process.env)
-        _print((process,), SINGLE, as_json=options.as_json)
-        return 0
-    if not options.dry_run:
-        return drive(spec, ServerProgram(plan), reference.launch, options.logs)
-    _print(plan(reference.launch).processes, spec.topology, as_json=options.as_json)
-    return 0
-
-
-async def _free_port() -> int:
-    async with PortLease() as lease:
-        return lease.port
-
-
 def _run(argv: tuple[str, ...], env: Mapping[str, str]) -> int:
     """Become the server: signals and exit code are its own. Comes back only when it cannot be started."""
     print(in_shell(argv, public_env(env)), file=sys.stderr, flush=True)
@@ -231,7 +192,7 @@ def _note(message: str) -> None:
     print(f"note: {message}", file=sys.stderr)
 
 
-def drive(spec: RuntimeSpec, program: ServerProgram, launch: Launch, logs: Path | None) -> int:
+def drive(runtime: Runtime, spec: RuntimeSpec, logs: Path | None) -> int:
     """Start it, say where it answers, and take all of it down at Ctrl-C (130), or when a part ends.
 
     Logs that no folder was named for are gone with it, unless a part failed.
@@ -242,20 +203,20 @@ def drive(spec: RuntimeSpec, program: ServerProgram, launch: Launch, logs: Path 
     """
     stop_at_any_signal()
     try:
-        run_loop(_serve(spec, program, launch, logs))
+        run_loop(_serve(runtime, spec, logs))
     except KeyboardInterrupt:
         return 130
     return 0
 
 
-async def _serve(spec: RuntimeSpec, program: ServerProgram, launch: Launch, logs: Path | None) -> None:
+async def _serve(runtime: Runtime, spec: RuntimeSpec, logs: Path | None) -> None:
     folder = Path(tempfile.mkdtemp(prefix="dsabench-launch-")) if logs is None else logs
     passing = logs is None
     _say(f"logs: {folder}")
     try:
-        async with run_deployment(spec, program, launch, Place(folder=folder, on_progress=_say)) as server:
+        async with runtime.serve(spec, Place(folder=folder, on_progress=_say)) as server:
             print(server.base_url, flush=True)
-            _say(f"ready after {server.boot_s:.1f} s; Ctrl-C ends all {len(server.parts)} processes")
+            _say(f"ready after {server.boot_s:.1f} s; Ctrl-C ends all of it")
             await server.died()
     except TrialFault:
         passing = False  # a fault shows only the end of its log

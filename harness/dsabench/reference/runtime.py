@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -112,23 +112,28 @@ class ReferenceRuntime:
         identity = await self.identity()
         if spec.version not in {None, identity.version}:
             raise InputError(f"the config asks for reference {spec.version}, installed is {identity.version}")
-        program = ServerProgram(partial(self.plan, spec, place.cores))
+        program = ServerProgram(lambda launch: self.plan(spec, sites=launch.sites, cores=place.cores))
         async with run_deployment(spec, program, self.launch, place) as server:
             server.resolved = await _read_back(server)
             yield server
 
-    def plan(self, spec: RuntimeSpec, cores: Sequence[int], launch: Launch) -> LaunchPlan:
-        """One command per server, and the router's. They share the cores; none given means those of this process.
+    def plan(
+        self,
+        spec: RuntimeSpec,
+        version: str | None = None,
+        *,
+        sites: Mapping[str, RoleHosts] | None = None,
+        cores: Sequence[int] = (),
+    ) -> LaunchPlan:
+        """One command per server, and the router's; see `Runtime.plan`.
 
-        Ports are those of the launch's sites, else sglang's defaults.
-
-        Raises:
-            InputError: a role over several machines, a knob that this runtime lacks, or one that the env sets as well.
-
+        Servers share the cores; none given means those of this process. Ports that no site names are sglang's defaults.
         """
+        del version
+        sites = {**self.launch.sites, **(sites or {})}
         topology = spec.topology or SINGLE
-        sites: dict[str, RoleHosts] = {role.role: _on_loopback(role, launch.sites) for role in topology.roles}
-        posts = tuple(instances_of(topology, sites))
+        places: dict[str, RoleHosts] = {role.role: _on_loopback(role, sites) for role in topology.roles}
+        posts = tuple(instances_of(topology, places))
         threads = max(1, len(cores or os.sched_getaffinity(0)) // len(posts))
         processes: list[PlannedProcess] = []
         for number, (role, own) in enumerate(role_specs(spec)):
@@ -141,8 +146,8 @@ class ReferenceRuntime:
                     argv = (*head, "--port", str(post.http), *flags, *_role_flags(post))
                     processes.append(PlannedProcess(role.role, post.instance, 0, argv, env, term_all=True))
         if topology.router is not None:
-            processes.append(self._router(posts, topology.router, launch.sites.get(ROUTER, RoleHosts())))
-        return LaunchPlan(tuple(processes), ())
+            processes.append(self._router(posts, topology.router, sites.get(ROUTER, RoleHosts())))
+        return LaunchPlan(tuple(processes))
 
     def _rendered(self, spec: RuntimeSpec, threads: int) -> tuple[tuple[str, ...], dict[str, str]]:
         """Flags and environment of a server."""

@@ -16,9 +16,11 @@ from dsabench.errors import InputError, TrialFault
 from dsabench.machine.server_gpus import gpus_of_address
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec, SettingCheck
+from dsabench.model.topology import RoleHosts
 from dsabench.model.value import digest
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.endpoint import Endpoint
+from dsabench.runtimes.plan import LaunchPlan
 from dsabench.runtimes.protocol import Place
 
 _INFO_PATHS = ("/server_info", "/get_server_info")
@@ -65,6 +67,18 @@ class ExternalRuntime:
         """It has no rules; see `Runtime.check`."""
         del version
         return (SettingCheck(),) * len(specs)
+
+    def plan(
+        self,
+        spec: RuntimeSpec,
+        version: str | None = None,
+        *,
+        sites: Mapping[str, RoleHosts] | None = None,
+        cores: Sequence[int] = (),
+    ) -> LaunchPlan:
+        """Nothing to start; see `Runtime.plan`."""
+        del version, sites, cores
+        return LaunchPlan((), note=f"attached to {spec.base_url}: somebody else started it")
 
     def gpus(self, spec: RuntimeSpec) -> int:
         """Not known before it runs; see `Runtime.gpus`."""

@@ -20,5 +20,10 @@ RUNTIMES: dict[RuntimeKind, str] = {
 
 def make_runtime(config: RuntimeConfig) -> Runtime:
     """The runtime of that kind, started (or found) as the config says."""
-    implementation: Callable[[Launch], Runtime] = pkgutil.resolve_name(RUNTIMES[config.kind])
-    return implementation(launch_of(config))
+    return runtime_of(config.kind, launch_of(config))
+
+
+def runtime_of(kind: RuntimeKind, launch: Launch) -> Runtime:
+    """The runtime of that kind for a launch that no config says."""
+    implementation: Callable[[Launch], Runtime] = pkgutil.resolve_name(RUNTIMES[kind])
+    return implementation(launch)

@@ -92,7 +92,9 @@ class LaunchPlan:
     """All commands of a deployment, and what is to be said about its settings."""
 
     processes: tuple[PlannedProcess, ...]
-    remarks: tuple[PlanRemark, ...]
+    remarks: tuple[PlanRemark, ...] = ()
+    note: str = ""
+    """What to know about the commands, or why there are none."""
 
 
 def role_specs(spec: RuntimeSpec) -> Iterator[tuple[Role, RuntimeSpec]]:

@@ -13,6 +13,9 @@ from pydantic import JsonValue
 
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec, SettingCheck
+from dsabench.model.topology import RoleHosts
+from dsabench.runtimes.command import Launch
+from dsabench.runtimes.plan import LaunchPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,10 @@ class Server(Protocol):
 class Runtime(Protocol):
     """A kind of server. Implementations: `reference`, `sglang`, `external`."""
 
+    @property
+    def launch(self) -> Launch:
+        """Where and with what it is started."""
+
     async def identity(self, version: str | None = None) -> RuntimeIdentity:
         """What is installed, found without booting it; with `version`, what a plan for that release is made for.
 
@@ -102,6 +109,23 @@ class Runtime(Protocol):
 
         Raises:
             InputError: what is wrong with the launch itself (sites, image), whatever the setting.
+
+        """
+
+    def plan(
+        self,
+        spec: RuntimeSpec,
+        version: str | None = None,
+        *,
+        sites: Mapping[str, RoleHosts] | None = None,
+        cores: Sequence[int] = (),
+    ) -> LaunchPlan:
+        """The commands of a setting for the installed version or a release. `sites` win over those of the config.
+
+        No processes where somebody else starts the server.
+
+        Raises:
+            InputError: places that do not fit, a knob that the runtime lacks, or nothing is installed.
 
         """
 

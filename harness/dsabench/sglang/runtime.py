@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -15,11 +15,12 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from dsabench.errors import InputError, TrialFault
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuleViolation, RuntimeSpec, SettingCheck, SettingNote
+from dsabench.model.topology import RoleHosts
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.deployment import Deployment, LogReader, ServerProgram, run_deployment
 from dsabench.runtimes.gpu_memory import memory_back, read_used
-from dsabench.runtimes.plan import gpus_of, role_specs, settle
+from dsabench.runtimes.plan import LaunchPlan, gpus_of, role_specs, settle
 from dsabench.runtimes.protocol import Place
 from dsabench.sglang.accepts import Accepted, from_table, known_versions
 from dsabench.sglang.diagnose import refine
@@ -49,7 +50,9 @@ class SglangRuntime:
     async def identity(self, version: str | None = None) -> RuntimeIdentity:
         """What is installed under the interpreter, container or prefix; see `Runtime.identity`."""
         if version is not None:
-            return RuntimeIdentity(kind="sglang", version=str(self._for_release(version).version), wheel_hash=TABLE)
+            return RuntimeIdentity(
+                kind="sglang", version=str(from_table(parse_version(version)).version), wheel_hash=TABLE
+            )
         return await asyncio.to_thread(lambda: self._identity)
 
     @property
@@ -57,19 +60,24 @@ class SglangRuntime:
         """Those of the table; see `Runtime.releases`."""
         return tuple(map(str, known_versions()))
 
-    async def accepted(self) -> Accepted:
-        """What the installed version takes.
-
-        Raises:
-            InputError: there is none, or one too old to be described.
-
-        """
-        return await asyncio.to_thread(lambda: self._accepted)
-
     def check(self, specs: Sequence[RuntimeSpec], version: str | None = None) -> tuple[SettingCheck, ...]:
         """The rules, and what rendering notices; see `Runtime.check`."""
-        accepted = self._accepted if version is None else self._for_release(version)
+        accepted = self._accepted if version is None else from_table(parse_version(version))
         return tuple(check_setting(spec, accepted, self.launch) for spec in specs)
+
+    def plan(
+        self,
+        spec: RuntimeSpec,
+        version: str | None = None,
+        *,
+        sites: Mapping[str, RoleHosts] | None = None,
+        cores: Sequence[int] = (),
+    ) -> LaunchPlan:
+        """One command per node, and the router's; see `Runtime.plan`. Ports that no site names are sglang's defaults."""
+        del cores
+        accepted = self._accepted_for(spec) if version is None else from_table(parse_version(version))
+        launch = replace(self.launch, sites={**self.launch.sites, **(sites or {})})
+        return plan_sglang(settle(spec), accepted, launch)
 
     def gpus(self, spec: RuntimeSpec) -> int:
         """Ranks of all its instances; see `Runtime.gpus`."""
@@ -78,9 +86,7 @@ class SglangRuntime:
     @asynccontextmanager
     async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[Deployment]:
         """Boot the spec; see `Runtime.serve`. What the rules call an error is refused before anything starts."""
-        accepted = await self.accepted()
-        if spec.version is not None and parse_version(spec.version) != accepted.version:
-            raise InputError(f"the config asks for sglang {spec.version}, installed is {accepted.version}")
+        accepted = await asyncio.to_thread(self._accepted_for, spec)
         asked = settle(spec)
         checked = check_setting(asked, accepted, self.launch)
         if (refusal := checked.refusal) is not None:
@@ -103,9 +109,12 @@ class SglangRuntime:
         name = "CUDA_VISIBLE_DEVICES"
         return spec.env.get(name) or self.launch.env.get(name) or os.environ.get(name)
 
-    @staticmethod
-    def _for_release(version: str) -> Accepted:
-        return from_table(parse_version(version))
+    def _accepted_for(self, spec: RuntimeSpec) -> Accepted:
+        """What the installed version takes, which must be the one that the spec asks for."""
+        accepted = self._accepted
+        if spec.version is not None and parse_version(spec.version) != accepted.version:
+            raise InputError(f"the config asks for sglang {spec.version}, installed is {accepted.version}")
+        return accepted
 
     @cached_property
     def _identity(self) -> RuntimeIdentity:

@@ -49,7 +49,7 @@ def test_unknown_knob_or_switch(name: str, value: int | str) -> None:
 
 
 def planned(runtime: ReferenceRuntime, spec: RuntimeSpec = SPEC, cores: Sequence[int] = ()) -> PlannedProcess:
-    (process,) = runtime.plan(spec, cores, runtime.launch).processes
+    (process,) = runtime.plan(spec, cores=cores).processes
     return process
 
 

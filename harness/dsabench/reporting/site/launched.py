@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from pydantic import JsonValue
 
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.reference.runtime import VARIABLES, ReferenceRuntime
 from dsabench.rooms import folders
 from dsabench.runtimes.command import Launch, in_shell, public_env
+from dsabench.runtimes.kinds import runtime_of
 from dsabench.runtimes.plan import PlannedProcess
 from dsabench.sglang.accepts import Accepted, from_table
 from dsabench.sglang.model_config import local_folder
-from dsabench.sglang.plan import plan_sglang
 from dsabench.sglang.readback import runs_as
 from dsabench.sglang.versions import parse_version
 
@@ -34,31 +34,29 @@ class Command:
 @lru_cache(maxsize=4096)
 def _of_text(spec_json: str, version: str) -> Command:
     spec = RuntimeSpec.model_validate_json(spec_json)
-    if spec.kind == "external":
-        return Command(None, f"attached to {spec.base_url}: somebody else started it")
+    model = _from_root(spec.model) if runtime_kinds()[spec.kind].models is None else None
+    there = spec if model is None else spec.model_copy(update={"model": model})
+    runtime = runtime_of(spec.kind, Launch(python=Path("python3")))
     try:
-        if spec.kind == "reference":
-            launch = Launch(python=Path("python3"))
-            processes = ReferenceRuntime(launch).plan(spec, (0, 1), launch).processes
-            named = {*spec.env, *VARIABLES.values()}  # the others say where this machine keeps its packages
-            return Command(
-                _texts(
-                    [replace(p, env={name: value for name, value in p.env.items() if name in named}) for p in processes]
-                )
-            )
-        model = _from_root(spec.model)
-        there = spec if model is None else spec.model_copy(update={"model": model})
-        processes = plan_sglang(there, from_table(parse_version(version)), Launch()).processes
+        plan = runtime.plan(there, version, cores=(0, 1))
     except (InputError, ValueError) as error:
         return Command(None, f"no command: {error}")
+    if not plan.processes:
+        return Command(None, plan.note)
+    if not runtime.releases:
+        return Command(_texts(plan.processes, spec))
     where = "" if model is None else ", from the root of dsabench's repository, where the model's folder lies"
-    return Command(_texts(processes), f"for sglang {version}{where}")
+    return Command(_texts(plan.processes, spec), f"for {spec.kind} {version}{where}")
 
 
-def _texts(processes: Sequence[PlannedProcess]) -> str:
-    """The commands to paste, of several each under its role."""
-    heads = [f"# {p.role}, node {p.node_rank}\n" if len(processes) > 1 else "" for p in processes]
-    return "\n\n".join(head + in_shell(p.argv, public_env(p.env)) for head, p in zip(heads, processes, strict=True))
+def _texts(processes: Sequence[PlannedProcess], spec: RuntimeSpec) -> str:
+    """The commands to paste, of several each under its role. Where this machine keeps its packages is left out."""
+    texts = []
+    for process in processes:
+        head = f"# {process.role}, node {process.node_rank}\n" if len(processes) > 1 else ""
+        env = {name: value for name, value in process.env.items() if name != "PYTHONPATH" or name in spec.env}
+        texts.append(head + in_shell(process.argv, public_env(env)))
+    return "\n\n".join(texts)
 
 
 def _from_root(model: str) -> str | None:

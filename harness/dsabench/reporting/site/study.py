@@ -20,7 +20,8 @@ from dsabench.reporting.comparison import ComparedSide, compare_sides
 from dsabench.reporting.site.entry import Entry, label_of, machine_of
 from dsabench.results.scores import compare_pairs, judged_metrics, pair_boots
 from dsabench.results.study_records import measured_default
-from dsabench.runtimes.plan import gpus_of
+from dsabench.runtimes.command import Launch
+from dsabench.runtimes.kinds import runtime_of
 from dsabench.stats.compare import judge_family
 from dsabench.stats.intervals import BootMean, mean_over_boots
 
@@ -314,7 +315,9 @@ class Study:
     def gpus(self) -> Mapping[str, int]:
         """Setting → accelerators it takes; 1 where there are none: figures are then per machine."""
         has = bool(self.environment.hardware.gpus)
-        return {id_: max(gpus_of(spec), 1) if has and spec.kind == "sglang" else 1 for id_, spec in self.specs.items()}
+        return {
+            id_: max(runtime_of(spec.kind, Launch()).gpus(spec), 1) if has else 1 for id_, spec in self.specs.items()
+        }
 
     @cached_property
     def boots(self) -> int:
