@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import yaml
 
 from dsabench.cli.format import show_figure, show_percent
 from dsabench.cli.run_launch import LaunchOptions, launch_config
 from dsabench.config.load import load_launch, load_study
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.emit.best_setting import Best, best_settings, study_of
 from dsabench.emit.fit import require_emittable
@@ -86,7 +86,7 @@ def write_flags(options: EmitFlagsOptions) -> int:
 def _of_tables(options: EmitFlagsOptions, runtime: RuntimeConfig) -> TunedLaunch:
     knobs: dict[str, KnobValue] = {}
     why: list[str] = []
-    kind: Literal["reference", "sglang"] = "reference" if runtime.kind == "reference" else "sglang"
+    kind = runtime_kinds()[runtime.kind].tables
     for file in read_tables(options.given):
         table = file.table
         require_emittable(table, kind, allow_simulated=options.allow_simulated)

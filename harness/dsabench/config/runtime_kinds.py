@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import cast
+from typing import Literal, cast
 
 from dsabench.model.runtime import RuntimeKind
 from dsabench.model.tables import read_table
@@ -30,7 +30,15 @@ class RuntimeKindInfo(Value):
     knobs: FrozenMap[tuple[str, ...]] | None = None
     """The knobs that it has, each with its choices if they are limited."""
     caveat: str | None = None
-    """A note on every result of it."""
+    """A note on every result of it: its speeds are not sglang's."""
+    code: str = "the runtime's code"
+    """What changed when its hash did."""
+    has_random_weights: bool = False
+    """Whether answers mean nothing, whatever the model."""
+    compiles_on_first_use: bool = False
+    """Whether new shapes compile kernels, so that a load must be rehearsed."""
+    tables: Literal["sglang", "reference"] = "sglang"
+    """Whose tuned tables its servers read."""
     assumed_boot_s: float
     assumed_trial_s: float
     passes: int = 1

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.errors import TrialFault
 from dsabench.evals.client import Failure, Target
 from dsabench.evals.connections import open_connections
@@ -46,7 +47,9 @@ class Setting:
     def has_random_weights(self) -> bool:
         """Whether the answers mean nothing: sglang's dummy weights, or the reference runtime."""
         told = self.resolved.get("load_format") == "dummy" or "reference" in self.resolved
-        return told or self.runtime.kind == "reference" or RANDOM_WEIGHTS in labels_of(self.runtime)
+        return (
+            told or runtime_kinds()[self.runtime.kind].has_random_weights or RANDOM_WEIGHTS in labels_of(self.runtime)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,13 @@ from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec, SettingCheck
 from dsabench.model.topology import ROUTER, SINGLE, Role, RoleHosts, RouterSpec
 from dsabench.model.value import KnobValue
+from dsabench.reference.sizes import SIZES
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.deployment import Deployment, ServerProgram, run_deployment
 from dsabench.runtimes.plan import LaunchPlan, PlannedProcess, instances_of, role_specs
 from dsabench.runtimes.ports import HOST
-from dsabench.runtimes.protocol import Place
+from dsabench.runtimes.protocol import AttentionShape, Place
+from dsabench.runtimes.readback import KnobReadback, read_knobs
 from dsabench.runtimes.sites import ROUTER_PORT, Post
 
 _MODULE = "dsabench.reference.launch_server"
@@ -101,10 +103,20 @@ class ReferenceRuntime:
         del version
         return (SettingCheck(),) * len(specs)
 
+    def attention(self, spec: RuntimeSpec) -> AttentionShape:
+        """The whole model on one rank; see `Runtime.attention`."""
+        size = SIZES[spec.model]
+        return AttentionShape("reference", size.heads, size.index_topk, size.layers)
+
     def gpus(self, spec: RuntimeSpec) -> int:
         """Not known before it runs; see `Runtime.gpus`."""
         del spec
         return 0
+
+    def readback(self, spec: RuntimeSpec, resolved: Mapping[str, JsonValue], version: str) -> tuple[KnobReadback, ...]:
+        """As /server_info says it; see `Runtime.readback`."""
+        del version
+        return read_knobs(spec, resolved, lambda name: _runs_as(name, resolved), by_text=True)
 
     @asynccontextmanager
     async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[Deployment]:
@@ -217,6 +229,20 @@ class ReferenceRuntime:
                 f"runtime.launch.python: {self.python} is no working Python 3.11 or later: {error}"
             ) from error
         return facts
+
+
+def _runs_as(name: str, resolved: Mapping[str, JsonValue]) -> JsonValue | None:
+    """What /server_info says of a knob: under its flag's name, else among what sglang has no flag for."""
+    flag = FLAGS.get(name) or SWITCHES.get(name)
+    told = None if flag is None else resolved.get(flag.removeprefix("--").replace("-", "_"))
+    if isinstance(told, bool) and name == "prefix_cache":
+        return not told
+    if told is not None:
+        return told
+    if name == "speculative_algorithm" and name in resolved:
+        return "off"
+    own = resolved.get("reference")
+    return own.get(name) if isinstance(own, Mapping) else None
 
 
 def _on_loopback(role: Role, sites: Mapping[str, RoleHosts]) -> RoleHosts:

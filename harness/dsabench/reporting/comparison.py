@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.errors import InputError
 from dsabench.model.environment import Environment
 from dsabench.model.metrics import METRICS
@@ -176,8 +177,8 @@ def environment_differences(left: Environment, right: Environment) -> tuple[str,
     facts = [_flat(one.model_dump(include={"hardware", "runtime"}, exclude_none=True)) for one in (left, right)]
     names = sorted(facts[0].keys() | facts[1].keys())
     values = [(name, *(str(one.get(name, "none"))[:60] for one in facts)) for name in names]
-    is_reference = left.runtime.kind == right.runtime.kind == "reference"
-    code = "dsabench's reference code changed" if is_reference else "the runtime's code changed"
+    codes = {runtime_kinds()[one.runtime.kind].code for one in (left, right)}
+    code = f"{codes.pop() if len(codes) == 1 else 'code of the runtimes'} changed"
     return tuple(
         code if name.endswith("wheel_hash") else f"{name} {old}, then {new}"  # two hashes tell a person nothing
         for name, old, new in values

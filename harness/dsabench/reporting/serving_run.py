@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.errors import InputError
+from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.published import PublishedRun
 from dsabench.model.record import Measured, Record
 from dsabench.model.workload import Workload
@@ -131,6 +133,12 @@ def recorded_run(name: str, records: Sequence[Record]) -> ServingRun:
     return ServingRun(name, _of_record(first), figures, boots=len({record.boot for record in confirmed}), notes=notes)
 
 
+def _version(runtime: RuntimeIdentity) -> str:
+    """With the kind where its speeds are not sglang's."""
+    is_sglang = runtime_kinds()[runtime.kind].caveat is None
+    return runtime.version if is_sglang else f"{runtime.version} ({runtime.kind})"
+
+
 def _of_record(record: Record) -> dict[str, Setting]:
     assert record.trial.kind == "serve"  # only they are measured
     workload, gpus = record.trial.workload, record.environment.hardware.gpus
@@ -140,9 +148,7 @@ def _of_record(record: Record) -> dict[str, Setting]:
         **{name: value for name, value in record.trial.runtime.knobs.items() if name in SERVER_SETTINGS},
         "accelerator": gpus[0].name if gpus else "none",
         "accelerators": len(gpus),
-        "version": f"{record.environment.runtime.version} ({record.environment.runtime.kind})"
-        if record.environment.runtime.kind == "reference"
-        else record.environment.runtime.version,
+        "version": _version(record.environment.runtime),
         "model": record.trial.runtime.model,
         "dataset": workload.dataset,
         "num_prompts": workload.num_prompts,

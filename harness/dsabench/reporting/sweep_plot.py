@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import StoreError
 from dsabench.model.metrics import METRICS
@@ -76,10 +77,10 @@ def sweep_figure(config: StudyConfig, result: StudyResult, shown: list[ScoredSet
     _draw_settings(panels[0], config, result, shown)
     if forest:
         _draw_verdicts(panels[1], result, forest)
-    note = " — numbers describe the reference runtime on this machine, not sglang"
+    caveat = runtime_kinds()[config.runtime.kind].caveat
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=6, frameon=False)
     of_round = f", round {result.round} alone" if result.round else ""
-    figure.suptitle(config.name + of_round + (note if config.runtime.kind == "reference" else ""), fontsize=10)
+    figure.suptitle(config.name + of_round + (f" — {caveat}" if caveat else ""), fontsize=10)
     return figure
 
 

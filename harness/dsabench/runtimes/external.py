@@ -21,7 +21,8 @@ from dsabench.model.value import digest
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.endpoint import Endpoint
 from dsabench.runtimes.plan import LaunchPlan
-from dsabench.runtimes.protocol import Place
+from dsabench.runtimes.protocol import AttentionShape, Place
+from dsabench.runtimes.readback import KnobReadback, read_knobs
 
 _INFO_PATHS = ("/server_info", "/get_server_info")
 _PULSE_INTERVAL_S = 2.0
@@ -80,10 +81,19 @@ class ExternalRuntime:
         del version, sites, cores
         return LaunchPlan((), note=f"attached to {spec.base_url}: somebody else started it")
 
+    def attention(self, spec: RuntimeSpec) -> AttentionShape:
+        """Not known; see `Runtime.attention`."""
+        raise InputError(f"runtime.kind {spec.kind}: tables are for sglang and the reference runtime")
+
     def gpus(self, spec: RuntimeSpec) -> int:
         """Not known before it runs; see `Runtime.gpus`."""
         del spec
         return 0
+
+    def readback(self, spec: RuntimeSpec, resolved: Mapping[str, JsonValue], version: str) -> tuple[KnobReadback, ...]:
+        """Under the names of its own; see `Runtime.readback`."""
+        del version
+        return read_knobs(spec, resolved, resolved.get, by_text=False)
 
     @asynccontextmanager
     async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[AttachedServer]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
@@ -16,6 +16,7 @@ from dsabench.model.runtime import RuntimeSpec, SettingCheck
 from dsabench.model.topology import RoleHosts
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.plan import LaunchPlan
+from dsabench.runtimes.readback import KnobReadback
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,18 @@ class Place:
     """Told in a few words what the boot is doing."""
     boot: str = field(default_factory=lambda: str(uuid.uuid4()))
     """Names the boot; its processes carry it in their environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """Attention as a rank computes it: the key of a tuned table."""
+
+    runtime: Literal["sglang", "reference"]
+    heads_per_rank: int
+    index_topk: int
+    layers: int
+    device: str | None = None
+    """As the runtime names it in a table's key; None if the setting names no hardware."""
 
 
 class Server(Protocol):
@@ -129,8 +142,19 @@ class Runtime(Protocol):
 
         """
 
+    def attention(self, spec: RuntimeSpec) -> AttentionShape:
+        """What tables for the setting have as their key.
+
+        Raises:
+            InputError: it reads no tables, or the widths of the model are not known.
+
+        """
+
     def gpus(self, spec: RuntimeSpec) -> int:
         """Number of GPUs that a setting takes on all its machines; 0 if that is not known, or on a CPU."""
+
+    def readback(self, spec: RuntimeSpec, resolved: Mapping[str, JsonValue], version: str) -> tuple[KnobReadback, ...]:
+        """Each knob of a setting as asked, as it ran by what `Server.resolved` said, and whether they differ."""
 
     def serve(self, spec: RuntimeSpec, place: Place) -> AbstractAsyncContextManager[Server]:
         """Boot, yield when ready, stop on leaving, and prove that port and processes are gone.

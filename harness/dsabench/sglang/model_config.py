@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from dsabench import rooms
+from dsabench.errors import InputError
 from dsabench.model.value import KnobValue
 from dsabench.sglang.models import find_model
 
@@ -56,3 +57,23 @@ def _overrides(knobs: Mapping[str, KnobValue]) -> Mapping[str, JsonValue]:
     except ValueError:
         return {}
     return parsed if isinstance(parsed, dict) else {}
+
+
+def attention_widths(model: str) -> tuple[int, int, int]:
+    """Heads of the attention, index_topk, layers: of config.json, else of the known model.
+
+    Raises:
+        InputError: neither says it.
+
+    """
+    config = read_config(model)
+    if config is not None:
+        found = tuple(config.get(name) for name in ("num_attention_heads", "index_topk", "num_hidden_layers"))
+        heads, topk, layers = found
+        if isinstance(heads, int) and isinstance(topk, int) and isinstance(layers, int):
+            return heads, topk, layers
+        raise InputError(f"{model}: its config.json has no num_attention_heads, index_topk or num_hidden_layers")
+    known = find_model(model)
+    if known is None:
+        raise InputError(f"{model}: neither a folder with config.json nor a model whose widths are known")
+    return known.heads, known.index_topk, known.layers

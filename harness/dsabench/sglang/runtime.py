@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
@@ -21,15 +21,17 @@ from dsabench.runtimes.command import Launch
 from dsabench.runtimes.deployment import Deployment, LogReader, ServerProgram, run_deployment
 from dsabench.runtimes.gpu_memory import memory_back, read_used
 from dsabench.runtimes.plan import LaunchPlan, gpus_of, role_specs, settle
-from dsabench.runtimes.protocol import Place
+from dsabench.runtimes.protocol import AttentionShape, Place
+from dsabench.runtimes.readback import KnobReadback, read_knobs
 from dsabench.sglang.accepts import Accepted, from_table, known_versions
 from dsabench.sglang.diagnose import refine
+from dsabench.sglang.hardware import accelerator
 from dsabench.sglang.installed import Installed
 from dsabench.sglang.judge import judge
-from dsabench.sglang.model_config import local_folder, read_config, vocabulary
+from dsabench.sglang.model_config import attention_widths, local_folder, read_config, vocabulary
 from dsabench.sglang.plan import plan_sglang
 from dsabench.sglang.progress import say_progress
-from dsabench.sglang.readback import differences, facts_in, settings_of
+from dsabench.sglang.readback import differences, facts_in, runs_as, settings_of
 from dsabench.sglang.versions import OLDEST, parse_version
 
 LOG_READER = LogReader(say_progress, refine)
@@ -79,9 +81,33 @@ class SglangRuntime:
         launch = replace(self.launch, sites={**self.launch.sites, **(sites or {})})
         return plan_sglang(settle(spec), accepted, launch)
 
+    def attention(self, spec: RuntimeSpec) -> AttentionShape:
+        """Heads of a rank by TP and DP attention; see `Runtime.attention`."""
+        heads, topk, layers = attention_widths(spec.model)
+        shards = _size(spec.knobs, "dp_size") if spec.knobs.get("dp_attention") is True else 1
+        ranks = _size(spec.knobs, "tp_size") // shards
+        if ranks < 1 or heads % ranks:
+            raise InputError(f"{heads} heads cannot be shared by {ranks} ranks of the attention")
+        device = None if spec.hardware is None else accelerator(spec.hardware).device_name.replace(" ", "_")
+        return AttentionShape("sglang", heads // ranks, topk, layers, device)
+
     def gpus(self, spec: RuntimeSpec) -> int:
         """Ranks of all its instances; see `Runtime.gpus`."""
         return gpus_of(spec)
+
+    def readback(self, spec: RuntimeSpec, resolved: Mapping[str, JsonValue], version: str) -> tuple[KnobReadback, ...]:
+        """By the log and /server_info, under the names of that version; see `Runtime.readback`."""
+        own = resolved.get("dsabench")
+        log = own.get("log") if isinstance(own, Mapping) else None
+        facts = log if isinstance(log, Mapping) else {}
+        accepted = _described(version)
+
+        def knob(name: str) -> JsonValue | None:
+            told = resolved.get(name) if accepted is None else runs_as(name, resolved, facts, accepted)
+            off = told is None and name == "speculative_algorithm" and name in resolved
+            return "off" if off else told
+
+        return read_knobs(spec, resolved, knob, by_text=False)
 
     @asynccontextmanager
     async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[Deployment]:
@@ -128,6 +154,15 @@ class SglangRuntime:
         return accepted
 
 
+@lru_cache(maxsize=64)
+def _described(version: str) -> Accepted | None:
+    """The flags of a version; None where they are not known."""
+    try:
+        return from_table(parse_version(version))
+    except (InputError, ValueError):
+        return None
+
+
 def check_setting(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> SettingCheck:
     """All that is known of a setting before it boots.
 
@@ -145,6 +180,11 @@ def check_setting(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> Sett
         message = "random weights accept no draft, so speculation would only be shown as slow"
         violations.append(RuleViolation("SIM01", f"SIM01: {message}; set simulated_accept_length"))
     return SettingCheck(tuple(violations), tuple(notes), f"the rules for sglang {accepted.version}")
+
+
+def _size(knobs: Mapping[str, KnobValue], name: str) -> int:
+    value = knobs.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 1
 
 
 def _drafts_of_random_weights(knobs: Mapping[str, KnobValue]) -> bool:

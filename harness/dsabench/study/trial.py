@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.load.generate import Run, generate, warm_up
 from dsabench.load.rehearse import Rehearsal, rehearse
@@ -219,7 +220,7 @@ async def _load(session: TrialSession, server: Server, trial: Trial) -> _LoadRes
     target = _target(server, trial)
     await server.flush()
     rehearsal = Rehearsal()
-    if trial.runtime.kind == "sglang":
+    if runtime_kinds()[trial.runtime.kind].compiles_on_first_use:
         rehearsal = await rehearse(target, trial.workload, server.flush)
     else:
         await warm_up(target, trial.workload)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.tuned_table import TableEvidence, TunedTable
+from dsabench.runtimes.protocol import AttentionShape
 from dsabench.tuners.flashmla_auto import Case, Tuned, tune, weigh
 from dsabench.tuners.observed import Observations, Observed
 from dsabench.tuners.prefill_mix import Step, steps_of
-from dsabench.tuners.target import Target, shipped_rule
+from dsabench.tuners.target import shipped_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,13 @@ class KernelStudy:
 
 
 def study_kernels(
-    config: StudyConfig, target: Target, seen: Observations, servers: Iterable[Observed], *, seed: int, command: str
+    config: StudyConfig,
+    target: AttentionShape,
+    seen: Observations,
+    servers: Iterable[Observed],
+    *,
+    seed: int,
+    command: str,
 ) -> KernelStudy:
     """Fit one rule for all chunk sizes of the config together, and say what it gains under each."""
     points = (*seen.points, *servers)

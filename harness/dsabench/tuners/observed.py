@@ -14,8 +14,8 @@ from dsabench.errors import InputError
 from dsabench.microbench.shape_id import shape_of
 from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.tuned_table import SparseKernel
+from dsabench.runtimes.protocol import AttentionShape
 from dsabench.tuners.prefill_mix import Step, steps_of
-from dsabench.tuners.target import Target
 
 KERNELS: tuple[SparseKernel, SparseKernel] = ("flashmla_sparse", "flashmla_kv")
 _CANDIDATES: dict[str, dict[SparseKernel, str]] = {
@@ -56,7 +56,7 @@ class Observations:
     """Of the file."""
 
 
-def of_kernels(file: Path, target: Target) -> Observations:
+def of_kernels(file: Path, target: AttentionShape) -> Observations:
     """The shapes of the target's heads that both kernels were timed at, in the last environment of the table.
 
     Raises:
@@ -95,7 +95,7 @@ def of_kernels(file: Path, target: Target) -> Observations:
     return Observations(tuple(points), device, kept, sha256(file.read_bytes()))
 
 
-def of_servers(records: Sequence[Record], target: Target) -> list[Observed]:
+def of_servers(records: Sequence[Record], target: AttentionShape) -> list[Observed]:
     """Workloads that were served under both kernels with all other settings equal: time per token, by throughput.
 
     Only prompts of one length count, and the batch is that of the largest weight.
@@ -137,7 +137,7 @@ def _is_timed(row: Mapping[str, Any]) -> bool:
     return all(time is not None and math.isfinite(time) for time in times) and row["median_us"] > 0
 
 
-def _fits(shape_id: str, target: Target) -> bool:
+def _fits(shape_id: str, target: AttentionShape) -> bool:
     shape = shape_of(shape_id)
     return shape.heads == target.heads_per_rank and shape.dimensions.index_topk == target.index_topk
 

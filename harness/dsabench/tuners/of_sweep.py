@@ -14,7 +14,6 @@ from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import BufferRule, GateEvidence, TableEvidence, ThresholdRule, TunedTable
 from dsabench.model.value import canonical_json, digest
 from dsabench.model.verdict import Verdict
-from dsabench.sglang.hardware import HARDWARE
 from dsabench.tuners.target import target_of
 
 
@@ -99,8 +98,7 @@ def device_of(config: StudyConfig, records: Sequence[Record]) -> str:
     gpus = records[-1].environment.hardware.gpus if records else ()
     if gpus:
         return gpus[0].name.replace(" ", "_")
-    named = HARDWARE.get(config.runtime.hardware or "")
-    return "CPU" if named is None or config.runtime.kind == "reference" else named.device_name.replace(" ", "_")
+    return target_of(config).device or "CPU"
 
 
 def table_of_sweep(

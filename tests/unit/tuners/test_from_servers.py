@@ -8,14 +8,14 @@ from dsabench.errors import InputError
 from dsabench.model.record import Measured, Metric
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting, StudyResult
 from dsabench.model.verdict import Verdict
+from dsabench.runtimes.protocol import AttentionShape
 from dsabench.tuners.mha_threshold import propose, require_threshold_study
 from dsabench.tuners.observed import of_servers
 from dsabench.tuners.prefill_mix import Step
-from dsabench.tuners.target import Target
 from factories import ENVIRONMENT, make_record, make_spec, make_workload
 from studies import STUDY, load_study
 
-TARGET = Target("reference", 4, 32, 2)
+TARGET = AttentionShape("reference", 4, 32, 2)
 AXES = "mha_threshold_tokens: [32, 64, 1024]"
 THRESHOLDS = STUDY.replace("prefill_backend: [flashmla_kv, flashmla_sparse], chunked_prefill_size: [128, 256]", AXES)
 
@@ -37,7 +37,7 @@ def test_servers_that_differ_in_the_kernel_alone_are_a_point():
     assert point.lost("flashmla_sparse") == 0
     assert point.noise == pytest.approx(0.02)
     assert point.source == "server"
-    assert of_servers(records, Target("sglang", 4, 32, 2)) == []
+    assert of_servers(records, AttentionShape("sglang", 4, 32, 2)) == []
 
 
 def verdict(word, effect=0.3, **more):

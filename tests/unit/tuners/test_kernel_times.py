@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from dsabench.errors import InputError
+from dsabench.runtimes.protocol import AttentionShape
 from dsabench.tuners.observed import of_kernels
-from dsabench.tuners.target import Target
 
 MEASURED = Path(__file__).parents[3] / "results" / "h200" / "kernels" / "kernels.parquet"
-TARGET = Target("sglang", heads_per_rank=128, index_topk=2048, layers=61)
+TARGET = AttentionShape("sglang", heads_per_rank=128, index_topk=2048, layers=61)
 
 
 @pytest.fixture(scope="module")

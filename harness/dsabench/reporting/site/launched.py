@@ -16,10 +16,8 @@ from dsabench.rooms import folders
 from dsabench.runtimes.command import Launch, in_shell, public_env
 from dsabench.runtimes.kinds import runtime_of
 from dsabench.runtimes.plan import PlannedProcess
-from dsabench.sglang.accepts import Accepted, from_table
+from dsabench.runtimes.readback import KnobReadback
 from dsabench.sglang.model_config import local_folder
-from dsabench.sglang.readback import runs_as
-from dsabench.sglang.versions import parse_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,53 +71,6 @@ def command_of(spec: RuntimeSpec, version: str) -> Command:
     return _of_text(spec.model_dump_json(exclude_none=True), version)
 
 
-_SPOKEN = "0.5.23"
-"""The sglang whose names the reference runtime's /server_info has."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A knob as asked and as the server says it runs; None where it does not say."""
-
-    name: str
-    asked: str
-    runs: str | None
-    differs: bool
-
-
-def told(spec: RuntimeSpec, resolved: Mapping[str, JsonValue], version: str) -> list[Told]:
-    """Every knob of the spec."""
-    own = resolved.get("dsabench")
-    own = own if isinstance(own, Mapping) else {}
-    log = own.get("log")
-    facts = log if isinstance(log, Mapping) else {}
-    said = own.get("differs", own.get("differences"))
-    differing = {str(line).partition(":")[0] for line in said} if isinstance(said, list | tuple) else set()
-    accepted = _accepted(_SPOKEN if spec.kind == "reference" else version) if spec.kind != "external" else None
-    rows = []
-    for name, asked in spec.knobs.items():
-        runs = resolved.get(name) if accepted is None else runs_as(name, resolved, facts, accepted)
-        runs = _said_apart(name, resolved) if runs is None else runs
-        differs = name in differing or (spec.kind == "reference" and runs is not None and _text(runs) != _text(asked))
-        rows.append(Told(name, _text(asked), None if runs is None else _text(runs), differs))
-    return rows
-
-
-def _said_apart(name: str, resolved: Mapping[str, JsonValue]) -> JsonValue | None:
-    """What stands under no flag of its own: speculation that is off, and what the reference runtime has no flag for."""
-    if name == "speculative_algorithm" and "speculative_algorithm" in resolved:
-        return "off"
-    of_reference = resolved.get("reference")
-    return of_reference.get(name) if isinstance(of_reference, Mapping) else None
-
-
-@lru_cache(maxsize=64)
-def _accepted(version: str) -> Accepted | None:
-    try:
-        return from_table(parse_version(version))
-    except (InputError, ValueError):
-        return None
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def readback_of(spec: RuntimeSpec, resolved: Mapping[str, JsonValue], version: str) -> tuple[KnobReadback, ...]:
+    """Every knob of a spec, as asked and as it ran."""
+    return runtime_of(spec.kind, Launch()).readback(spec, resolved, version)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from dsabench.reporting.site.entry import Entry, label_of
 from dsabench.reporting.site.figures import show_date, show_duration
-from dsabench.reporting.site.launched import command_of, told
+from dsabench.reporting.site.launched import command_of, readback_of
 from dsabench.reporting.site.paper import Paper
 from dsabench.reporting.site.study import Study
 from dsabench.reporting.site.study_page import environment_facts
@@ -54,7 +54,7 @@ def write_record(
         lacks_samples=lacks,
         samples_page=samples_page,
         command=command_of(entry.spec, version),
-        told=told(entry.spec, record.resolved, version),
+        told=readback_of(entry.spec, record.resolved, version),
         differences=_differences(entry),
         resolved=resolved[:_RESOLVED_MAX],
         workload=[

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.reporting.site.launched import command_of, told
+from dsabench.reporting.site.launched import command_of, readback_of
 from dsabench.results.journal import read_journal
 
 ROOT = Path(__file__).parents[4]
@@ -40,7 +40,7 @@ def test_a_model_of_the_hub_needs_no_folder() -> None:
 def test_what_the_reference_runtime_says_under_sglangs_names_is_found() -> None:
     """Kernel, MHA threshold and speculation too, none of which its /server_info has under the name of the knob."""
     for record in read_journal(ROOT / "results/reference-cpu/journal.jsonl").records:
-        rows = told(record.trial.runtime, record.resolved, record.environment.runtime.version)
+        rows = readback_of(record.trial.runtime, record.resolved, record.environment.runtime.version)
         assert {row.name for row in rows} > {"prefill_backend", "mha_threshold_tokens", "speculative_algorithm"}
         assert [(row.name, row.runs) for row in rows] == [(row.name, row.asked) for row in rows]
         assert not any(row.differs for row in rows)
