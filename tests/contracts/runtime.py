@@ -52,6 +52,15 @@ class RuntimeContract:
         assert identity.version
         assert identity.wheel_hash
 
+    async def test_answers_before_a_boot(self, runtime: Runtime, spec: RuntimeSpec) -> None:
+        (checked,) = await asyncio.to_thread(runtime.check, (spec,))
+        assert checked.refusal is None
+        plan = await asyncio.to_thread(runtime.plan, spec)
+        assert bool(plan.processes) is self.starts_servers
+        assert plan.processes or plan.note
+        assert runtime.gpus(spec) >= 0
+        assert [knob.name for knob in runtime.readback(spec, {}, "0.5.23")] == list(spec.knobs)
+
     async def test_serves_while_the_context_is_open(self, runtime: Runtime, spec: RuntimeSpec, place: Place) -> None:
         said: list[str] = []
         place = dataclasses.replace(place, on_progress=said.append)

@@ -21,6 +21,8 @@ class RuntimeKindInfo(Value):
     """Key below `runtime`, or `sweeps` → why it must keep its default."""
     picks_port: bool = False
     """Whether `dsabench launch` gives a server that stands alone a free port. Others have a port of their own."""
+    needs_gpus: bool = False
+    """Whether it runs on GPUs alone, and `doctor` looks at its installation."""
     needs_base_url: bool = False
     needs_tokenizer: bool = False
     """Whether text datasets need a tokenizer's folder. Other kinds report their own tokenizer."""

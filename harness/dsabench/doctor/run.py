@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig
 from dsabench.doctor.ask import ServerProbe
-from dsabench.doctor.installation import check_reference, check_sglang
 from dsabench.doctor.server import check_server
 from dsabench.errors import InputError, TrialFault
 from dsabench.machine.checks import (
@@ -28,6 +28,7 @@ from dsabench.machine.checks import (
 from dsabench.machine.environment import collect_hardware
 from dsabench.model.environment import Hardware
 from dsabench.runtimes.command import Launch
+from dsabench.runtimes.kinds import make_runtime, runtime_of
 from dsabench.runtimes.ports import PortLease, is_free
 from dsabench.sglang.model_config import local_folder
 from dsabench.sglang.models import find_model
@@ -60,7 +61,7 @@ class DoctorOptions:
     @property
     def wants_sglang(self) -> bool:
         """Whether sglang is to be started on this machine."""
-        return self.python is not None or (self.runtime is not None and self.runtime.kind == "sglang")
+        return self.python is not None or (self.runtime is not None and runtime_kinds()[self.runtime.kind].needs_gpus)
 
     @property
     def is_client(self) -> bool:
@@ -105,7 +106,7 @@ def _asker(complaint: DoctorOptions, tell: Callable[[str], None]) -> ServerProbe
 async def _machine(complaint: DoctorOptions, hardware: Hardware) -> list[Finding]:
     runtime = complaint.runtime
     weights = port = None
-    if runtime is not None and runtime.kind == "sglang":
+    if runtime is not None and runtime_kinds()[runtime.kind].needs_gpus:
         weights = _weights(runtime)
         site = runtime.launch.sites.get("server")
         port = site.port if site is not None and isinstance(site.port, int) else None
@@ -138,18 +139,10 @@ def _weights(runtime: RuntimeConfig) -> ModelWeights | None:
 async def _installation(complaint: DoctorOptions, hardware: Hardware) -> list[Finding]:
     if not complaint.wants_sglang:
         line = "not looked at: name its interpreter with --python, or a config of kind sglang"
-        return [check_reference(), ok("sglang", line)]
-    how = complaint.runtime.launch if complaint.runtime is not None else None
-    if complaint.python is not None or how is None:
-        return await check_sglang(Launch(python=complaint.python), hardware.cuda)
-    launch = Launch(
-        python=None if how.python is None else Path(how.python),
-        env=how.env,
-        command_prefix=how.command_prefix,
-        container=how.container,
-        sites=how.sites,
-    )
-    return await check_sglang(launch, hardware.cuda)
+        return [*await runtime_of("reference", Launch()).examine(hardware.cuda), ok("sglang", line)]
+    if complaint.python is not None or complaint.runtime is None:
+        return await runtime_of("sglang", Launch(python=complaint.python)).examine(hardware.cuda)
+    return await make_runtime(complaint.runtime).examine(hardware.cuda)
 
 
 async def check_ports(wanted: int | None) -> Finding:

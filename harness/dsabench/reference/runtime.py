@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from dsabench.errors import InputError
+from dsabench.machine.checks import Finding, ok, warning
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec, SettingCheck
 from dsabench.model.topology import ROUTER, SINGLE, Role, RoleHosts, RouterSpec
@@ -117,6 +119,14 @@ class ReferenceRuntime:
         """As /server_info says it; see `Runtime.readback`."""
         del version
         return read_knobs(spec, resolved, lambda name: _runs_as(name, resolved), by_text=True)
+
+    async def examine(self, driver_cuda: str | None) -> list[Finding]:
+        """Whether its torch is installed beside dsabench; see `Runtime.examine`."""
+        del driver_cuda
+        if importlib.util.find_spec("torch") is not None:
+            return [ok("reference runtime", "torch is installed beside dsabench")]
+        fix = f"{shlex.quote(sys.executable)} -m pip install torch"
+        return [warning("reference runtime", "torch is not installed beside dsabench, so it cannot run", fix)]
 
     @asynccontextmanager
     async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[Deployment]:

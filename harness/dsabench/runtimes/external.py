@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 
 from dsabench.errors import InputError, TrialFault
+from dsabench.machine.checks import Finding
 from dsabench.machine.server_gpus import gpus_of_address
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec, SettingCheck
@@ -94,6 +95,11 @@ class ExternalRuntime:
         """Under the names of its own; see `Runtime.readback`."""
         del version
         return read_knobs(spec, resolved, resolved.get, by_text=False)
+
+    async def examine(self, driver_cuda: str | None) -> list[Finding]:
+        """Nothing is installed here; see `Runtime.examine`."""
+        del driver_cuda
+        return []
 
     @asynccontextmanager
     async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[AttachedServer]:

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 from pydantic import JsonValue
 
+from dsabench.machine.checks import Finding
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec, SettingCheck
 from dsabench.model.topology import RoleHosts
@@ -155,6 +156,14 @@ class Runtime(Protocol):
 
     def readback(self, spec: RuntimeSpec, resolved: Mapping[str, JsonValue], version: str) -> tuple[KnobReadback, ...]:
         """Each knob of a setting as asked, as it ran by what `Server.resolved` said, and whether they differ."""
+
+    async def examine(self, driver_cuda: str | None) -> list[Finding]:
+        """What `doctor` says of the installation. `driver_cuda` is the CUDA version that the driver serves up to.
+
+        Raises:
+            InputError: the interpreter that was named cannot be run.
+
+        """
 
     def serve(self, spec: RuntimeSpec, place: Place) -> AbstractAsyncContextManager[Server]:
         """Boot, yield when ready, stop on leaving, and prove that port and processes are gone.

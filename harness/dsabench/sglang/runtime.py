@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache, partial
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from dsabench.errors import InputError, TrialFault
+from dsabench.machine.checks import Finding
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuleViolation, RuntimeSpec, SettingCheck, SettingNote
 from dsabench.model.topology import RoleHosts
@@ -25,6 +26,7 @@ from dsabench.runtimes.protocol import AttentionShape, Place
 from dsabench.runtimes.readback import KnobReadback, read_knobs
 from dsabench.sglang.accepts import Accepted, from_table, known_versions
 from dsabench.sglang.diagnose import refine
+from dsabench.sglang.examine import check_sglang
 from dsabench.sglang.hardware import accelerator
 from dsabench.sglang.installed import Installed
 from dsabench.sglang.judge import judge
@@ -108,6 +110,10 @@ class SglangRuntime:
             return "off" if off else told
 
         return read_knobs(spec, resolved, knob, by_text=False)
+
+    async def examine(self, driver_cuda: str | None) -> list[Finding]:
+        """Versions of sglang, its kernels and torch; see `Runtime.examine`."""
+        return await check_sglang(self.launch, driver_cuda)
 
     @asynccontextmanager
     async def serve(self, spec: RuntimeSpec, place: Place) -> AsyncIterator[Deployment]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.doctor.installation import _cuda, check_sglang
 from dsabench.doctor.run import check_ports
 from dsabench.errors import InputError
 from dsabench.machine.checks import (
@@ -24,6 +23,7 @@ from dsabench.machine.checks import (
 )
 from dsabench.model.environment import Gpu, Hardware
 from dsabench.runtimes.command import Launch
+from dsabench.sglang.examine import _cuda, check_sglang
 
 PLAIN = Hardware(cpu="cpu", cpu_cores=2, memory_mib=1024)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import shlex
-import sys
 from dataclasses import replace
 
 from dsabench.machine.checks import Finding, ok, problem, warning
@@ -19,14 +17,6 @@ _TIMEOUT_S = 120.0
 
 DRIVERS = {"13": "580", "12": "525"}
 """Major version of CUDA → the oldest driver branch that serves it."""
-
-
-def check_reference() -> Finding:
-    """Whether the embedded runtime has its torch."""
-    if importlib.util.find_spec("torch") is not None:
-        return ok("reference runtime", "torch is installed beside dsabench")
-    fix = f"{shlex.quote(sys.executable)} -m pip install torch"
-    return warning("reference runtime", "torch is not installed beside dsabench, so it cannot run", fix)
 
 
 async def check_sglang(launch: Launch, driver_cuda: str | None) -> list[Finding]:
