@@ -18,13 +18,12 @@ from dsabench.model.secrets import without_secrets
 from dsabench.model.value import digest
 from dsabench.runtimes.answer import text_of
 from dsabench.runtimes.command import Launch
-from dsabench.runtimes.endpoint import Endpoint
+from dsabench.runtimes.endpoint import INFO_PATHS, Endpoint
 from dsabench.runtimes.external import ExternalRuntime
 
 DEFAULT_URL = "http://127.0.0.1:30000"
 KEY_VARIABLE = "OPENAI_API_KEY"
 _ANSWER_TIMEOUT_S = 30.0
-_INFO_PATHS = ("/server_info", "/get_server_info")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ async def find_server(base_url: str, model: str | None) -> Served:
         raise InputError(f"{url}/v1/models lists no model: name it with --model")
     target = Target(url, model or listed[0], key)
     try:
-        info = await Endpoint(url).info("boot", _INFO_PATHS)
+        info = await Endpoint(url).info("boot", INFO_PATHS)
         identity = await ExternalRuntime(Launch(base_url=url)).identity()
     except (InputError, TrialFault):
         # No sglang: it is known by its models alone.

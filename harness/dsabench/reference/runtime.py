@@ -20,15 +20,15 @@ from pydantic import JsonValue
 from dsabench.errors import InputError
 from dsabench.machine.checks import Finding, ok, warning
 from dsabench.model.environment import RuntimeIdentity
-from dsabench.model.runtime import RuntimeSpec, SettingCheck
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, SINGLE, Role, RoleHosts, RouterSpec
 from dsabench.model.value import KnobValue
 from dsabench.reference.sizes import SIZES
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.deployment import Deployment, ServerProgram, run_deployment
-from dsabench.runtimes.plan import LaunchPlan, PlannedProcess, instances_of, role_specs
+from dsabench.runtimes.plan import LaunchPlan, PlannedProcess, instances_of, role_specs, router_words, settled_knobs
 from dsabench.runtimes.ports import HOST
-from dsabench.runtimes.protocol import AttentionShape, Place
+from dsabench.runtimes.protocol import AttentionShape, Place, PlainRuntime
 from dsabench.runtimes.readback import KnobReadback, read_knobs
 from dsabench.runtimes.sites import ROUTER_PORT, Post
 
@@ -64,8 +64,6 @@ VARIABLES = {
 """Knobs that are an environment variable, as in sglang."""
 OVERRIDES = {"index_topk_pattern": "index_topk_pattern"}
 """Knobs that are a key of the model's config."""
-_OF_SPECULATION = {*(name for name in FLAGS if name.startswith("speculative_")), "simulated_accept_length"}
-"""What `speculative_algorithm: off` leaves out: a sweep needs a value for "no speculation"."""
 SWITCHES = {
     "prefix_cache": "--disable-radix-cache",
     "dp_attention": "--enable-dp-attention",
@@ -84,7 +82,7 @@ KNOWN = {*FLAGS, *VARIABLES, *OVERRIDES, *HISPARSE, *SWITCHES}
 
 
 @dataclass(frozen=True)
-class ReferenceRuntime:
+class ReferenceRuntime(PlainRuntime):
     """A `Runtime` for `kind: reference`."""
 
     launch: Launch
@@ -95,25 +93,10 @@ class ReferenceRuntime:
             raise InputError("a plan for another version is for kind sglang")
         return await asyncio.to_thread(lambda: self._identity)
 
-    @property
-    def releases(self) -> tuple[str, ...]:
-        """None; see `Runtime.releases`."""
-        return ()
-
-    def check(self, specs: Sequence[RuntimeSpec], version: str | None = None) -> tuple[SettingCheck, ...]:
-        """It has no rules; see `Runtime.check`."""
-        del version
-        return (SettingCheck(),) * len(specs)
-
     def attention(self, spec: RuntimeSpec) -> AttentionShape:
         """The whole model on one rank; see `Runtime.attention`."""
         size = SIZES[spec.model]
         return AttentionShape("reference", size.heads, size.index_topk, size.layers)
-
-    def gpus(self, spec: RuntimeSpec) -> int:
-        """Not known before it runs; see `Runtime.gpus`."""
-        del spec
-        return 0
 
     def readback(self, spec: RuntimeSpec, resolved: Mapping[str, JsonValue], version: str) -> tuple[KnobReadback, ...]:
         """As /server_info says it; see `Runtime.readback`."""
@@ -181,15 +164,10 @@ class ReferenceRuntime:
         return flags, {**self.source_path, **self.launch.env, **spec.env, **variables}
 
     def _router(self, posts: Sequence[Post], router: RouterSpec, site: RoleHosts) -> PlannedProcess:
-        words = [str(self.python), "-m", _ROUTER_MODULE, "--pd-disaggregation"]
-        for post in posts:
-            words += [f"--{post.role.role}", post.url]
-            words += [str(post.bootstrap)] if post.role.role == "prefill" else []
-        words += [] if router.policy is None else ["--policy", router.policy]
-        words += ["--disable-retries"] if router.retries is False else []
-        words += ["--host", HOST, "--port", str(site.port or ROUTER_PORT)]
+        words = (str(self.python), "-m", _ROUTER_MODULE, *router_words(posts, router))
+        words = (*words, "--host", HOST, "--port", str(site.port or ROUTER_PORT))
         env = {**self.source_path, **self.launch.env}
-        return PlannedProcess(ROUTER, 0, 0, tuple(words), env, term_all=True)
+        return PlannedProcess(ROUTER, 0, 0, words, env, term_all=True)
 
     @property
     def python(self) -> Path:
@@ -287,8 +265,7 @@ def render(knobs: Mapping[str, KnobValue]) -> tuple[tuple[str, ...], dict[str, s
         InputError: a knob that the reference runtime does not have, or a switch that is neither true nor false.
 
     """
-    if knobs.get("speculative_algorithm") == "off":
-        knobs = {name: value for name, value in knobs.items() if name not in _OF_SPECULATION}
+    knobs = settled_knobs(knobs)
     flags: list[str] = []
     for name, value in sorted(knobs.items()):
         if name not in KNOWN:

@@ -23,6 +23,21 @@ Platform = Literal["cuda", "rocm", "npu"]
 
 Entry = Literal["launch_server", "serve"]
 
+_KEEPER = Path(__file__).with_name("keeper.py")
+Command = tuple[tuple[str, ...], dict[str, str]]
+"""Words, and the variables to set around them."""
+_DEVICES = {
+    "cuda": ("--gpus", "all"),
+    "rocm": (*("--device", "/dev/kfd", "--device", "/dev/dri"), *("--group-add", "video")),
+    "npu": (
+        *(word for index in range(8) for word in ("--device", f"/dev/davinci{index}")),
+        *("--device", "/dev/davinci_manager", "--device", "/dev/devmm_svm", "--device", "/dev/hisi_hdc"),
+    ),
+}
+_SSH_WITH_VALUE = re.compile(r"-\w*[BbcDEeFIiJLlmOopQRSWw]")
+"""Options of ssh whose value is the next word."""
+_PLACEHOLDER = re.compile(r"\$(?:[A-Za-z_]\w*|\{\w+\})")
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -61,9 +76,6 @@ class Launch:
         if given is None:
             return "python3"
         return str(given.expanduser().absolute()) if not self.is_elsewhere and len(given.parts) > 1 else str(given)
-
-
-_KEEPER = Path(__file__).with_name("keeper.py")
 
 
 def launch_of(config: RuntimeConfig) -> Launch:
@@ -121,22 +133,6 @@ def _program() -> str:
 def one_line(program: str) -> str:
     """The same program for `python -c`; without line breaks and `!`, which a remote csh takes in no quotes."""
     return f"exec({program!r})".replace("!", "\\x21")
-
-
-Command = tuple[tuple[str, ...], dict[str, str]]
-"""Words, and the variables to set around them."""
-
-_DEVICES = {
-    "cuda": ("--gpus", "all"),
-    "rocm": (*("--device", "/dev/kfd", "--device", "/dev/dri"), *("--group-add", "video")),
-    "npu": (
-        *(word for index in range(8) for word in ("--device", f"/dev/davinci{index}")),
-        *("--device", "/dev/davinci_manager", "--device", "/dev/devmm_svm", "--device", "/dev/hisi_hdc"),
-    ),
-}
-_SSH_WITH_VALUE = re.compile(r"-\w*[BbcDEeFIiJLlmOopQRSWw]")
-"""Options of ssh whose value is the next word."""
-_PLACEHOLDER = re.compile(r"\$(?:[A-Za-z_]\w*|\{\w+\})")
 
 
 def enclose(

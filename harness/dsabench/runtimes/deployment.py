@@ -19,7 +19,7 @@ from dsabench.model.record import Stage
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, SINGLE
 from dsabench.runtimes.command import Launch, Lifeline
-from dsabench.runtimes.endpoint import Endpoint
+from dsabench.runtimes.endpoint import INFO_PATHS, Endpoint
 from dsabench.runtimes.faults import fault_of_start
 from dsabench.runtimes.leaving import CheckedAfter
 from dsabench.runtimes.plan import LaunchPlan, PlannedProcess
@@ -28,10 +28,12 @@ from dsabench.runtimes.readiness import last_line, wait_ready
 from dsabench.runtimes.sites import Berth, find_berth
 from dsabench.runtimes.supervisor import Command, Process
 
-INFO_PATHS = ("/server_info", "/get_server_info")
 _PORT_ATTEMPTS = 3
 _LOG_MOST = 4 << 20
 _CONFIRM_TIMEOUT_S = 60.0
+
+_ENGINES = ("docker", "podman")
+_REMOVE_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,10 +331,6 @@ async def _part_ready(part: Part, endpoint: Endpoint, place: Place, *, several: 
             message = f"/health_generate: {answer}, {place.ready_timeout_s:g} s after /health"
             raise TrialFault("boot_timeout", message, stage="boot", log_tail=part.process.log_tail())
         await asyncio.sleep(0.5)
-
-
-_ENGINES = ("docker", "podman")
-_REMOVE_TIMEOUT_S = 60.0
 
 
 def engine_of(argv: Sequence[str]) -> str | None:

@@ -13,6 +13,9 @@ from dsabench.errors import TrialFault
 from dsabench.model.record import Stage
 from dsabench.runtimes.answer import text_of
 
+INFO_PATHS = ("/server_info", "/get_server_info")
+"""Where a server tells its settings: the name of today, then the older one."""
+
 _OBJECT = TypeAdapter(dict[str, JsonValue])
 _FLUSH_TIMEOUT_S = 30.0
 _ANSWER_TIMEOUT_S = 30.0

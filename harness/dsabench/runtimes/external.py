@@ -16,16 +16,15 @@ from dsabench.errors import InputError, TrialFault
 from dsabench.machine.checks import Finding
 from dsabench.machine.server_gpus import gpus_of_address
 from dsabench.model.environment import RuntimeIdentity
-from dsabench.model.runtime import RuntimeSpec, SettingCheck
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import RoleHosts
 from dsabench.model.value import digest
 from dsabench.runtimes.command import Launch
-from dsabench.runtimes.endpoint import Endpoint
+from dsabench.runtimes.endpoint import INFO_PATHS, Endpoint
 from dsabench.runtimes.plan import LaunchPlan
-from dsabench.runtimes.protocol import AttentionShape, Place
+from dsabench.runtimes.protocol import AttentionShape, Place, PlainRuntime
 from dsabench.runtimes.readback import KnobReadback, read_knobs
 
-_INFO_PATHS = ("/server_info", "/get_server_info")
 _PULSE_INTERVAL_S = 2.0
 _PULSE_TIMEOUT_S = 5.0
 _MISSED_PULSES = 3
@@ -37,7 +36,7 @@ _PASSING = {
 
 
 @dataclass(frozen=True)
-class ExternalRuntime:
+class ExternalRuntime(PlainRuntime):
     """A `Runtime` for `kind: external`."""
 
     launch: Launch
@@ -51,7 +50,7 @@ class ExternalRuntime:
         if version is not None:
             raise InputError("a plan for another version is for kind sglang")
         try:
-            info = await Endpoint(self._base_url).info("boot", _INFO_PATHS)
+            info = await Endpoint(self._base_url).info("boot", INFO_PATHS)
         except TrialFault as fault:
             hint = "; start the server first" if fault.kind == "unreachable" else ""
             raise InputError(f"runtime.base_url: {fault.message}{hint}") from fault
@@ -59,16 +58,6 @@ class ExternalRuntime:
         if not isinstance(told, str):
             raise InputError(f"runtime.base_url: {self._base_url} does not tell its version in /server_info")
         return RuntimeIdentity(kind="external", version=told, wheel_hash=f"reported:{_digest_of_settings(info)}")
-
-    @property
-    def releases(self) -> tuple[str, ...]:
-        """None; see `Runtime.releases`."""
-        return ()
-
-    def check(self, specs: Sequence[RuntimeSpec], version: str | None = None) -> tuple[SettingCheck, ...]:
-        """It has no rules; see `Runtime.check`."""
-        del version
-        return (SettingCheck(),) * len(specs)
 
     def plan(
         self,
@@ -85,11 +74,6 @@ class ExternalRuntime:
     def attention(self, spec: RuntimeSpec) -> AttentionShape:
         """Not known; see `Runtime.attention`."""
         raise InputError(f"runtime.kind {spec.kind}: tables are for sglang and the reference runtime")
-
-    def gpus(self, spec: RuntimeSpec) -> int:
-        """Not known before it runs; see `Runtime.gpus`."""
-        del spec
-        return 0
 
     def readback(self, spec: RuntimeSpec, resolved: Mapping[str, JsonValue], version: str) -> tuple[KnobReadback, ...]:
         """Under the names of its own; see `Runtime.readback`."""
@@ -117,7 +101,7 @@ class ExternalRuntime:
             if time.perf_counter() - started_s > place.ready_timeout_s or answer.startswith("cannot connect"):
                 raise TrialFault("unreachable", f"{spec.base_url}/health: {answer}", stage="boot")
             await asyncio.sleep(0.5)
-        resolved = await endpoint.info("boot", _INFO_PATHS)
+        resolved = await endpoint.info("boot", INFO_PATHS)
         boot_s = time.perf_counter() - started_s
         gpus = await asyncio.to_thread(gpus_of_address, spec.base_url, resolved)
         yield AttachedServer(place.boot, endpoint, boot_s, resolved, gpus)
@@ -147,7 +131,7 @@ class AttachedServer:
 
     async def info(self) -> Mapping[str, JsonValue]:
         """`/server_info` (or its old name) now."""
-        return await self.endpoint.info("load", _INFO_PATHS)
+        return await self.endpoint.info("load", INFO_PATHS)
 
     async def flush(self) -> None:
         """POST /flush_cache."""

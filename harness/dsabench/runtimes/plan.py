@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.topology import ROUTER, SINGLE, Role, RoleHosts, Topology
+from dsabench.model.topology import ROUTER, SINGLE, Role, RoleHosts, RouterSpec, Topology
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.command import public_env, public_words
 from dsabench.runtimes.sites import Post
@@ -135,6 +135,17 @@ def check_sites(topology: Topology, sites: Mapping[str, RoleHosts]) -> None:
         for key in ("port", "dist_port", "bootstrap_port"):
             if isinstance(getattr(site, key), str) and role.instances > 1:
                 raise InputError(f"runtime.launch.sites.{name}.{key}: {role.instances} instances need a number")
+
+
+def router_words(posts: Iterable[Post], router: RouterSpec) -> list[str]:
+    """What the router is told of its servers, and how it routes: SGLang's flags, which the reference router shares."""
+    words = ["--pd-disaggregation"]
+    for post in posts:
+        words += [f"--{post.role.role}", post.url]
+        words += [str(post.bootstrap)] if post.role.role == "prefill" else []
+    words += [] if router.policy is None else ["--policy", router.policy]
+    words += ["--disable-retries"] if router.retries is False else []
+    return words
 
 
 def gpus_of(spec: RuntimeSpec) -> int:

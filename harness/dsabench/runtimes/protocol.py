@@ -172,3 +172,22 @@ class Runtime(Protocol):
             TrialFault: the boot failed, or something was still there after the stop.
 
         """
+
+
+class PlainRuntime:
+    """A runtime without rules, without releases to plan for, and with GPUs that only a boot tells."""
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """None; see `Runtime.releases`."""
+        return ()
+
+    def check(self, specs: Sequence[RuntimeSpec], version: str | None = None) -> tuple[SettingCheck, ...]:
+        """Nothing is known; see `Runtime.check`."""
+        del version
+        return (SettingCheck(),) * len(specs)
+
+    def gpus(self, spec: RuntimeSpec) -> int:
+        """Not known; see `Runtime.gpus`."""
+        del spec
+        return 0

@@ -17,6 +17,15 @@ PORT_STEP = 300
 _FIRST_PORT, _FIRST_DIST_PORT = 30000, 20000
 _BOOTSTRAP_PORT = 8998
 
+ROUTER_PORT = 8000
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
+_DERIVED, _HANDSHAKE = 233, 13
+"""Where DP attention's ports begin after the HTTP port, and its handshake after either (0.5.16 srt/server_args.py:8227)."""
+_CONSECUTIVE = 7
+_DIST, _BOOTSTRAP = 100, 50
+"""Offsets from an instance's own port; DP attention takes + 13 and + 233 to + 239, or the dist port's + 1 to + 13."""
+_ATTEMPTS = 50
+
 
 @dataclass(frozen=True, slots=True)
 class Post:
@@ -106,13 +115,6 @@ class Post:
 
 def _spaced(first: int | str, instance: int, step: int = PORT_STEP) -> int | str:
     return first if isinstance(first, str) else first + step * instance
-
-
-ROUTER_PORT = 8000
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
-_DERIVED, _HANDSHAKE = 233, 13
-"""Where DP attention's ports begin after the HTTP port, and its handshake after either (0.5.16 srt/server_args.py:8227)."""
-_CONSECUTIVE = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +218,6 @@ def _bound(
     port = ROUTER_PORT if router is None or router.port is None else router.port
     if router is not None and router.hosts and not is_placeholder(router.hosts[0]) and isinstance(port, int):
         yield router.hosts[0], ROUTER, ROUTER, iter([(port, "port")])
-
-
-_DIST, _BOOTSTRAP = 100, 50
-"""Offsets from an instance's own port; DP attention takes + 13 and + 233 to + 239, or the dist port's + 1 to + 13."""
-_ATTEMPTS = 50
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, SINGLE, RoleHosts, RouterSpec, Topology
 from dsabench.runtimes.command import Launch
-from dsabench.runtimes.plan import LaunchPlan, PlannedProcess, check_sites, instances_of, role_specs
+from dsabench.runtimes.plan import LaunchPlan, PlannedProcess, check_sites, instances_of, role_specs, router_words
 from dsabench.runtimes.sites import ROUTER_PORT, Tenant, check_ports, first_gpus
 from dsabench.sglang.accepts import Accepted
 from dsabench.sglang.hardware import accelerator
@@ -64,15 +64,7 @@ def _nodes(tenant: Tenant, first_gpu: int, rendered: Rendered, launch: Launch) -
 
 
 def _router(topology: Topology, router: RouterSpec, launch: Launch) -> PlannedProcess:
-    words = [launch.interpreter, "-m", _ROUTER_MODULE, "--pd-disaggregation"]
-    for post in instances_of(topology, launch.sites):
-        words += [f"--{post.role.role}", post.url]
-        if post.role.role == "prefill":
-            words.append(str(post.bootstrap))
-    if router.policy is not None:
-        words += ["--policy", router.policy]
-    if router.retries is False:
-        words.append("--disable-retries")
+    words = [launch.interpreter, "-m", _ROUTER_MODULE, *router_words(instances_of(topology, launch.sites), router)]
     site = launch.sites.get(ROUTER, RoleHosts())
     words += [] if site.bind is None else ["--host", site.bind]
     host = site.hosts[0] if site.hosts else "$ROUTER_HOST"

@@ -54,9 +54,7 @@ class SglangRuntime:
     async def identity(self, version: str | None = None) -> RuntimeIdentity:
         """What is installed under the interpreter, container or prefix; see `Runtime.identity`."""
         if version is not None:
-            return RuntimeIdentity(
-                kind="sglang", version=str(from_table(parse_version(version)).version), wheel_hash=TABLE
-            )
+            return RuntimeIdentity(kind="sglang", version=str(flags_of_release(version).version), wheel_hash=TABLE)
         return await asyncio.to_thread(lambda: self._identity)
 
     @property
@@ -66,7 +64,7 @@ class SglangRuntime:
 
     def check(self, specs: Sequence[RuntimeSpec], version: str | None = None) -> tuple[SettingCheck, ...]:
         """The rules, and what rendering notices; see `Runtime.check`."""
-        accepted = self._accepted if version is None else from_table(parse_version(version))
+        accepted = self._accepted if version is None else flags_of_release(version)
         return tuple(check_setting(spec, accepted, self.launch) for spec in specs)
 
     def plan(
@@ -79,7 +77,7 @@ class SglangRuntime:
     ) -> LaunchPlan:
         """One command per node, and the router's; see `Runtime.plan`. Ports that no site names are sglang's defaults."""
         del cores
-        accepted = self._accepted_for(spec) if version is None else from_table(parse_version(version))
+        accepted = self._accepted_for(spec) if version is None else flags_of_release(version)
         launch = replace(self.launch, sites={**self.launch.sites, **(sites or {})})
         return plan_sglang(settle(spec), accepted, launch)
 
@@ -164,9 +162,19 @@ class SglangRuntime:
 def _described(version: str) -> Accepted | None:
     """The flags of a version; None where they are not known."""
     try:
-        return from_table(parse_version(version))
+        return flags_of_release(version)
     except (InputError, ValueError):
         return None
+
+
+def flags_of_release(version: str) -> Accepted:
+    """The flags of a release, from the table.
+
+    Raises:
+        InputError: the table does not have it.
+
+    """
+    return from_table(parse_version(version))
 
 
 def check_setting(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> SettingCheck:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dsabench.model.topology import RoleName
 from dsabench.model.value import FrozenMap, KnobValue, Value
-from dsabench.sglang.rules.rule import Kind, Severity
+from dsabench.runtimes.plan import Severity
+from dsabench.sglang.rules.rule import Kind
 
 
 class Finding(Value):
