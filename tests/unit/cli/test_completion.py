@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -27,8 +28,10 @@ def test_commands_and_options_are_completed() -> None:
 
 
 def test_completion_is_installed_for_the_shell(tmp_path: Path) -> None:
+    """The shell is found by its process, so a bash stands above the command."""
+    command = shlex.join([sys.executable, "-m", "dsabench", "--install-completion"])
     done = subprocess.run(
-        [sys.executable, "-m", "dsabench", "--install-completion", "bash"],
+        ["bash", "-c", f"{command}; exit $?"],
         env=os.environ | {"HOME": str(tmp_path)},
         capture_output=True,
         text=True,
