@@ -5,11 +5,18 @@ A given path comes first, then the working directory, the checkout, and the file
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from dsabench.errors import InputError, nearest
 
 _PACKAGE = Path(__file__).parent
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/dsabench`, else `~/.cache/dsabench`: what can be fetched or asked again."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "dsabench"
 
 
 def folders(room: str) -> list[Path]:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 from pathlib import Path
 
 import aiohttp
 
+from dsabench import rooms
 from dsabench.errors import InputError, StoreError
 from dsabench.model.evals import GENERATED, EvalSpec
 
 _CONNECT_TIMEOUT_S = 10.0
 _FETCH_TIMEOUT_S = 600.0
 _MAX_BYTES = 1 << 30
-
-
-def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/dsabench/evals`, or below `~/.cache`."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "dsabench" / "evals"
 
 
 def sha256_of(path: Path) -> str:
@@ -49,7 +43,7 @@ async def find_data(spec: EvalSpec, given: Path | None, key: str = "--data") -> 
         return given
     if source.url is None or source.file is None:
         return None
-    path = cache_folder() / source.file
+    path = rooms.cache_folder() / "evals" / source.file
     if not path.is_file():
         about = f"licence {source.licence}" + (f"; {source.note}" if source.note else "")
         hint = f"give the file with {key} FILE ({about})"

@@ -12,6 +12,7 @@ from dsabench import rooms
 from dsabench.errors import InputError
 from dsabench.model.value import KnobValue
 from dsabench.sglang.models import find_model
+from dsabench.sglang.widths import QUANTIZATION, WIDTHS
 
 _VOCABULARY = {"DeepseekV32ForCausalLM": 129280, "GlmMoeDsaForCausalLM": 154880}
 """Of the models in `models.py`, by architecture."""
@@ -37,6 +38,16 @@ def read_config(model: str) -> Mapping[str, JsonValue] | None:
     except (OSError, ValueError):
         return None
     return config if isinstance(config, dict) else None
+
+
+def whole_config(model: str) -> dict[str, JsonValue] | None:
+    """config.json of a model that is known by its name or path; None if it is not."""
+    known = find_model(model)
+    if known is None:
+        return None
+    widths = WIDTHS["glm-5" if known.is_glm else "v3.2"]
+    quantization = QUANTIZATION.get(known.weights)
+    return widths.config_json() | ({} if quantization is None else {"quantization_config": quantization})
 
 
 def vocabulary(model: str, knobs: Mapping[str, KnobValue], told: Mapping[str, JsonValue]) -> int | None:

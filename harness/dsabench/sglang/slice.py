@@ -20,7 +20,7 @@ from pydantic import JsonValue
 
 from dsabench.errors import InputError
 from dsabench.model.value import KnobValue
-from dsabench.sglang.widths import WIDTHS, Widths
+from dsabench.sglang.widths import QUANTIZATION, WIDTHS, Widths
 
 HEAD_BLOCK = 64
 """flashmla_sparse pads a rank's heads to this many on Hopper (0.5.16 srt/layers/attention/dsa_backend.py)."""
@@ -134,55 +134,19 @@ def _config(widths: Widths, shape: Shape, layers: int) -> dict[str, JsonValue]:
     groups = max(1, min(widths.expert_groups, experts // _GROUP_EXPERTS))
     moe_intermediate = widths.moe_intermediate if shape.whole_experts else widths.moe_intermediate // shape.gpus
     return {
-        "architectures": [widths.architecture],
-        "model_type": widths.model_type,
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-        "ep_size": 1,
+        **widths.config_json(),
         "first_k_dense_replace": max(1, round(widths.dense_layers * layers / widths.layers)),
-        "hidden_act": "silu",
-        "hidden_size": widths.hidden,
-        "index_head_dim": widths.index_head_dim,
-        "index_n_heads": widths.index_heads,
-        "index_topk": widths.index_topk,
-        "initializer_range": 0.02,
         "intermediate_size": _blocks(widths.intermediate // share),
-        "kv_lora_rank": widths.kv_lora_rank,
-        "max_position_embeddings": widths.positions,
         "moe_intermediate_size": moe_intermediate,
-        "moe_layer_freq": 1,
         "n_group": groups,
         "topk_group": max(1, min(widths.chosen_groups, groups // 2)),
         "n_routed_experts": experts,
-        "n_shared_experts": 1,
         "num_experts_per_tok": active,
-        "norm_topk_prob": True,
         "num_attention_heads": widths.heads // share,
         "num_key_value_heads": widths.heads // share,
         "num_hidden_layers": layers,
-        "num_nextn_predict_layers": 1,
-        "q_lora_rank": widths.q_lora_rank,
-        "qk_nope_head_dim": widths.qk_nope_head_dim,
-        "qk_rope_head_dim": widths.qk_rope_head_dim,
-        "v_head_dim": widths.v_head_dim,
-        "rms_norm_eps": widths.rms_norm_eps,
-        "routed_scaling_factor": 2.5,
-        "scoring_func": "sigmoid",
-        "topk_method": "noaux_tc",
-        "tie_word_embeddings": False,
-        "torch_dtype": "bfloat16",
-        "use_cache": True,
         "vocab_size": widths.vocabulary // share // 64 * 64,
-        "quantization_config": {
-            "activation_scheme": "dynamic",
-            "fmt": "e4m3",
-            "quant_method": "fp8",
-            "scale_fmt": "ue8m0",
-            "weight_block_size": [_BLOCK, _BLOCK],
-        },
-        **widths.more,
+        "quantization_config": QUANTIZATION["fp8"],
         "dsabench_slice": {"gpus": shape.gpus, "dp": shape.dp, "ep": shape.ep, "of_layers": widths.layers},
     }
 

@@ -37,6 +37,67 @@ class Widths:
     more: dict[str, JsonValue] = field(default_factory=dict)
     """Entries of its own."""
 
+    def config_json(self) -> dict[str, JsonValue]:
+        """The contents of its config.json, but for the format of its weights."""
+        return {
+            "architectures": [self.architecture],
+            "model_type": self.model_type,
+            "attention_bias": False,
+            "attention_dropout": 0.0,
+            "bos_token_id": 0,
+            "eos_token_id": 1,
+            "ep_size": 1,
+            "first_k_dense_replace": self.dense_layers,
+            "hidden_act": "silu",
+            "hidden_size": self.hidden,
+            "index_head_dim": self.index_head_dim,
+            "index_n_heads": self.index_heads,
+            "index_topk": self.index_topk,
+            "initializer_range": 0.02,
+            "intermediate_size": self.intermediate,
+            "kv_lora_rank": self.kv_lora_rank,
+            "max_position_embeddings": self.positions,
+            "moe_intermediate_size": self.moe_intermediate,
+            "moe_layer_freq": 1,
+            "n_group": self.expert_groups,
+            "topk_group": self.chosen_groups,
+            "n_routed_experts": self.experts,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": self.active_experts,
+            "norm_topk_prob": True,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.heads,
+            "num_hidden_layers": self.layers,
+            "num_nextn_predict_layers": 1,
+            "q_lora_rank": self.q_lora_rank,
+            "qk_nope_head_dim": self.qk_nope_head_dim,
+            "qk_rope_head_dim": self.qk_rope_head_dim,
+            "v_head_dim": self.v_head_dim,
+            "rms_norm_eps": self.rms_norm_eps,
+            "routed_scaling_factor": 2.5,
+            "scoring_func": "sigmoid",
+            "topk_method": "noaux_tc",
+            "tie_word_embeddings": False,
+            "torch_dtype": "bfloat16",
+            "use_cache": True,
+            "vocab_size": self.vocabulary,
+            **self.more,
+        }
+
+
+QUANTIZATION: dict[str, JsonValue] = {
+    "fp8": {
+        "activation_scheme": "dynamic",
+        "fmt": "e4m3",
+        "quant_method": "fp8",
+        "scale_fmt": "ue8m0",
+        "weight_block_size": [128, 128],
+    },
+    "nvfp4": {"quant_method": "modelopt_fp4", "quant_algo": "NVFP4", "kv_cache_scheme": None, "ignore": []},
+    "mxfp4": {"quant_method": "quark"},
+}
+"""Format of the weights → `quantization_config` of config.json; bf16 has none."""
+
 
 _YARN: dict[str, JsonValue] = {
     "type": "yarn",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import os
 import tempfile
 import urllib.error
 import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from dsabench import rooms
 from dsabench.errors import InputError
 
 KNOWN_SHA256 = {
@@ -20,12 +20,6 @@ KNOWN_SHA256 = {
 """Address → checksum, where it is published."""
 _TIMEOUT_S = 60.0
 _PIECE_BYTES = 1 << 20
-
-
-def cache_folder() -> Path:
-    """`$XDG_CACHE_HOME/dsabench/datasets`, else below ~/.cache."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "dsabench" / "datasets"
 
 
 def find_file(place: str, sha256: str | None = None) -> Path:
@@ -45,7 +39,7 @@ def find_file(place: str, sha256: str | None = None) -> Path:
             _check(place, _sha256_of(path), sha256)
         return path
     name = hashlib.sha256(place.encode()).hexdigest()[:16]
-    folder = cache_folder() / name
+    folder = rooms.cache_folder() / "datasets" / name
     path, note = folder / (Path(urlsplit(place).path).name or "data"), folder / "sha256"
     expected = sha256 or KNOWN_SHA256.get(place)
     if not path.is_file():
