@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Generator
 from contextlib import suppress
 
@@ -21,8 +22,12 @@ settings.register_profile(
 settings.register_profile("full", deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Prepare this process."""
+    # What the user of this machine has cached or added (datasets, releases of SGLang) must not decide a test.
+    folder = tempfile.TemporaryDirectory(prefix="dsabench-test-cache-")
+    config.add_cleanup(folder.cleanup)
+    os.environ["XDG_CACHE_HOME"] = folder.name
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # A shell without job control has its background jobs, and all that they start, ignore Ctrl-C.

@@ -1,4 +1,4 @@
-"""Only `study/trial.py` catches every exception: a fault of the program must not look like one of the runtime."""
+"""Where every exception is caught: a fault of the program must not look like one of the runtime."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_only_one_place_catches_every_exception() -> None:
+def test_few_places_catch_every_exception() -> None:
     broad = {
         str(path.relative_to(ROOT))
         for room in ("harness", "kernels")
@@ -18,4 +18,8 @@ def test_only_one_place_catches_every_exception() -> None:
         and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id == "Exception"))
     }
     # the tokenizers library raises Exception itself for a file that it cannot read
-    assert broad == {"harness/dsabench/study/trial.py", "harness/dsabench/load/tokenizers/huggingface.py"}
+    # and whatever SGLang's argument code raises is what it is asked for
+    assert broad == {
+        f"harness/dsabench/{name}.py"
+        for name in ("study/trial", "load/tokenizers/huggingface", "sglang/resolve/child", "sglang/resolve/stubs")
+    }

@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from dsabench import __version__
-from dsabench.cli import ci, compare, config, doctor, emit, init, kernels, launch, report, results, slices, sweep, tune
+from dsabench.cli import (
+    ci,
+    compare,
+    config,
+    doctor,
+    emit,
+    init,
+    kernels,
+    launch,
+    report,
+    results,
+    runtime,
+    slices,
+    sweep,
+    tune,
+)
 from dsabench.cli import eval as eval_
 from dsabench.cli.options import command_of
 
@@ -41,6 +56,7 @@ app.add_typer(tune.app, name="tune")
 app.add_typer(emit.app, name="emit")
 app.add_typer(results.app, name="results")
 app.add_typer(config.app, name="config")
+app.add_typer(runtime.app, name="runtime")
 
 
 def _print_version(wanted: bool) -> None:

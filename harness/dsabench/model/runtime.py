@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import Field
@@ -63,14 +63,19 @@ def labels_of(spec: RuntimeSpec) -> tuple[str, ...]:
     return (RANDOM_WEIGHTS,) * random + (SIMULATED,) * simulated
 
 
+RUNTIME = "RUNTIME"
+"""In place of a rule's id: the runtime's own argument code says it."""
+
+
 @dataclass(frozen=True, slots=True)
 class RuleViolation:
     """Why a setting does not run, or computes wrong answers."""
 
     rule: str
-    """Its id in docs/sglang-rules.md."""
+    """Its id in docs/sglang-rules.md; `RUNTIME` where the runtime's own argument code refuses it."""
     line: str
     """One line: the id, the settings, the runtime's own message, the nearest legal setting."""
+    by: Literal["runtime", "rules"] = "rules"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class SettingCheck:
             return None
         first, *others = self.violations
         more = f" (and {len(others)} more: {', '.join(one.rule for one in others)})" if others else ""
-        return RuleViolation(first.rule, first.line + more)
+        return replace(first, line=first.line + more)
 
 
 Refuse = Callable[[RuntimeSpec], RuleViolation | None]

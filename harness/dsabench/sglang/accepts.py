@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from dsabench.errors import InputError
+from dsabench.sglang.resolve.releases import added_release
 from dsabench.sglang.versions import Version, parse_version
 
 Takes = Literal["nothing", "value", "values"]
@@ -56,6 +57,29 @@ def known_versions() -> tuple[Version, ...]:
     return tuple(parse_version(text) for text in _table()["wheels"])
 
 
+def flags_of_release(version: str) -> Accepted:
+    """The flags of a release: by its own parser where it was added (`dsabench runtime add`), else from the table.
+
+    Raises:
+        InputError: it was not added, and the table does not have it.
+
+    """
+    added = added_release(version)
+    if added is None:
+        return from_table(parse_version(version))
+    return accepted_of(added.facts, added.version)
+
+
+def accepted_of(facts: Mapping[str, Any], version: str) -> Accepted:
+    """From what `tell_facts.py` tells of a parser."""
+    return Accepted(
+        version=parse_version(version),
+        flags={name: flag_of(form) for name, form in facts["flags"].items()},
+        variables=frozenset(facts["variables"]),
+        source=f"the parser of sglang {version}",
+    )
+
+
 def from_table(version: Version) -> Accepted:
     """What that release takes.
 
@@ -68,8 +92,8 @@ def from_table(version: Version) -> Accepted:
         near = max((other for other in known if other < version), default=known[0])
         listed = f"{known[0]} to {known[-1]}, without {', '.join(_gaps(known))}" if _gaps(known) else "none missing"
         raise InputError(
-            f"sglang {version}: its flags are not in the table ({listed}); install it and name its "
-            f"interpreter in runtime.launch.python, or take {near}"
+            f"sglang {version}: its flags are not in the table ({listed}); `dsabench runtime add sglang=={version}` "
+            f"gets them, or take {near}"
         )
     return _from_table(version)
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dsabench import rooms
 from dsabench.errors import InputError
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.runtimes.command import Launch
-from dsabench.sglang.accepts import Accepted, flag_of
+from dsabench.sglang.accepts import Accepted, accepted_of
 from dsabench.sglang.images import wrap_sglang
 from dsabench.sglang.interpreter import Wanted, ask
-from dsabench.sglang.versions import parse_version
 
 _ASK_TIMEOUT_S = 300.0
 _CACHE_FORM = 1
@@ -51,12 +51,7 @@ class Installed:
         if facts is None:
             facts = await asyncio.to_thread(self._ask, "parser")
             _write(file, facts)
-        return Accepted(
-            version=parse_version(identity.version),
-            flags={name: flag_of(form) for name, form in facts["flags"].items()},
-            variables=frozenset(facts["variables"]),
-            source=f"the parser of sglang {identity.version}",
-        )
+        return accepted_of(facts, identity.version)
 
     def _ask(self, wanted: Wanted) -> dict[str, Any]:
         try:
@@ -70,8 +65,7 @@ class Installed:
 
 
 def _cache_file(wheel_hash: str) -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "dsabench" / f"sglang-{wheel_hash[:32]}-v{_CACHE_FORM}.json"
+    return rooms.cache_folder() / f"sglang-{wheel_hash[:32]}-v{_CACHE_FORM}.json"
 
 
 def _read(file: Path) -> dict[str, Any] | None:

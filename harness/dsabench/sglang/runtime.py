@@ -10,12 +10,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
+from packaging.version import Version
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from dsabench.errors import InputError, TrialFault
 from dsabench.machine.checks import Finding
 from dsabench.model.environment import RuntimeIdentity
-from dsabench.model.runtime import RuleViolation, RuntimeSpec, SettingCheck, SettingNote
+from dsabench.model.runtime import RUNTIME, RuleViolation, RuntimeSpec, SettingCheck, SettingNote
 from dsabench.model.topology import RoleHosts
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.command import Launch
@@ -24,7 +25,7 @@ from dsabench.runtimes.gpu_memory import memory_back, read_used
 from dsabench.runtimes.plan import LaunchPlan, gpus_of, role_specs, settle
 from dsabench.runtimes.protocol import AttentionShape, Place
 from dsabench.runtimes.readback import KnobReadback, read_knobs
-from dsabench.sglang.accepts import Accepted, from_table, known_versions
+from dsabench.sglang.accepts import Accepted, flags_of_release, known_versions
 from dsabench.sglang.diagnose import refine
 from dsabench.sglang.examine import check_sglang
 from dsabench.sglang.hardware import accelerator
@@ -34,6 +35,8 @@ from dsabench.sglang.model_config import attention_widths, local_folder, read_co
 from dsabench.sglang.plan import plan_sglang
 from dsabench.sglang.progress import say_progress
 from dsabench.sglang.readback import differences, facts_in, runs_as, settings_of
+from dsabench.sglang.resolve.releases import added_release, added_releases
+from dsabench.sglang.resolve.settings import RoleAnswer, argument_check
 from dsabench.sglang.versions import OLDEST, parse_version
 
 LOG_READER = LogReader(say_progress, refine)
@@ -59,13 +62,16 @@ class SglangRuntime:
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """Those of the table; see `Runtime.releases`."""
-        return tuple(map(str, known_versions()))
+        """Those of the table, and those that were added; see `Runtime.releases`."""
+        known = dict.fromkeys([*map(str, known_versions()), *(one.version for one in added_releases())])
+        return tuple(sorted(known, key=Version))
 
     def check(self, specs: Sequence[RuntimeSpec], version: str | None = None) -> tuple[SettingCheck, ...]:
-        """The rules, and what rendering notices; see `Runtime.check`."""
+        """SGLang's own argument code if the release was added, the rules, and what rendering notices; see `Runtime.check`."""
         accepted = self._accepted if version is None else flags_of_release(version)
-        return tuple(check_setting(spec, accepted, self.launch) for spec in specs)
+        added = added_release(version or self._identity.version)
+        said = [()] * len(specs) if added is None else argument_check(added).ask([*map(settle, specs)])
+        return tuple(check_setting(spec, accepted, self.launch, own) for spec, own in zip(specs, said, strict=True))
 
     def plan(
         self,
@@ -167,18 +173,10 @@ def _described(version: str) -> Accepted | None:
         return None
 
 
-def flags_of_release(version: str) -> Accepted:
-    """The flags of a release, from the table.
-
-    Raises:
-        InputError: the table does not have it.
-
-    """
-    return from_table(parse_version(version))
-
-
-def check_setting(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> SettingCheck:
-    """All that is known of a setting before it boots.
+def check_setting(
+    spec: RuntimeSpec, accepted: Accepted, launch: Launch, said: Sequence[RoleAnswer] = ()
+) -> SettingCheck:
+    """All that is known of a setting before it boots; `said` is what the release's own argument code says to it.
 
     Raises:
         InputError: places that do not fit the topology, or no image.
@@ -193,7 +191,24 @@ def check_setting(spec: RuntimeSpec, accepted: Accepted, launch: Launch) -> Sett
     if any(_drafts_of_random_weights(own.knobs) for _, own in role_specs(asked)):
         message = "random weights accept no draft, so speculation would only be shown as slow"
         violations.append(RuleViolation("SIM01", f"SIM01: {message}; set simulated_accept_length"))
-    return SettingCheck(tuple(violations), tuple(notes), f"the rules for sglang {accepted.version}")
+    refused = [_refusal(one, accepted) for one in said if one.answer.verdict == "refused"]
+    # A rule that says the same says it with the nearest setting that works.
+    violations += refused if not violations else []
+    notes += [
+        SettingNote(RUNTIME, f"{RUNTIME}: sglang's own checks could not be asked: {one.answer.text}", replaced=False)
+        for one in said
+        if one.answer.verdict == "cannot_say"
+    ]
+    own = "its own argument code and " if said else ""
+    return SettingCheck(tuple(violations), tuple(notes), f"{own}the rules for sglang {accepted.version}")
+
+
+def _refusal(said: RoleAnswer, accepted: Accepted) -> RuleViolation:
+    """In SGLang's words, and where it says them."""
+    role = "" if said.role == "server" else f"{said.role}: "
+    words = " ".join(f"{said.answer.kind}: {said.answer.text}".split())
+    line = f"{RUNTIME}: {role}sglang {accepted.version} refuses it: {words} ({said.answer.at})"
+    return RuleViolation(RUNTIME, line, by="runtime")
 
 
 def _size(knobs: Mapping[str, KnobValue], name: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -26,10 +26,13 @@ from dsabench.study.budget import RunLimits
 from dsabench.study.next_boot import listed
 from dsabench.study.session import SILENT, StudyObserver, TrialSession
 from dsabench.study.space import legal
-from dsabench.study.space_check import SpaceCheck, check_space, require_legal_default
+from dsabench.study.space_check import SpaceCheck, check_space, require_legal_default, sample
 
 _ASKED_FOR_GPUS = 10_000
 """Number of settings that are checked for their GPU count; a large space is not enumerated completely."""
+_ASKED_AT_ONCE = 100
+_SILENT_S = 3.0
+"""From when on the check of a large space says how far it is."""
 _RECORDS_ALONE = "only existing records are used (--conclude)"
 
 
@@ -115,7 +118,7 @@ async def open_context(
     identity, note = await _identity_for_plan(runtime, config) if for_plan else (await runtime.identity(), None)
     if note is not None:
         observer.note(f"note: {note}")
-    rules = await _rules_of(runtime, config.default, None if note is None else identity.version)
+    rules = await _rules_of(runtime, config, None if note is None else identity.version, observer)
     shares = await _shares(config, rules, lanes, observer, for_plan=for_plan)
     if shares:
         # Take the share before the environment is collected: its fingerprint must be that of a share, as in every
@@ -216,17 +219,29 @@ async def _identity_for_plan(runtime: Runtime, config: StudyConfig) -> tuple[Run
         return identity, f"planned for {identity.kind} {version} from its table of flags ({error})"
 
 
-async def _rules_of(runtime: Runtime, default: RuntimeSpec, version: str | None) -> SettingRules:
-    """The rules of the runtime for the installed version or a release."""
+async def _rules_of(
+    runtime: Runtime, config: StudyConfig, version: str | None, observer: StudyObserver
+) -> SettingRules:
+    """The rules of the runtime for the installed version or a release, asked about the whole space ahead."""
     known: dict[str, SettingCheck] = {}
+
+    def learn(specs: Sequence[RuntimeSpec]) -> None:
+        known.update(zip((spec.id for spec in specs), runtime.check(specs, version), strict=True))
 
     def check(spec: RuntimeSpec) -> SettingCheck:
         if spec.id not in known:
-            (known[spec.id],) = runtime.check((spec,), version)
+            learn((spec,))
         return known[spec.id]
 
-    if not (await asyncio.to_thread(check, default)).basis:
+    if not (await asyncio.to_thread(check, config.default)).basis:
         return SettingRules()
+    points, _ = sample(config)
+    since = time.monotonic()
+    for first in range(0, len(points), _ASKED_AT_ONCE):
+        await asyncio.to_thread(learn, [config.spec(point) for point in points[first : first + _ASKED_AT_ONCE]])
+        if time.monotonic() - since > _SILENT_S and first + _ASKED_AT_ONCE < len(points):
+            observer.note(f"checked {first + _ASKED_AT_ONCE} of {len(points)} settings")
+            since = time.monotonic()
     return SettingRules(lambda spec: check(spec).refusal, runtime.gpus, lambda spec: check(spec).notes)
 
 

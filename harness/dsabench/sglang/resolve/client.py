@@ -1,0 +1,182 @@
+"""Ask SGLang's argument code about command lines, in a process that imports it once (`child.py`)."""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from dsabench.sglang.hardware import Accelerator
+from dsabench.sglang.resolve.releases import AddedRelease
+from dsabench.sglang.widths import WIDTHS
+
+Verdict = Literal["runs", "refused", "cannot_say"]
+_START_TIMEOUT_S = 120.0
+_ANSWER_TIMEOUT_S = 60.0
+"""Longer than the child gives a case, so that it is the child that says which one is silent."""
+_UNDER_WAY = 16
+"""Cases sent and not answered: few enough that neither side waits for the other with a full pipe."""
+_GPUS = 8
+"""How many the child pretends: what one machine has where the documents serve these models."""
+_WARM_MODEL = "v3.2"
+_WARM = {_WARM_MODEL: WIDTHS[_WARM_MODEL].config_json()}
+_PROGRAMS = (
+    ("dsabench_stubs", "dsabench.sglang.resolve", "stubs.py"),
+    ("dsabench_facts", "dsabench.sglang", "tell_facts.py"),
+    ("dsabench_child", "dsabench.sglang.resolve", "child.py"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentCase:
+    """One command line of a server."""
+
+    argv: tuple[str, ...]
+    """Behind `sglang.launch_server`."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
+    """Words of `argv` that name a model → its config.json, for models that are no folder here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentAnswer:
+    """What SGLang says to a command line."""
+
+    verdict: Verdict
+    kind: str = ""
+    """Type of the exception that refuses it, `argparse` for the parser."""
+    text: str = ""
+    """The exception's words, or why nothing can be said."""
+    at: str = ""
+    """File and line that refuse it."""
+    warnings: tuple[str, ...] = ()
+    """What SGLang logged."""
+    resolved: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Every field that has a value, as SGLang resolves it."""
+
+
+class ArgumentProcess:
+    """A process that believes in eight of one GPU and has a release's argument code imported; ends with `close`.
+
+    It never raises: a process that fails is no refusal, and every answer then is `cannot_say`.
+    """
+
+    def __init__(self, release: AddedRelease, device: Accelerator, *, flags: bool = False) -> None:
+        self.failed: str | None = None
+        """Why it could not be started or asked."""
+        hello = {
+            "tree": str(release.tree),
+            "packages": list(map(str, release.paths)),
+            "flags": flags,
+            "warm": _as_json(ArgumentCase(("--model-path", _WARM_MODEL, "--tp-size", str(_GPUS)), models=_WARM)),
+            "device": {
+                "platform": device.platform,
+                "capability": device.capability or (0, 0),
+                "memory_gib": device.memory_gib,
+                "name": device.device_name,
+                "count": _GPUS,
+            },
+        }
+        # -I -S: the wheel and its packages alone, whatever is installed beside dsabench.
+        command = [sys.executable, "-I", "-S", "-B", "-c", _program()]
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by `close`)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0
+        )
+        self._buffer = b""
+        greeting = self._say(hello) or self._line(_START_TIMEOUT_S)
+        if "failed" in greeting:
+            self._fail(greeting["failed"])
+        self.flags: Mapping[str, Mapping[str, Any]] = greeting.get("flags", {})
+        """The parser's flags, if they were asked for."""
+
+    def ask(self, cases: Sequence[ArgumentCase]) -> tuple[ArgumentAnswer, ...]:
+        """One answer for each case, in order."""
+        answers: dict[int, ArgumentAnswer] = {}
+        waiting = list(enumerate(cases))
+        under_way = 0
+        while self.failed is None and len(answers) < len(cases):
+            while waiting and under_way < _UNDER_WAY and self.failed is None:
+                number, case = waiting.pop(0)
+                self._say({"id": number, **_as_json(case)})
+                under_way += 1
+            line = self._line(_ANSWER_TIMEOUT_S)
+            if "id" in line:
+                answers[line["id"]] = _answer(line)
+                under_way -= 1
+        lost = ArgumentAnswer("cannot_say", text=self.failed or "")
+        return tuple(answers.get(number, lost) for number in range(len(cases)))
+
+    def close(self) -> None:
+        """End it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._errors.close()
+
+    def _say(self, line: Mapping[str, Any]) -> dict[str, Any]:
+        """Write a line; what went wrong, if anything did."""
+        assert self._process.stdin is not None
+        rest = json.dumps(line).encode() + b"\n"
+        try:
+            while rest:
+                rest = rest[self._process.stdin.write(rest) or 0 :]
+        except OSError:
+            return {"failed": self._fail(self._last_words())}
+        return {}
+
+    def _line(self, timeout_s: float) -> dict[str, Any]:
+        """The next line; where none comes, why."""
+        assert self._process.stdout is not None
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([self._process.stdout], [], [], timeout_s)
+            chunk = self._process.stdout.read(1 << 16) if ready else b""
+            if not chunk:
+                why = self._last_words() if ready else f"no answer within {timeout_s:.0f} s"
+                return {"failed": self._fail(why)}
+            self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def _fail(self, why: str) -> str:
+        self.failed = self.failed or why
+        self._process.kill()
+        return self.failed
+
+    def _last_words(self) -> str:
+        self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().strip().splitlines()
+        return lines[-1] if lines else f"it ended with code {self._process.returncode}"
+
+
+def _as_json(case: ArgumentCase) -> dict[str, Any]:
+    return {"argv": case.argv, "env": dict(case.env), "models": dict(case.models)}
+
+
+def _answer(line: Mapping[str, Any]) -> ArgumentAnswer:
+    said = line.get("text", line.get("why", ""))
+    warnings, resolved = tuple(line["warnings"]), line.get("resolved", {})
+    return ArgumentAnswer(line["verdict"], line.get("kind", ""), said, line.get("at", ""), warnings, resolved)
+
+
+def _program() -> str:
+    """The programs as one text: each a module of its own, the last one runs."""
+    texts = {name: resources.files(package).joinpath(file).read_text("utf-8") for name, package, file in _PROGRAMS}
+    return f"""import sys, types
+for name, text in {texts!r}.items():
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(text, name, "exec"), module.__dict__)
+"""

@@ -1,0 +1,183 @@
+"""A release's own argument code, asked in a process of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dsabench.errors import InputError
+from dsabench.model.runtime import RUNTIME, RuntimeSpec
+from dsabench.runtimes.command import Launch
+from dsabench.sglang.accepts import flags_of_release
+from dsabench.sglang.hardware import HARDWARE
+from dsabench.sglang.resolve import adding, releases, settings
+from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, ArgumentProcess
+from dsabench.sglang.resolve.releases import AddedRelease
+from dsabench.sglang.runtime import SglangRuntime
+from sglang_wheel import VERSION, build_wheel
+
+MODEL = {"v3.2": {"model_type": "deepseek_v32"}}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder; nothing that was asked under another one is remembered."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    settings.argument_check.cache_clear()
+    return tmp_path / "cache" / "dsabench"
+
+
+@pytest.fixture
+def release(cache: Path, tmp_path: Path) -> AddedRelease:
+    """The wheel, added."""
+    return adding.add_release(str(build_wheel(tmp_path)), lambda _: None)
+
+
+@pytest.fixture
+def process(release: AddedRelease) -> Iterator[ArgumentProcess]:
+    """The wheel's argument code on an H200."""
+    started = ArgumentProcess(release, HARDWARE["h200"])
+    yield started
+    started.close()
+
+
+def ask(process: ArgumentProcess, *words: str, **env: str) -> ArgumentAnswer:
+    """What it says to one command line."""
+    (answer,) = process.ask([ArgumentCase(("--model-path", "v3.2", *words), env, MODEL)])
+    return answer
+
+
+def test_a_legal_setting_comes_back_resolved_with_what_was_logged(process: ArgumentProcess) -> None:
+    answer = ask(process, "--tp-size", "8")
+    assert (process.failed, answer.verdict) == (None, "runs")
+    assert answer.resolved["kv_cache_dtype"] == "bfloat16"
+    assert answer.resolved["memory"] == 141
+    assert answer.resolved["model_type"] == "deepseek_v32"
+    assert answer.resolved["plugin"] is False  # a package that nothing requires is not there
+    assert answer.warnings == ("Setting KV cache dtype to bfloat16 for v3.2",)
+
+
+def test_the_gpu_decides(release: AddedRelease) -> None:
+    process = ArgumentProcess(release, HARDWARE["b200"])
+    assert ask(process).resolved["kv_cache_dtype"] == "fp8_e4m3"
+    process.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "text"),
+    [
+        (("--tp-size", "8", "--dp-size", "3"), "ValueError", "tp_size 8 must be divisible by dp_size 3"),
+        (("--tp-size", "16"), "AssertionError", "more ranks than GPUs"),
+        (("--tp-size", "8", "--dp-size", "4"), "TypeError", "unsupported operand type"),
+        (("--tp", "8", "--kv-cache-dtype", "int3"), "argparse", "argument --kv-cache-dtype: invalid choice: 'int3'"),
+        (("--no-such-flag",), "argparse", "unrecognized arguments: --no-such-flag"),
+    ],
+)
+def test_a_refusal_is_told_in_sglangs_words(
+    process: ArgumentProcess, words: tuple[str, ...], kind: str, text: str
+) -> None:
+    answer = ask(process, *words)
+    assert (answer.verdict, answer.kind) == ("refused", kind)
+    assert answer.text.startswith(text)
+    assert answer.at == "the parser" or answer.at.startswith("srt/server_args.py:")
+
+
+def test_what_a_stub_breaks_is_no_refusal(process: ArgumentProcess) -> None:
+    answer = ask(process, "--tp-size", "5", "--dp-size", "5")
+    assert answer.verdict == "cannot_say"
+    assert answer.text.startswith("AttributeError")
+
+
+def test_a_case_that_dies_takes_no_other_with_it(process: ArgumentProcess) -> None:
+    cases = [ArgumentCase(("--model-path", "v3.2", "--tp-size", "7", "--dp-size", n), {}, MODEL) for n in "17171"]
+    verdicts = [answer.verdict for answer in process.ask(cases)]
+    assert verdicts == ["runs", "cannot_say", "runs", "cannot_say", "runs"]
+
+
+def test_more_cases_than_are_sent_at_once_are_answered_in_order(process: ArgumentProcess) -> None:
+    words = [("--tp-size", str(1 + number % 8)) for number in range(60)]
+    answers = process.ask([ArgumentCase(("--model-path", "v3.2", *own), {}, MODEL) for own in words])
+    assert [answer.resolved["tp_size"] for answer in answers] == [int(size) for _, size in words]
+
+
+def test_a_killed_process_is_no_refusal(process: ArgumentProcess) -> None:
+    process._process.kill()
+    answer = ask(process, "--tp-size", "8")
+    assert answer.verdict == "cannot_say"
+    assert process.failed
+
+
+def test_adding_keeps_flags_and_leaves_libraries_out(release: AddedRelease) -> None:
+    assert (release.version, release.packages) == (VERSION, None)
+    assert not [*release.tree.rglob("*.so")]
+    assert releases.added_releases() == (release,)
+    accepted = flags_of_release(VERSION)
+    assert accepted.flags["--kv-cache-dtype"].choices == ("auto", "bfloat16", "fp8_e4m3")
+    assert "SGLANG_SLEEP_S" in accepted.variables
+
+
+def test_a_release_that_does_not_start_is_not_added(cache: Path, tmp_path: Path) -> None:
+    wheel = build_wheel(tmp_path, args="import torch\nraise RuntimeError('made for another Python')\n")
+    with pytest.raises(InputError, match="does not start: RuntimeError: made for another Python"):
+        adding.add_release(str(wheel), lambda _: None)
+    assert releases.added_releases() == ()
+    assert not [*(cache / "runtimes").iterdir()]
+
+
+@pytest.mark.parametrize("wanted", ["none.whl", "sglang", "torch==2.9.1"])
+def test_what_is_no_release_is_one_line(cache: Path, wanted: str) -> None:
+    with pytest.raises(InputError, match=r"no such file|write sglang==VERSION") as caught:
+        adding.add_release(wanted, lambda _: None)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_no_wheel_is_one_line(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "sglang-1.whl").write_text("no archive")
+    with pytest.raises(InputError, match="cannot be added"):
+        adding.add_release(str(tmp_path / "sglang-1.whl"), lambda _: None)
+
+
+def test_removing(release: AddedRelease) -> None:
+    releases.remove_release(VERSION)
+    assert releases.added_releases() == ()
+    with pytest.raises(InputError, match=r"was not added \(added: none\)"):
+        releases.remove_release(VERSION)
+
+
+def setting(**knobs: str | int | bool) -> RuntimeSpec:
+    """A setting of DeepSeek-V3.2 on H200s."""
+    return RuntimeSpec(kind="sglang", model="deepseek-ai/DeepSeek-V3.2", hardware="h200", knobs=knobs)
+
+
+def test_check_refuses_in_the_runtimes_words(release: AddedRelease) -> None:
+    runtime = SglangRuntime(Launch())
+    good, bad = runtime.check((setting(tp_size=8), setting(tp_size=8, dp_size=3)), VERSION)
+    assert good.refusal is None
+    assert good.basis.startswith("its own argument code")
+    assert bad.refusal is not None
+    assert (bad.refusal.rule, bad.refusal.by) == (RUNTIME, "runtime")
+    assert "refuses it: ValueError: tp_size 8 must be divisible by dp_size 3 (srt/server_args.py:" in bad.refusal.line
+
+
+def test_answers_are_remembered_and_torn_lines_are_not_believed(release: AddedRelease, cache: Path) -> None:
+    first = settings.ArgumentCheck(release, flags_of_release(VERSION))
+    said = first.ask([setting(tp_size=8), setting(tp_size=8, dp_size=3)])
+    first.close()
+    (file,) = (cache / "resolved").iterdir()
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([lines[0][:40], '["x", {}]', "[1", *lines]) + '\n["y"')
+    again = settings.ArgumentCheck(release, flags_of_release(VERSION))
+    assert again.ask([setting(tp_size=8), setting(tp_size=8, dp_size=3)]) == said
+    assert again.processes == {}
+    assert [json.loads(line)[1]["verdict"] for line in lines] == ["runs", "refused"]
+
+
+def test_a_model_whose_widths_are_not_known_is_not_judged(release: AddedRelease) -> None:
+    spec = setting(tp_size=8).model_copy(update={"model": "somebody/Else"})
+    (checked,) = SglangRuntime(Launch()).check((spec,), VERSION)
+    assert checked.refusal is None
+    (line,) = [note.line for note in checked.notes if note.rule == RUNTIME]
+    assert line.endswith("somebody/Else is neither a folder here nor a model whose config.json is known")
