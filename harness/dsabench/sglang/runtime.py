@@ -35,8 +35,9 @@ from dsabench.sglang.model_config import attention_widths, local_folder, read_co
 from dsabench.sglang.plan import plan_sglang
 from dsabench.sglang.progress import say_progress
 from dsabench.sglang.readback import differences, facts_in, runs_as, settings_of
+from dsabench.sglang.resolve.client import source_of
 from dsabench.sglang.resolve.releases import added_release, added_releases
-from dsabench.sglang.resolve.settings import RoleAnswer, argument_check
+from dsabench.sglang.resolve.settings import ArgumentCheck, RoleAnswer, source_of_launch
 from dsabench.sglang.versions import OLDEST, parse_version
 
 LOG_READER = LogReader(say_progress, refine)
@@ -69,8 +70,8 @@ class SglangRuntime:
     def check(self, specs: Sequence[RuntimeSpec], version: str | None = None) -> tuple[SettingCheck, ...]:
         """SGLang's own argument code if the release was added, the rules, and what rendering notices; see `Runtime.check`."""
         accepted = self._accepted if version is None else flags_of_release(version)
-        added = added_release(version or self._identity.version)
-        said = [()] * len(specs) if added is None else argument_check(added).ask([*map(settle, specs)])
+        asked = self._argument_check(version)
+        said = [()] * len(specs) if asked is None else asked.ask([*map(settle, specs)])
         return tuple(check_setting(spec, accepted, self.launch, own) for spec, own in zip(specs, said, strict=True))
 
     def plan(
@@ -151,6 +152,23 @@ class SglangRuntime:
         if spec.version is not None and parse_version(spec.version) != accepted.version:
             raise InputError(f"the config asks for sglang {spec.version}, installed is {accepted.version}")
         return accepted
+
+    def _argument_check(self, version: str | None) -> ArgumentCheck | None:
+        """The argument code of a release that was added, or of the SGLang of an interpreter on this machine."""
+        if version not in self._checks:
+            added = added_release(version or self._identity.version)
+            if added is not None:
+                self._checks[version] = ArgumentCheck(source_of(added), flags_of_release(added.version))
+            elif version is None and not self.launch.is_elsewhere:
+                self._checks[version] = ArgumentCheck(source_of_launch(self.launch, self._identity), self._accepted)
+            else:
+                self._checks[version] = None
+        return self._checks[version]
+
+    @cached_property
+    def _checks(self) -> dict[str | None, ArgumentCheck | None]:
+        """Version → its argument code; the version None is what is installed."""
+        return {}
 
     @cached_property
     def _identity(self) -> RuntimeIdentity:

@@ -14,7 +14,7 @@ from dsabench.runtimes.command import Launch
 from dsabench.sglang.accepts import flags_of_release
 from dsabench.sglang.hardware import HARDWARE
 from dsabench.sglang.resolve import adding, releases, settings
-from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, ArgumentProcess
+from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, ArgumentProcess, source_of
 from dsabench.sglang.resolve.releases import AddedRelease
 from dsabench.sglang.runtime import SglangRuntime
 from sglang_wheel import VERSION, build_wheel
@@ -24,9 +24,8 @@ MODEL = {"v3.2": {"model_type": "deepseek_v32"}}
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder; nothing that was asked under another one is remembered."""
+    """An empty cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    settings.argument_check.cache_clear()
     return tmp_path / "cache" / "dsabench"
 
 
@@ -39,7 +38,7 @@ def release(cache: Path, tmp_path: Path) -> AddedRelease:
 @pytest.fixture
 def process(release: AddedRelease) -> Iterator[ArgumentProcess]:
     """The wheel's argument code on an H200."""
-    started = ArgumentProcess(release, HARDWARE["h200"])
+    started = ArgumentProcess(source_of(release), HARDWARE["h200"])
     yield started
     started.close()
 
@@ -61,7 +60,7 @@ def test_a_legal_setting_comes_back_resolved_with_what_was_logged(process: Argum
 
 
 def test_the_gpu_decides(release: AddedRelease) -> None:
-    process = ArgumentProcess(release, HARDWARE["b200"])
+    process = ArgumentProcess(source_of(release), HARDWARE["b200"])
     assert ask(process).resolved["kv_cache_dtype"] == "fp8_e4m3"
     process.close()
 
@@ -163,13 +162,13 @@ def test_check_refuses_in_the_runtimes_words(release: AddedRelease) -> None:
 
 
 def test_answers_are_remembered_and_torn_lines_are_not_believed(release: AddedRelease, cache: Path) -> None:
-    first = settings.ArgumentCheck(release, flags_of_release(VERSION))
+    first = settings.ArgumentCheck(source_of(release), flags_of_release(VERSION))
     said = first.ask([setting(tp_size=8), setting(tp_size=8, dp_size=3)])
     first.close()
     (file,) = (cache / "resolved").iterdir()
     lines = file.read_text().splitlines()
     file.write_text("\n".join([lines[0][:40], '["x", {}]', "[1", *lines]) + '\n["y"')
-    again = settings.ArgumentCheck(release, flags_of_release(VERSION))
+    again = settings.ArgumentCheck(source_of(release), flags_of_release(VERSION))
     assert again.ask([setting(tp_size=8), setting(tp_size=8, dp_size=3)]) == said
     assert again.processes == {}
     assert [json.loads(line)[1]["verdict"] for line in lines] == ["runs", "refused"]

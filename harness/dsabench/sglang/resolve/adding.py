@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from dsabench.errors import InputError
 from dsabench.sglang.hardware import HARDWARE
-from dsabench.sglang.resolve.client import ArgumentProcess
+from dsabench.sglang.resolve.client import ArgumentProcess, source_of
 from dsabench.sglang.resolve.releases import FACTS, FLAGS, AddedRelease, folder_of, runtimes_folder
 from dsabench.sglang.tell_facts import variables
 
@@ -81,7 +81,7 @@ def _unpack(wheel: Path, say: Callable[[str], None]) -> AddedRelease:
 def _write_facts(release: AddedRelease, say: Callable[[str], None]) -> None:
     """Ask it for its flags, once, and note what it is."""
     say("asking its parser for its flags")
-    process = ArgumentProcess(release, HARDWARE["h200"], flags=True)
+    process = ArgumentProcess(source_of(release), HARDWARE["h200"], flags=True)
     process.close()
     if process.failed is not None:
         raise InputError(f"sglang {release.version}: its argument code does not start: {process.failed}")

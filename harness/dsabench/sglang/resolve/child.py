@@ -2,8 +2,9 @@
 
 The first line of standard input is `{"tree": FOLDER, "packages": [FOLDER, …], "device": {…}, "warm": {…}}`, the first
 line of standard output the greeting. Then each line asks about one command line, and each is answered by one line, in
-any order. SGLang is imported once, from the unpacked wheel `tree`. Every case runs in a fork, so that nothing that it
-sets is left for the next. The GPU is pretended.
+any order. SGLang is imported once, from the unpacked wheel `tree`, or as this interpreter finds it. Every case runs in a
+fork, so that nothing that it sets is left for the next. The GPU is pretended, and torch and kernels are stubs also where
+they are installed: a real question to CUDA would open a context, whose memory a later check would blame on the server.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ else:
 
 _SIDE_BY_SIDE = 4
 _CASE_TIMEOUT_S = 20.0
+_IDLE_S = 60.0
+"""Nobody asks: it ends, and is started again when somebody does."""
 _MOST_LEARNED = 40
 """Packages that nothing named and that the import turned out to need."""
 _REFUSALS = (ValueError, AssertionError, RuntimeError, TypeError, ArithmeticError, LookupError, FileNotFoundError)
@@ -64,11 +67,12 @@ class _Sglang:
     def __init__(self, hello: dict[str, Any], models: Path) -> None:
         self.device = hello["device"]
         self.packages = tuple(hello["packages"])
-        sys.path[:0] = [hello["tree"], *self.packages]
+        sys.path[:0] = [*([hello["tree"]] if hello["tree"] else []), *self.packages]
         self.version, requirements = _distribution(hello["tree"])
         wanted = stubs.imported_as(requirements) | ({"aiter"} if self.device["platform"] == "rocm" else set())
         self.stubs, self.tolerant = stubs.Stubs(wanted), stubs.Tolerant()
         self.models = models
+        stubs.hide(wanted)
         stubs.tell_versions(requirements)
         stubs.settle_transformers()
         stubs.write_stubs_as_json()
@@ -214,11 +218,12 @@ def _keep_log(log: _Log) -> None:
     logging.getLogger().addHandler(log)
 
 
-def _distribution(tree: str) -> tuple[str, list[str]]:
-    """Version and requirements of the unpacked wheel."""
-    found = next(iter(importlib.metadata.distributions(name="sglang", path=[tree])), None)
+def _distribution(tree: str | None) -> tuple[str, list[str]]:
+    """Version and requirements of the unpacked wheel, or of what is installed."""
+    where: dict[str, Any] = {} if tree is None else {"path": [tree]}
+    found = next(iter(importlib.metadata.distributions(name="sglang", **where)), None)
     if found is None:
-        raise ImportError(f"{tree} has no sglang-*.dist-info")
+        raise ImportError(f"no sglang-*.dist-info in {tree or 'this environment'}")
     return found.version, found.requires or []
 
 
@@ -296,7 +301,10 @@ class _Forks:
         while open_ or self.alive or self.waiting:
             while self.waiting and self.alive < _SIDE_BY_SIDE:
                 self._start(self.waiting.pop(0))
-            for key, _ in self.selector.select(timeout=1.0 if self.alive else None):
+            ready = self.selector.select(timeout=1.0 if self.alive else _IDLE_S)
+            if not (ready or self.alive):
+                return
+            for key, _ in ready:
                 chunk = os.read(key.fd, 1 << 16)
                 if key.data is not None:
                     self._heard(key, chunk)
@@ -359,6 +367,8 @@ def _greet(hello: dict[str, Any], models: Path) -> tuple[_Sglang | None, dict[st
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = frame.filename.partition("/sglang/")[2] or frame.filename
         return None, {"failed": f"{type(error).__name__}: {error} ({place}:{frame.lineno})"}
+    if not hasattr(sglang.args, "prepare_server_args"):
+        return None, {"failed": f"sglang {sglang.version} has no prepare_server_args in srt/server_args.py"}
     _memory_is(hello["device"]["memory_gib"])
     before = dict(os.environ)
     warm = {"id": None, "env": {}, **hello["warm"]}

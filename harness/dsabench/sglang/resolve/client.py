@@ -7,10 +7,12 @@ import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Literal
+from pathlib import Path
+from typing import IO, Any, Literal
 
 from pydantic import JsonValue
 
@@ -63,40 +65,63 @@ class ArgumentAnswer:
     """Every field that has a value, as SGLang resolves it."""
 
 
-class ArgumentProcess:
-    """A process that believes in eight of one GPU and has a release's argument code imported; ends with `close`.
+@dataclass(frozen=True, slots=True)
+class ArgumentSource:
+    """An argument code, and the interpreter that runs it."""
 
-    It never raises: a process that fails is no refusal, and every answer then is `cannot_say`.
+    version: str
+    wheel_hash: str
+    """Equal for equal code: the key of what is remembered."""
+    command: tuple[str, ...]
+    """The interpreter with its options."""
+    env: Mapping[str, str] | None = field(default=None, repr=False)
+    """None takes that of this process."""
+    tree: Path | None = None
+    """An unpacked wheel; None takes the SGLang that the interpreter imports."""
+    packages: tuple[Path, ...] = ()
+    """Folders behind the tree on `sys.path`."""
+
+
+def source_of(release: AddedRelease) -> ArgumentSource:
+    """An added release, run by this interpreter with nothing (-S) of what is installed beside dsabench."""
+    command = (sys.executable, "-I", "-S", "-B")
+    return ArgumentSource(release.version, release.sha256, command, None, release.tree, release.paths)
+
+
+class ArgumentProcess:
+    """A process that believes in eight of one GPU and has an argument code imported; ends with `close`.
+
+    It never raises: a process that fails is no refusal, and every answer then is `cannot_say`. Left alone for a minute it
+    ends by itself.
     """
 
-    def __init__(self, release: AddedRelease, device: Accelerator, *, flags: bool = False) -> None:
+    def __init__(self, source: ArgumentSource, device: Accelerator, *, flags: bool = False) -> None:
         self.failed: str | None = None
         """Why it could not be started or asked."""
-        hello = {
-            "tree": str(release.tree),
-            "packages": list(map(str, release.paths)),
-            "flags": flags,
-            "warm": _as_json(ArgumentCase(("--model-path", _WARM_MODEL, "--tp-size", str(_GPUS)), models=_WARM)),
-            "device": {
-                "platform": device.platform,
-                "capability": device.capability or (0, 0),
-                "memory_gib": device.memory_gib,
-                "name": device.device_name,
-                "count": _GPUS,
-            },
-        }
-        # -I -S: the wheel and its packages alone, whatever is installed beside dsabench.
-        command = [sys.executable, "-I", "-S", "-B", "-c", _program()]
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by `close`)
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0
-        )
+        self.flags: Mapping[str, Mapping[str, Any]] = {}
+        """The parser's flags, if they were asked for."""
+        self._finish: Callable[[], object] | None = None
         self._buffer = b""
-        greeting = self._say(hello) or self._line(_START_TIMEOUT_S)
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by `close`)
+        command = [*source.command, "-c", _program()]
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=source.env, bufsize=0
+            )
+        except OSError as error:
+            self._errors.close()
+            self.failed = f"{source.command[0]}: {error.strerror}"
+            return
+        self._finish = weakref.finalize(self, _end, self._process, self._errors)
+        greeting = self._say(_hello(source, device, flags=flags)) or self._line(_START_TIMEOUT_S)
         if "failed" in greeting:
             self._fail(greeting["failed"])
-        self.flags: Mapping[str, Mapping[str, Any]] = greeting.get("flags", {})
-        """The parser's flags, if they were asked for."""
+        self.flags = greeting.get("flags", {})
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it cannot be asked any more."""
+        return self.failed is not None or self._process.poll() is not None
 
     def ask(self, cases: Sequence[ArgumentCase]) -> tuple[ArgumentAnswer, ...]:
         """One answer for each case, in order."""
@@ -117,13 +142,8 @@ class ArgumentProcess:
 
     def close(self) -> None:
         """End it."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._errors.close()
+        if self._finish is not None:
+            self._finish()
 
     def _say(self, line: Mapping[str, Any]) -> dict[str, Any]:
         """Write a line; what went wrong, if anything did."""
@@ -152,7 +172,7 @@ class ArgumentProcess:
 
     def _fail(self, why: str) -> str:
         self.failed = self.failed or why
-        self._process.kill()
+        self.close()
         return self.failed
 
     def _last_words(self) -> str:
@@ -160,6 +180,30 @@ class ArgumentProcess:
         self._errors.seek(0)
         lines = self._errors.read().strip().splitlines()
         return lines[-1] if lines else f"it ended with code {self._process.returncode}"
+
+
+def _hello(source: ArgumentSource, device: Accelerator, *, flags: bool) -> dict[str, Any]:
+    return {
+        "tree": None if source.tree is None else str(source.tree),
+        "packages": list(map(str, source.packages)),
+        "flags": flags,
+        "warm": _as_json(ArgumentCase(("--model-path", _WARM_MODEL, "--tp-size", str(_GPUS)), models=_WARM)),
+        "device": {
+            "platform": device.platform,
+            "capability": device.capability or (0, 0),
+            "memory_gib": device.memory_gib,
+            "name": device.device_name,
+            "count": _GPUS,
+        },
+    }
+
+
+def _end(process: subprocess.Popen[bytes], errors: IO[str]) -> None:
+    process.kill()
+    process.wait()
+    for file in (process.stdin, process.stdout, errors):
+        if file is not None:
+            file.close()
 
 
 def _as_json(case: ArgumentCase) -> dict[str, Any]:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 from dsabench import rooms
+from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.topology import Role, RoleName
+from dsabench.model.topology import SINGLE, RoleName
 from dsabench.model.value import digest
+from dsabench.runtimes.command import Launch
 from dsabench.runtimes.plan import role_specs
-from dsabench.sglang.accepts import Accepted, flags_of_release
+from dsabench.sglang.accepts import Accepted
 from dsabench.sglang.hardware import HARDWARE, Accelerator, accelerator
 from dsabench.sglang.model_config import local_folder, whole_config
 from dsabench.sglang.render import render
-from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, ArgumentProcess
-from dsabench.sglang.resolve.releases import AddedRelease
+from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, ArgumentProcess, ArgumentSource
 
 DEFAULT_HARDWARE = "h200"
 """What is pretended where a setting names no hardware."""
@@ -40,9 +39,9 @@ class RoleAnswer:
 
 @dataclass
 class ArgumentCheck:
-    """The argument code of one release; see `argument_check`."""
+    """An argument code, with all that it was asked. Its processes end with this one."""
 
-    release: AddedRelease
+    source: ArgumentSource
     accepted: Accepted
     processes: dict[str, ArgumentProcess] = field(default_factory=dict)
     """Accelerator → the process that believes in it."""
@@ -50,17 +49,49 @@ class ArgumentCheck:
     """Accelerator → id of a case → its answer."""
 
     def ask(self, specs: Sequence[RuntimeSpec]) -> list[tuple[RoleAnswer, ...]]:
-        """For each spec what is said to its roles; none where the hardware cannot be pretended (NPU)."""
-        asked = [(_device(spec), [*self._cases(spec)]) for spec in specs]
-        for device in {device.name: device for device, _ in asked}.values():
-            if device.platform != "npu":
-                self._learn(device, [case for own, cases in asked if own == device for _, case in cases])
+        """For each spec what is said to its roles; nothing where the hardware cannot be pretended (NPU)."""
+        asked = [(_device(spec), role, self.case(spec, role)) for spec in specs for role in _roles(spec)]
+        for device in {device.name: device for device, _, _ in asked}.values():
+            self.ask_on(device, [case for own, _, case in asked if own == device])
+        said = iter(asked)
         return [
-            tuple(RoleAnswer(role, self._known(device)[_id(case)]) for role, case in cases)
-            if device.platform != "npu"
-            else ()
-            for device, cases in asked
+            tuple(
+                RoleAnswer(role, self._known(device)[_id(case)])
+                for device, role, case in (next(said) for _ in _roles(spec))
+                if device.platform != "npu"
+            )
+            for spec in specs
         ]
+
+    def ask_on(self, device: Accelerator, cases: Sequence[ArgumentCase]) -> list[ArgumentAnswer]:
+        """The answers to command lines on one kind of GPU; none on an NPU."""
+        if device.platform == "npu":
+            return []
+        known = self._known(device)
+        new = {_id(case): case for case in cases if _id(case) not in known}
+        answers = {name: _unknown_model(case) for name, case in new.items()}
+        ask = {name: new[name] for name, answer in answers.items() if answer is None}
+        if ask:
+            process = self.processes.get(device.name)
+            if process is None or process.has_ended:
+                process = self.processes[device.name] = ArgumentProcess(self.source, device)
+            answers |= dict(zip(ask, process.ask([*ask.values()]), strict=True))
+        found = {name: answer for name, answer in answers.items() if answer is not None}
+        known |= found
+        _write(_cache_file(self.source, device), found)
+        return [known[_id(case)] for case in cases]
+
+    def case(self, spec: RuntimeSpec, name: RoleName) -> ArgumentCase:
+        """The command line of a role's first server, without what only its place decides (ports, addresses)."""
+        role, own = next((role, own) for role, own in role_specs(spec) if role.role == name)
+        rendered = render(own.knobs, own.env, self.accepted)
+        folder = local_folder(own.model)
+        words = ["--model-path", own.model if folder is None else str(folder), *rendered.words]
+        words += [] if role.role == "server" else ["--disaggregation-mode", role.role]
+        if role.nodes > 1:
+            words += ["--nnodes", str(role.nodes), "--node-rank", "0", "--dist-init-addr", "127.0.0.1:20000"]
+        named = {word: whole_config(word) for word in (own.model, str(own.knobs.get("speculative_draft_model")))}
+        return ArgumentCase(tuple(words), rendered.env, {word: config for word, config in named.items() if config})
 
     def close(self) -> None:
         """End the processes."""
@@ -68,51 +99,25 @@ class ArgumentCheck:
             process.close()
         self.processes.clear()
 
-    def _cases(self, spec: RuntimeSpec) -> Iterator[tuple[RoleName, ArgumentCase]]:
-        for role, own in role_specs(spec):
-            yield role.role, _case(role, own, self.accepted)
-
     def _known(self, device: Accelerator) -> dict[str, ArgumentAnswer]:
         if device.name not in self.known:
-            self.known[device.name] = _read(_cache_file(self.release, device))
+            self.known[device.name] = _read(_cache_file(self.source, device))
         return self.known[device.name]
 
-    def _learn(self, device: Accelerator, cases: Sequence[ArgumentCase]) -> None:
-        known = self._known(device)
-        new = {_id(case): case for case in cases if _id(case) not in known}
-        answers = {name: _unknown_model(case) for name, case in new.items()}
-        ask = {name: new[name] for name, answer in answers.items() if answer is None}
-        if ask:
-            process = self.processes.get(device.name) or ArgumentProcess(self.release, device)
-            self.processes[device.name] = process
-            answers |= dict(zip(ask, process.ask([*ask.values()]), strict=True))
-        found = {name: answer for name, answer in answers.items() if answer is not None}
-        known |= found
-        _write(_cache_file(self.release, device), found)
 
-
-@lru_cache(maxsize=8)
-def argument_check(release: AddedRelease) -> ArgumentCheck:
-    """The argument code of that release, for as long as this process lives: its import takes seconds."""
-    check = ArgumentCheck(release, flags_of_release(release.version))
-    atexit.register(check.close)
-    return check
+def source_of_launch(launch: Launch, identity: RuntimeIdentity) -> ArgumentSource:
+    """The SGLang of the interpreter that a launch names on this machine. It sees no PYTHONPATH but the launch's own."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    env = {**inherited, **launch.env, "PYTHONSAFEPATH": "1"}
+    return ArgumentSource(identity.version, identity.wheel_hash, (launch.interpreter, "-B"), env)
 
 
 def _device(spec: RuntimeSpec) -> Accelerator:
     return HARDWARE[DEFAULT_HARDWARE] if spec.hardware is None else accelerator(spec.hardware)
 
 
-def _case(role: Role, spec: RuntimeSpec, accepted: Accepted) -> ArgumentCase:
-    """The command line of a role's first server, without what only its place decides (ports, addresses)."""
-    rendered = render(spec.knobs, spec.env, accepted)
-    folder = local_folder(spec.model)
-    words = ["--model-path", spec.model if folder is None else str(folder), *rendered.words]
-    words += [] if role.role == "server" else ["--disaggregation-mode", role.role]
-    if role.nodes > 1:
-        words += ["--nnodes", str(role.nodes), "--node-rank", "0", "--dist-init-addr", "127.0.0.1:20000"]
-    named = {word: whole_config(word) for word in (spec.model, str(spec.knobs.get("speculative_draft_model_path")))}
-    return ArgumentCase(tuple(words), rendered.env, {word: config for word, config in named.items() if config})
+def _roles(spec: RuntimeSpec) -> Iterator[RoleName]:
+    return (role.role for role in (spec.topology or SINGLE).roles)
 
 
 def _unknown_model(case: ArgumentCase) -> ArgumentAnswer | None:
@@ -127,8 +132,8 @@ def _id(case: ArgumentCase) -> str:
     return digest(json.dumps([_FORM, case.argv, dict(case.env), dict(case.models)], sort_keys=True))
 
 
-def _cache_file(release: AddedRelease, device: Accelerator) -> Path:
-    return rooms.cache_folder() / "resolved" / f"{release.sha256[:16]}-{device.name}.jsonl"
+def _cache_file(source: ArgumentSource, device: Accelerator) -> Path:
+    return rooms.cache_folder() / "resolved" / f"{source.wheel_hash[:16]}-{device.name}.jsonl"
 
 
 def _read(file: Path) -> dict[str, ArgumentAnswer]:

@@ -65,6 +65,37 @@ def imported_as(requirements: Iterable[str]) -> set[str]:
     return found
 
 
+_LIGHT = {
+    "huggingface_hub",
+    "msgspec",
+    "numpy",
+    "packaging",
+    "PIL",
+    "pydantic",
+    "regex",
+    "requests",
+    "tokenizers",
+    "tqdm",
+}
+"""Requirements that are real wherever they are, as transformers is: the configs of models are read with them."""
+
+
+def hide(names: Iterable[str]) -> None:
+    """Make packages look absent where they are installed, so that their stubs are found."""
+    hidden = set(names) - _LIGHT - {"transformers"}
+
+    class Finder(importlib.machinery.PathFinder):
+        @classmethod
+        def find_spec(
+            cls, fullname: str, path: Any = None, target: Any = None
+        ) -> importlib.machinery.ModuleSpec | None:
+            if fullname.partition(".")[0] in hidden:
+                return None
+            return super().find_spec(fullname, path, target)
+
+    sys.meta_path[:] = [Finder if one is importlib.machinery.PathFinder else one for one in sys.meta_path]
+
+
 class _StubClass(abc.ABCMeta):
     """A class whose attributes are classes like it."""
 
