@@ -49,7 +49,7 @@ class ServerArgs:
     tp_size: int = 1
     dp_size: int = 1
     kv_cache_dtype: str = "auto"
-    page_size: int = None
+    max_running_requests: int = None
     model_type: str = ""
     plugin: bool = PLUGIN
     memory: int = 0
@@ -60,6 +60,7 @@ class ServerArgs:
         parser.add_argument("--model-path", required=True)
         parser.add_argument("--skip-tokenizer-init", action="store_true")
         parser.add_argument("--tp-size", type=int, default=1)
+        parser.add_argument("--max-running-requests", type=int)
         parser.add_argument("--dp-size", type=int, default=1)
         parser.add_argument("--kv-cache-dtype", choices=["auto", "bfloat16", "fp8_e4m3"], default="auto")
         parser.add_argument("--enable-dp-attention", action="store_true")
@@ -73,7 +74,8 @@ class ServerArgs:
             major, _ = torch.cuda.get_device_capability()
             self.kv_cache_dtype = "fp8_e4m3" if major >= 10 else "bfloat16"
             logger.warning("Setting KV cache dtype to %s for %s", self.kv_cache_dtype, self.model_path)
-        self.page_size = 64
+        if self.max_running_requests is not None:
+            self.max_running_requests //= 2
         self.memory = torch.cuda.mem_get_info()[0] >> 30
         os.environ["SGLANG_LEFT_BEHIND"] = "1"
 
@@ -83,6 +85,8 @@ class ServerArgs:
         assert self.tp_size <= torch.cuda.device_count(), (
             "more ranks than GPUs"
         )
+        if self.max_running_requests == 0:
+            raise ValueError("max_running_requests is 0 on every rank")
         if self.dp_size == 4:
             None + 1
         if self.dp_size == 5:

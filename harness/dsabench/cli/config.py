@@ -44,15 +44,30 @@ def check(
         bool, typer.Option("--show", help="print each config with its defaults, sweeps and goal expanded")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print a list of files with their errors")] = False,
+    runtime_version: Annotated[
+        str | None, typer.Option(help="also ask this release of SGLang about every setting of the files")
+    ] = None,
 ) -> None:
-    """Check configs and sweeps without running anything. Prints OK or every mistake; exit 2 if there is one."""
+    """Check configs and sweeps without running anything. Prints OK or every mistake; exit 2 if there is one.
+
+    With --runtime-version also which settings the release refuses; exit 2 if the default is one of them.
+    """
     from dsabench.config.load import find_mistakes as mistakes_of
 
     found = {file: mistakes_of(file) for file in files}
+    checked = {}
+    if runtime_version is not None:
+        from dsabench.cli.check_settings import check_settings
+
+        checked = {file: check_settings(file, runtime_version) for file, errors in found.items() if not errors}
     if as_json:
         fields = ("file", "line", "key", "message")
         listed = [
-            {"file": file, "errors": [{field: getattr(error, field) for field in fields} for error in errors]}
+            {
+                "file": file,
+                "errors": [{field: getattr(error, field) for field in fields} for error in errors],
+                **({} if file not in checked else checked[file].as_json()),
+            }
             for file, errors in found.items()
         ]
         print(json.dumps(listed, indent=2))
@@ -63,8 +78,12 @@ def check(
             if not errors and show:
                 _print_expanded(file)
             elif not errors:
-                print(f"{file}: OK")
-    if any(found.values()):
+                print(
+                    f"{file}: OK"
+                    if file not in checked
+                    else "\n".join(f"{file}: {one}" for one in checked[file].lines())
+                )
+    if any(found.values()) or any(one.is_default_refused for one in checked.values()):
         raise typer.Exit(2)
 
 

@@ -109,6 +109,9 @@ def _launch(options: LaunchOptions, runtime: Runtime, spec: RuntimeSpec) -> int:
     processes = runtime.plan(spec, version, sites=sites).processes
     _say_image(spec, runtime.launch)
     if not _pass(runtime.check((spec,), version)[0]):
+        nearest = runtime.nearest(spec, version)
+        if nearest:
+            _note(f"it runs without {', '.join(nearest)}")
         return 2
     if options.dry_run:
         _print(processes, spec.topology or SINGLE, as_json=options.as_json)

@@ -63,16 +63,12 @@ def labels_of(spec: RuntimeSpec) -> tuple[str, ...]:
     return (RANDOM_WEIGHTS,) * random + (SIMULATED,) * simulated
 
 
-RUNTIME = "RUNTIME"
-"""In place of a rule's id: the runtime's own argument code says it."""
-
-
 @dataclass(frozen=True, slots=True)
 class RuleViolation:
     """Why a setting does not run, or computes wrong answers."""
 
     rule: str
-    """Its id in docs/sglang-rules.md; `RUNTIME` where the runtime's own argument code refuses it."""
+    """Its id in docs/sglang-rules.md; file and line where the runtime's own argument code refuses it."""
     line: str
     """One line: the id, the settings, the runtime's own message, the nearest legal setting."""
     by: Literal["runtime", "rules"] = "rules"
@@ -83,7 +79,7 @@ class SettingNote:
     """A note on a setting that runs: with other values, or at a price."""
 
     rule: str
-    """Its id in docs/sglang-rules.md."""
+    """Its id in docs/sglang-rules.md; the knob where the runtime's own argument code says what it becomes."""
     line: str
     """One line that starts with the id."""
     replaced: bool

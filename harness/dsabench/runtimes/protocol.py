@@ -126,6 +126,14 @@ class Runtime(Protocol):
 
         """
 
+    def nearest(self, spec: RuntimeSpec, version: str | None = None) -> tuple[str, ...] | None:
+        """The fewest knobs without which a refused setting runs; None if none is found, empty if nothing refuses it.
+
+        Raises:
+            InputError: as `check`.
+
+        """
+
     def plan(
         self,
         spec: RuntimeSpec,
@@ -186,6 +194,11 @@ class PlainRuntime:
         """Nothing is known; see `Runtime.check`."""
         del version
         return (SettingCheck(),) * len(specs)
+
+    def nearest(self, spec: RuntimeSpec, version: str | None = None) -> tuple[str, ...] | None:
+        """Nothing is refused; see `Runtime.nearest`."""
+        del spec, version
+        return ()
 
     def gpus(self, spec: RuntimeSpec) -> int:
         """Not known; see `Runtime.gpus`."""

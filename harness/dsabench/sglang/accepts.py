@@ -43,6 +43,8 @@ class Accepted:
     """Names that begin with SGLANG_."""
     source: str
     """Where this was found, in words."""
+    release: str
+    """The version as the wheel says it, post releases included."""
 
     def expand(self, flag: str) -> str | None:
         """The full name of an abbreviation, as argparse completes it; None where it is none or ambiguous."""
@@ -77,6 +79,7 @@ def accepted_of(facts: Mapping[str, Any], version: str) -> Accepted:
         flags={name: flag_of(form) for name, form in facts["flags"].items()},
         variables=frozenset(facts["variables"]),
         source=f"the parser of sglang {version}",
+        release=version,
     )
 
 
@@ -114,7 +117,7 @@ def _from_table(version: Version) -> Accepted:
         for name, spans in table["variables"].items()
         if any(parse_version(first) <= version <= parse_version(last) for first, last in spans)
     )
-    return Accepted(version, flags, variables, f"the table of sglang {version}")
+    return Accepted(version, flags, variables, f"the table of sglang {version}", str(version))
 
 
 def flag_of(form: Mapping[str, Any]) -> Flag:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -16,13 +16,13 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from dsabench.errors import InputError, TrialFault
 from dsabench.machine.checks import Finding
 from dsabench.model.environment import RuntimeIdentity
-from dsabench.model.runtime import RUNTIME, RuleViolation, RuntimeSpec, SettingCheck, SettingNote
+from dsabench.model.runtime import RuleViolation, RuntimeSpec, SettingCheck, SettingNote
 from dsabench.model.topology import RoleHosts
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.deployment import Deployment, LogReader, ServerProgram, run_deployment
 from dsabench.runtimes.gpu_memory import memory_back, read_used
-from dsabench.runtimes.plan import LaunchPlan, gpus_of, role_specs, settle
+from dsabench.runtimes.plan import LaunchPlan, PlanRemark, gpus_of, role_specs, settle
 from dsabench.runtimes.protocol import AttentionShape, Place
 from dsabench.runtimes.readback import KnobReadback, read_knobs
 from dsabench.sglang.accepts import Accepted, flags_of_release, known_versions
@@ -37,7 +37,8 @@ from dsabench.sglang.progress import say_progress
 from dsabench.sglang.readback import differences, facts_in, runs_as, settings_of
 from dsabench.sglang.resolve.client import source_of
 from dsabench.sglang.resolve.releases import added_release, added_releases
-from dsabench.sglang.resolve.settings import ArgumentCheck, RoleAnswer, source_of_launch
+from dsabench.sglang.resolve.settings import ArgumentCheck, RoleAnswer, left_out, neighbours, source_of_launch
+from dsabench.sglang.rules.book import BEYOND_ARGUMENTS
 from dsabench.sglang.versions import OLDEST, parse_version
 
 LOG_READER = LogReader(say_progress, refine)
@@ -46,6 +47,8 @@ LOG_READER = LogReader(say_progress, refine)
 TABLE = "table"
 """In place of a wheel's hash: nothing is installed, a plan is made for a version of the table."""
 
+_MOST_STEPS = 4
+"""Of the way from a refused setting to one that runs."""
 _JSON = TypeAdapter(dict[str, JsonValue])
 
 
@@ -58,7 +61,7 @@ class SglangRuntime:
     async def identity(self, version: str | None = None) -> RuntimeIdentity:
         """What is installed under the interpreter, container or prefix; see `Runtime.identity`."""
         if version is not None:
-            return RuntimeIdentity(kind="sglang", version=str(flags_of_release(version).version), wheel_hash=TABLE)
+            return RuntimeIdentity(kind="sglang", version=flags_of_release(version).release, wheel_hash=TABLE)
         return await asyncio.to_thread(lambda: self._identity)
 
     @property
@@ -73,6 +76,23 @@ class SglangRuntime:
         asked = self._argument_check(version)
         said = [()] * len(specs) if asked is None else asked.ask([*map(settle, specs)])
         return tuple(check_setting(spec, accepted, self.launch, own) for spec, own in zip(specs, said, strict=True))
+
+    def nearest(self, spec: RuntimeSpec, version: str | None = None) -> tuple[str, ...] | None:
+        """Found by asking about settings with less; see `Runtime.nearest`."""
+        names: tuple[str, ...] = ()
+        for _ in range(_MOST_STEPS):
+            refusal = self.check((left_out(spec, names),), version)[0].refusal
+            if refusal is None:
+                return names
+            tried = [(*names, *more) for more in neighbours(left_out(spec, names), refusal.line)]
+            answers = [one.refusal for one in self.check([left_out(spec, more) for more in tried], version)]
+            legal = (more for more, answer in zip(tried, answers, strict=True) if answer is None)
+            # Else what is refused for another reason: two things may be wrong.
+            other = (
+                more for more, answer in zip(tried, answers, strict=True) if answer and answer.rule != refusal.rule
+            )
+            names = next(legal, ()) or next(other, names)
+        return None
 
     def plan(
         self,
@@ -202,31 +222,42 @@ def check_setting(
     """
     asked = settle(spec)
     objections = judge(plan_sglang(asked, accepted, launch), asked, accepted)
-    violations = [RuleViolation(one.rule, str(one)) for one in objections if one.severity == "error"]
+    if said and all(one.answer.verdict != "cannot_say" for one in said):
+        objections = tuple(one for one in objections if isinstance(one, PlanRemark) or one.rule in BEYOND_ARGUMENTS)
+    violations = [_refusal(one, accepted) for one in said if one.answer.verdict == "refused"]
+    violations += [RuleViolation(one.rule, str(one)) for one in objections if one.severity == "error"]
     notes = [
         SettingNote(one.rule, str(one), one.severity == "overwritten") for one in objections if one.severity != "error"
     ]
     if any(_drafts_of_random_weights(own.knobs) for _, own in role_specs(asked)):
         message = "random weights accept no draft, so speculation would only be shown as slow"
         violations.append(RuleViolation("SIM01", f"SIM01: {message}; set simulated_accept_length"))
-    refused = [_refusal(one, accepted) for one in said if one.answer.verdict == "refused"]
-    # A rule that says the same says it with the nearest setting that works.
-    violations += refused if not violations else []
-    notes += [
-        SettingNote(RUNTIME, f"{RUNTIME}: sglang's own checks could not be asked: {one.answer.text}", replaced=False)
-        for one in said
-        if one.answer.verdict == "cannot_say"
-    ]
+    notes += _resolved_notes(asked, accepted, said, " ".join(note.line for note in notes))
     own = "its own argument code and " if said else ""
-    return SettingCheck(tuple(violations), tuple(notes), f"{own}the rules for sglang {accepted.version}")
+    return SettingCheck(tuple(violations), tuple(notes), f"{own}the rules for sglang {accepted.release}")
 
 
 def _refusal(said: RoleAnswer, accepted: Accepted) -> RuleViolation:
     """In SGLang's words, and where it says them."""
     role = "" if said.role == "server" else f"{said.role}: "
+    place = said.answer.at.rpartition("/")[2]
     words = " ".join(f"{said.answer.kind}: {said.answer.text}".split())
-    line = f"{RUNTIME}: {role}sglang {accepted.version} refuses it: {words} ({said.answer.at})"
-    return RuleViolation(RUNTIME, line, by="runtime")
+    return RuleViolation(place, f"{role}sglang {accepted.release} refuses it: {words} ({said.answer.at})", by="runtime")
+
+
+def _resolved_notes(
+    spec: RuntimeSpec, accepted: Accepted, said: Sequence[RoleAnswer], told: str
+) -> Iterator[SettingNote]:
+    """What each knob becomes where it is not as asked, unless a rule tells it; and what could not be asked."""
+    knobs = {role.role: own.knobs for role, own in role_specs(spec)}
+    for one in said:
+        if one.answer.verdict == "cannot_say":
+            message = f"sglang {accepted.release}'s own checks could not be asked: {one.answer.text}"
+            yield SettingNote("unasked", message, replaced=False)
+        for line in differences(knobs[one.role], one.answer.resolved, {}, accepted):
+            name = line.partition(":")[0]
+            if f"{name}=" not in told:
+                yield SettingNote(name, line, replaced=True)
 
 
 def _size(knobs: Mapping[str, KnobValue], name: str) -> int:

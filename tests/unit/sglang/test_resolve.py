@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dsabench.cli.app import app
 from dsabench.errors import InputError
-from dsabench.model.runtime import RUNTIME, RuntimeSpec
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.command import Launch
 from dsabench.sglang.accepts import flags_of_release
 from dsabench.sglang.hardware import HARDWARE
@@ -157,8 +158,71 @@ def test_check_refuses_in_the_runtimes_words(release: AddedRelease) -> None:
     assert good.refusal is None
     assert good.basis.startswith("its own argument code")
     assert bad.refusal is not None
-    assert (bad.refusal.rule, bad.refusal.by) == (RUNTIME, "runtime")
-    assert "refuses it: ValueError: tp_size 8 must be divisible by dp_size 3 (srt/server_args.py:" in bad.refusal.line
+    assert bad.refusal.by == "runtime"
+    assert bad.refusal.rule.startswith("server_args.py:")
+    assert bad.refusal.line == (
+        f"sglang 0.5.99.post1 refuses it: ValueError: tp_size 8 must be divisible by dp_size 3 (srt/{bad.refusal.rule})"
+    )
+    assert runtime.nearest(setting(tp_size=8, dp_size=3), VERSION) == ("dp_size",)
+    assert runtime.nearest(setting(tp_size=8), VERSION) == ()
+
+
+def test_two_mistakes_take_two_steps(release: AddedRelease) -> None:
+    spec = setting(tp_size=8, dp_size=3, max_running_requests=1)
+    assert SglangRuntime(Launch()).nearest(spec, VERSION) == ("dp_size", "max_running_requests")
+
+
+def test_a_rule_that_repeats_the_argument_code_is_not_asked_where_that_code_answers(release: AddedRelease) -> None:
+    spec = setting(tp_size=8, moe_dense_tp_size=3)
+    runtime = SglangRuntime(Launch())
+    (by_rules,) = runtime.check((spec,), "0.5.23")  # not added
+    assert [one.rule for one in by_rules.violations] == ["MP03"]
+    assert by_rules.basis == "the rules for sglang 0.5.23"
+    (asked,) = runtime.check((spec,), VERSION)
+    assert "MP03" not in [one.rule for one in asked.violations]
+
+
+CONFIG = """
+name: grid
+runtime: {kind: sglang, model: deepseek-ai/DeepSeek-V3.2, hardware: h200, base: {tp_size: 8, max_running_requests: 8}}
+sweeps: [{axes: {dp_size: [1, 3, 8]}}]
+proposer: {kind: grid}
+objective: {metric: output_throughput_tok_s, direction: maximize}
+workloads:
+  - {name: chat, dataset: random-ids, num_prompts: 64, input_len: 64, output_len: 64}
+"""
+
+
+def test_config_check_asks_about_every_setting(
+    release: AddedRelease, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text(CONFIG)
+    with pytest.raises(SystemExit) as ended:
+        app(["config", "check", str(file), "--runtime-version", VERSION, "--json"])
+    assert ended.value.code == 0
+    ((told,),) = [json.loads(capsys.readouterr().out)]
+    (refused,) = told["refused"]
+    assert (told["settings"], refused["setting"], refused["by"]) == (4, "dp_size=3", "runtime")
+    assert (refused["verdict"], refused["nearest"]) == ("refused", {"dp_size": None})
+
+
+def test_config_check_ends_with_2_where_the_default_is_refused(
+    release: AddedRelease, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text(CONFIG.replace("tp_size: 8", "tp_size: 16"))
+    with pytest.raises(SystemExit) as ended:
+        app(["config", "check", str(file), "--runtime-version", VERSION])
+    assert ended.value.code == 2
+    first, *reasons = capsys.readouterr().out.splitlines()
+    assert "4 of 4 settings are refused, by its own argument code" in first
+    assert ["more ranks than GPUs" in line for line in reasons] == [True, False]
+
+
+def test_check_tells_what_a_knob_becomes(release: AddedRelease) -> None:
+    (checked,) = SglangRuntime(Launch()).check((setting(tp_size=8, max_running_requests=9),), VERSION)
+    assert [note.line for note in checked.notes if note.replaced] == ["max_running_requests: asked 9, runs with 4"]
 
 
 def test_answers_are_remembered_and_torn_lines_are_not_believed(release: AddedRelease, cache: Path) -> None:
@@ -178,5 +242,5 @@ def test_a_model_whose_widths_are_not_known_is_not_judged(release: AddedRelease)
     spec = setting(tp_size=8).model_copy(update={"model": "somebody/Else"})
     (checked,) = SglangRuntime(Launch()).check((spec,), VERSION)
     assert checked.refusal is None
-    (line,) = [note.line for note in checked.notes if note.rule == RUNTIME]
+    (line,) = [note.line for note in checked.notes if note.rule == "unasked"]
     assert line.endswith("somebody/Else is neither a folder here nor a model whose config.json is known")

@@ -238,7 +238,7 @@ def _fields(args: Any) -> dict[str, Any]:
         value = getattr(view, name, getattr(args, name, None))
         with contextlib.suppress(TypeError, ValueError):
             found[name] = json.loads(json.dumps(value))
-    return {name: value for name, value in found.items() if value is not None}
+    return found
 
 
 def _pretend(device: dict[str, Any], finder: stubs.Stubs) -> None:

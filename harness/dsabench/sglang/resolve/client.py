@@ -62,7 +62,7 @@ class ArgumentAnswer:
     warnings: tuple[str, ...] = ()
     """What SGLang logged."""
     resolved: Mapping[str, JsonValue] = field(default_factory=dict)
-    """Every field that has a value, as SGLang resolves it."""
+    """Its fields as SGLang resolves them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class ArgumentProcess:
                 number, case = waiting.pop(0)
                 self._say({"id": number, **_as_json(case)})
                 under_way += 1
-            line = self._line(_ANSWER_TIMEOUT_S)
+            line = self._line(_ANSWER_TIMEOUT_S) if self.failed is None else {}
             if "id" in line:
                 answers[line["id"]] = _answer(line)
                 under_way -= 1

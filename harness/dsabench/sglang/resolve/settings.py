@@ -6,7 +6,8 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from dsabench import rooms
@@ -21,6 +22,7 @@ from dsabench.sglang.hardware import HARDWARE, Accelerator, accelerator
 from dsabench.sglang.model_config import local_folder, whole_config
 from dsabench.sglang.render import render
 from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, ArgumentProcess, ArgumentSource
+from dsabench.sglang.spellings import FLAGS
 
 DEFAULT_HARDWARE = "h200"
 """What is pretended where a setting names no hardware."""
@@ -76,7 +78,7 @@ class ArgumentCheck:
             if process is None or process.has_ended:
                 process = self.processes[device.name] = ArgumentProcess(self.source, device)
             answers |= dict(zip(ask, process.ask([*ask.values()]), strict=True))
-        found = {name: answer for name, answer in answers.items() if answer is not None}
+        found = {name: self._brief(answer) for name, answer in answers.items() if answer is not None}
         known |= found
         _write(_cache_file(self.source, device), found)
         return [known[_id(case)] for case in cases]
@@ -98,6 +100,18 @@ class ArgumentCheck:
         for process in self.processes.values():
             process.close()
         self.processes.clear()
+
+    def _brief(self, answer: ArgumentAnswer) -> ArgumentAnswer:
+        """Without the fields that no knob sets: there are 500, and a search asks about thousands of settings."""
+        kept = {name: value for name, value in answer.resolved.items() if name in self._fields}
+        return replace(answer, resolved=kept)
+
+    @cached_property
+    def _fields(self) -> frozenset[str]:
+        flags = (flag for spellings in FLAGS.values() for one in spellings for flag in one.flags)
+        words = {word for spellings in FLAGS.values() for one in spellings for word in (one.on + " " + one.off).split()}
+        named = {self.accepted.flags[flag].dest for flag in {*flags, *words} if flag in self.accepted.flags}
+        return frozenset(named | {"attn_dp_size", "dp_size", "enable_dp_attention"})
 
     def _known(self, device: Accelerator) -> dict[str, ArgumentAnswer]:
         if device.name not in self.known:
@@ -157,3 +171,28 @@ def _write(file: Path, answers: Mapping[str, ArgumentAnswer]) -> None:
         with file.open("ab") as opened:  # one write: lines of two processes do not mix
             opened.write("".join(f"{line}\n" for line in lines).encode())
             os.fsync(opened.fileno())
+
+
+def neighbours(spec: RuntimeSpec, refusal: str) -> Iterator[tuple[str, ...]]:
+    """Knobs to leave out, those that the refusal names first; then those with a word in common, together."""
+    names = [*dict.fromkeys([*spec.knobs, *(name for role in (spec.topology or SINGLE).roles for name in role.knobs)])]
+    said = refusal.replace("-", "_").lower()
+    names.sort(key=lambda name: name not in said)
+    yield from ((name,) for name in names)
+    families: dict[str, list[str]] = {}
+    for name in names:
+        families.setdefault(name.partition("_")[0], []).append(name)
+    yield from (tuple(family) for family in families.values() if len(family) > 1)
+
+
+def left_out(spec: RuntimeSpec, names: Sequence[str]) -> RuntimeSpec:
+    """The spec without these knobs, its roles included."""
+    kept = {name: value for name, value in spec.knobs.items() if name not in names}
+    topology = spec.topology
+    if topology is not None:
+        roles = tuple(
+            role.model_copy(update={"knobs": {name: value for name, value in role.knobs.items() if name not in names}})
+            for role in topology.roles
+        )
+        topology = topology.model_copy(update={"roles": roles})
+    return spec.model_copy(update={"knobs": kept, "topology": topology})

@@ -53,3 +53,16 @@ FAMILIES: dict[str, tuple[Rule, ...]] = {
 }
 
 RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES.values() for rule in family)
+
+BEYOND_ARGUMENTS = frozenset(
+    (
+        *("SL02", "SL03", "SL04", "SL08", "SL09", "SL10", "SL11", "SL12", "SL13", "SL14"),
+        *("BE06", "BE07", "BE09", "BE10", "BE11", "BE12", "BE13", "BE14", "BE15", "BE16", "BE18", "BE19", "BE20"),
+        *("BE22", "BE23", "BE24", "BE26", "KV03", "IX01", "IX03", "TK01", "MM01", "MH01", "CP18", "DT03", "FL09"),
+        *("HS07", "HS08", "HS12", "HS13", "HS14", "HS18", "HS20", "HS21", "HS22", "HS23", "HS24"),
+        *("PD06", "PD07", "PP01", "PP02", "PP03", "MP04", "MO08", "MO09", "MO24", "SP16"),
+        *("MD01", "MD02", "MD03", "MD04"),
+    )
+)
+"""What the argument code cannot say: it is checked when weights are loaded or at the first batch, or by nobody. All other
+rules repeat what that code says, and are for where it cannot be asked."""
