@@ -19,8 +19,9 @@ PAGE = Path(__file__).parent.parent / "docs" / "sglang-rules.md"
 
 _HEAD = """# The rules for SGLang
 
-Combinations of settings that SGLang refuses, replaces without a word, or runs untested, in the versions 0.5.9 to 0.5.23.
-`dsabench launch` and `dsabench sweep` ask them before anything is started. Written by `tests/write_rules_page.py`.
+What SGLang's own argument code [cannot say](launch.md#ask-sglang-itself) before a boot: it is checked when the weights are loaded or at the first batch, or
+by nobody. For the versions 0.5.9 to 0.5.23. `dsabench launch` and `dsabench sweep` ask these rules before anything is started. Written by
+`tests/write_rules_page.py`.
 
 - **error**: it does not run, or computes garbage. `launch` ends with exit code 2; a sweep records the point as refused.
 - **overwritten**: it runs with something else than asked, mostly without a word.
@@ -37,12 +38,13 @@ Combinations of settings that SGLang refuses, replaces without a word, or runs u
 - **documents**: a note of the runtime's guides; the code says nothing.
 
 `tests/wheels/run_rules.py` executes ({versions}), `tests/wheels/rule_texts.py` looks texts up; both write
-`tests/golden/sglang_rules/`, which the test suite holds against the rules. `tests/wheels/random_settings.py` looks for what
-no rule knows yet.
+`tests/golden/sglang_rules/`, which the test suite holds against the rules.
+
+Records of earlier versions may name a rule that is not on this page. It repeated a check of SGLang's argument code.
 """
 
 _NOTES = {
-    "Kernels and the cache they read": """
+    "Memory": """
 `SL13` is an error and `SL14` a note about the same kernels, since what is lost depends on what is in use. Pages are given
 out from the lowest and freed ones first again, so that a row beyond the reach is touched once all below are held at once, by
 requests and by the prefixes that the radix cache keeps until the pool is full; the halves of a pair take freed pages last.

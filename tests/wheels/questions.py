@@ -1,4 +1,4 @@
-"""The questions that `run_rules.py` puts before the runtime: every case and its neighbour, flags, and the defaults."""
+"""The questions that `run_rules.py` puts before the runtime: every case and its neighbour, and the defaults."""
 
 from __future__ import annotations
 
@@ -12,33 +12,14 @@ from dsabench.sglang.accepts import from_table
 from dsabench.sglang.hardware import Accelerator
 from dsabench.sglang.models import MODELS
 from dsabench.sglang.render import render
-from dsabench.sglang.rules import Finding, Rule, check
+from dsabench.sglang.rules import Finding, check
 from dsabench.sglang.rules.resolve import resolve
 from dsabench.sglang.rules.setting import Setting
 from dsabench.sglang.versions import Version
-from sglang_rule_cases import BY_ID, CASES, DEVICES, changed, topology
+from sglang_rule_cases import CASES, DEVICES, changed, topology
 from sglang_rule_golden import label_of
 
 Aim = Literal["broken", "legal", "default", "random"]
-
-RAW: dict[str, list[str]] = {
-    "FL03": ["--enable-hisparse"],
-    "FL04": ["--{prefix}-prefill-backend", "no-such-kernel"],
-    "FL07": ["--collect-tokens-histogram"],
-}
-"""Words that are never rendered, to be put before the parser itself."""
-
-BY_HAND: dict[str, list[str]] = {
-    "FL01": ["--nsa-prefill-backend", "flashmla_sparse"],
-    "FL02": ["--dsa-prefill-backend", "flashmla_sparse"],
-    "FL05": ["--tp-size", "8", "--dp-size", "8", "--enable-dp-attention"],
-    "FL06": ["--tp-size", "8", "--disaggregation-mode", "prefill", "--disaggregation-decode-tp", "8"],
-    "DP01": ["--tp-size", "8", "--attn-dp-size", "-1"],
-    "DP02": ["--tp-size", "8", "--dp-size", "2", "--attn-dp-size", "2"],
-    "HS06": ["--tp-size", "8", "--enable-hisparse", "--disable-radix-cache", "--hisparse-config", "{top_k: 2048}"],
-    "PD02": ["--tp-size", "8", "--disaggregation-mode", "decode", "--disaggregation-decode-tp", "8"],
-}
-"""Command lines that somebody wrote by hand, for rules about what no knob renders."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +37,6 @@ class Question:
     env: Mapping[str, str]
 
     @property
-    def by_hand(self) -> bool:
-        """Whether the words were not rendered from the spec."""
-        return self.rule in BY_HAND
-
-    @property
     def setting(self) -> Setting:
         """What we think the runtime resolves."""
         assert self.spec.topology is not None
@@ -68,25 +44,8 @@ class Question:
 
     def finding(self) -> Finding:
         """What the rule says of it."""
-        if self.by_hand:
-            return _bare(BY_ID[self.rule], self.version)
         found = check(self.spec, self.version, self.device)
         return next(each for each in found if each.rule == self.rule)
-
-
-def _bare(rule: Rule, version: Version) -> Finding:
-    """The rule's words alone, for what only a command line written by hand can break."""
-    words = rule.words_in(version)
-    return Finding(
-        rule=rule.id,
-        severity=rule.severity,
-        role="server",
-        message=rule.condition,
-        kind=words.kind,
-        says=words.text,
-        fix=rule.fix,
-        change={},
-    )
 
 
 def questions(versions: Iterable[Version]) -> Iterator[Question]:
@@ -103,10 +62,6 @@ def questions(versions: Iterable[Version]) -> Iterator[Question]:
                 change = next(found.change for found in findings if found.rule == case.rule)
             legal = case.spec(changed(case.knobs, change), legal=True)
             yield question_of((case.rule, label), "legal", version, case.legal_device, legal)
-        for rule in BY_HAND:
-            if BY_ID[rule].holds_in(version):
-                bare = RuntimeSpec(kind="sglang", model="v3.2", topology=topology("server", 1, {}))
-                yield question_of((rule, rule), "broken", version, DEVICES["h200"], bare)
         for device in DEVICES.values():
             for dtype in ("auto", "bfloat16", "fp8_e4m3"):
                 knobs = {"tp_size": 8, "kv_cache_dtype": dtype}
@@ -123,10 +78,6 @@ def question_of(name: tuple[str, str], aim: Aim, version: Version, device: Accel
     role = spec.topology.roles[0]
     rendered = render({**spec.knobs, **role.knobs}, {**spec.env, **role.env}, from_table(version))
     words = list(rendered.words)
-    if rule in BY_HAND:
-        words = list(BY_HAND[rule])
-    if aim == "broken" and rule in RAW:
-        words = [word.format(prefix="nsa" if version < (0, 5, 13) else "dsa") for word in RAW[rule]]
     if role.role != "server":
         words += ["--disaggregation-mode", role.role]
     if role.nodes > 1:

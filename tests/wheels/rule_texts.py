@@ -41,12 +41,10 @@ _OURS = re.compile(r"\{[^}]*\}|‹[^›]*›")
 _THEIRS = re.compile(r"%(?:s|d|r)|\{\}")
 ELSEWHERE = {
     "SL09": "sgl_kernel",
-    "SP10": "Python itself",
     "SP16": "Python itself",
-    "FL05": "put together from the flag's name",
 }
 """Rules whose words are not the runtime's."""
-EARLIER = {"CP22": "a flag of one's own led to it before 0.5.23"}
+EARLIER: dict[str, str] = {}
 """Rules whose words stand in versions in which no setting of ours leads to them."""
 
 

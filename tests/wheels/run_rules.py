@@ -70,8 +70,6 @@ FIELDS = {
 
 def differences(question: Question, answer: Mapping[str, Any]) -> list[str]:
     """Fields that the runtime resolved to something else than `resolve` did."""
-    if question.by_hand:
-        return []
     setting = question.setting
     if not setting.model.is_dsa:
         return []

@@ -22,7 +22,7 @@ from dsabench.model.value import KnobValue
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.deployment import Deployment, LogReader, ServerProgram, run_deployment
 from dsabench.runtimes.gpu_memory import memory_back, read_used
-from dsabench.runtimes.plan import LaunchPlan, PlanRemark, gpus_of, role_specs, settle
+from dsabench.runtimes.plan import LaunchPlan, gpus_of, role_specs, settle
 from dsabench.runtimes.protocol import AttentionShape, Place
 from dsabench.runtimes.readback import KnobReadback, read_knobs
 from dsabench.sglang.accepts import Accepted, flags_of_release, known_versions
@@ -38,7 +38,6 @@ from dsabench.sglang.readback import differences, facts_in, runs_as, settings_of
 from dsabench.sglang.resolve.client import source_of
 from dsabench.sglang.resolve.releases import added_release, added_releases
 from dsabench.sglang.resolve.settings import ArgumentCheck, RoleAnswer, left_out, neighbours, source_of_launch
-from dsabench.sglang.rules.book import BEYOND_ARGUMENTS
 from dsabench.sglang.versions import OLDEST, parse_version
 
 LOG_READER = LogReader(say_progress, refine)
@@ -74,7 +73,9 @@ class SglangRuntime:
         """SGLang's own argument code if the release was added, the rules, and what rendering notices; see `Runtime.check`."""
         accepted = self._accepted if version is None else flags_of_release(version)
         asked = self._argument_check(version)
-        said = [()] * len(specs) if asked is None else asked.ask([*map(settle, specs)])
+        if asked is None:
+            return tuple(_unasked(check_setting(spec, accepted, self.launch), accepted) for spec in specs)
+        said = asked.ask([*map(settle, specs)])
         return tuple(check_setting(spec, accepted, self.launch, own) for spec, own in zip(specs, said, strict=True))
 
     def nearest(self, spec: RuntimeSpec, version: str | None = None) -> tuple[str, ...] | None:
@@ -222,8 +223,6 @@ def check_setting(
     """
     asked = settle(spec)
     objections = judge(plan_sglang(asked, accepted, launch), asked, accepted)
-    if said and all(one.answer.verdict != "cannot_say" for one in said):
-        objections = tuple(one for one in objections if isinstance(one, PlanRemark) or one.rule in BEYOND_ARGUMENTS)
     violations = [_refusal(one, accepted) for one in said if one.answer.verdict == "refused"]
     violations += [RuleViolation(one.rule, str(one)) for one in objections if one.severity == "error"]
     notes = [
@@ -235,6 +234,12 @@ def check_setting(
     notes += _resolved_notes(asked, accepted, said, " ".join(note.line for note in notes))
     own = "its own argument code and " if said else ""
     return SettingCheck(tuple(violations), tuple(notes), f"{own}the rules for sglang {accepted.release}")
+
+
+def _unasked(check: SettingCheck, accepted: Accepted) -> SettingCheck:
+    name = accepted.release
+    message = f"sglang {name}'s own checks were not asked; `dsabench runtime add sglang=={name}` makes them available"
+    return replace(check, notes=(*check.notes, SettingNote("unasked", message, replaced=False)))
 
 
 def _refusal(said: RoleAnswer, accepted: Accepted) -> RuleViolation:

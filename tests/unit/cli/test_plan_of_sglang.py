@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dsabench.sglang.resolve import adding
 from program import dsabench
+from sglang_wheel import VERSION, build_wheel
 
 STUDY = """
 name: study
@@ -57,10 +59,36 @@ def test_for_people_too(tmp_path) -> None:
     assert "GPU-hours" in done.stdout
 
 
-def test_boots_that_would_run_another_setting_than_they_ask_are_told(tmp_path) -> None:
-    done = plan(STUDY.replace("{decode_backend: [flashmla_kv, AUTO], ", "{page_size: [64, 128], "), tmp_path)
-    assert "2 of the 4 others would run with other values than requested, and still cost a boot: PG01 2" in done.stdout
-    assert "leave page_size out" in " ".join(done.stdout.split())
+ASKED = """
+name: asked
+runtime:
+  kind: sglang
+  model: deepseek-ai/DeepSeek-V3.2
+  version: {version}
+  hardware: h200
+  launch: {{python: /no/such/python}}
+  base: {{tp_size: 8}}
+workloads:
+  - {{name: one, dataset: random-ids, input_len: 48, output_len: 4, num_prompts: 12, max_concurrency: 2}}
+sweeps:
+  - axes: {{max_running_requests: [64, 1], dp_size: [1, 3, 8]}}
+objective: {{metric: output_throughput_tok_s, direction: maximize}}
+budget: {{confirm_boots: 2}}
+"""
+
+
+def test_the_runtimes_own_checks_say_what_it_refuses_and_what_runs_as_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    adding.add_release(str(build_wheel(tmp_path)), lambda _: None)
+    done = plan(ASKED.format(version=VERSION), tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "4 of 6 points are refused by the rules, without a boot: server_args.py:" in said
+    assert f"sglang {VERSION} refuses it: ValueError: tp_size 8 must be divisible by dp_size 3" in said
+    assert "2 of the 2 others would run with other values than requested, and still cost a boot" in said
+    assert "max_running_requests: asked 64, runs with 32" in said
 
 
 def test_a_load_with_a_schedule_takes_at_least_that_long(tmp_path) -> None:

@@ -65,11 +65,11 @@ def test_a_table_for_another_gpu_or_shape_than_the_configs_is_refused(tmp_path, 
 
 
 def test_settings_that_the_runtime_forbids_are_refused_and_nothing_is_written(tmp_path, capsys):
-    rule = {"form": "buffer", "device_buffer_size": 6144, "host_to_device_ratio": 8}
+    rule = {"form": "buffer", "device_buffer_size": 1024, "host_to_device_ratio": 8}
     table = write_table(tmp_path, made_table("hisparse", rule))
     words = ["emit", str(table), "--as", "flags", "--out", str(tmp_path / "out")]
     assert run([*words, "--config", "h200-tp8", "--runtime-version", "0.5.16"]) == 2
-    assert "HS02: HiSparse with the prefix cache" in capsys.readouterr().err
+    assert "HS07: a hot buffer smaller than hisparse_top_k" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -94,7 +94,8 @@ async def test_what_is_installed_is_told_without_importing_it(site: Path) -> Non
 async def test_what_it_runs_with_is_read_back(site: Path, tmp_path: Path) -> None:
     words: list[str] = []
     place = dataclasses.replace(place_of(tmp_path), on_progress=words.append)
-    asked = spec_of(kv_cache_dtype="fp8_e4m3", chunked_prefill_size=8192, dp_size=8, dp_attention=True, page_size=128)
+    sizes = {"chunked_prefill_size": 8192, "dp_size": 8, "dp_attention": True}
+    asked = spec_of(kv_cache_dtype="fp8_e4m3", tool_call_parser="deepseekv31", **sizes)
     async with sglang(site, STAND_IN_BOOT_S="1.5").serve(asked, place) as server:
         told = said(server)
         environment = Path(f"/proc/{server.parts[0].process.pid}/environ").read_bytes()
@@ -106,7 +107,7 @@ async def test_what_it_runs_with_is_read_back(site: Path, tmp_path: Path) -> Non
     log = told["log"]
     assert isinstance(log, dict)
     assert (log["kv_tokens"], log["decode_backend"], log["kv_cache_dtype"]) == (400000, "flashmla_kv", "fp8_e4m3")
-    assert any("page_size" in str(note) for note in told["notes"])  # type: ignore[attr-defined]
+    assert any("MD04" in str(note) for note in told["notes"])  # type: ignore[attr-defined]
     assert server.resolved["tp_size"] == 8
     assert server.gpus == tuple("01234567")
     assert "graphs after 1.50 s" in words

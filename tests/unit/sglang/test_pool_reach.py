@@ -10,7 +10,7 @@ from dsabench.model.value import KnobValue
 from dsabench.sglang.hardware import HARDWARE
 from dsabench.sglang.models import MODELS
 from dsabench.sglang.rules import check
-from dsabench.sglang.rules.pool_reach import REACH
+from dsabench.sglang.rules.memory import REACH
 from dsabench.sglang.versions import parse_version
 from sglang_rule_cases import BF16, FIVE_LAYERS, FP8, MTP, TP8, both
 

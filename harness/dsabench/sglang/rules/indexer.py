@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.sglang.rules.rule import V9, V10, V12, V14, V20, Rule, Words, says, without
+from dsabench.sglang.rules.rule import V10, V12, V14, V20, Rule, Words, says, without
 from dsabench.sglang.rules.setting import Setting
 
 
@@ -53,16 +53,6 @@ RULES = (
         "0.5.23=srt/mem_cache/memory_pool.py:5346",
     ),
     Rule(
-        id="IX02",
-        severity="error",
-        condition="pages other than 64 tokens reaching the indexer on NVIDIA",
-        unreachable="the page size is overwritten before (PG01)",
-        words=says("AssertionError", "only support page size 64"),
-        fix="none needed",
-        source="0.5.9=srt/layers/attention/nsa/nsa_indexer.py:360; 0.5.12=srt/layers/attention/nsa/nsa_indexer.py:457; "
-        "0.5.16=srt/layers/attention/dsa/dsa_indexer.py:898; 0.5.23=srt/layers/attention/dsa/dsa_indexer.py:1247",
-    ),
-    Rule(
         id="TK01",
         severity="error",
         until=V20,
@@ -108,29 +98,6 @@ RULES = (
         change=lambda s: {"mha_threshold_tokens": s.model.index_topk},
         source="documents: usage guide, 'MHA prefill threshold relaxation'; 0.5.16=srt/server_args.py:4380; "
         "0.5.23=srt/arg_groups/model_hook.py:284",
-    ),
-    Rule(
-        id="SL07",
-        severity="overwritten",
-        until=V12,
-        condition="GLM-5 on Blackwell: MHA for short prefill is switched off, whatever the threshold",
-        knobs=("mha_threshold_tokens",),
-        when=lambda s: _never_dense(s) and s.asked("mha_threshold_tokens") and s.number("mha_threshold_tokens") != 0,
-        words=(
-            Words(
-                V9,
-                "log",
-                "Force NSA prefill to use MLA (i.e. disable MHA_ONE_SHOT) for GlmMoeDsaForCausalLM on Blackwell.",
-            ),
-            Words(
-                V10,
-                "log",
-                "Force NSA prefill to use sparse MLA (i.e. disable MHA_ONE_SHOT) for GlmMoeDsaForCausalLM on Blackwell.",
-            ),
-        ),
-        fix="mha_threshold_tokens: 0, or 0.5.13 or later",
-        change=lambda s: {"mha_threshold_tokens": 0 if s.version > V9 else None},
-        source="0.5.9=srt/server_args.py:1206; 0.5.10=srt/server_args.py:1510; 0.5.12=srt/server_args.py:1796",
     ),
     Rule(
         id="IX03",

@@ -1,10 +1,10 @@
-"""What a checkpoint needs: hardware that computes its number format, memory that holds it, a parser that fits."""
+"""What a checkpoint needs: hardware that computes its number format, expert kernels and parsers that fit."""
 
 from __future__ import annotations
 
 from dsabench.model.value import KnobValue
 from dsabench.sglang.models import MODELS
-from dsabench.sglang.rules.rule import V9, V10, Rule, Words, says, without
+from dsabench.sglang.rules.rule import Rule, says, to, without
 from dsabench.sglang.rules.setting import Setting
 
 
@@ -82,23 +82,30 @@ RULES = (
         source="documents: usage guide, 'Function Calling and Reasoning Parser'",
     ),
     Rule(
-        id="MM01",
+        id="MO08",
         severity="error",
-        condition="weights that take more than the memory of all ranks, so that nothing is left for KV",
-        knobs=("tp_size", "pp_size", "mem_fraction_static"),
-        when=_does_not_fit,
-        words=(
-            Words(
-                V9,
-                "RuntimeError",
-                "Not enough memory. Please try to increase --mem-fraction-static. Current value: ‹the fraction›",
-            ),
-            Words(V10, "RuntimeError", "Not enough memory. Please try to increase --mem-fraction-static."),
+        condition="NVFP4 weights with expert kernels that do not read them",
+        knobs=("moe_runner_backend", "quantization"),
+        when=lambda s: (
+            s.model.weights == "nvfp4"
+            and s.parallel.runner not in {"auto", "flashinfer_trtllm", "flashinfer_cutlass", "flashinfer_cutedsl"}
         ),
-        fix="more ranks, or a larger mem_fraction_static",
-        change=_room_for_weights,
-        source="0.5.9=srt/model_executor/model_runner_kv_cache_mixin.py:417; "
-        "0.5.12=srt/model_executor/pool_configurator.py:53; 0.5.16=srt/model_executor/pool_configurator.py:64; "
-        "0.5.23=srt/model_executor/pool_configurator.py:96",
+        words=says("document", "one of flashinfer_trtllm (recommended), flashinfer_cutlass and flashinfer_cutedsl"),
+        fix="moe_runner_backend: flashinfer_trtllm",
+        change=to(moe_runner_backend="flashinfer_trtllm", quantization="modelopt_fp4"),
+        source="documents: usage guide, 'NVFP4 Checkpoint'",
+    ),
+    Rule(
+        id="MO09",
+        severity="advisory",
+        condition="NVFP4 weights without saying so, which the documents ask for",
+        knobs=("quantization", "moe_runner_backend"),
+        when=lambda s: (
+            s.model.weights == "nvfp4" and (s.text("quantization") != "modelopt_fp4" or s.parallel.runner == "auto")
+        ),
+        words=says("document", "specify quantization modelopt_fp4 and a MoE runner"),
+        fix="quantization: modelopt_fp4, moe_runner_backend: flashinfer_trtllm",
+        change=to(quantization="modelopt_fp4", moe_runner_backend="flashinfer_trtllm"),
+        source="documents: usage guide, 'NVFP4 Checkpoint'",
     ),
 )

@@ -1,26 +1,13 @@
-"""Which sparse attention kernel runs where, on which KV dtype, for which phase."""
+"""Attention kernels: the GPU that they run on, the cache that they read."""
 
 from __future__ import annotations
 
-from dsabench.sglang.rules.rule import (
-    V9,
-    V10,
-    V12,
-    V13,
-    V16,
-    V17,
-    V20,
-    V23,
-    Change,
-    Rule,
-    Words,
-    says,
-    to,
-)
+from dsabench.sglang.rules.rule import V9, V10, V12, V13, V16, V17, V20, V23, Change, Rule, Words, says, without
 from dsabench.sglang.rules.setting import Setting
 from dsabench.sglang.versions import Version
 
 _FLASHMLA = {"flashmla_sparse", "flashmla_kv", "flashmla_auto"}
+
 _ROCM = {"tilelang", "aiter"}
 
 KERNELS: tuple[tuple[Version, frozenset[str]], ...] = (
@@ -30,6 +17,7 @@ KERNELS: tuple[tuple[Version, frozenset[str]], ...] = (
     (V20, frozenset({"triton"})),
     (V23, frozenset({"intel_xpu", "triton_sparse_mla"})),
 )
+
 """Values of the two flags by the version that brought them; triton_sparse_mla for prefill only."""
 
 
@@ -97,125 +85,79 @@ def _fits_rocm(s: Setting) -> Change:
     return {"prefill_backend": kernel, "decode_backend": kernel}
 
 
+PACKED_ROW = 656
+
+"""Bytes of 512 numbers in fp8, 4 scales in fp32 and 64 rotated numbers in bfloat16."""
+
+BF16_ROW = 1152
+
+_BF16_DECODE = {"fa3", "flashmla_sparse"}
+
+
+def _running(s: Setting) -> tuple[str | None, str | None]:
+    """Prefill and decode kernel as far as they run: half a pair has one phase, but drafts extend with decode's kernel."""
+    prefill = None if s.role == "decode" else s.kernels.prefill
+    decode = None if s.role == "prefill" and s.speculation.algorithm is None else s.kernels.decode
+    return prefill, decode
+
+
+def _wrong_dtype(s: Setting) -> bool:
+    prefill, decode = _running(s)
+    return s.uses_dsa and s.cuda and s.kernels.kv == "fp8_e4m3" and (prefill == "fa3" or decode in _BF16_DECODE)
+
+
+def reads_bf16_packed(s: Setting) -> bool:
+    """Whether a bfloat16 pool is read by flashmla_kv."""
+    return s.uses_dsa and s.cuda and s.kernels.kv == "bfloat16" and "flashmla_kv" in _running(s)
+
+
+def _prefill_without_its_plan(s: Setting) -> bool:
+    """0.5.9 and 0.5.10 plan the kernel's work, for prefill too, only where decode runs it (nsa_backend.py:650, 640)."""
+    prefill, _ = _running(s)
+    packed = prefill == "flashmla_kv" or (prefill == "flashmla_auto" and s.kernels.kv == "fp8_e4m3")
+    return s.uses_dsa and s.cuda and packed and s.kernels.decode != "flashmla_kv"
+
+
+def _reads_fp8(s: Setting) -> Change:
+    prefill = s.text("prefill_backend")
+    return {
+        "kv_cache_dtype": s.kernels.kv,
+        "prefill_backend": prefill if prefill == "flashmla_sparse" else None,
+        "decode_backend": None,
+    }
+
+
+def _sparse_for_packed(s: Setting) -> Change:
+    prefill, decode = ("flashmla_sparse" if kernel == "flashmla_kv" else kernel for kernel in s.kernels.pair)
+    return {"prefill_backend": prefill, "decode_backend": decode}
+
+
+def _plan_for_prefill(s: Setting) -> Change:
+    if s.kernels.kv == "fp8_e4m3":
+        return {"decode_backend": "flashmla_kv"}
+    return {"prefill_backend": "flashmla_sparse"}
+
+
+def _one_raw(s: Setting) -> bool:
+    """One kernel keeps rows of 576 bytes, the other reads packed ones of 656.
+
+    A half of disaggregation runs one of the two; up to 0.5.19 the other still decides on the rows.
+    """
+    if not s.uses_dsa or s.kernels.kv != "fp8_e4m3" or s.kernels.pair.count("trtllm") != 1:
+        return False
+    running = {"prefill": s.kernels.prefill, "decode": s.kernels.decode}
+    return s.role == "server" or (s.version < V20 and running[s.role] != "trtllm")
+
+
+def _packs_rows(s: Setting) -> bool:
+    """Whether the pool keeps fp8 rows with their scales; up to 0.5.19 the half that does not run has its say too."""
+    running = {"server": s.kernels.pair, "prefill": s.kernels.pair[:1], "decode": s.kernels.pair[1:]}
+    chosen = s.kernels.pair if s.version < V20 else running[s.role]
+    raw = "trtllm" in chosen or (s.version >= V23 and s.kernels.pair == ("tilelang", "tilelang"))
+    return s.kernels.kv == "fp8_e4m3" and None not in s.kernels.pair and not raw
+
+
 RULES = (
-    Rule(
-        id="FL04",
-        severity="error",
-        condition="a sparse backend that this version does not know",
-        knobs=("prefill_backend", "decode_backend"),
-        when=_not_a_choice,
-        words=says("argparse", "argument ‹flag›: invalid choice: ‹the backend› (choose from ‹a list›)"),
-        fix="one of the version's own kernels",
-        change=_defaults_for,
-        source="0.5.9=srt/server_args.py:162; 0.5.12=srt/server_args.py:249; 0.5.16=srt/server_args.py:326; "
-        "0.5.23=srt/arg_groups/fields/exec_.py:299",
-    ),
-    Rule(
-        id="BE01",
-        severity="error",
-        since=V20,
-        condition="triton on NVIDIA",
-        knobs=("prefill_backend", "decode_backend"),
-        when=lambda s: s.model.is_dsa and s.cuda and "triton" in s.kernels.pair,
-        words=says(
-            "ValueError",
-            "The triton DSA backend is only supported on ROCm/HIP. Pick an alternative DSA backend for CUDA "
-            "(flashmla_kv on Hopper, trtllm on Blackwell).",
-        ),
-        fix="leave the backends out",
-        change=_defaults_for,
-        source="0.5.20=srt/arg_groups/overrides.py:634; 0.5.23=srt/arg_groups/overrides.py:564",
-    ),
-    Rule(
-        id="BE02",
-        severity="error",
-        since=V23,
-        condition="fp8_e4m3 KV on NVIDIA with tilelang for one of prefill and decode only",
-        knobs=("kv_cache_dtype", "prefill_backend", "decode_backend"),
-        when=lambda s: _tilelang_fp8(s) and not s.hisparse.on and s.kernels.pair != ("tilelang", "tilelang"),
-        words=says(
-            "ValueError",
-            "CUDA TileLang FP8 KV requires both DSA backends to be tilelang; raw and scaled FP8 KV layouts cannot be "
-            "mixed.",
-        ),
-        fix="tilelang for both",
-        change=to(prefill_backend="tilelang", decode_backend="tilelang"),
-        source="0.5.23=srt/arg_groups/overrides.py:573",
-    ),
-    Rule(
-        id="BE25",
-        severity="error",
-        since=V17,
-        until=V20,
-        condition="fp8_e4m3 KV on NVIDIA with tilelang, which 0.5.17 to 0.5.20 refuse (0.5.23 takes it for both)",
-        knobs=("kv_cache_dtype", "prefill_backend", "decode_backend"),
-        when=_tilelang_fp8,
-        words=(
-            Words(
-                V17,
-                "ValueError",
-                "The tilelang DSA prefill/decode kernels only support an fp8_e4m3 KV cache on ROCm/HIP; on CUDA they "
-                "require a bfloat16 KV cache. Use --kv-cache-dtype bfloat16 with the tilelang backend, or keep "
-                "--kv-cache-dtype fp8_e4m3 and pick an fp8-capable DSA backend (flashmla_kv on Hopper, trtllm on "
-                "Blackwell).",
-            ),
-            Words(
-                V20,
-                "ValueError",
-                "The tilelang DSA prefill/decode kernels only support an fp8_e4m3 KV cache on ROCm/HIP; on CUDA they "
-                "require a bfloat16 KV cache. Use --kv-cache-dtype bfloat16, or keep --kv-cache-dtype fp8_e4m3 and pick "
-                "an fp8-capable DSA backend (flashmla_kv on Hopper, trtllm on Blackwell).",
-            ),
-        ),
-        fix="leave the backends out",
-        change=_defaults_for,
-        source="0.5.17=srt/arg_groups/overrides.py:1569; 0.5.20=srt/arg_groups/overrides.py:643",
-    ),
-    Rule(
-        id="BE03",
-        severity="error",
-        since=V23,
-        condition="fp8_e4m3 KV on NVIDIA with tilelang and decode context parallelism",
-        knobs=("kv_cache_dtype", "prefill_backend", "decode_backend", "dcp_size"),
-        when=lambda s: _tilelang_fp8(s) and s.kernels.pair == ("tilelang", "tilelang") and s.parallel.dcp > 1,
-        words=says("ValueError", "CUDA TileLang FP8 KV does not support --dcp-size > 1."),
-        fix="dcp_size: 1",
-        change=to(dcp_size=1),
-        source="0.5.23=srt/arg_groups/overrides.py:577",
-    ),
-    Rule(
-        id="BE04",
-        severity="error",
-        since=V23,
-        condition="fp8_e4m3 KV with tilelang below compute capability 8.9",
-        knobs=("kv_cache_dtype", "prefill_backend", "decode_backend"),
-        when=lambda s: _tilelang_fp8(s) and s.kernels.pair == ("tilelang", "tilelang") and (s.sm or (9, 0)) < (8, 9),
-        words=says("ValueError", "CUDA TileLang FP8 KV requires SM89 or newer."),
-        fix="kv_cache_dtype: bfloat16",
-        change=to(kv_cache_dtype="bfloat16"),
-        source="0.5.23=srt/arg_groups/overrides.py:583",
-    ),
-    Rule(
-        id="BE17",
-        severity="error",
-        since=V20,
-        condition="a model with learnable attention sinks and a backend other than flashmla_sparse",
-        knobs=("prefill_backend", "decode_backend", "model_overrides"),
-        when=lambda s: (
-            s.model.is_dsa
-            and (s.cuda or s.rocm)
-            and s.model.learnable_sink
-            and any(s.text(name) not in {None, "flashmla_sparse"} for name in ("prefill_backend", "decode_backend"))
-        ),
-        words=says(
-            "ValueError",
-            "{s.model.architecture} uses learnable attention sinks and requires ‹option› 'flashmla_sparse'; got "
-            "‹the backend›",
-        ),
-        fix="flashmla_sparse for both",
-        change=to(prefill_backend="flashmla_sparse", decode_backend="flashmla_sparse"),
-        source="0.5.20=srt/arg_groups/overrides.py:718; 0.5.23=srt/arg_groups/overrides.py:651",
-    ),
     Rule(
         id="BE18",
         severity="error",
@@ -296,18 +238,6 @@ RULES = (
         "0.5.23=kernels/ops/attention/flash_attention_v3.py:137",
     ),
     Rule(
-        id="BE21",
-        severity="advisory",
-        since=V10,
-        condition="aiter for prefill, which the documents know for decode only",
-        knobs=("prefill_backend",),
-        when=lambda s: s.rocm and s.kernels.prefill == "aiter",
-        words=says("document", "aiter is named as a decode kernel only; from 0.5.10 the code takes it for prefill too"),
-        fix="tilelang for prefill",
-        change=lambda s: {"prefill_backend": "tilelang", "decode_backend": s.kernels.decode},
-        source="documents: usage guide, 'Choices of Attention Kernels'; 0.5.10=srt/layers/attention/nsa_backend.py:1451",
-    ),
-    Rule(
         id="BE22",
         severity="advisory",
         condition="flashmla_auto where it does not choose: always flashmla_kv on Hopper with fp8_e4m3, flashmla_sparse "
@@ -324,5 +254,97 @@ RULES = (
         change=lambda s: {"prefill_backend": "flashmla_kv" if s.kernels.kv == "fp8_e4m3" else "flashmla_sparse"},
         source="documents: usage guide, 'Choices of Attention Kernels'; 0.5.9=srt/layers/attention/nsa_backend.py:2070; "
         "0.5.23=srt/layers/attention/dsa_backend.py:4093",
+    ),
+    Rule(
+        id="SL04",
+        severity="error",
+        condition="fp8_e4m3 KV with a kernel that reads bfloat16 alone: fa3, or flashmla_sparse for decode",
+        knobs=("kv_cache_dtype", "prefill_backend", "decode_backend"),
+        when=_wrong_dtype,
+        words=says(
+            "silent",
+            "nothing at launch; the server ends at its first token: 'query and key must have the same dtype' (fa3) or "
+            "'kv must have dtype torch::kBFloat16' (flashmla_sparse)",
+        ),
+        fix="leave the backends out",
+        change=_reads_fp8,
+        source="0.5.9=srt/layers/attention/nsa_backend.py:1560; 0.5.12=srt/layers/attention/nsa_backend.py:1628; "
+        "0.5.16=srt/layers/attention/dsa_backend.py:2215; 0.5.23=srt/layers/attention/dsa_backend.py:2639",
+    ),
+    Rule(
+        id="BE26",
+        severity="error",
+        until=V10,
+        condition="flashmla_kv for prefill with another kernel for decode, which 0.5.9 and 0.5.10 do not prepare",
+        knobs=("kv_cache_dtype", "prefill_backend", "decode_backend"),
+        when=_prefill_without_its_plan,
+        words=says(
+            "silent",
+            "nothing at launch; the first prompt beyond the dense threshold ends in \"AttributeError: 'NoneType' object has "
+            "no attribute 'flashmla_metadata'\"",
+        ),
+        fix="flashmla_kv for both (fp8_e4m3), or flashmla_sparse for prefill (bfloat16)",
+        change=_plan_for_prefill,
+        source="0.5.9=srt/layers/attention/nsa_backend.py:655; 0.5.10=srt/layers/attention/nsa_backend.py:645",
+    ),
+    Rule(
+        id="SL12",
+        severity="advisory",
+        condition="flashmla_kv on a bfloat16 KV pool, which it quantises whole, layer by layer, at every step",
+        knobs=("kv_cache_dtype", "prefill_backend", "decode_backend"),
+        when=reads_bf16_packed,
+        words=says(
+            "silent",
+            f"nothing; each call reads {BF16_ROW:,} bytes per token of the pool, used or not, and writes {PACKED_ROW} beside "
+            "it: bfloat16's memory, fp8's numbers, and a time that grows with the pool",
+        ),
+        fix="kv_cache_dtype: fp8_e4m3, or flashmla_sparse",
+        change=_sparse_for_packed,
+        source="0.5.9=srt/layers/attention/nsa_backend.py:1730; 0.5.12=srt/layers/attention/nsa_backend.py:1814; "
+        "0.5.16=srt/layers/attention/dsa_backend.py:2525; 0.5.23=srt/layers/attention/dsa_backend.py:3343",
+    ),
+    Rule(
+        id="KV03",
+        severity="error",
+        condition="packed fp8 KV with a kv_lora_rank that is no multiple of 128",
+        knobs=("kv_cache_dtype", "model_overrides"),
+        when=lambda s: s.uses_dsa and s.cuda and _packs_rows(s) and s.model.kv_lora_rank % 128 != 0,
+        words=says("AssertionError", "kv_lora_rank {s.model.kv_lora_rank} must be multiple of quant_block_size 128"),
+        fix="kv_cache_dtype: bfloat16, or leave kv_lora_rank at 512",
+        change=lambda _: {"kv_cache_dtype": "bfloat16", "prefill_backend": None, "decode_backend": None},
+        source="0.5.9=srt/model_executor/model_runner_kv_cache_mixin.py:241; "
+        "0.5.12=srt/model_executor/model_runner_kv_cache_mixin.py:176; "
+        "0.5.16=srt/mem_cache/kv_cache_configurator.py:1859; 0.5.23=srt/mem_cache/kv_cache_configurator.py:3466",
+    ),
+    Rule(
+        id="SL02",
+        severity="error",
+        condition="fp8_e4m3 KV with trtllm for one of prefill and decode only",
+        knobs=("kv_cache_dtype", "prefill_backend", "decode_backend"),
+        when=_one_raw,
+        words=says(
+            "silent",
+            "nothing at launch; trtllm makes the pool store raw rows of 576 bytes and the other kernel reads packed rows "
+            "of 656: a kernel fault or garbage",
+        ),
+        fix="trtllm for both, or for neither",
+        change=lambda s: (
+            {"prefill_backend": "trtllm", "decode_backend": "trtllm"}
+            if (s.sm_major or 0) >= 10
+            else {"prefill_backend": "flashmla_kv", "decode_backend": "flashmla_kv"}
+        ),
+        source="0.5.9=srt/model_executor/model_runner_kv_cache_mixin.py:223; "
+        "0.5.23=srt/mem_cache/kv_cache_configurator.py:3425",
+    ),
+    Rule(
+        id="DT03",
+        severity="advisory",
+        condition="an attention backend other than dsa: the indexer is skipped and attention is dense",
+        knobs=("attention_backend",),
+        when=lambda s: s.model.is_dsa and s.kernels.attention != "dsa",
+        words=says("silent", "nothing; no DSA kernel runs"),
+        fix="leave attention_backend out",
+        change=without("attention_backend"),
+        source="0.5.9=srt/layers/attention/nsa_backend.py:1",
     ),
 )

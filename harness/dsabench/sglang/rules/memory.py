@@ -1,31 +1,44 @@
-"""The largest pool of whose packed rows every one is found: up to 0.5.18 a row's place is computed in 32 bits.
-
-Rows of 656 bytes are written by a quantiser (flashmla_kv on a bfloat16 pool) and read back by dequantisers: flashmla_sparse
-and flashmla_sparse_q8 gather a prompt's rows where a part of it is cached, and so does dense prefill, whatever the kernel.
-They multiplied row and row length in 32 bits; 0.5.19 widened the row to 64 (github.com/sgl-project/sglang/pull/30859), for
-flashmla_sparse_q8 0.5.17 did. `tests/wheels/row_offsets.py` compiles them out of the wheels and shows which.
-
-A quantiser goes through the whole pool. A dequantiser meets only rows in use, and pages are given out from the lowest: freed
-ones go back on top of the free list (0.5.16 srt/mem_cache/allocator/paged.py:270), so that a page is first touched when all
-below it are held at once, by requests and by what the radix cache keeps. It keeps all until the pool is full: a server
-that is not flushed gets there by its REACH-th different token. Halves of a pair put freed pages last (line 268) and get
-there by their REACH-th token, kept or not.
-
-What a dequantiser writes was placed in 32 bits as well: 2^31 / 576 = 3,728,270 rows of one batch, in which a prefix that
-requests share counts for each of them. No setting says how many there will be, so no rule does.
-"""
+"""Memory: what weights and pools need, and how far a pool can be addressed."""
 
 from __future__ import annotations
 
-from dsabench.sglang.rules.kernel_reads import BF16_ROW, PACKED_ROW, reads_bf16_packed
-from dsabench.sglang.rules.rule import V16, V18, Rule, says, to
+from dsabench.model.value import KnobValue
+from dsabench.sglang.models import MODELS
+from dsabench.sglang.rules.kernels import BF16_ROW, PACKED_ROW, reads_bf16_packed
+from dsabench.sglang.rules.rule import V9, V10, V16, V18, Rule, Words, says, to
 from dsabench.sglang.rules.setting import Setting
 
+
+def _elsewhere(s: Setting, weights: str) -> bool:
+    return s.model.weights == weights and s.device is not None and s.device.name not in _made_for(s)
+
+
+def _made_for(s: Setting) -> tuple[str, ...]:
+    model = MODELS.get(s.model.name or "")
+    return model.hardware if model else ()
+
+
+def _does_not_fit(s: Setting) -> bool:
+    """Weights alone beyond what the ranks have; a lower bound, so that nothing is refused that fits."""
+    if s.model.weights_gib is None or s.device is None:
+        return False
+    return s.model.weights_gib / (s.parallel.tp * s.parallel.pp) > s.device.memory_gib * s.static_fraction
+
+
+def _room_for_weights(s: Setting) -> dict[str, KnobValue | None]:
+    """The fewest ranks, in eights, whose memory holds the weights."""
+    gib, memory = s.model.weights_gib or 0, s.device.memory_gib if s.device else 1
+    return {"tp_size": next(ranks for ranks in (8, 16, 32, 64) if gib <= ranks * memory), "mem_fraction_static": None}
+
+
 _PAGE = 64
+
 _INDEX_ROW = 132
+
 """Bytes of an indexer's key: 128 numbers in fp8 and a scale in fp32."""
 
 REACH = 2**31 // PACKED_ROW // _PAGE * _PAGE - _PAGE
+
 """The largest pool, in tokens, of which every packed row starts within 32 signed bits; a pool has one page beside it."""
 
 
@@ -84,7 +97,28 @@ _SOURCE = (
     "0.5.16=kernels/ops/attention/dsa/dequant_k_cache.py:251; 0.5.18=kernels/ops/attention/dsa/dequant_k_cache.py:253"
 )
 
+
 RULES = (
+    Rule(
+        id="MM01",
+        severity="error",
+        condition="weights that take more than the memory of all ranks, so that nothing is left for KV",
+        knobs=("tp_size", "pp_size", "mem_fraction_static"),
+        when=_does_not_fit,
+        words=(
+            Words(
+                V9,
+                "RuntimeError",
+                "Not enough memory. Please try to increase --mem-fraction-static. Current value: ‹the fraction›",
+            ),
+            Words(V10, "RuntimeError", "Not enough memory. Please try to increase --mem-fraction-static."),
+        ),
+        fix="more ranks, or a larger mem_fraction_static",
+        change=_room_for_weights,
+        source="0.5.9=srt/model_executor/model_runner_kv_cache_mixin.py:417; "
+        "0.5.12=srt/model_executor/pool_configurator.py:53; 0.5.16=srt/model_executor/pool_configurator.py:64; "
+        "0.5.23=srt/model_executor/pool_configurator.py:96",
+    ),
     Rule(
         id="SL11",
         severity="error",

@@ -43,20 +43,6 @@ def _defaults(_: Setting) -> Change:
 
 RULES = (
     Rule(
-        id="BE05",
-        severity="error",
-        since=V23,
-        condition="flashmla_sparse_q8 with a KV cache that is neither bfloat16 nor fp8_e4m3",
-        unreachable="KV01 speaks first",
-        words=says(
-            "ValueError",
-            "--dsa-prefill-backend flashmla_sparse_q8 computes attention in FP8 and reads a bfloat16 or fp8_e4m3 KV "
-            "cache; got kv_cache_dtype=‹the dtype›.",
-        ),
-        fix="as KV01",
-        source="0.5.23=srt/layers/attention/dsa_backend.py:437",
-    ),
-    Rule(
         id="BE23",
         severity="error",
         since=V16,
@@ -111,20 +97,6 @@ RULES = (
         fix="mixed_chunk: false",
         change=without("mixed_chunk"),
         source="0.5.23=srt/layers/attention/dsa_backend.py:471",
-    ),
-    Rule(
-        id="BE08",
-        severity="error",
-        since=V23,
-        condition="flashmla_sparse_q8 with HiSparse",
-        unreachable="HS04 speaks first: HiSparse does not take the kernel",
-        words=says(
-            "ValueError",
-            "--dsa-prefill-backend flashmla_sparse_q8 is not supported together with HiSparse: the q8 path consumes top-k "
-            "as ragged ids and does not carry the HiSparse page translation.",
-        ),
-        fix="as HS04",
-        source="0.5.23=srt/layers/attention/dsa_backend.py:479",
     ),
     Rule(
         id="BE09",
