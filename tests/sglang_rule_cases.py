@@ -36,6 +36,7 @@ CASES: tuple[Case, ...] = (
     Case("MD03", {**TP8, "tool_call_parser": "deepseekv32"}, model="v3.2-speciale"),
     Case("MD04", {**TP8, "tool_call_parser": "deepseekv31"}),
     Case("MM01", {"tp_size": 2}),
+    Case("MR01", {**DP8, "max_running_requests": 4}),
     # KV cache
     Case("KV03", {**TP8, **FP8, "model_overrides": '{"kv_lora_rank": 448}'}),
     Case(

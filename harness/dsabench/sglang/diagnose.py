@@ -80,15 +80,20 @@ _SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
             r"FileNotFoundError|No such file or directory|does not appear to have a file named|ModuleNotFoundError"
             r"|No module named|is not a local folder and is not a valid model|Repository Not Found|LocalEntryNotFound"
             r"|Can't load (?:the configuration|tokenizer)|Cannot find any model weights|couldn't connect to .*hugging"
-            r"|Transformers does not recognize this architecture"
+            r"|Transformers does not recognize this architecture|ImportError: .* is not installed|SafetensorError: "
         ),
     ),
     (
         "out_of_memory",
-        re.compile(r"MemoryError|[Cc]annot allocate memory|can't allocate memory|pinned memory.*(?:fail|exceed)"),
+        re.compile(
+            r"MemoryError|[Cc]annot allocate memory|can't allocate memory|pinned memory.*(?:fail|exceed)"
+            r"|Not enough host memory available|RuntimeError: The memory capacity is unbalanced"
+        ),
     ),
 )
 """The first two win over all others, wherever they stand."""
+_NEIGHBOURS = re.compile(r"^RuntimeError: .*Some GPUs may be occupied by other processes")
+"""Memory that somebody else has: the same setting boots when it is free again."""
 _CERTAIN: frozenset[FaultKind] = frozenset({"nccl_timeout", "watchdog", "nan", "gpu_error", "jit_compile"})
 """Words of an end whichever line says them. Of several the earliest is the cause: the others follow from it. The rest may
 stand in the log of a server that goes on, and count in the traceback of its end, where there is one."""
@@ -166,7 +171,7 @@ def refine(fault: TrialFault, log: str, env: dict[str, str]) -> TrialFault:
     excerpt = lines[max(0, cause.line - _EXCERPT_BEFORE) : cause.line + _EXCERPT_AFTER]
     tail = redact("\n".join(line.rpartition("\r")[2] for line in excerpt), env)
     message = redact(cause.message, env)
-    transient = cause.kind in {"port_in_use", "nccl_timeout"}
+    transient = cause.kind in {"port_in_use", "nccl_timeout"} or _NEIGHBOURS.search(message) is not None
     return TrialFault(cause.kind, message, stage=fault.stage, log_tail=tail, transient=transient)
 
 

@@ -62,6 +62,33 @@ def test_every_log_is_used() -> None:
     assert {file.stem for file in LOGS.iterdir()} == {name for name, _, _ in CAUSES} | SOUND
 
 
+BOOT = '[2026-11-20 10:00:00 TP0] Init torch distributed begin.\nTraceback (most recent call last):\n  File "x.py", line 1\n'
+
+
+@pytest.mark.parametrize(
+    ("end", "kind", "transient"),
+    [
+        (
+            "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. pre_model=60.1",
+            "out_of_memory",
+            True,
+        ),
+        (
+            "ValueError: Not enough host memory available. Requesting 512.00 GB but only have 211.00 GB free.",
+            "out_of_memory",
+            False,
+        ),
+        ("ImportError: DeepEP is not installed. Please install DeepEP package from", "missing_file", False),
+        ("safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge", "missing_file", False),
+    ],
+)
+def test_what_the_machine_lacks_is_no_fault_of_the_setting(end: str, kind: FaultKind, transient: bool) -> None:
+    """The sentences are those of 0.5.16; only a neighbour's memory is worth a second boot."""
+    fault = refine(TrialFault("exited", "exited with code 1", stage="boot"), BOOT + end + "\n", {})
+    assert (fault.kind, fault.transient) == (kind, transient)
+    assert fault.message.startswith(end[:60])
+
+
 def test_memory_that_runs_out_while_serving_is_neither_weights_nor_pool() -> None:
     text = log("ready_h200_0.5.16") + "\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
     cause = diagnose(text, booting=False)

@@ -17,7 +17,6 @@ KERNELS: tuple[tuple[Version, frozenset[str]], ...] = (
     (V20, frozenset({"triton"})),
     (V23, frozenset({"intel_xpu", "triton_sparse_mla"})),
 )
-
 """Values of the two flags by the version that brought them; triton_sparse_mla for prefill only."""
 
 
@@ -76,8 +75,10 @@ def _tilelang_fp8(s: Setting) -> bool:
     return s.model.is_dsa and s.cuda and s.kernels.kv == "fp8_e4m3" and "tilelang" in s.kernels.pair and not own_kernels
 
 
-def _defaults_for(_: Setting) -> Change:
-    return dict.fromkeys(("prefill_backend", "decode_backend"))
+def _defaults_for(s: Setting) -> Change:
+    """Without the kernels that are named; where none is, dcp_size brought them (0.5.23 takes trtllm for it)."""
+    named = [name for name in ("prefill_backend", "decode_backend") if s.asked(name)]
+    return dict.fromkeys(named or ["dcp_size"])
 
 
 def _fits_rocm(s: Setting) -> Change:
@@ -86,7 +87,6 @@ def _fits_rocm(s: Setting) -> Change:
 
 
 PACKED_ROW = 656
-
 """Bytes of 512 numbers in fp8, 4 scales in fp32 and 64 rotated numbers in bfloat16."""
 
 BF16_ROW = 1152
@@ -220,7 +220,7 @@ RULES = (
         knobs=("prefill_backend", "decode_backend"),
         when=_wrong_architecture,
         words=says("silent", "nothing at launch; the kernel cannot be imported or started at the first batch"),
-        fix="leave the backends out",
+        fix="leave the backends out, or dcp_size where none is named",
         change=_defaults_for,
         source="documents: usage guide, 'Choices of Attention Kernels'; 0.5.23=srt/arg_groups/overrides.py:601",
     ),
@@ -232,7 +232,7 @@ RULES = (
         knobs=("prefill_backend", "decode_backend"),
         when=_fa3_elsewhere,
         words=says("NotImplementedError", "flash_attn at sgl-kernel is only supported on sm90 and above"),
-        fix="leave the backends out",
+        fix="leave the backends out, or dcp_size where none is named",
         change=_defaults_for,
         source="0.5.12=jit_kernel/flash_attention_v3.py:136; 0.5.16=jit_kernel/flash_attention_v3.py:137; "
         "0.5.23=kernels/ops/attention/flash_attention_v3.py:137",
@@ -266,7 +266,7 @@ RULES = (
             "nothing at launch; the server ends at its first token: 'query and key must have the same dtype' (fa3) or "
             "'kv must have dtype torch::kBFloat16' (flashmla_sparse)",
         ),
-        fix="leave the backends out",
+        fix="leave the backends out, or dcp_size where none is named",
         change=_reads_fp8,
         source="0.5.9=srt/layers/attention/nsa_backend.py:1560; 0.5.12=srt/layers/attention/nsa_backend.py:1628; "
         "0.5.16=srt/layers/attention/dsa_backend.py:2215; 0.5.23=srt/layers/attention/dsa_backend.py:2639",

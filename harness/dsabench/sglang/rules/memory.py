@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from dsabench.model.value import KnobValue
-from dsabench.sglang.models import MODELS
 from dsabench.sglang.rules.kernels import BF16_ROW, PACKED_ROW, reads_bf16_packed
-from dsabench.sglang.rules.rule import V9, V10, V16, V18, Rule, Words, says, to
+from dsabench.sglang.rules.rule import V9, V10, V16, V18, V22, Rule, Words, says, to
 from dsabench.sglang.rules.setting import Setting
-
-
-def _elsewhere(s: Setting, weights: str) -> bool:
-    return s.model.weights == weights and s.device is not None and s.device.name not in _made_for(s)
-
-
-def _made_for(s: Setting) -> tuple[str, ...]:
-    model = MODELS.get(s.model.name or "")
-    return model.hardware if model else ()
 
 
 def _does_not_fit(s: Setting) -> bool:
@@ -34,11 +24,9 @@ def _room_for_weights(s: Setting) -> dict[str, KnobValue | None]:
 _PAGE = 64
 
 _INDEX_ROW = 132
-
 """Bytes of an indexer's key: 128 numbers in fp8 and a scale in fp32."""
 
 REACH = 2**31 // PACKED_ROW // _PAGE * _PAGE - _PAGE
-
 """The largest pool, in tokens, of which every packed row starts within 32 signed bits; a pool has one page beside it."""
 
 
@@ -98,7 +86,25 @@ _SOURCE = (
 )
 
 
+def _runs_none(s: Setting) -> bool:
+    asked = s.number("max_running_requests")
+    return asked is not None and 0 < asked < s.parallel.attention_dp
+
+
 RULES = (
+    Rule(
+        id="MR01",
+        severity="error",
+        until=V22,
+        condition="fewer running requests than groups of the attention, each of which gets its share of them: none",
+        knobs=("max_running_requests", "dp_size", "dp_attention"),
+        when=_runs_none,
+        words=says("AssertionError", "max_running_request is zero"),
+        fix="max_running_requests: at least dp_size",
+        change=lambda s: {"max_running_requests": s.parallel.attention_dp},
+        source="0.5.9=srt/managers/tp_worker.py:282; 0.5.16=srt/managers/tp_worker.py:381; "
+        "0.5.22=srt/managers/tp_worker.py:413",
+    ),
     Rule(
         id="MM01",
         severity="error",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dsabench.model.value import KnobValue
 from dsabench.sglang.models import MODELS
 from dsabench.sglang.rules.rule import Rule, says, to, without
 from dsabench.sglang.rules.setting import Setting
@@ -15,19 +14,6 @@ def _elsewhere(s: Setting, weights: str) -> bool:
 def _made_for(s: Setting) -> tuple[str, ...]:
     model = MODELS.get(s.model.name or "")
     return model.hardware if model else ()
-
-
-def _does_not_fit(s: Setting) -> bool:
-    """Weights alone beyond what the ranks have; a lower bound, so that nothing is refused that fits."""
-    if s.model.weights_gib is None or s.device is None:
-        return False
-    return s.model.weights_gib / (s.parallel.tp * s.parallel.pp) > s.device.memory_gib * s.static_fraction
-
-
-def _room_for_weights(s: Setting) -> dict[str, KnobValue | None]:
-    """The fewest ranks, in eights, whose memory holds the weights."""
-    gib, memory = s.model.weights_gib or 0, s.device.memory_gib if s.device else 1
-    return {"tp_size": next(ranks for ranks in (8, 16, 32, 64) if gib <= ranks * memory), "mem_fraction_static": None}
 
 
 RULES = (
