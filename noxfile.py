@@ -29,9 +29,10 @@ def pytest_side_by_side(session: nox.Session, *words: str, profile: str = "ci") 
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Style and likely mistakes (ruff)."""
+    """Style and likely mistakes (ruff; hadolint for the Dockerfile)."""
     session.run(tool("ruff"), "check", ".")
     session.run(tool("ruff"), "format", "--check", ".")
+    session.run(tool("hadolint"), "Dockerfile")
 
 
 @nox.session

@@ -173,8 +173,13 @@ def check_tables(given: list[str], runtime: Path | None, device: str | None, *, 
         listed = [{"table": str(file.path), "matches": not why, "reasons": why} for file, why in found]
         print(json.dumps(listed, indent=1))
     else:
-        for file, why in found:
-            print(f"{file.path}: {'; '.join(why) if why else 'matches'}")
+        # What several tables have in common is said once.
+        for reasons in dict.fromkeys(tuple(why) for _, why in found):
+            for file, why in found:
+                if tuple(why) == reasons:
+                    print(f"{file.path}: {'no longer matches' if why else 'matches'}")
+            for reason in reasons:
+                print(f"  {reason}")
         if tree is None and any(file.table.runtime == "sglang" for file in files):
             print(
                 "--runtime says where sglang and its packages are; no --runtime, so none was looked at", file=sys.stderr

@@ -107,6 +107,16 @@ def test_expired_tables_end_the_check_with_1(tmp_path, capsys):
     assert "--runtime says where sglang" in said.err
 
 
+def test_what_several_tables_have_in_common_is_said_once(tmp_path, capsys):
+    tables = [made_table(), made_table("mha_threshold", {"form": "threshold", "max_tokens": 512})]
+    files = [str(write_table(tmp_path, table)) for table in tables]
+    assert run(["emit", "check", *files, "--device", "NVIDIA B200"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"{file}: no longer matches" for file in files]
+    assert lines[2] == "  is for NVIDIA_H200, here is NVIDIA_B200"
+    assert len(lines) == len(set(lines))
+
+
 def test_a_patch_says_what_its_tables_were_measured_with_where_that_is_another_version(tmp_path, capsys):
     tables = [
         made_table(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import re
 import shutil
@@ -116,6 +117,8 @@ def _transformers_pins(requirements: list[str]) -> Iterator[str]:
 
 
 def _pip(*words: str) -> None:
+    if importlib.util.find_spec("pip") is None:  # as in an environment that uv made
+        raise InputError(f"{sys.executable} has no pip, which gets the packages: {sys.executable} -m ensurepip")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", words[0], "--quiet", *words[1:]]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PIP_TIMEOUT_S)
