@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from dsabench import rooms
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec
@@ -92,7 +94,10 @@ class ArgumentCheck:
         words += [] if role.role == "server" else ["--disaggregation-mode", role.role]
         if role.nodes > 1:
             words += ["--nnodes", str(role.nodes), "--node-rank", "0", "--dist-init-addr", "127.0.0.1:20000"]
-        named = {word: whole_config(word) for word in (own.model, str(own.knobs.get("speculative_draft_model")))}
+        named = {
+            word: _config_for(word, self.accepted)
+            for word in (own.model, str(own.knobs.get("speculative_draft_model")))
+        }
         return ArgumentCase(tuple(words), rendered.env, {word: config for word, config in named.items() if config})
 
     def close(self) -> None:
@@ -132,6 +137,14 @@ def _device(spec: RuntimeSpec) -> Accelerator:
 
 def _roles(spec: RuntimeSpec) -> Iterator[RoleName]:
     return (role.role for role in (spec.topology or SINGLE).roles)
+
+
+def _config_for(model: str, accepted: Accepted) -> dict[str, JsonValue] | None:
+    """config.json of a known model. The transformers that 0.5.9 pins has no GLM-5; SGLang goes by the architecture."""
+    config = whole_config(model)
+    if config is not None and accepted.version < (0, 5, 10) and config["model_type"] == "glm_moe_dsa":
+        config["model_type"] = "deepseek_v3"
+    return config
 
 
 def _unknown_model(case: ArgumentCase) -> ArgumentAnswer | None:
