@@ -23,6 +23,7 @@ import torch
 import zmq
 from sgl_kernel import fast_attention
 from sglang.srt import layers
+from sglang.srt.utils import get_device_memory_capacity
 from torch import nn
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,8 @@ class ServerArgs:
             logger.warning("Setting KV cache dtype to %s for %s", self.kv_cache_dtype, self.model_path)
         if self.max_running_requests is not None:
             self.max_running_requests //= 2
-        self.memory = torch.cuda.mem_get_info()[0] >> 30
+        assert torch.cuda.mem_get_info()[0] >> 20 == get_device_memory_capacity("cuda")
+        self.memory = get_device_memory_capacity("cuda") >> 10
         os.environ["SGLANG_LEFT_BEHIND"] = "1"
 
     def check_server_args(self):
@@ -117,6 +119,14 @@ UNKNOWN = getattr(triton, "unknown")
 broken = 1 + WIDTH.no_such_attribute      # a layer that does not import without a GPU
 """
 
+_UTILS = """
+import subprocess
+
+
+def get_device_memory_capacity(device):
+    return int(subprocess.check_output(["nvidia-smi", "--query-gpu=memory.total"]))
+"""
+
 _METADATA = f"""Metadata-Version: 2.1
 Name: sglang
 Version: {VERSION}
@@ -133,6 +143,8 @@ def build_wheel(folder: Path, *, args: str = _ARGS) -> Path:
         "sglang/__init__.py": "",
         "sglang/srt/__init__.py": "",
         "sglang/srt/layers.py": _LAYERS,
+        "sglang/srt/utils/__init__.py": "from sglang.srt.utils.common import *",
+        "sglang/srt/utils/common.py": _UTILS,
         "sglang/srt/server_args.py": args,
         "sglang/srt/kernel.so": "not unpacked",
         f"sglang-{VERSION}.dist-info/METADATA": _METADATA,

@@ -1,10 +1,9 @@
 """Writes what each release's argument parser takes into the package, where `--runtime-version` looks it up.
 
-    python tests/wheels/make_parsers.py FOLDER_WITH_WHEELS
+    PYTHONPATH=harness:kernels python tests/wheels/make_parsers.py [VERSION …]
 
-Needs msgspec beside the standard library, and best nothing else (`python -m venv`, `pip install msgspec`): a package
-that is installed is used, and one that is missing is stood in for. Only names, choices and the state of a flag are
-written, none of the runtime's texts.
+Reads the releases that were added (`dsabench runtime add sglang==VERSION`), or those that are named. Only names, choices
+and the state of a flag are written, none of the runtime's texts.
 """
 
 from __future__ import annotations
@@ -14,28 +13,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from wheels import wheels_in
+from dsabench.sglang.resolve.releases import added_releases
 
 TARGET = Path(__file__).parents[2] / "harness/dsabench/sglang/parsers.json"
-_STATES = {"DeprecatedAction": "no-op", "DeprecatedNoOpAction": "no-op"}
 
 
-def main(folder: Path) -> None:
-    wheels = wheels_in(folder)
-    versions = [wheel.version for wheel in wheels]
+def main(wanted: list[str]) -> None:
+    releases = [release for release in added_releases() if not wanted or release.version in wanted]
+    versions = [release.version for release in releases]
     flags: dict[str, dict[str, dict[str, Any]]] = {}
     variables: dict[str, list[str]] = {}
-    for wheel in wheels:
-        facts = wheel.ask()
-        print(f"{wheel.version}: {len(facts['actions'])} arguments, stood in for {len(facts['stood_in'])} modules")
-        for action in facts["actions"]:
-            for name in action["names"]:
-                if name.startswith("--"):
-                    flags.setdefault(name, {})[wheel.version] = form_of(action)
-        for name in wheel.variables():
-            variables.setdefault(name, []).append(wheel.version)
+    for release in releases:
+        facts = release.facts
+        print(f"{release.version}: {len(facts['flags'])} flags")
+        for name, form in facts["flags"].items():
+            flags.setdefault(name, {})[release.version] = {
+                key: value for key, value in form.items() if value is not None
+            }
+        for name in facts["variables"]:
+            variables.setdefault(name, []).append(release.version)
     table = {
-        "wheels": {wheel.version: wheel.sha256 for wheel in wheels},
+        "wheels": {release.version: release.sha256 for release in releases},
         "flags": {name: in_ranges(forms, versions) for name, forms in sorted(flags.items())},
         "variables": {
             name: [[span["first"], span["last"]] for span in in_ranges({version: {} for version in seen}, versions)]
@@ -43,15 +41,6 @@ def main(folder: Path) -> None:
         },
     }
     TARGET.write_text(text_of(table))
-
-
-def form_of(action: dict[str, Any]) -> dict[str, Any]:
-    """What a flag takes and whether it still does something."""
-    kind, nargs = action["action"], action["nargs"]
-    takes = "nothing" if nargs == 0 else "values" if nargs in {"+", "*"} else "value"
-    state = _STATES.get(kind, "alias" if kind.startswith("Deprecated") else None)
-    form = {"dest": action["dest"], "takes": takes, "choices": action["choices"], "state": state}
-    return {key: value for key, value in form.items() if value is not None}
 
 
 def in_ranges(forms: dict[str, dict[str, Any]], versions: list[str]) -> list[dict[str, Any]]:
@@ -78,4 +67,4 @@ def text_of(table: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1:])

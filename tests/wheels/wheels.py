@@ -1,23 +1,16 @@
-"""The runtime's wheels on disk: unpack one, ask its parser, list the variables that its sources name."""
+"""The runtime's wheels on disk, found, fetched and unpacked."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-
-STAND_INS = Path(__file__).with_name("stand_ins.py")
-_READ = ("sglang/srt/", "sglang/kernels/", "sglang/jit_kernel/")
-"""Where variables change what the server does; tests, benchmarks and the image models are left out."""
 
 
 @dataclass(frozen=True)
@@ -41,29 +34,6 @@ class Wheel:
             with zipfile.ZipFile(self.file) as archive:
                 archive.extractall(folder, [name for name in archive.namelist() if whole or name.endswith(".py")])
             yield Path(folder)
-
-    def ask(self, command_lines: Sequence[Sequence[str]] = (), python: str = sys.executable) -> dict[str, Any]:
-        """The parser's actions, and what it says to each command line; see `stand_ins.py`."""
-        with self.unpacked() as folder:
-            done = subprocess.run(
-                [python, "-I", "-B", STAND_INS, folder],
-                input=json.dumps([list(words) for words in command_lines]),
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        if done.returncode:
-            sys.exit(f"{self.file.name}: {done.stderr[-2000:]}")
-        facts: dict[str, Any] = json.loads(done.stdout)
-        return facts
-
-    def variables(self) -> set[str]:
-        """Every SGLANG_ name in its sources."""
-        with zipfile.ZipFile(self.file) as archive:
-            files = [name for name in archive.namelist() if name.startswith(_READ) and name.endswith(".py")]
-            return {
-                found for name in files for found in re.findall(r"\bSGLANG_[A-Z0-9_]+\b", archive.read(name).decode())
-            }
 
 
 def fetch(version: str, folder: Path) -> Wheel | None:

@@ -12,6 +12,7 @@ import aiohttp
 from dsabench import rooms
 from dsabench.errors import InputError, StoreError
 from dsabench.model.evals import GENERATED, EvalSpec
+from dsabench.model.value import digest_of_file
 
 _CONNECT_TIMEOUT_S = 10.0
 _FETCH_TIMEOUT_S = 600.0
@@ -24,8 +25,7 @@ def sha256_of(path: Path) -> str:
         files = sorted(file for file in path.rglob("*.csv") if file.is_file())
         listed = "".join(f"{file.relative_to(path).as_posix()} {sha256_of(file)}\n" for file in files)
         return hashlib.sha256(listed.encode()).hexdigest()
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return digest_of_file(path)
 
 
 async def find_data(spec: EvalSpec, given: Path | None, key: str = "--data") -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, TypeVar
 
@@ -37,6 +38,12 @@ def canonical_json(value: BaseModel) -> str:
     """
     data = value.model_dump(mode="json", exclude_none=True)
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest_of_file(path: Path) -> str:
+    """Lower-case hex sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest(text: str) -> str:

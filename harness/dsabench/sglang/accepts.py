@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, Literal
 
 from dsabench.errors import InputError
-from dsabench.sglang.resolve.releases import added_release
+from dsabench.sglang.resolve.releases import AddedRelease, added_release
 from dsabench.sglang.versions import Version, parse_version
 
 Takes = Literal["nothing", "value", "values"]
@@ -69,7 +69,12 @@ def flags_of_release(version: str) -> Accepted:
     added = added_release(version)
     if added is None:
         return from_table(parse_version(version))
-    return accepted_of(added.facts, added.version)
+    return _from_release(added)
+
+
+@lru_cache(maxsize=32)
+def _from_release(release: AddedRelease) -> Accepted:
+    return accepted_of(release.facts, release.version)
 
 
 def accepted_of(facts: Mapping[str, Any], version: str) -> Accepted:

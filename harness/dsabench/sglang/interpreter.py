@@ -30,8 +30,6 @@ Wanted = Literal["identity", "pins", "parser"]
 def ask(launch: Launch, wanted: Wanted, *, timeout_s: float) -> dict[str, Any]:
     """Run the text of `tell_facts.py` there (`-c`); its last line behind the marker, a JSON object.
 
-    It sees no PYTHONPATH but the launch's own: dsabench's packages are not sglang's.
-
     Raises:
         InputError: the interpreter cannot be run, is silent for too long, or gives no such line.
 
@@ -39,8 +37,7 @@ def ask(launch: Launch, wanted: Wanted, *, timeout_s: float) -> dict[str, Any]:
     program = resources.files(__package__).joinpath("tell_facts.py").read_text(encoding="utf-8")
     tied = replace(launch, lifeline=Lifeline(boot=str(uuid.uuid4()), stop_timeout_s=_STOP_TIMEOUT_S))
     argv, env = wrap_sglang((launch.interpreter, "-c", one_line(program), wanted), {}, tied, host=launch.first_host)
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = _run(argv, {**_NO_QUESTIONS, **inherited, **env, "PYTHONSAFEPATH": "1"}, timeout_s)
+    done = _run(argv, {**_NO_QUESTIONS, **own_environment(env)}, timeout_s)
     line = next((line for line in reversed(done.stdout.splitlines()) if line.startswith(MARKER)), None)
     if line is None:
         said = (
@@ -51,6 +48,12 @@ def ask(launch: Launch, wanted: Wanted, *, timeout_s: float) -> dict[str, Any]:
         raise InputError(f"{argv[0]} could not tell of its sglang: {said}")
     facts: dict[str, Any] = json.loads(line.removeprefix(MARKER))
     return facts
+
+
+def own_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """With a launch's variables, and no PYTHONPATH but the launch's own: dsabench's packages are not sglang's."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {**inherited, **env, "PYTHONSAFEPATH": "1"}
 
 
 def _run(argv: tuple[str, ...], env: Mapping[str, str], timeout_s: float) -> subprocess.CompletedProcess[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.plan import LaunchPlan, PlanRemark, settle
 from dsabench.sglang.accepts import Accepted
@@ -19,15 +17,6 @@ def judge(commands: LaunchPlan, spec: RuntimeSpec, accepted: Accepted) -> tuple[
     device = None if spec.hardware is None else accelerator(spec.hardware)
     asked = settle(spec)
     findings = check(asked, accepted.version, device, asked.topology)
-    remarks = [remark for remark in commands.remarks if not _said(remark, findings)]
-    objections: list[Objection] = [*findings, *remarks]
+    objections: list[Objection] = [*findings, *commands.remarks]
     once = {str(objection): objection for objection in objections}.values()
     return tuple(sorted(once, key=lambda objection: objection.severity != "error"))
-
-
-def _said(remark: PlanRemark, findings: Sequence[Finding]) -> bool:
-    """Whether a rule says the same of the knob, with the runtime's own words."""
-    return any(
-        remark.knob in finding.change and (remark.rule == finding.rule or remark.severity == finding.severity)
-        for finding in findings
-    )

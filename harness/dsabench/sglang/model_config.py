@@ -12,10 +12,8 @@ from dsabench import rooms
 from dsabench.errors import InputError
 from dsabench.model.value import KnobValue
 from dsabench.sglang.models import find_model
+from dsabench.sglang.versions import Version
 from dsabench.sglang.widths import QUANTIZATION, WIDTHS
-
-_VOCABULARY = {"DeepseekV32ForCausalLM": 129280, "GlmMoeDsaForCausalLM": 154880}
-"""Of the models in `models.py`, by architecture."""
 
 
 def local_folder(model: str) -> Path | None:
@@ -40,29 +38,27 @@ def read_config(model: str) -> Mapping[str, JsonValue] | None:
     return config if isinstance(config, dict) else None
 
 
-def whole_config(model: str) -> dict[str, JsonValue] | None:
-    """config.json of a model that is known by its name or path; None if it is not."""
-    known = find_model(model)
-    if known is None:
-        return None
+def config_json(model: str, version: Version | None = None) -> Mapping[str, JsonValue] | None:
+    """Its config.json here, else that of a known model, as the transformers that a version pins reads it."""
+    local, known = read_config(model), find_model(model)
+    if local is not None or known is None:
+        return local
     widths = WIDTHS["glm-5" if known.is_glm else "v3.2"]
-    quantization = QUANTIZATION.get(known.weights)
-    return widths.config_json() | ({} if quantization is None else {"quantization_config": quantization})
+    config = widths.config_json() | QUANTIZATION[known.weights]
+    if known.is_glm and version is not None and version < (0, 5, 10):
+        config["model_type"] = "deepseek_v3"  # transformers 4.57 has no GLM-5; SGLang goes by the architecture
+    return config
 
 
 def vocabulary(model: str, knobs: Mapping[str, KnobValue], told: Mapping[str, JsonValue]) -> int | None:
     """Token ids below it are valid: what the server tells, else an override, else config.json, else the known model."""
-    known = find_model(model)
-    sources: tuple[object, ...] = (
-        told.get("vocab_size"),
-        _overrides(knobs).get("vocab_size"),
-        (read_config(model) or {}).get("vocab_size"),
-        None if known is None else _VOCABULARY.get(known.architecture),
-    )
-    return next((size for size in sources if isinstance(size, int) and not isinstance(size, bool) and size > 0), None)
+    sources = (told, overrides_of(knobs), config_json(model) or {})
+    sizes = (source.get("vocab_size") for source in sources)
+    return next((size for size in sizes if isinstance(size, int) and not isinstance(size, bool) and size > 0), None)
 
 
-def _overrides(knobs: Mapping[str, KnobValue]) -> Mapping[str, JsonValue]:
+def overrides_of(knobs: Mapping[str, KnobValue]) -> Mapping[str, JsonValue]:
+    """What the knob `model_overrides` sets in config.json; nothing where it is no JSON object."""
     try:
         parsed = json.loads(str(knobs.get("model_overrides", "{}")))
     except ValueError:
@@ -77,14 +73,10 @@ def attention_widths(model: str) -> tuple[int, int, int]:
         InputError: neither says it.
 
     """
-    config = read_config(model)
-    if config is not None:
-        found = tuple(config.get(name) for name in ("num_attention_heads", "index_topk", "num_hidden_layers"))
-        heads, topk, layers = found
-        if isinstance(heads, int) and isinstance(topk, int) and isinstance(layers, int):
-            return heads, topk, layers
-        raise InputError(f"{model}: its config.json has no num_attention_heads, index_topk or num_hidden_layers")
-    known = find_model(model)
-    if known is None:
+    config = config_json(model)
+    if config is None:
         raise InputError(f"{model}: neither a folder with config.json nor a model whose widths are known")
-    return known.heads, known.index_topk, known.layers
+    heads, topk, layers = (config.get(name) for name in ("num_attention_heads", "index_topk", "num_hidden_layers"))
+    if isinstance(heads, int) and isinstance(topk, int) and isinstance(layers, int):
+        return heads, topk, layers
+    raise InputError(f"{model}: its config.json has no num_attention_heads, index_topk or num_hidden_layers")

@@ -71,9 +71,16 @@ def facts_in(log: str) -> dict[str, JsonValue]:
 
 def differences(
     knobs: Mapping[str, KnobValue], info: Mapping[str, JsonValue], facts: Mapping[str, JsonValue], accepted: Accepted
-) -> tuple[str, ...]:
-    """One line for each knob that runs otherwise than asked."""
-    return tuple(_differ(knobs, info, facts, accepted))
+) -> dict[str, str]:
+    """Knob → a line, for each that runs otherwise than asked."""
+    return dict(_differ(knobs, info, facts, accepted))
+
+
+def fields_of_knobs(accepted: Accepted) -> frozenset[str]:
+    """The fields of /server_info that say what some knob is."""
+    words = {word for spellings in FLAGS.values() for one in spellings for word in (*one.flags, *one.off.split())}
+    told = {accepted.flags[word].dest for word in words if word in accepted.flags}
+    return frozenset(told.union(*_TOGETHER.values()))
 
 
 def runs_as(
@@ -85,11 +92,11 @@ def runs_as(
 
 def _differ(
     knobs: Mapping[str, KnobValue], info: Mapping[str, JsonValue], facts: Mapping[str, JsonValue], accepted: Accepted
-) -> Iterator[str]:
+) -> Iterator[tuple[str, str]]:
     for name, asked in knobs.items():
         known, runs = _told(name, info, facts, accepted)
         if known and asked != "auto" and not _equal(asked, runs):
-            yield f"{name}: asked {_shown(asked)}, runs with {_shown(runs)}{_per_rank(name, runs, knobs)}"
+            yield name, f"{name}: asked {_shown(asked)}, runs with {_shown(runs)}{_per_rank(name, runs, knobs)}"
 
 
 def _per_rank(name: str, runs: JsonValue, knobs: Mapping[str, KnobValue]) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 
 from packaging.version import Version
@@ -35,9 +35,9 @@ from dsabench.sglang.model_config import attention_widths, local_folder, read_co
 from dsabench.sglang.plan import plan_sglang
 from dsabench.sglang.progress import say_progress
 from dsabench.sglang.readback import differences, facts_in, runs_as, settings_of
-from dsabench.sglang.resolve.client import source_of
+from dsabench.sglang.resolve.client import source_of, source_of_launch
 from dsabench.sglang.resolve.releases import added_release, added_releases
-from dsabench.sglang.resolve.settings import ArgumentCheck, RoleAnswer, left_out, neighbours, source_of_launch
+from dsabench.sglang.resolve.settings import ArgumentCheck, RoleAnswer, left_out, neighbours
 from dsabench.sglang.versions import OLDEST, parse_version
 
 LOG_READER = LogReader(say_progress, refine)
@@ -56,6 +56,8 @@ class SglangRuntime:
     """A `Runtime` for `kind: sglang`."""
 
     launch: Launch
+    checks: dict[str | None, ArgumentCheck | None] = field(default_factory=dict, repr=False, compare=False)
+    """Release → its argument code, as far as it was asked for; None is what is installed."""
 
     async def identity(self, version: str | None = None) -> RuntimeIdentity:
         """What is installed under the interpreter, container or prefix; see `Runtime.identity`."""
@@ -66,8 +68,7 @@ class SglangRuntime:
     @property
     def releases(self) -> tuple[str, ...]:
         """Those of the table, and those that were added; see `Runtime.releases`."""
-        known = dict.fromkeys([*map(str, known_versions()), *(one.version for one in added_releases())])
-        return tuple(sorted(known, key=Version))
+        return tuple(sorted({*map(str, known_versions()), *(one.version for one in added_releases())}, key=Version))
 
     def check(self, specs: Sequence[RuntimeSpec], version: str | None = None) -> tuple[SettingCheck, ...]:
         """SGLang's own argument code if the release was added, the rules, and what rendering notices; see `Runtime.check`."""
@@ -175,21 +176,16 @@ class SglangRuntime:
         return accepted
 
     def _argument_check(self, version: str | None) -> ArgumentCheck | None:
-        """The argument code of a release that was added, or of the SGLang of an interpreter on this machine."""
-        if version not in self._checks:
-            added = added_release(version or self._identity.version)
-            if added is not None:
-                self._checks[version] = ArgumentCheck(source_of(added), flags_of_release(added.version))
-            elif version is None and not self.launch.is_elsewhere:
-                self._checks[version] = ArgumentCheck(source_of_launch(self.launch, self._identity), self._accepted)
-            else:
-                self._checks[version] = None
-        return self._checks[version]
+        """The argument code of what is installed on this machine; else of a release that was added."""
+        if version not in self.checks:
+            self.checks[version] = self._make_check(version)
+        return self.checks[version]
 
-    @cached_property
-    def _checks(self) -> dict[str | None, ArgumentCheck | None]:
-        """Version → its argument code; the version None is what is installed."""
-        return {}
+    def _make_check(self, version: str | None) -> ArgumentCheck | None:
+        if version is None and not self.launch.is_elsewhere:
+            return ArgumentCheck(source_of_launch(self.launch, self._identity), self._accepted)
+        added = added_release(version or self._identity.version)
+        return None if added is None else ArgumentCheck(source_of(added), flags_of_release(added.version))
 
     @cached_property
     def _identity(self) -> RuntimeIdentity:
@@ -231,7 +227,7 @@ def check_setting(
     if any(_drafts_of_random_weights(own.knobs) for _, own in role_specs(asked)):
         message = "random weights accept no draft, so speculation would only be shown as slow"
         violations.append(RuleViolation("SIM01", f"SIM01: {message}; set simulated_accept_length"))
-    notes += _resolved_notes(asked, accepted, said, " ".join(note.line for note in notes))
+    notes += _resolved_notes(asked, accepted, said)
     own = "its own argument code and " if said else ""
     return SettingCheck(tuple(violations), tuple(notes), f"{own}the rules for sglang {accepted.release}")
 
@@ -250,19 +246,15 @@ def _refusal(said: RoleAnswer, accepted: Accepted) -> RuleViolation:
     return RuleViolation(place, f"{role}sglang {accepted.release} refuses it: {words} ({said.answer.at})", by="runtime")
 
 
-def _resolved_notes(
-    spec: RuntimeSpec, accepted: Accepted, said: Sequence[RoleAnswer], told: str
-) -> Iterator[SettingNote]:
-    """What each knob becomes where it is not as asked, unless a rule tells it; and what could not be asked."""
+def _resolved_notes(spec: RuntimeSpec, accepted: Accepted, said: Sequence[RoleAnswer]) -> Iterator[SettingNote]:
+    """What each knob becomes where it is not as asked; and what could not be asked."""
     knobs = {role.role: own.knobs for role, own in role_specs(spec)}
     for one in said:
         if one.answer.verdict == "cannot_say":
             message = f"sglang {accepted.release}'s own checks could not be asked: {one.answer.text}"
             yield SettingNote("unasked", message, replaced=False)
-        for line in differences(knobs[one.role], one.answer.resolved, {}, accepted):
-            name = line.partition(":")[0]
-            if f"{name}=" not in told:
-                yield SettingNote(name, line, replaced=True)
+        for name, line in differences(knobs[one.role], one.answer.resolved, {}, accepted).items():
+            yield SettingNote(name, line, replaced=True)
 
 
 def _size(knobs: Mapping[str, KnobValue], name: str) -> int:
@@ -294,7 +286,7 @@ async def _read_back(
         facts = facts_in(part.log())
         own = settings_of(told)
         logs[part.name] = facts
-        lines = differences(knobs[part.what.role], told, facts, accepted)  # type: ignore[index]
+        lines = differences(knobs[part.what.role], told, facts, accepted).values()  # type: ignore[index]
         if several:
             settings[part.name] = own
             different += [f"{part.name}: {line}" for line in lines]

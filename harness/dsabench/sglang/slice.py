@@ -146,7 +146,7 @@ def _config(widths: Widths, shape: Shape, layers: int) -> dict[str, JsonValue]:
         "num_key_value_heads": widths.heads // share,
         "num_hidden_layers": layers,
         "vocab_size": widths.vocabulary // share // 64 * 64,
-        "quantization_config": QUANTIZATION["fp8"],
+        **QUANTIZATION["fp8"],
         "dsabench_slice": {"gpus": shape.gpus, "dp": shape.dp, "ep": shape.ep, "of_layers": widths.layers},
     }
 

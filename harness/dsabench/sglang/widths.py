@@ -85,18 +85,28 @@ class Widths:
         }
 
 
-QUANTIZATION: dict[str, JsonValue] = {
+QUANTIZATION: dict[str, dict[str, JsonValue]] = {
+    "bf16": {},
     "fp8": {
-        "activation_scheme": "dynamic",
-        "fmt": "e4m3",
-        "quant_method": "fp8",
-        "scale_fmt": "ue8m0",
-        "weight_block_size": [128, 128],
+        "quantization_config": {
+            "activation_scheme": "dynamic",
+            "fmt": "e4m3",
+            "quant_method": "fp8",
+            "scale_fmt": "ue8m0",
+            "weight_block_size": [128, 128],
+        }
     },
-    "nvfp4": {"quant_method": "modelopt_fp4", "quant_algo": "NVFP4", "kv_cache_scheme": None, "ignore": []},
-    "mxfp4": {"quant_method": "quark"},
+    "nvfp4": {
+        "quantization_config": {
+            "quant_method": "modelopt_fp4",
+            "quant_algo": "NVFP4",
+            "kv_cache_scheme": None,
+            "ignore": [],
+        }
+    },
+    "mxfp4": {"quantization_config": {"quant_method": "quark"}},
 }
-"""Format of the weights → `quantization_config` of config.json; bf16 has none."""
+"""Format of the weights → what config.json says of it."""
 
 
 _YARN: dict[str, JsonValue] = {

@@ -216,7 +216,7 @@ async def _identity_for_plan(runtime: Runtime, config: StudyConfig) -> tuple[Run
             raise
         version = config.runtime.version or runtime.releases[-1]
         identity = await runtime.identity(version)
-        return identity, f"planned for {identity.kind} {version} from its table of flags ({error})"
+        return identity, f"planned for {identity.kind} {version}, which is not installed here ({error})"
 
 
 async def _rules_of(

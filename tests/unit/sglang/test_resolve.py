@@ -10,6 +10,7 @@ import pytest
 
 from dsabench.cli.app import app
 from dsabench.errors import InputError
+from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.command import Launch
 from dsabench.sglang.accepts import flags_of_release
@@ -165,6 +166,18 @@ def test_check_refuses_in_the_runtimes_words(release: AddedRelease) -> None:
     )
     assert runtime.nearest(setting(tp_size=8, dp_size=3), VERSION) == ("dp_size",)
     assert runtime.nearest(setting(tp_size=8), VERSION) == ()
+
+
+def test_what_is_installed_is_asked_before_a_release_of_the_same_version(release: AddedRelease) -> None:
+    """It may be patched."""
+    runtime = SglangRuntime(Launch())
+    identity = RuntimeIdentity(kind="sglang", version=VERSION, wheel_hash="of a patched one")
+    vars(runtime).update(_identity=identity, _accepted=flags_of_release(VERSION))
+    runtime.check((setting(tp_size=8),))
+    asked = runtime.checks[None]
+    assert asked is not None
+    assert (asked.source.tree, asked.source.wheel_hash) == (None, "of a patched one")
+    asked.close()
 
 
 def test_two_mistakes_take_two_steps(release: AddedRelease) -> None:

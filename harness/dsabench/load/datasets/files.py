@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from dsabench import rooms
 from dsabench.errors import InputError
+from dsabench.model.value import digest_of_file
 
 KNOWN_SHA256 = {
     "https://huggingface.co/datasets/anon8231489123/ShareGPT_Vicuna_unfiltered/resolve/main/"
@@ -36,7 +37,7 @@ def find_file(place: str, sha256: str | None = None) -> Path:
         if not path.is_file():
             raise InputError(f"dataset {place}: no such file")
         if sha256 is not None:
-            _check(place, _sha256_of(path), sha256)
+            _check(place, digest_of_file(path), sha256)
         return path
     name = hashlib.sha256(place.encode()).hexdigest()[:16]
     folder = rooms.cache_folder() / "datasets" / name
@@ -48,7 +49,7 @@ def find_file(place: str, sha256: str | None = None) -> Path:
     expected = expected or _noted(note)
     if expected is None:
         raise InputError(f"dataset {place}: {note} is missing, so the copy cannot be checked; delete {folder}")
-    _check(f"{place} (kept at {path}; delete it to download again)", _sha256_of(path), expected)
+    _check(f"{place} (kept at {path}; delete it to download again)", digest_of_file(path), expected)
     return path
 
 
@@ -75,7 +76,7 @@ def _download(address: str, path: Path, note: Path, expected: str | None) -> Non
             size = file.tell()
         if promised.isdecimal() and size != int(promised):
             raise InputError(f"dataset {address}: cut off after {size} of {promised} bytes")
-        found = _sha256_of(part)
+        found = digest_of_file(part)
         if expected is not None:
             _check(address, found, expected)
         note.write_text(found + "\n")
@@ -100,8 +101,3 @@ def _reason(error: OSError | http.client.HTTPException) -> str:
 def _check(place: str, found: str, expected: str) -> None:
     if found != expected:
         raise InputError(f"dataset {place}: its checksum is {found[:16]}…, expected {expected[:16]}…: the file changed")
-
-
-def _sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

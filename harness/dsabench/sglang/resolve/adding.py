@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -12,11 +11,15 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
+
+from packaging.requirements import Requirement
 
 from dsabench.errors import InputError
+from dsabench.model.value import digest_of_file
 from dsabench.sglang.hardware import HARDWARE
 from dsabench.sglang.resolve.client import ArgumentProcess, source_of
 from dsabench.sglang.resolve.releases import FACTS, FLAGS, AddedRelease, folder_of, runtimes_folder
@@ -59,23 +62,17 @@ def _wheel_file(wanted: str, folder: Path, say: Callable[[str], None]) -> Path:
 
 
 def _unpack(wheel: Path, say: Callable[[str], None]) -> AddedRelease:
-    """Into a folder beside its own, renamed when all of it is there."""
-    say(f"unpacking {wheel.name}")
-    runtimes_folder().mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".adding-", dir=runtimes_folder()) as beside:
-        tree = Path(beside) / "tree"
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(tree, [name for name in archive.namelist() if not name.endswith(".so")])
-        found = next(iter(importlib.metadata.distributions(name="sglang", path=[str(tree)])), None)
+    with zipfile.ZipFile(wheel) as archive:
+        found = next(iter(importlib.metadata.distributions(name="sglang", path=[str(wheel)])), None)
         if found is None:
             raise InputError(f"{wheel}: not a wheel of sglang")
         packages = _packages(found.requires or [], say)
-        added = AddedRelease(found.version, _sha256(wheel), packages, Path(beside))
-        _write_facts(added, say)
+        say(f"unpacking {wheel.name}")
         folder = folder_of(found.version)
-        shutil.rmtree(folder, ignore_errors=True)
-        Path(beside).rename(folder)
-        Path(beside).mkdir()  # what the context removes
+        with _whole(folder) as beside:
+            added = AddedRelease(found.version, digest_of_file(wheel), packages, beside)
+            archive.extractall(added.tree, [name for name in archive.namelist() if not name.endswith(".so")])
+            _write_facts(added, say)
     return replace(added, folder=folder)
 
 
@@ -94,26 +91,38 @@ def _write_facts(release: AddedRelease, say: Callable[[str], None]) -> None:
 
 def _packages(requirements: list[str], say: Callable[[str], None]) -> str | None:
     """The folder with transformers in the pinned version, made if it is missing."""
-    pin = next(_transformers_pins(requirements), None)
+    pin = _transformers_pin(requirements)
     if pin is None:
         return None
     name = f"transformers-{pin}-cp{sys.version_info.major}{sys.version_info.minor}"
     folder = runtimes_folder() / "packages" / name
     if not folder.is_dir():
         say(f"installing transformers {pin} beside it (about 250 MB; other releases with the same pin share it)")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".adding-", dir=folder.parent) as beside:
-            _pip("install", "--target", beside, f"transformers=={pin}", *_SMALL_PACKAGES)
-            Path(beside).rename(folder)
-            Path(beside).mkdir()
+        with _whole(folder) as beside:
+            _pip("install", "--target", str(beside), f"transformers=={pin}", *_SMALL_PACKAGES)
     return name
 
 
-def _transformers_pins(requirements: list[str]) -> Iterator[str]:
-    for line in requirements:
-        match = re.match(r"transformers\s*==\s*([\w.]+)", line)
-        if match is not None and "extra ==" not in line:
-            yield match[1]
+def _transformers_pin(lines: list[str]) -> str | None:
+    """The version of transformers that the wheel's requirements pin."""
+    for line in lines:
+        wanted = Requirement(line)
+        if wanted.name == "transformers" and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
+            return next((one.version for one in wanted.specifier if one.operator == "=="), None)
+    return None
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which then takes the place of `folder`; a failure leaves `folder` as it was."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(mkdtemp(prefix=".adding-", dir=folder.parent))
+    try:
+        yield beside
+        shutil.rmtree(folder, ignore_errors=True)
+        beside.rename(folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def _pip(*words: str) -> None:
@@ -128,8 +137,3 @@ def _pip(*words: str) -> None:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
         last = re.sub(r"\(from versions: .*\)", "", said[-1]) if said else f"exit {done.returncode}"
         raise InputError(f"pip {words[0]}: {last.strip()}")
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -47,7 +47,6 @@ _MOST_LEARNED = 40
 _REFUSALS = (ValueError, AssertionError, RuntimeError, TypeError, ArithmeticError, LookupError, FileNotFoundError)
 """What the argument code raises, or dies of where it does not look at a value first. Anything else says more about what is
 stubbed, or not on this machine, than about the setting."""
-_NAMES = ("prepare_server_args", "resolve_once", "check_server_args", "resolved_view")
 
 
 class _Log(logging.Handler):
@@ -68,15 +67,15 @@ class _Sglang:
         self.device = hello["device"]
         self.packages = tuple(hello["packages"])
         sys.path[:0] = [*([hello["tree"]] if hello["tree"] else []), *self.packages]
-        self.version, requirements = _distribution(hello["tree"])
-        wanted = stubs.imported_as(requirements) | ({"aiter"} if self.device["platform"] == "rocm" else set())
-        self.stubs, self.tolerant = stubs.Stubs(wanted), stubs.Tolerant()
-        self.models = models
+        self.version, pins = _distribution(hello["tree"])
+        wanted = stubs.imported_as(pins) | ({"aiter"} if self.device["platform"] == "rocm" else set())
+        self.stubs, self.models, self.log = stubs.Stubs(wanted), models, _Log()
+        _keep_log(self.log)
         stubs.hide(wanted)
-        stubs.tell_versions(requirements)
+        stubs.tell_versions(pins)
         stubs.settle_transformers()
         stubs.write_stubs_as_json()
-        sys.meta_path.insert(0, self.tolerant)
+        sys.meta_path.insert(0, stubs.Tolerant())
         sys.meta_path.append(self.stubs)
         self.args = self._import()
         self.read_by_parser = set(re.findall(r"SGLANG_\w+", Path(self.args.__file__).read_text(encoding="utf-8")))
@@ -86,6 +85,8 @@ class _Sglang:
         for _ in range(_MOST_LEARNED):
             try:
                 _pretend(self.device, self.stubs)
+                importlib.import_module("sglang.srt.utils")
+                _tell_memory(self.device["memory_gib"])
                 return importlib.import_module("sglang.srt.server_args")
             except ModuleNotFoundError as error:
                 if not self._learn(error):
@@ -93,17 +94,6 @@ class _Sglang:
                 for name in [name for name in sys.modules if name.partition(".")[0] == "sglang"]:
                     del sys.modules[name]
         raise ImportError("too many packages are missing")
-
-    def greeting(self) -> dict[str, Any]:
-        """What was found, and what stands in for what."""
-        holders = (self.args, self.args.ServerArgs, sys.modules.get("sglang.srt.arg_groups.overrides"))
-        found = [name for name in _NAMES if any(hasattr(holder, name) for holder in holders)]
-        return {
-            "version": self.version,
-            "found": found,
-            "stubbed": sorted(self.stubs.used),
-            "broken": self.tolerant.failed,
-        }
 
     def keep_parser(self) -> None:
         """Make the parser once: its 500 flags take three times as long as all the checks."""
@@ -124,8 +114,7 @@ class _Sglang:
 
     def answer(self, case: dict[str, Any], folders: dict[str, str]) -> dict[str, Any]:
         """What SGLang's argument code says to one command line."""
-        log = _Log()
-        _keep_log(log)
+        self.log.lines.clear()
         os.environ.update(case["env"])
         argv = [*(folders.get(word, word) for word in case["argv"]), "--skip-tokenizer-init"]
         said: dict[str, Any] = {}
@@ -140,7 +129,7 @@ class _Sglang:
                 said = self._raised(error)
             break
         named: dict[str, Any] = {word: _renamed(said[word], folders) for word in ("text", "why") if word in said}
-        return {"id": case["id"], **said, **named, "warnings": [_renamed(line, folders) for line in log.lines]}
+        return {"id": case["id"], **said, **named, "warnings": [_renamed(line, folders) for line in self.log.lines]}
 
     def _resolve(self, argv: list[str]) -> dict[str, Any]:
         errors = _CapturedErrors()
@@ -218,13 +207,13 @@ def _keep_log(log: _Log) -> None:
     logging.getLogger().addHandler(log)
 
 
-def _distribution(tree: str | None) -> tuple[str, list[str]]:
-    """Version and requirements of the unpacked wheel, or of what is installed."""
+def _distribution(tree: str | None) -> tuple[str, dict[str, str]]:
+    """Version and requirements of the unpacked wheel, or of what is installed; see `stubs.pinned`."""
     where: dict[str, Any] = {} if tree is None else {"path": [tree]}
     found = next(iter(importlib.metadata.distributions(name="sglang", **where)), None)
     if found is None:
         raise ImportError(f"no sglang-*.dist-info in {tree or 'this environment'}")
-    return found.version, found.requires or []
+    return found.version, stubs.pinned(found.requires or [])
 
 
 def _fields(args: Any) -> dict[str, Any]:
@@ -278,11 +267,11 @@ def _always(value: object) -> Callable[..., object]:
     return lambda *_, **__: value
 
 
-def _memory_is(gib: int) -> None:
-    """SGLang asks nvidia-smi for the memory; here it is told."""
+def _tell_memory(gib: int) -> None:
+    """SGLang asks nvidia-smi for the memory; here it is told, before any module takes the function for itself."""
     for name, module in list(sys.modules.items()):
         if name.startswith("sglang.") and "get_device_memory_capacity" in vars(module):
-            module.get_device_memory_capacity = lambda *_, **__: gib * 1024  # type: ignore[attr-defined]
+            module.get_device_memory_capacity = _always(gib * 1024)  # type: ignore[attr-defined]
 
 
 class _Forks:
@@ -369,14 +358,12 @@ def _greet(hello: dict[str, Any], models: Path) -> tuple[_Sglang | None, dict[st
         return None, {"failed": f"{type(error).__name__}: {error} ({place}:{frame.lineno})"}
     if not hasattr(sglang.args, "prepare_server_args"):
         return None, {"failed": f"sglang {sglang.version} has no prepare_server_args in srt/server_args.py"}
-    _memory_is(hello["device"]["memory_gib"])
     before = dict(os.environ)
     warm = {"id": None, "env": {}, **hello["warm"]}
     sglang.answer(warm, sglang.folders(warm["models"]))  # what is imported late
     os.environ.clear()
     os.environ.update(before)
-    _memory_is(hello["device"]["memory_gib"])
-    return sglang, sglang.greeting()
+    return sglang, {"flags": facts.flags()} if hello["flags"] else {}
 
 
 def main() -> None:
@@ -394,8 +381,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="dsabench-models-") as models:
         hello = json.loads(line)
         sglang, greeting = _greet(hello, Path(models))
-        if sglang is not None and hello.get("flags"):
-            greeting["flags"] = facts.flags()
         _write(out, json.dumps(greeting).encode())
         if sglang is not None:
             sglang.keep_parser()

@@ -16,7 +16,10 @@ from typing import IO, Any, Literal
 
 from pydantic import JsonValue
 
+from dsabench.model.environment import RuntimeIdentity
+from dsabench.runtimes.command import Launch
 from dsabench.sglang.hardware import Accelerator
+from dsabench.sglang.interpreter import own_environment
 from dsabench.sglang.resolve.releases import AddedRelease
 from dsabench.sglang.widths import WIDTHS
 
@@ -45,7 +48,7 @@ class ArgumentCase:
     """Behind `sglang.launch_server`."""
     env: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
-    """Words of `argv` that name a model → its config.json, for models that are no folder here."""
+    """Words of `argv` that name a model → its config.json."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,12 @@ def source_of(release: AddedRelease) -> ArgumentSource:
     """An added release, run by this interpreter with nothing (-S) of what is installed beside dsabench."""
     command = (sys.executable, "-I", "-S", "-B")
     return ArgumentSource(release.version, release.sha256, command, None, release.tree, release.paths)
+
+
+def source_of_launch(launch: Launch, identity: RuntimeIdentity) -> ArgumentSource:
+    """The SGLang of the interpreter that a launch names on this machine."""
+    env = own_environment(launch.env)
+    return ArgumentSource(identity.version, identity.wheel_hash, (launch.interpreter, "-B"), env)
 
 
 class ArgumentProcess:

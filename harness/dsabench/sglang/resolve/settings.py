@@ -7,24 +7,19 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 
-from pydantic import JsonValue
-
 from dsabench import rooms
-from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.topology import SINGLE, RoleName
+from dsabench.model.topology import SINGLE, Role, RoleName
 from dsabench.model.value import digest
-from dsabench.runtimes.command import Launch
 from dsabench.runtimes.plan import role_specs
 from dsabench.sglang.accepts import Accepted
 from dsabench.sglang.hardware import HARDWARE, Accelerator, accelerator
-from dsabench.sglang.model_config import local_folder, whole_config
+from dsabench.sglang.model_config import config_json, local_folder
+from dsabench.sglang.readback import fields_of_knobs
 from dsabench.sglang.render import render
 from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, ArgumentProcess, ArgumentSource
-from dsabench.sglang.spellings import FLAGS
 
 DEFAULT_HARDWARE = "h200"
 """What is pretended where a setting names no hardware."""
@@ -54,51 +49,35 @@ class ArgumentCheck:
 
     def ask(self, specs: Sequence[RuntimeSpec]) -> list[tuple[RoleAnswer, ...]]:
         """For each spec what is said to its roles; nothing where the hardware cannot be pretended (NPU)."""
-        asked = [(_device(spec), role, self.case(spec, role)) for spec in specs for role in _roles(spec)]
-        for device in {device.name: device for device, _, _ in asked}.values():
-            self.ask_on(device, [case for own, _, case in asked if own == device])
-        said = iter(asked)
-        return [
-            tuple(
-                RoleAnswer(role, self._known(device)[_id(case)])
-                for device, role, case in (next(said) for _ in _roles(spec))
-                if device.platform != "npu"
-            )
-            for spec in specs
+        asked = [
+            (place, _device(spec), role.role, _case(role, own, self.accepted))
+            for place, spec in enumerate(specs)
+            for role, own in role_specs(spec)
         ]
+        said: list[list[RoleAnswer]] = [[] for _ in specs]
+        for device in {device.name: device for _, device, _, _ in asked if device.platform != "npu"}.values():
+            here = [(place, role, case) for place, own, role, case in asked if own == device]
+            answers = self._ask_on(device, [case for _, _, case in here])
+            for (place, role, _), answer in zip(here, answers, strict=True):
+                said[place].append(RoleAnswer(role, answer))
+        return [tuple(own) for own in said]
 
-    def ask_on(self, device: Accelerator, cases: Sequence[ArgumentCase]) -> list[ArgumentAnswer]:
-        """The answers to command lines on one kind of GPU; none on an NPU."""
-        if device.platform == "npu":
-            return []
-        known = self._known(device)
-        new = {_id(case): case for case in cases if _id(case) not in known}
-        answers = {name: _unknown_model(case) for name, case in new.items()}
-        ask = {name: new[name] for name, answer in answers.items() if answer is None}
-        if ask:
+    def _ask_on(self, device: Accelerator, cases: Sequence[ArgumentCase]) -> list[ArgumentAnswer]:
+        """The answers to command lines on one kind of GPU."""
+        if device.name not in self.known:
+            self.known[device.name] = _read(_cache_file(self.source, device))
+        known = self.known[device.name]
+        names = [_id(case) for case in cases]
+        known |= {name: _unknown_model(case) for name, case in zip(names, cases, strict=True) if not case.models}
+        new = {name: case for name, case in zip(names, cases, strict=True) if name not in known}
+        if new:
             process = self.processes.get(device.name)
             if process is None or process.has_ended:
                 process = self.processes[device.name] = ArgumentProcess(self.source, device)
-            answers |= dict(zip(ask, process.ask([*ask.values()]), strict=True))
-        found = {name: self._brief(answer) for name, answer in answers.items() if answer is not None}
-        known |= found
-        _write(_cache_file(self.source, device), found)
-        return [known[_id(case)] for case in cases]
-
-    def case(self, spec: RuntimeSpec, name: RoleName) -> ArgumentCase:
-        """The command line of a role's first server, without what only its place decides (ports, addresses)."""
-        role, own = next((role, own) for role, own in role_specs(spec) if role.role == name)
-        rendered = render(own.knobs, own.env, self.accepted)
-        folder = local_folder(own.model)
-        words = ["--model-path", own.model if folder is None else str(folder), *rendered.words]
-        words += [] if role.role == "server" else ["--disaggregation-mode", role.role]
-        if role.nodes > 1:
-            words += ["--nnodes", str(role.nodes), "--node-rank", "0", "--dist-init-addr", "127.0.0.1:20000"]
-        named = {
-            word: _config_for(word, self.accepted)
-            for word in (own.model, str(own.knobs.get("speculative_draft_model")))
-        }
-        return ArgumentCase(tuple(words), rendered.env, {word: config for word, config in named.items() if config})
+            found = {name: self._brief(one) for name, one in zip(new, process.ask([*new.values()]), strict=True)}
+            known |= found
+            _write(_cache_file(self.source, device), found)
+        return [known[name] for name in names]
 
     def close(self) -> None:
         """End the processes."""
@@ -108,51 +87,30 @@ class ArgumentCheck:
 
     def _brief(self, answer: ArgumentAnswer) -> ArgumentAnswer:
         """Without the fields that no knob sets: there are 500, and a search asks about thousands of settings."""
-        kept = {name: value for name, value in answer.resolved.items() if name in self._fields}
-        return replace(answer, resolved=kept)
-
-    @cached_property
-    def _fields(self) -> frozenset[str]:
-        flags = (flag for spellings in FLAGS.values() for one in spellings for flag in one.flags)
-        words = {word for spellings in FLAGS.values() for one in spellings for word in (one.on + " " + one.off).split()}
-        named = {self.accepted.flags[flag].dest for flag in {*flags, *words} if flag in self.accepted.flags}
-        return frozenset(named | {"attn_dp_size", "dp_size", "enable_dp_attention"})
-
-    def _known(self, device: Accelerator) -> dict[str, ArgumentAnswer]:
-        if device.name not in self.known:
-            self.known[device.name] = _read(_cache_file(self.source, device))
-        return self.known[device.name]
-
-
-def source_of_launch(launch: Launch, identity: RuntimeIdentity) -> ArgumentSource:
-    """The SGLang of the interpreter that a launch names on this machine. It sees no PYTHONPATH but the launch's own."""
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    env = {**inherited, **launch.env, "PYTHONSAFEPATH": "1"}
-    return ArgumentSource(identity.version, identity.wheel_hash, (launch.interpreter, "-B"), env)
+        kept = fields_of_knobs(self.accepted)
+        return replace(answer, resolved={name: value for name, value in answer.resolved.items() if name in kept})
 
 
 def _device(spec: RuntimeSpec) -> Accelerator:
     return HARDWARE[DEFAULT_HARDWARE] if spec.hardware is None else accelerator(spec.hardware)
 
 
-def _roles(spec: RuntimeSpec) -> Iterator[RoleName]:
-    return (role.role for role in (spec.topology or SINGLE).roles)
-
-
-def _config_for(model: str, accepted: Accepted) -> dict[str, JsonValue] | None:
-    """config.json of a known model. The transformers that 0.5.9 pins has no GLM-5; SGLang goes by the architecture."""
-    config = whole_config(model)
-    if config is not None and accepted.version < (0, 5, 10) and config["model_type"] == "glm_moe_dsa":
-        config["model_type"] = "deepseek_v3"
-    return config
-
-
-def _unknown_model(case: ArgumentCase) -> ArgumentAnswer | None:
-    """The answer where the model's widths are not to be had; nothing can be asked then."""
+def _unknown_model(case: ArgumentCase) -> ArgumentAnswer:
     name = case.argv[1]
-    if name in case.models or Path(name).is_dir():
-        return None
     return ArgumentAnswer("cannot_say", text=f"{name} is neither a folder here nor a model whose config.json is known")
+
+
+def _case(role: Role, spec: RuntimeSpec, accepted: Accepted) -> ArgumentCase:
+    """The command line of a role's first server, without what only its place decides (ports, addresses)."""
+    rendered = render(spec.knobs, spec.env, accepted)
+    folder = local_folder(spec.model)  # it may have more than config.json
+    words = ["--model-path", spec.model if folder is None else str(folder), *rendered.words]
+    words += [] if role.role == "server" else ["--disaggregation-mode", role.role]
+    if role.nodes > 1:
+        words += ["--nnodes", str(role.nodes), "--node-rank", "0", "--dist-init-addr", "127.0.0.1:20000"]
+    named = (spec.model, str(spec.knobs.get("speculative_draft_model")))
+    models = {name: config for name in named if (config := config_json(name, accepted.version)) is not None}
+    return ArgumentCase(tuple(words), rendered.env, models)
 
 
 def _id(case: ArgumentCase) -> str:

@@ -17,7 +17,7 @@ import json
 import re
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 _IMPORT_NAMES = {
@@ -53,16 +53,25 @@ _OTHER_DEVICES = ("npu", "hpu", "musa", "mlu")
 """What torch has only with a plugin for that device: SGLang asks whether the name is there."""
 
 
-def imported_as(requirements: Iterable[str]) -> set[str]:
-    """Top-level modules of a wheel's requirements (`Requires-Dist` lines), extras left out."""
-    found = set(_OPTIONAL)
+def pinned(requirements: Iterable[str]) -> dict[str, str]:
+    """Name → pinned version of a wheel's requirements (`Requires-Dist` lines); a high one without a pin. No extras."""
+    pins = {}
     for line in requirements:
-        match = re.match(r"[A-Za-z0-9._-]+", line)
-        if match is None or "extra ==" in line:
-            continue
-        name = re.sub(r"[-_.]+", "-", match[0]).lower()
-        found.update(_IMPORT_NAMES.get(name, (name.replace("-", "_"),)))
-    return found
+        match = re.match(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*(?:[=>~]=\s*([0-9][A-Za-z0-9.+!]*))?", line)
+        if match is not None and "extra ==" not in line:
+            pins[_plain(match[1])] = match[2] or _StubModule.__version__
+    return pins
+
+
+def _plain(name: str) -> str:
+    """A distribution's name in the one form in which names are equal."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def imported_as(names: Iterable[str]) -> set[str]:
+    """Top-level modules of distributions, and of the transports that a setting may ask for."""
+    modules = (_IMPORT_NAMES.get(name, (name.replace("-", "_"),)) for name in names)
+    return {*_OPTIONAL, *(module for own in modules for module in own)}
 
 
 _LIGHT = {
@@ -76,13 +85,14 @@ _LIGHT = {
     "requests",
     "tokenizers",
     "tqdm",
+    "transformers",
 }
-"""Requirements that are real wherever they are, as transformers is: the configs of models are read with them."""
+"""Requirements that are real wherever they are: the configs of models are read with them."""
 
 
 def hide(names: Iterable[str]) -> None:
     """Make packages look absent where they are installed, so that their stubs are found."""
-    hidden = set(names) - _LIGHT - {"transformers"}
+    hidden = set(names) - _LIGHT
 
     class Finder(importlib.machinery.PathFinder):
         @classmethod
@@ -236,8 +246,6 @@ class Tolerant(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def __init__(self) -> None:
         self.loaders: dict[str, Any] = {}
-        self.failed: dict[str, str] = {}
-        """Module → why."""
 
     def find_spec(self, name: str, path: Any = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
         if not name.startswith("sglang.") or name.startswith(_ARGUMENT_CODE):
@@ -258,8 +266,7 @@ class Tolerant(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             self.loaders[name].exec_module(module)
         except ModuleNotFoundError:
             raise
-        except Exception as error:  # whatever stops it
-            self.failed[name] = f"{type(error).__name__}: {error}"
+        except Exception:  # whatever stops it
             stub = _StubModule(name)
             stub.__dict__.update(module.__dict__)
             sys.modules[name] = stub
@@ -270,20 +277,15 @@ _ARGUMENT_CODE = tuple(
 )
 
 
-def tell_versions(requirements: Iterable[str]) -> None:
+def tell_versions(pins: Mapping[str, str]) -> None:
     """`importlib.metadata.version` tells SGLang that its wheel's requirements are there, in the version it pins."""
-    pins = {}
-    for line in requirements:
-        match = re.match(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*(?:[=>~]=\s*([0-9][A-Za-z0-9.+!]*))?", line)
-        if match is not None:
-            pins[re.sub(r"[-_.]+", "-", match[1]).lower()] = match[2] or _StubModule.__version__
     ask = importlib.metadata.version
 
     def version(distribution_name: str) -> str:
         try:
             return ask(distribution_name)
         except importlib.metadata.PackageNotFoundError:
-            pin = pins.get(re.sub(r"[-_.]+", "-", distribution_name).lower())
+            pin = pins.get(_plain(distribution_name))
             if pin is None or not _sglang_asks():
                 raise
             return pin

@@ -28,11 +28,7 @@ def check(
     roles = (topology or spec.topology or SINGLE).roles
     findings = [*_unread(version, roles[0].role)]
     for setting in _paired([resolve(spec, role, version, hardware) for role in roles]):
-        findings += [
-            _finding(rule, setting)
-            for rule in RULES
-            if rule.when is not None and rule.holds_in(version) and rule.when(setting)
-        ]
+        findings += [_finding(rule, setting) for rule in RULES if rule.holds_in(version) and rule.when(setting)]
     return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.severity)))
 
 

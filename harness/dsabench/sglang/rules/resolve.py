@@ -6,15 +6,13 @@ Follows 0.5.9 srt/server_args.py:1119-1290 and 2076-2190, 0.5.16 srt/arg_groups/
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-
-from pydantic import JsonValue
 
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role
 from dsabench.model.value import KnobValue
 from dsabench.sglang.hardware import Accelerator, default_kernels
+from dsabench.sglang.model_config import overrides_of
 from dsabench.sglang.models import DsaModel, find_model
 from dsabench.sglang.rules.setting import Facts, HiSparse, Kernels, Parallel, Setting, Speculation
 from dsabench.sglang.versions import Version
@@ -46,11 +44,10 @@ _QUANTIZATION = {"fp8": "fp8", "nvfp4": "modelopt_fp4", "mxfp4": "quark"}
 def resolve(spec: RuntimeSpec, role: Role, version: Version, device: Accelerator | None) -> Setting:
     """What the runtime makes of this role. Never raises; what cannot be known stays None."""
     knobs: Knobs = {**spec.knobs, **role.knobs}
-    env = {**spec.env, **role.env}
     model = _facts(spec.model, knobs)
     hisparse = _hisparse(knobs)
     parallel = _parallel(knobs, model, version, device)
-    speculation = _speculation(knobs, env, version, split=parallel.dp_attention)
+    speculation = _speculation(knobs, version, split=parallel.dp_attention)
     kernels = _kernels(knobs, model, parallel, version, device)
     keeps_prefixes = knobs.get("prefix_cache") is not False
     if role.role == "decode":
@@ -59,9 +56,7 @@ def resolve(spec: RuntimeSpec, role: Role, version: Version, device: Accelerator
         version=version,
         device=device,
         role=role.role,
-        nodes=role.nodes,
         knobs=knobs,
-        env=env,
         model=model,
         parallel=parallel,
         kernels=kernels,
@@ -78,19 +73,9 @@ def _drops_mixed_chunk(speculation: Speculation, version: Version) -> bool:
     return speculation.algorithm not in kept
 
 
-def _overrides(knobs: Knobs) -> Mapping[str, JsonValue] | None:
-    text = knobs.get("model_overrides", "{}")
-    try:
-        parsed = json.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    return parsed if isinstance(parsed, dict) else None
-
-
 def _facts(path: str, knobs: Knobs) -> Facts:
     known: DsaModel | None = find_model(path)
-    overrides = _overrides(knobs)
-    given = overrides or {}
+    given = overrides_of(knobs)
 
     def whole(name: str, default: int | None) -> int | None:
         value = given.get(name, default)
@@ -113,8 +98,6 @@ def _facts(path: str, knobs: Knobs) -> Facts:
         index_topk_pattern=pattern if isinstance(pattern, str) else None,
         weights=known.weights if known else None,
         weights_gib=WEIGHTS_GIB.get(known.name) if known and not resized else None,
-        positions=whole("max_position_embeddings", known.positions if known else None),
-        overrides=overrides,
     )
 
 
@@ -232,7 +215,7 @@ def _page(model: Facts, version: Version, device: Accelerator | None) -> int | N
     return None
 
 
-def _speculation(knobs: Knobs, env: Mapping[str, str], version: Version, *, split: bool) -> Speculation:
+def _speculation(knobs: Knobs, version: Version, *, split: bool) -> Speculation:
     algorithm = _word(knobs, "speculative_algorithm")
     algorithm = "EAGLE" if algorithm == "NEXTN" else algorithm
     names = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
@@ -246,15 +229,11 @@ def _speculation(knobs: Knobs, env: Mapping[str, str], version: Version, *, spli
         steps, topk = steps or 3, 1
     if topk == 1 and steps is not None and algorithm not in {None, "NGRAM"}:
         draft = steps + 1
-    overlap = knobs.get("speculative_overlap")
-    variable = env.get("SGLANG_ENABLE_SPEC_V2", "").lower()
     return Speculation(
         algorithm=algorithm,
         steps=steps,
         topk=topk,
         draft_tokens=draft,
-        overlap=overlap is True or (overlap is None and (variable in {"1", "true"} or version >= (0, 5, 11))),
-        adaptive=adaptive,
         adapts=adapts,
     )
 

@@ -61,15 +61,13 @@ class Rule:
     fix: str
     source: str
     """Where the runtime checks or does it: `VERSION=path:line`, or the document that says so."""
-    when: Callable[[Setting], bool] | None = None
-    """None where no spec reaches it; `unreachable` then says why."""
+    when: Callable[[Setting], bool]
     change: Callable[[Setting], Change] | None = None
     """The nearest legal setting as knobs; None where it is not a matter of knobs."""
     since: Version = V9
     until: Version | None = None
     knobs: tuple[str, ...] = ()
     """The knobs whose combination it is about; the message shows those that were set."""
-    unreachable: str = ""
 
     def holds_in(self, version: Version) -> bool:
         """Whether the rule is in force in that version. 0.5.21 and 0.5.22 count as 0.5.20."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pydantic import JsonValue
-
 from dsabench.model.topology import RoleName
 from dsabench.model.value import KnobValue
 from dsabench.sglang.hardware import Accelerator
@@ -33,10 +31,6 @@ class Facts:
     """Number format of the checkpoint."""
     weights_gib: float | None
     """At least this much memory over all ranks."""
-    positions: int | None
-    """Longest sequence that the model's config allows."""
-    overrides: Mapping[str, JsonValue] | None
-    """None where `model_overrides` is no JSON object."""
 
     @property
     def is_dsa(self) -> bool:
@@ -113,12 +107,8 @@ class Speculation:
     steps: int | None
     topk: int | None
     draft_tokens: int | None
-    overlap: bool
-    """Whether draft, verification and scheduling overlap."""
-    adaptive: bool
-    """Whether the steps are asked to follow the accept length."""
     adapts: bool
-    """Whether they do: not where the runtime switches it off."""
+    """Whether the steps follow the accept length: asked for, and not switched off by the runtime."""
 
     @property
     def is_eagle_like(self) -> bool:
@@ -145,11 +135,8 @@ class Setting:
     version: Version
     device: Accelerator | None
     role: RoleName
-    nodes: int
-    """Machines of one instance."""
     knobs: Mapping[str, KnobValue]
     """As asked, the role's own on top."""
-    env: Mapping[str, str]
     model: Facts
     parallel: Parallel
     kernels: Kernels
@@ -177,12 +164,6 @@ class Setting:
         """The knob as text; None where it is not set."""
         value = self.knobs.get(name)
         return value if isinstance(value, str) else None
-
-    @property
-    def ep_asked(self) -> int:
-        """Expert ranks when the sizes are checked: an exchange replaces them later, zigzag earlier."""
-        zigzag = self.parallel.cp and self.parallel.cp_mode == "zigzag"
-        return self.parallel.tp if zigzag else self.number("ep_size") or 1
 
     @property
     def static_fraction(self) -> float:
@@ -219,8 +200,3 @@ class Setting:
     def heads_per_rank(self) -> int | None:
         """Query heads that a rank's attention kernel sees."""
         return self.model.heads // self.parallel.attn_tp if self.model.heads is not None else None
-
-    @property
-    def prefix(self) -> str:
-        """How this version spells the sparse backends: `nsa` up to 0.5.12, `dsa` after."""
-        return "nsa" if self.version <= Version(0, 5, 12) else "dsa"
