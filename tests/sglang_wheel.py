@@ -48,6 +48,7 @@ except ImportError:
 class ServerArgs:
     model_path: str = ""
     tp_size: int = 1
+    hicache_ratio: float = 2.0
     dp_size: int = 1
     kv_cache_dtype: str = "auto"
     max_running_requests: int = None
@@ -62,6 +63,7 @@ class ServerArgs:
         parser.add_argument("--skip-tokenizer-init", action="store_true")
         parser.add_argument("--tp-size", type=int, default=1)
         parser.add_argument("--max-running-requests", type=int)
+        parser.add_argument("--hicache-ratio", type=float, default=2.0)
         parser.add_argument("--dp-size", type=int, default=1)
         parser.add_argument("--kv-cache-dtype", choices=["auto", "bfloat16", "fp8_e4m3"], default="auto")
         parser.add_argument("--enable-dp-attention", action="store_true")

@@ -23,6 +23,12 @@ def launch(
     hardware: Annotated[str | None, typer.Option(help="Without CONFIG: h200, b200, mi300x or mi355x.")] = None,
     model: Annotated[str | None, typer.Option(help="Without CONFIG: v3.2, v3.2-exp, v3.2-nvfp4, glm-5, …")] = None,
     strategy: Annotated[str | None, typer.Option(help="Without CONFIG: tp, with dp, ep, mtp behind commas.")] = None,
+    launch_arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=VALUE]", help="Set an argument of sglang that is no knob, such as hicache_ratio=2."
+        ),
+    ] = None,
     reasoning_parser: Annotated[
         bool, typer.Option("--reasoning-parser", help="Without CONFIG: separate the thinking.")
     ] = False,
@@ -46,6 +52,7 @@ def launch(
         hardware=hardware,
         model=model,
         strategy=strategy,
+        launch_args=tuple(launch_arg or ()),
         reasoning_parser=reasoning_parser,
         tool_call_parser=tool_call_parser,
     )

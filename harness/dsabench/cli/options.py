@@ -109,7 +109,7 @@ class StudyOptions:
 
     verb: ClassVar[tuple[str, ...]] = ("sweep",)
     """The words after `dsabench`."""
-    decides: ClassVar[tuple[str, ...]] = ("max_trials", "max_boots", "confirm_boots")
+    decides: ClassVar[tuple[str, ...]] = ("max_trials", "max_boots", "confirm_boots", "launch_arg")
     """Fields that change what is measured. Others (places, lanes) are not needed to repeat a study."""
 
     config: Annotated[str, typer.Argument(help="A config: a YAML file, or a name in configs/.")]
@@ -142,6 +142,12 @@ class StudyOptions:
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Set a variable of runtime.launch.env, such as a PYTHONPATH."),
     ] = None
+    launch_arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=VALUE]", help="Set an argument of sglang that is no knob, such as hicache_ratio=2."
+        ),
+    ] = None
     optuna_storage: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Mirror the search for optuna-dashboard, such as sqlite:///study.db."),
@@ -170,6 +176,7 @@ class StudyOptions:
             time_s=self.budget,
             confirm_boots=self.confirm_boots,
             launch_env=self.launch_env or (),
+            launch_args=self.launch_arg or (),
         )
 
     def study_command(self) -> str:

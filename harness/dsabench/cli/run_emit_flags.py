@@ -14,6 +14,7 @@ import yaml
 
 from dsabench.cli.format import show_figure, show_percent
 from dsabench.cli.run_launch import LaunchOptions, launch_config
+from dsabench.config.knob_types import nested
 from dsabench.config.load import load_launch, load_study
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig, StudyConfig
@@ -137,7 +138,7 @@ def _files(runtime: RuntimeConfig, tuned: TunedLaunch, options: EmitFlagsOptions
     comment = "".join(f"# {line}\n" for line in tuned.why)
     # Where the runtime lies, and tokens, are this machine's: they stay in the config.
     kept = best.model_dump(mode="json", exclude_defaults=True, exclude={"launch", "ready_timeout_s"})
-    document = {"name": tuned.name, "runtime": {**kept, "base": dict(best.base)}}
+    document = {"name": tuned.name, "runtime": {**kept, "base": nested(best.base)}}
     return {
         "best.sh": f"#!/bin/sh\n{comment}{said.getvalue().strip()}\n",
         "best.yaml": comment + yaml.safe_dump(document, sort_keys=False, allow_unicode=True),

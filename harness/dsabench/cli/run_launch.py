@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dsabench.config.launch_args import named_args, with_args
 from dsabench.config.load import load_launch
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig
@@ -41,6 +42,7 @@ class LaunchOptions:
     hardware: str | None = None
     model: str | None = None
     strategy: str | None = None
+    launch_args: tuple[str, ...] = ()
     reasoning_parser: bool = False
     tool_call_parser: bool = False
 
@@ -74,10 +76,12 @@ def run_launch(options: LaunchOptions) -> int:
         generated = generate(options.wish())
         for note in generated.notes:
             _note(note)
-        return _launch(options, runtime_of("sglang", Launch(entry="serve")), generated.spec)
+        named = named_args(options.launch_args)
+        spec = generated.spec.model_copy(update={"knobs": {**generated.spec.knobs, **named}})
+        return _launch(options, runtime_of("sglang", Launch(entry="serve")), spec)
     if options.chosen():
         raise InputError(f"{options.chosen()[0]} goes without a CONFIG: what it says stands there")
-    return launch_config(options, load_launch(options.config))
+    return launch_config(options, with_args(load_launch(options.config), options.launch_args))
 
 
 def launch_config(options: LaunchOptions, config: RuntimeConfig) -> int:

@@ -1,10 +1,12 @@
 """Pydantic types of knob mappings. Each knob has its own type, so an error names one key.
 
-Validation is strict and in JSON mode: text is no number, 1 is no boolean, 1.0 is no integer.
+Validation is strict and in JSON mode: text is no number, 1 is no boolean, 1.0 is no integer. Below `args` stand
+arguments of the runtime that are no knobs; a loaded mapping has them as `args.NAME` beside the knobs.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,10 +17,12 @@ from pydantic import AfterValidator, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
-from dsabench.model.knobs import KNOBS, Knob
-from dsabench.model.value import KnobValue
+from dsabench.model.knobs import ARGS, KNOBS, Knob
+from dsabench.model.secrets import BEHAVIOUR_PREFIX, looks_secret
+from dsabench.model.value import KnobValue, V
 
 Form = Literal["value", "values", "conditions"]
+_ARGUMENT = re.compile("[a-z][a-z0-9_]*")
 
 
 def _setting(knob: Knob) -> Any:
@@ -29,14 +33,32 @@ def _setting(knob: Knob) -> Any:
     return Annotated[knob.type, Field(ge=knob.minimum, le=knob.maximum)]
 
 
+def _argument(value: object) -> KnobValue:
+    """The value of an argument: of a list its words, as the command line has them."""
+    if isinstance(value, list) and value and all(isinstance(word, bool | int | float | str) for word in value):
+        return " ".join(map(str, value))
+    if isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError("must be true, false, a number, text or a list of them")
+
+
+def _argument_names(named: Mapping[str, V]) -> Mapping[str, V]:
+    for name in named:
+        if not _ARGUMENT.fullmatch(name):
+            raise ValueError(f"{name}: write the flag without its dashes and with _ for each - inside")
+        if looks_secret(BEHAVIOUR_PREFIX + name):
+            raise ValueError(f"{name} looks like a secret, and arguments are recorded; give it as a variable")
+    return named
+
+
 def _distinct(values: tuple[KnobValue, ...]) -> tuple[KnobValue, ...]:
     if len({(type(value), value) for value in values}) < len(values):
         raise ValueError("the same value stands twice")
     return values
 
 
-def _values(knob: Knob) -> Any:
-    return Annotated[tuple[_setting(knob), ...], Field(min_length=1), AfterValidator(_distinct)]  # type: ignore[misc]
+def _values(setting: Any) -> Any:
+    return Annotated[tuple[setting, ...], Field(min_length=1), AfterValidator(_distinct)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +70,42 @@ class _KnobMapping:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(
-            MappingProxyType,
+            _flat,
             handler.generate_schema(_keys(self.title, self.form)),
-            serialization=core_schema.plain_serializer_function_ser_schema(dict),
+            serialization=core_schema.plain_serializer_function_ser_schema(nested),
         )
+
+
+def _flat(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    named = {f"{ARGS}{name}": value for name, value in given.get("args", {}).items()}
+    return MappingProxyType({**{name: value for name, value in given.items() if name != "args"}, **named})
+
+
+def nested(knobs: Mapping[str, V]) -> dict[str, V | dict[str, V]]:
+    """As a file has them: the arguments below `args`."""
+    args = {name.removeprefix(ARGS): value for name, value in knobs.items() if name.startswith(ARGS)}
+    rest: dict[str, V | dict[str, V]] = {name: value for name, value in knobs.items() if not name.startswith(ARGS)}
+    return rest | ({"args": args} if args else {})
 
 
 @cache
 def _keys(title: str, form: Form) -> Any:
     """One type for all uses, so that pydantic describes it once. Conditions contain settings for each of the knobs."""
-    annotations = {knob.name: Annotated[_of(knob, form), Field(description=knob.meaning)] for knob in KNOBS.values()}
+    annotations = {
+        knob.name: Annotated[_of(_setting(knob), form), Field(description=knob.meaning)] for knob in KNOBS.values()
+    }
+    of_argument = _of(Annotated[Any, AfterValidator(_argument)], form)
+    arguments = Annotated[dict[str, of_argument], AfterValidator(_argument_names)]  # type: ignore[valid-type]
+    annotations["args"] = Annotated[arguments, Field(description="arguments of the runtime that are no knobs")]
     keys = TypedDict(title, annotations, total=False)  # type: ignore[misc]
     keys.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]
     return keys
 
 
-def _of(knob: Knob, form: Form) -> Any:
+def _of(setting: Any, form: Form) -> Any:
     if form == "conditions":
         return Annotated[KnobSettings, Field(min_length=1)]
-    return _setting(knob) if form == "value" else _values(knob)
+    return setting if form == "value" else _values(setting)
 
 
 KnobSettings = Annotated[Mapping[str, KnobValue], _KnobMapping("KnobSettings", "value")]

@@ -72,7 +72,7 @@ class TopologyConfig(Value):
             ValueError: the roles do not fit together.
 
         """
-        return Topology.model_validate(self.model_dump())
+        return Topology(roles=tuple(Role(**dict(role)) for role in self.roles), router=self.router)
 
 
 class RuntimeConfig(Value):

@@ -213,6 +213,8 @@ class _YamlReader:
                 first = self.places[here].line
                 raise self._error(f"the key stands twice; first in line {first}", key_node, here)
             self.places[here] = self._place(key_node)
+            if path[-1:] == ("args",):  # the name that it has once it is loaded
+                self.places[*path[:-1], f"args.{key}"] = self.places[here]
             data[key] = self.value(value_node, here)
         return data
 

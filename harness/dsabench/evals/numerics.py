@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dsabench.model.knobs import ARGS
 from dsabench.model.runtime import RuntimeSpec
 
 NUMERIC_KNOBS = frozenset(
@@ -13,11 +14,14 @@ NUMERIC_KNOBS = frozenset(
         "device",
     }
 )
-"""Settings that other arithmetic runs under, so that answers may change; the rest moves work in time or space."""
+"""Settings that other arithmetic runs under, so that answers may change; the rest moves work in time or space. What an
+argument under the runtime's own name does is not known, so each counts as well.
+"""
 
 
 def changed_numerics(default: RuntimeSpec, best: RuntimeSpec) -> tuple[str, ...]:
     """The knobs (and variables) in which two settings differ and that may change answers."""
     knobs = {name for name in {*default.knobs, *best.knobs} if default.knobs.get(name) != best.knobs.get(name)}
     env = {name for name in {*default.env, *best.env} if default.env.get(name) != best.env.get(name)}
-    return tuple(sorted((knobs & NUMERIC_KNOBS) | env))
+    numeric = {name for name in knobs if name in NUMERIC_KNOBS or name.startswith(ARGS)}
+    return tuple(sorted(numeric | env))

@@ -1,7 +1,7 @@
 """The canonical names of everything that can be set on a runtime, read from `knobs.yaml`.
 
 A name stays the same in all versions, although flags were renamed three times. A config refuses unknown names, and
-each runtime refuses those that it lacks.
+each runtime refuses those that it lacks. Arguments of a runtime that have no name here are `args.NAME`.
 """
 
 from __future__ import annotations
@@ -30,3 +30,6 @@ KNOBS: dict[str, Knob] = {
     for group in read_table("knobs.yaml").values()
     for name, row in group.items()
 }
+
+ARGS = "args."
+"""Before the name of an argument that a config passes to the runtime under the runtime's own name."""

@@ -133,3 +133,12 @@ def _json_object(text: str) -> dict[str, object] | None:
 
 
 PHRASES = (needs, data_parallel, speculative_overlap, model_overrides, hisparse_config)
+
+FLAGS_OF_PHRASES = {
+    "--dp-size": "dp_size",
+    "--attn-dp-size": "dp_size",
+    "--enable-dp-attention": "dp_attention",
+    "--json-model-override-args": "model_overrides",
+    "--hisparse-config": "hisparse",
+}
+"""Flag → the knob that says it here."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
+from dsabench.model.knobs import ARGS
 from dsabench.model.value import KnobValue
 from dsabench.sglang.accepts import Accepted
+from dsabench.sglang.arguments import flag_named
 from dsabench.sglang.rank import DIVIDED
 from dsabench.sglang.spellings import FLAGS, Spelling
 
@@ -76,10 +78,10 @@ def differences(
     return dict(_differ(knobs, info, facts, accepted))
 
 
-def fields_of_knobs(accepted: Accepted) -> frozenset[str]:
-    """The fields of /server_info that say what some knob is."""
+def fields_of_knobs(accepted: Accepted, argv: Sequence[str] = ()) -> frozenset[str]:
+    """The fields of /server_info that say what some knob is, and what the flags of a command line became."""
     words = {word for spellings in FLAGS.values() for one in spellings for word in (*one.flags, *one.off.split())}
-    told = {accepted.flags[word].dest for word in words if word in accepted.flags}
+    told = {accepted.flags[word].dest for word in (*words, *argv) if word in accepted.flags}
     return frozenset(told.union(*_TOGETHER.values()))
 
 
@@ -95,7 +97,8 @@ def _differ(
 ) -> Iterator[tuple[str, str]]:
     for name, asked in knobs.items():
         known, runs = _told(name, info, facts, accepted)
-        if known and asked != "auto" and not _equal(asked, runs):
+        same = _same_argument if name.startswith(ARGS) else _equal
+        if known and asked != "auto" and not same(asked, runs):
             yield name, f"{name}: asked {_shown(asked)}, runs with {_shown(runs)}{_per_rank(name, runs, knobs)}"
 
 
@@ -118,6 +121,10 @@ def _told(
     if name in _TOGETHER:
         keys = [key for key in _TOGETHER[name] if info.get(key) is not None]
         return bool(keys), info.get(keys[0]) if keys else None
+    if name.startswith(ARGS):
+        flag = flag_named(name.removeprefix(ARGS), accepted)
+        dest = "" if flag is None else accepted.flags[flag].dest
+        return dest in info, info.get(dest)
     for spelling in FLAGS.get(name, ()):
         if not all(flag in accepted.flags for flag in spelling.flags):
             continue
@@ -154,6 +161,15 @@ def _equal(asked: KnobValue, runs: JsonValue) -> bool:
         return abs(float(asked) - float(runs)) <= 1e-9 * max(abs(float(asked)), 1.0)
     left, right = str(asked).lower(), str(runs).lower().removeprefix("torch.")
     return _SAME.get(left, left) == _SAME.get(right, right)
+
+
+def _same_argument(asked: KnobValue, runs: JsonValue) -> bool:
+    """Whether it runs as asked. Lists are asked for in words; what the runtime makes of other texts is its own form."""
+    if isinstance(runs, list):
+        return str(asked).split() == [str(one) for one in runs]
+    if isinstance(asked, str) and isinstance(runs, dict):
+        return True
+    return _equal(asked, runs)
 
 
 def _shown(value: object) -> str:

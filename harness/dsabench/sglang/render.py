@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dsabench.model.knobs import KNOBS
+from dsabench.model.knobs import ARGS, KNOBS
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.plan import PlanRemark
 from dsabench.sglang.accepts import Accepted
+from dsabench.sglang.arguments import text_of, words_of
 from dsabench.sglang.phrases import PHRASES, Phrase
 from dsabench.sglang.spellings import FLAGS, FOREIGN, VARIABLES, Spelling
 
@@ -29,11 +30,14 @@ def render(knobs: Mapping[str, KnobValue], env: Mapping[str, str], accepted: Acc
     """Knobs in the order of `KNOBS`, so that equal settings give equal commands."""
     phrases = [_phrase(name, knobs[name], accepted) for name in KNOBS if name in knobs]
     phrases += [phrase(knobs, accepted) for phrase in PHRASES]
+    arguments = {name: words_of(name, knobs[name], accepted) for name in sorted(knobs) if name.startswith(ARGS)}
+    twice = [*_said_twice(phrases, arguments, accepted)]
+    phrases += arguments.values()
     said: dict[str, str] = {}
     for phrase in phrases:
         said |= phrase.env
     remarks = [remark for phrase in phrases for remark in phrase.remarks]
-    remarks += _absent_flags(phrases, accepted)
+    remarks += [*twice, *_absent_flags(phrases, accepted)]
     remarks += _env_remarks(env, said, accepted)
     words = tuple(word for phrase in phrases for word in phrase.words)
     return Rendered(words, {**env, **said}, tuple(remarks))
@@ -111,9 +115,18 @@ def _lack(name: str, message: str, fix: str = "") -> Phrase:
     return Phrase(remarks=(PlanRemark(rule, "error", name, message, fix),))
 
 
+def _said_twice(phrases: list[Phrase], arguments: Mapping[str, Phrase], accepted: Accepted) -> Iterator[PlanRemark]:
+    """A knob and an argument that set the same."""
+    words = [word for phrase in phrases for word in phrase.words]
+    said = {accepted.flags[word].dest for word in words if word in accepted.flags}
+    for name, phrase in arguments.items():
+        if any(accepted.flags[word].dest in said for word in phrase.words if word in accepted.flags):
+            yield PlanRemark("VS06", "error", name, "is set in args, and by a knob as well", "drop one of them")
+
+
 def _absent_flags(phrases: list[Phrase], accepted: Accepted) -> Iterator[PlanRemark]:
     """Phrases do not look at the flags themselves."""
-    words = [word for phrase in phrases for word in phrase.words if word.startswith("--")]
+    words = (word.partition("=")[0] for phrase in phrases for word in phrase.words if word.startswith("--"))
     for word in words:
         if word not in accepted.flags:
             yield PlanRemark("VS01", "error", word, f"sglang {accepted.version} has no such flag")
@@ -132,8 +145,3 @@ def _env_remarks(env: Mapping[str, str], said: Mapping[str, str], accepted: Acce
             )
         else:
             yield PlanRemark("VS04", "advisory", name, f"sglang {accepted.version} does not read it")
-
-
-def text_of(value: KnobValue) -> str:
-    """A value as a command line has it: 3600.0 is 3600."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

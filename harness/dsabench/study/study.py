@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from dsabench.config.launch_args import with_args
 from dsabench.config.load import load_study
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
@@ -65,6 +66,7 @@ class Study:
         time_s: float | None = None,
         confirm_boots: int | None = None,
         launch_env: Sequence[str] = (),
+        launch_args: Sequence[str] = (),
     ) -> Study:
         """Load a study.
 
@@ -78,6 +80,7 @@ class Study:
             time_s: replaces the config's time limit, in seconds.
             confirm_boots: replaces the config's boots per side of the confirmation; its max_boots grows with them.
             launch_env: NAME=VALUE pairs that are added to `runtime.launch.env`.
+            launch_args: NAME=VALUE pairs that are added to `runtime.base.args`.
 
         Raises:
             InputError: there is no such config, it has a mistake, or the limits leave no boot for the search.
@@ -87,6 +90,7 @@ class Study:
         given = {"max_trials": max_trials, "max_boots": max_boots, "time_s": time_s, "confirm_boots": confirm_boots}
         limited = _with_limits(loaded, {name: value for name, value in given.items() if value is not None})
         whole = _with_launch_env(limited, launch_env)
+        whole = whole.model_copy(update={"runtime": with_args(whole.runtime, launch_args)})
         return cls(whole, Path("results") / whole.name if results is None else Path(results), lanes, again)
 
     def plan(self, observer: StudyObserver = SILENT) -> DryRun:

@@ -5,6 +5,7 @@ import pytest
 from dsabench.config.load import load_study
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import looks_secret
+from dsabench.errors import ConfigError
 from dsabench.model.record import Trial
 from dsabench.model.value import canonical_json
 
@@ -37,6 +38,53 @@ def test_behaviour_in_launch_env_is_moved_to_what_is_recorded(write: Write) -> N
     config = load_study(write(MINIMAL.replace("tiny", f"tiny, {launch}")))
     assert config.runtime.launch.env == {"SGLANG_API_KEY": "hunter2", "PYTHONPATH": "/x"}
     assert config.default.env == config.runtime.env == {"B": "2", "SGLANG_A": "1"}
+
+
+SGLANG_ARGS = """
+name: x
+runtime:
+  kind: sglang
+  model: m
+  base: {tp_size: 8, args: {enable_hierarchical_cache: true, cuda_graph_bs: [1, 2]}}
+  topology: {roles: [{role: server, knobs: {args: {log_level: debug}}}]}
+workloads: [{name: a, dataset: random-ids, input_len: 1, output_len: 1, num_prompts: 1}]
+sweeps:
+  - axes: {args: {hicache_ratio: [2, 3]}}
+    when: {args: {hicache_ratio: {args: {enable_hierarchical_cache: true}}}}
+    forbid: [{tp_size: 4, args: {hicache_ratio: 3}}]
+objective: {metric: ttft_ms.p90, direction: minimize}
+"""
+
+
+def test_arguments_of_the_runtime_stand_beside_the_knobs(write: Write) -> None:
+    config = load_study(write(SGLANG_ARGS))
+    base = {"tp_size": 8, "args.enable_hierarchical_cache": True, "args.cuda_graph_bs": "1 2"}
+    assert config.default.knobs == base
+    assert config.spec({"args.hicache_ratio": 3}).changes(config.default) == "args.hicache_ratio=3"
+    assert [axis.name for axis in config.space.axes] == ["args.hicache_ratio"]
+    assert config.space.when == {"args.hicache_ratio": {"args.enable_hierarchical_cache": True}}
+    assert config.space.forbid == ({"tp_size": 4, "args.hicache_ratio": 3},)
+    assert config.default.topology.roles[0].knobs == {"args.log_level": "debug"}
+    dumped = config.runtime.model_dump()["base"]
+    assert dumped == {"tp_size": 8, "args": {"enable_hierarchical_cache": True, "cuda_graph_bs": "1 2"}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("cuda_graph_bs: [1, 2]", "a-b: 1", "6: runtime.base.args: a-b: write the flag without its dashes and with _"),
+        ("cuda_graph_bs: [1, 2]", "api_key: x", "6: runtime.base.args: api_key looks like a secret"),
+        ("cuda_graph_bs: [1, 2]", "x: null", "6: runtime.base.args.x: must be true, false, a number, text or a list"),
+        ("hicache_ratio: [2, 3]", "hicache_ratio: [2, 2]", "10: sweeps[0].axes.args.hicache_ratio: the same value"),
+        ("{enable_hierarchical_cache: true}}", "{other: 1}}", "11: sweeps[0].when.args.hicache_ratio.args.other: args.other is no"),
+        ("args: {log_level: debug}", "arg: {log_level: debug}", "7: runtime.topology.roles[0].knobs.arg: unknown key 'arg'; did you mean args?"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_arguments_have_their_line(write: Write, old: str, new: str, error: str) -> None:
+    assert old in SGLANG_ARGS
+    with pytest.raises(ConfigError) as raised:
+        load_study(write(SGLANG_ARGS.replace(old, new)))
+    assert error in str(raised.value)
 
 
 @pytest.mark.parametrize(

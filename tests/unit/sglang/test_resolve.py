@@ -168,6 +168,16 @@ def test_check_refuses_in_the_runtimes_words(release: AddedRelease) -> None:
     assert runtime.nearest(setting(tp_size=8), VERSION) == ()
 
 
+def test_an_argument_is_asked_about_like_a_knob(release: AddedRelease) -> None:
+    runtime = SglangRuntime(Launch())
+    asked = [{"args.hicache_ratio": value} for value in ("much", 3)]
+    bad, good = runtime.check([setting(tp_size=8, **args) for args in asked], VERSION)
+    assert bad.refusal is not None
+    assert "argument --hicache-ratio: invalid float value: 'much'" in bad.refusal.line
+    assert (good.refusal, [note.rule for note in good.notes]) == (None, ["VR01"])
+    assert runtime.nearest(setting(tp_size=8, **asked[0]), VERSION) == ("args.hicache_ratio",)
+
+
 def test_what_is_installed_is_asked_before_a_release_of_the_same_version(release: AddedRelease) -> None:
     """It may be patched."""
     runtime = SglangRuntime(Launch())

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from dsabench import rooms
+from dsabench.model.knobs import ARGS
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE, Role, RoleName
 from dsabench.model.value import digest
@@ -74,7 +75,8 @@ class ArgumentCheck:
             process = self.processes.get(device.name)
             if process is None or process.has_ended:
                 process = self.processes[device.name] = ArgumentProcess(self.source, device)
-            found = {name: self._brief(one) for name, one in zip(new, process.ask([*new.values()]), strict=True)}
+            answers = zip(new.items(), process.ask([*new.values()]), strict=True)
+            found = {name: self._brief(one, case) for (name, case), one in answers}
             known |= found
             _write(_cache_file(self.source, device), found)
         return [known[name] for name in names]
@@ -85,9 +87,9 @@ class ArgumentCheck:
             process.close()
         self.processes.clear()
 
-    def _brief(self, answer: ArgumentAnswer) -> ArgumentAnswer:
-        """Without the fields that no knob sets: there are 500, and a search asks about thousands of settings."""
-        kept = fields_of_knobs(self.accepted)
+    def _brief(self, answer: ArgumentAnswer, case: ArgumentCase) -> ArgumentAnswer:
+        """Without the fields that nothing here sets: there are 500, and a search asks about thousands of settings."""
+        kept = fields_of_knobs(self.accepted, case.argv)
         return replace(answer, resolved={name: value for name, value in answer.resolved.items() if name in kept})
 
 
@@ -148,11 +150,11 @@ def neighbours(spec: RuntimeSpec, refusal: str) -> Iterator[tuple[str, ...]]:
     """Knobs to leave out, those that the refusal names first; then those with a word in common, together."""
     names = [*dict.fromkeys([*spec.knobs, *(name for role in (spec.topology or SINGLE).roles for name in role.knobs)])]
     said = refusal.replace("-", "_").lower()
-    names.sort(key=lambda name: name not in said)
+    names.sort(key=lambda name: name.removeprefix(ARGS) not in said)
     yield from ((name,) for name in names)
     families: dict[str, list[str]] = {}
     for name in names:
-        families.setdefault(name.partition("_")[0], []).append(name)
+        families.setdefault(name.removeprefix(ARGS).partition("_")[0], []).append(name)
     yield from (tuple(family) for family in families.values() if len(family) > 1)
 
 
