@@ -87,6 +87,34 @@ def check(
         raise typer.Exit(2)
 
 
+@app.command("from-command")
+def from_command(
+    command: Annotated[str, typer.Argument(metavar="COMMAND", help="in quotes; - reads it from stdin")],
+    runtime_version: Annotated[
+        str | None, typer.Option(help="the release that it is for", show_default="the newest that is known")
+    ] = None,
+    hardware: Annotated[str | None, typer.Option(help="the accelerator that it is for, such as h200")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one object: config, remarks, verdict, resolved, …")] = False,
+) -> None:
+    """Turn a launch command of sglang into a config: knobs where there are any, `args` for the rest.
+
+    What is left out, and what sglang takes for all that the command does not say, stands in comments. Exit 2 if sglang
+    refuses the command; the config is printed all the same.
+    """
+    import sys
+
+    from dsabench.cli.from_command import config_from_command
+
+    found = config_from_command(sys.stdin.read() if command == "-" else command, runtime_version, hardware)
+    print(json.dumps(found.as_json(), indent=2) if as_json else found.yaml(), end="\n" if as_json else "")
+    for note in found.check.notes:
+        typer.echo(f"note: {note.line}", err=True)
+    for violation in found.check.violations:
+        typer.echo(f"error: {violation.line}", err=True)
+    if found.is_refused:
+        raise typer.Exit(2)
+
+
 def _print_expanded(file: str) -> None:
     import yaml
 

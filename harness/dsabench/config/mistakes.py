@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -85,7 +85,7 @@ def unknown_word(what: str, word: str, allowed: Iterable[str]) -> str:
     near = nearest(word, names)
     hint = f"; did you mean {near}?" if near else ""
     if len(names) > 24:
-        names = [*difflib.get_close_matches(word, names, n=6, cutoff=0.3), "…"]
+        names = [*get_close_matches(word, names, n=6, cutoff=0.3), "…"]
     return f"unknown {what} {shown(word)}{hint} (allowed: {', '.join(names) or 'none'})"
 
 
@@ -142,7 +142,7 @@ def _words(form: Form, path: KeyPath, details: ErrorDetails) -> str:
         return _wrong_type(form, path, details)
     match kind:
         case "extra_forbidden":
-            said = unknown_word("key", str(path[-1]), allowed_keys(form, path[:-1]))
+            said = _unknown_key(str(path[-1]), allowed_keys(form, path[:-1]))
         case "missing":
             said = f"missing key {details['loc'][-1]!r}"
         case "literal_error":
@@ -152,6 +152,13 @@ def _words(form: Form, path: KeyPath, details: ErrorDetails) -> str:
         case _:
             said = _FIXED.get(kind) or details["msg"][:1].lower() + details["msg"][1:]
     return said
+
+
+def _unknown_key(key: str, allowed: tuple[str, ...]) -> str:
+    """Beside knobs a key that resembles none of them is probably an argument of the runtime."""
+    if "args" not in allowed or any(one.startswith(key) for one in allowed) or get_close_matches(key, allowed, 1, 0.75):
+        return unknown_word("key", key, allowed)
+    return f"unknown knob {shown(key)}; an argument of sglang stands below args: {{{key}: …}}"
 
 
 def _not_a_choice(given: object, allowed: tuple[str, ...]) -> str:

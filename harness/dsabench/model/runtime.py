@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from dsabench.model.topology import SINGLE, Topology
 from dsabench.model.value import FrozenMap, KnobValue, Value, canonical_json, digest
@@ -94,6 +94,10 @@ class SettingCheck:
     notes: tuple[SettingNote, ...] = ()
     basis: str = ""
     """What was asked: the rules for a version; empty for a runtime without rules."""
+    resolved: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Every knob as the runtime resolves it, those that were not set included; of a role other than `server` as
+    `ROLE.KNOB`. Empty if it was not asked.
+    """
 
     @property
     def refusal(self) -> RuleViolation | None:

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 
 from dsabench.errors import nearest
-from dsabench.model.knobs import ARGS
+from dsabench.model.knobs import ARGS, KNOBS
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.plan import PlanRemark, Severity
 from dsabench.sglang.accepts import Accepted
 from dsabench.sglang.phrases import FLAGS_OF_PHRASES, Phrase
-from dsabench.sglang.spellings import FLAGS
+from dsabench.sglang.spellings import FLAGS, Spelling
 
 PLACES = frozenset(
     {
@@ -43,7 +43,7 @@ def words_of(name: str, value: KnobValue, accepted: Accepted) -> Phrase:
         near = nearest(plain, (one.dest for one in accepted.flags.values()))
         fix = f"did you mean {near}?" if near else ""
         return _remark("VS01", name, f"sglang {accepted.release} has no --{plain.replace('_', '-')}", fix)
-    if elsewhere := _said_elsewhere(flag, accepted):
+    if elsewhere := _said_elsewhere(flag, value, accepted):
         return _remark("VS08", name, *elsewhere)
     form = accepted.flags[flag]
     if form.state == "no-op":
@@ -88,7 +88,34 @@ def text_of(value: KnobValue) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _said_elsewhere(flag: str, accepted: Accepted) -> tuple[str, str] | None:
+def spelling_of(knob: str, flag: str) -> Spelling | None:
+    """The knob's spelling with that flag; the newest where the flag is another name of it."""
+    spellings = FLAGS.get(knob, ())
+    return next((one for one in spellings if flag in one.flags), spellings[0] if spellings else None)
+
+
+def canonical_text(spelling: Spelling | None, text: str) -> str:
+    """The knob's own name of a value that a version calls otherwise."""
+    values = {} if spelling is None else spelling.values
+    return next((name for name, texts in values.items() if text in texts), text)
+
+
+def knob_value(knob: str, text: str) -> KnobValue | None:
+    """A text of a command line as the knob's value; None where the knob does not have this one."""
+    wanted = KNOBS[knob]
+    if wanted.type is bool:
+        return {"1": True, "true": True, "0": False, "false": False}.get(text.lower())
+    if wanted.choices:
+        return text if text in wanted.choices else None
+    try:
+        value: KnobValue = wanted.type(text)
+    except ValueError:
+        return None
+    is_low = wanted.minimum is not None and not isinstance(value, str) and value < wanted.minimum
+    return None if is_low else value
+
+
+def _said_elsewhere(flag: str, value: KnobValue, accepted: Accepted) -> tuple[str, str] | None:
     """What is wrong with a flag that a knob or the place of a process says, and what to do."""
     dest = accepted.flags[flag].dest
     if dest in PLACES:
@@ -97,7 +124,12 @@ def _said_elsewhere(flag: str, accepted: Accepted) -> tuple[str, str] | None:
             "model, hosts and ports stand under runtime.model, runtime.topology and runtime.launch",
         )
     knob = knob_of(flag, accepted)
-    return None if knob is None else (f"is the knob {knob}", f"write {knob} beside the other knobs")
+    if knob is None:
+        return None
+    text = canonical_text(spelling_of(knob, flag), text_of(value))
+    if accepted.flags[flag].takes != "nothing" and knob_value(knob, text) is None:
+        return None  # a value that the knob does not have
+    return (f"is the knob {knob}", f"write {knob} beside the other knobs")
 
 
 def _switch(name: str, flag: str, value: KnobValue, accepted: Accepted) -> Phrase:

@@ -36,7 +36,7 @@ _NEEDS = {
 }
 """Knob → the one without which nothing reads it."""
 
-_HISPARSE_KEYS = {
+HISPARSE_KEYS = {
     "hisparse_top_k": "top_k",
     "hisparse_device_buffer_size": "device_buffer_size",
     "hisparse_host_to_device_ratio": "host_to_device_ratio",
@@ -49,12 +49,16 @@ _SPEC_V2 = "SGLANG_ENABLE_SPEC_V2"
 
 
 def needs(knobs: Knobs, _: Accepted) -> Phrase:
-    """No words, but a refusal of settings that nothing would read."""
+    """No words, but a remark on settings that nothing will read."""
     idle = [name for name in _NEEDS if knobs.get(name) not in {None, False} and not knobs.get(_NEEDS[name])]
     return Phrase(
         remarks=tuple(
             PlanRemark(
-                "VS07", "error", name, f"nothing reads it without {_NEEDS[name]}", f"set {_NEEDS[name]}, or drop it"
+                "VS07",
+                "overwritten",
+                name,
+                f"nothing reads it without {_NEEDS[name]}",
+                f"set {_NEEDS[name]}, or drop it",
             )
             for name in idle
         )
@@ -113,7 +117,7 @@ def model_overrides(knobs: Knobs, accepted: Accepted) -> Phrase:
 
 def hisparse_config(knobs: Knobs, accepted: Accepted) -> Phrase:
     """The JSON argument of HiSparse."""
-    given = {key: knobs[knob] for knob, key in _HISPARSE_KEYS.items() if knob in knobs}
+    given = {key: knobs[knob] for knob, key in HISPARSE_KEYS.items() if knob in knobs}
     if not given or knobs.get("hisparse") is not True or "--hisparse-config" not in accepted.flags:
         return Phrase()  # said of hisparse already
     remarks: list[PlanRemark] = []
@@ -139,6 +143,5 @@ FLAGS_OF_PHRASES = {
     "--attn-dp-size": "dp_size",
     "--enable-dp-attention": "dp_attention",
     "--json-model-override-args": "model_overrides",
-    "--hisparse-config": "hisparse",
 }
 """Flag → the knob that says it here."""

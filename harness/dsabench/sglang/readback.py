@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
@@ -90,6 +90,12 @@ def runs_as(
 ) -> JsonValue | None:
     """What the server says a knob is; None where it does not say."""
     return _told(name, info, facts, accepted)[1]
+
+
+def resolved_knobs(names: Iterable[str], info: Mapping[str, JsonValue], accepted: Accepted) -> dict[str, JsonValue]:
+    """Those of the knobs that the server tells of, with what they are."""
+    told = {name: _told(name, info, {}, accepted) for name in names}
+    return {name: value for name, (known, value) in told.items() if known and value is not None}
 
 
 def _differ(

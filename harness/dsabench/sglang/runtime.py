@@ -16,6 +16,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from dsabench.errors import InputError, TrialFault
 from dsabench.machine.checks import Finding
 from dsabench.model.environment import RuntimeIdentity
+from dsabench.model.knobs import KNOBS
 from dsabench.model.runtime import RuleViolation, RuntimeSpec, SettingCheck, SettingNote
 from dsabench.model.topology import RoleHosts
 from dsabench.model.value import KnobValue
@@ -34,7 +35,7 @@ from dsabench.sglang.judge import judge
 from dsabench.sglang.model_config import attention_widths, local_folder, read_config, vocabulary
 from dsabench.sglang.plan import plan_sglang
 from dsabench.sglang.progress import say_progress
-from dsabench.sglang.readback import differences, facts_in, runs_as, settings_of
+from dsabench.sglang.readback import differences, facts_in, resolved_knobs, runs_as, settings_of
 from dsabench.sglang.resolve.client import source_of, source_of_launch
 from dsabench.sglang.resolve.releases import added_release, added_releases
 from dsabench.sglang.resolve.settings import ArgumentCheck, RoleAnswer, left_out, neighbours
@@ -229,7 +230,18 @@ def check_setting(
         violations.append(RuleViolation("SIM01", f"SIM01: {message}; set simulated_accept_length"))
     notes += _resolved_notes(asked, accepted, said)
     own = "its own argument code and " if said else ""
-    return SettingCheck(tuple(violations), tuple(notes), f"{own}the rules for sglang {accepted.release}")
+    basis = f"{own}the rules for sglang {accepted.release}"
+    return SettingCheck(tuple(violations), tuple(notes), basis, _resolved(asked, accepted, said))
+
+
+def _resolved(spec: RuntimeSpec, accepted: Accepted, said: Sequence[RoleAnswer]) -> dict[str, JsonValue]:
+    """Knobs as SGLang resolves them."""
+    found: dict[str, JsonValue] = {}
+    for one in said:
+        place = "" if one.role == "server" else f"{one.role}."
+        knobs = resolved_knobs([*KNOBS, *spec.knobs], one.answer.resolved, accepted)
+        found |= {f"{place}{name}": value for name, value in knobs.items()}
+    return found
 
 
 def _unasked(check: SettingCheck, accepted: Accepted) -> SettingCheck:

@@ -77,6 +77,7 @@ def test_arguments_of_the_runtime_stand_beside_the_knobs(write: Write) -> None:
         ("cuda_graph_bs: [1, 2]", "x: null", "6: runtime.base.args.x: must be true, false, a number, text or a list"),
         ("hicache_ratio: [2, 3]", "hicache_ratio: [2, 2]", "10: sweeps[0].axes.args.hicache_ratio: the same value"),
         ("{enable_hierarchical_cache: true}}", "{other: 1}}", "11: sweeps[0].when.args.hicache_ratio.args.other: args.other is no"),
+        ("tp_size: 8", "hicache_size: 60", "6: runtime.base.hicache_size: unknown knob 'hicache_size'; an argument of sglang stands below"),
         ("args: {log_level: debug}", "arg: {log_level: debug}", "7: runtime.topology.roles[0].knobs.arg: unknown key 'arg'; did you mean args?"),
     ],
 )  # fmt: skip

@@ -137,10 +137,10 @@ def test_json_arguments_are_put_together() -> None:
          "index_topk_pattern"),
         ("0.5.16", {**MTP, "speculative_overlap": True, "overlap_schedule": False}, "VS06", "error",
          "speculative_overlap"),
-        ("0.5.16", {"speculative_num_steps": 3}, "VS07", "error", "speculative_num_steps"),
-        ("0.5.16", {"hisparse_device_buffer_size": 6144}, "VS07", "error", "hisparse_device_buffer_size"),
-        ("0.5.16", {"cp_mode": "zigzag"}, "VS07", "error", "cp_mode"),
-        ("0.5.16", {"dp_attention": True}, "VS07", "error", "dp_attention"),
+        ("0.5.16", {"speculative_num_steps": 3}, "VS07", "overwritten", "speculative_num_steps"),
+        ("0.5.16", {"hisparse_device_buffer_size": 6144}, "VS07", "overwritten", "hisparse_device_buffer_size"),
+        ("0.5.16", {"cp_mode": "zigzag"}, "VS07", "overwritten", "cp_mode"),
+        ("0.5.16", {"dp_attention": True}, "VS07", "overwritten", "dp_attention"),
     ],
 )  # fmt: skip
 def test_nothing_is_dropped_in_silence(

@@ -128,8 +128,7 @@ class _Sglang:
             except Exception as error:  # whatever it raises is the answer
                 said = self._raised(error)
             break
-        named: dict[str, Any] = {word: _renamed(said[word], folders) for word in ("text", "why") if word in said}
-        return {"id": case["id"], **said, **named, "warnings": [_renamed(line, folders) for line in self.log.lines]}
+        return {"id": case["id"], **_renamed({**said, "warnings": self.log.lines}, folders)}
 
     def _resolve(self, argv: list[str]) -> dict[str, Any]:
         errors = _CapturedErrors()
@@ -166,7 +165,7 @@ class _Sglang:
     def _raised(self, error: Exception) -> dict[str, Any]:
         frames = traceback.extract_tb(error.__traceback__)
         last = frames[-1]
-        kind, text = type(error).__name__, str(error)
+        kind, text = type(error).__name__, str(error) or last.line or ""  # an assertion without words
         place = f"{last.filename.partition('/sglang/')[2] or last.filename}:{last.lineno}"
         through_stub = any(frame.filename == stubs.__name__ for frame in frames)
         elsewhere = last.filename.startswith(self.packages)  # another transformers may know the model
@@ -175,11 +174,16 @@ class _Sglang:
         return {"verdict": "refused", "kind": kind, "text": text, "at": place}
 
 
-def _renamed(text: str, folders: dict[str, str]) -> str:
+def _renamed(said: Any, folders: dict[str, str]) -> Any:
     """With the models' names in place of their folders."""
-    for name, folder in folders.items():
-        text = text.replace(folder, name)
-    return text
+    if isinstance(said, dict):
+        return {key: _renamed(value, folders) for key, value in said.items()}
+    if isinstance(said, list):
+        return [_renamed(value, folders) for value in said]
+    if isinstance(said, str):
+        for name, folder in folders.items():
+            said = said.replace(folder, name)
+    return said
 
 
 class _CapturedErrors(contextlib.redirect_stderr[Any]):

@@ -25,7 +25,7 @@ from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, Argumen
 DEFAULT_HARDWARE = "h200"
 """What is pretended where a setting names no hardware."""
 
-_FORM = 1
+_FORM = 2
 """Of the answers that are remembered; another one asks anew."""
 
 
