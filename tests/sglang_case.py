@@ -6,21 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from dsabench.model.hardware import HARDWARE, Accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, RoleName, RouterSpec, Topology
 from dsabench.model.value import KnobValue
-from dsabench.sglang.hardware import HARDWARE, Accelerator
 from dsabench.sglang.rules import RULES, Rule
 from dsabench.sglang.rules.rule import READ
 from dsabench.sglang.versions import Version
 
 BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
-
-DEVICES: dict[str, Accelerator] = HARDWARE | {
-    "a100": Accelerator("a100", "NVIDIA A100", "cuda", 80, (8, 0)),
-    "rtx6000": Accelerator("rtx6000", "NVIDIA RTX PRO 6000", "cuda", 96, (12, 0)),
-}
-"""Beside the documents' hardware two that only rules know."""
 
 Knobs = Mapping[str, KnobValue | None]
 
@@ -61,12 +55,12 @@ class Case:
     @property
     def device(self) -> Accelerator:
         """What it runs on."""
-        return DEVICES[self.hardware]
+        return HARDWARE[self.hardware]
 
     @property
     def legal_device(self) -> Accelerator:
         """What the neighbour runs on."""
-        return DEVICES[self.legal_hardware or self.hardware]
+        return HARDWARE[self.legal_hardware or self.hardware]
 
     def versions(self) -> list[Version]:
         """The versions that were read and in which the rule and this case hold."""

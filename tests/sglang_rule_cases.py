@@ -9,7 +9,6 @@ from sglang_case import (
     BF16,
     BY_ID,
     CP8,
-    DEVICES,
     DP8,
     FIVE_LAYERS,
     FP8,
@@ -24,7 +23,7 @@ from sglang_case import (
 )
 from sglang_expert_cases import EXPERT_CASES
 
-__all__ = ["BY_ID", "CASES", "DEVICES", "Case", "changed", "topology"]
+__all__ = ["BY_ID", "CASES", "Case", "changed", "topology"]
 
 ADAPTIVE = {**MTP, "speculative_adaptive": True}
 SHARDED = {**FP8, **both("trtllm"), "kv_cache_sharding": True, "attn_cp_size": 8}
@@ -102,7 +101,7 @@ CASES: tuple[Case, ...] = (
     Case("BE09", {**TP8, **FP8, "decode_backend": "flashmla_sparse_q8"}),
     Case("BE10", {**TP8, **FP8, "prefill_backend": "flashmla_sparse_q8", "decode_backend": "trtllm"}),
     Case("BE11", {**TP8, **FP8, **both("flashinfer_sparse_mla")}),
-    Case("BE12", {**TP8, **FP8, **both("trtllm")}, model="glm-5", hardware="rtx6000"),
+    Case("BE12", {**TP8, **FP8, **both("trtllm")}, model="glm-5", hardware="rtx-pro-6000"),
     Case("BE13", {**TP8, **BF16, "prefill_backend": "triton_sparse_mla"}, hardware="mi300x"),
     Case(
         "BE14",

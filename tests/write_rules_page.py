@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from dsabench.sglang.hardware import HARDWARE
+from dsabench.model.hardware import HARDWARE
 from dsabench.sglang.rules import FAMILIES, RULES, Rule
 from sglang_rule_golden import UNSEEN, executed, on_gpu, texts
 

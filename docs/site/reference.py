@@ -13,12 +13,12 @@ from typer.core import TyperGroup
 from dsabench.cli.app import app
 from dsabench.cli.bench_flags import flag_tables, make_parser
 from dsabench.config.files import FORMS, json_schema
+from dsabench.model.hardware import HARDWARE, Accelerator
 from dsabench.model.knobs import KNOBS
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.tables import read_table
-from dsabench.sglang.hardware import HARDWARE, Accelerator
 from dsabench.sglang.rules import RULES, check
 from dsabench.sglang.rules.rule import READ
 from dsabench.sglang.versions import Version

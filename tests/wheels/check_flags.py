@@ -14,8 +14,8 @@ from pathlib import Path
 
 from command_lines import CHECKED, command_lines
 
+from dsabench.model.hardware import HARDWARE
 from dsabench.sglang.accepts import from_table
-from dsabench.sglang.hardware import HARDWARE
 from dsabench.sglang.model_config import config_json
 from dsabench.sglang.resolve.client import ArgumentCase, ArgumentProcess, source_of
 from dsabench.sglang.resolve.releases import added_release

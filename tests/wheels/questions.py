@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dsabench.model.hardware import HARDWARE, Accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.value import KnobValue
 from dsabench.sglang.accepts import from_table
-from dsabench.sglang.hardware import Accelerator
 from dsabench.sglang.models import MODELS
 from dsabench.sglang.render import render
 from dsabench.sglang.rules import Finding, check
 from dsabench.sglang.rules.resolve import resolve
 from dsabench.sglang.rules.setting import Setting
 from dsabench.sglang.versions import Version
-from sglang_rule_cases import CASES, DEVICES, changed, topology
+from sglang_rule_cases import CASES, changed, topology
 from sglang_rule_golden import label_of
 
 Aim = Literal["broken", "legal", "default", "random"]
@@ -62,7 +62,7 @@ def questions(versions: Iterable[Version]) -> Iterator[Question]:
                 change = next(found.change for found in findings if found.rule == case.rule)
             legal = case.spec(changed(case.knobs, change), legal=True)
             yield question_of((case.rule, label), "legal", version, case.legal_device, legal)
-        for device in DEVICES.values():
+        for device in HARDWARE.values():
             for dtype in ("auto", "bfloat16", "fp8_e4m3"):
                 knobs = {"tp_size": 8, "kv_cache_dtype": dtype}
                 if device.platform != "npu":

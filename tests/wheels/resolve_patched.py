@@ -21,8 +21,8 @@ from runtime_process import started
 from dsabench.emit.patch import apply_patch, plan_patch
 from dsabench.emit.tables import File
 from dsabench.emit.tree import find_tree
+from dsabench.model.hardware import HARDWARE
 from dsabench.model.tuned_table import TunedTable
-from dsabench.sglang.hardware import HARDWARE
 from dsabench.sglang.versions import parse_version
 
 TABLE = TunedTable.model_validate(

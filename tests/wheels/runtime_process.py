@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from questions import Question, config_of
 
-from dsabench.sglang.hardware import Accelerator
+from dsabench.model.hardware import Accelerator
 from dsabench.sglang.versions import Version
 
 CHILD = Path(__file__).with_name("runtime_child.py")

@@ -24,12 +24,12 @@ from dsabench.emit.flags import knobs_of
 from dsabench.emit.tables import read_tables
 from dsabench.errors import InputError, StoreError
 from dsabench.evals.numerics import changed_numerics
+from dsabench.model.hardware import accelerator
 from dsabench.model.runtime import labels_of
 from dsabench.model.tuned_table import TunedTable
 from dsabench.model.value import KnobValue
 from dsabench.model.verdict import Verdict
 from dsabench.results.journal import FILE_NAME, read_journal
-from dsabench.sglang.hardware import HARDWARE
 from dsabench.tuners.target import target_of, target_of_runtime
 
 
@@ -102,8 +102,9 @@ def _of_tables(options: EmitFlagsOptions, runtime: RuntimeConfig) -> TunedLaunch
 def _key(table: TunedTable, runtime: RuntimeConfig) -> Iterator[tuple[str, object, object]]:
     """What the table is for, beside what the config says of it, as far as it does."""
     yield "kv_cache_dtype", table.kv_cache_dtype, runtime.base.get("kv_cache_dtype", table.kv_cache_dtype)
-    if (hardware := HARDWARE.get(runtime.hardware or "")) is not None:
-        yield "the GPU", table.device, hardware.device_name.replace(" ", "_")
+    device = None if runtime.hardware is None else accelerator(runtime.hardware).device_name
+    if device is not None:
+        yield "the GPU", table.device, device.replace(" ", "_")
     with suppress(InputError):  # a model whose widths are not known here
         target = target_of_runtime(runtime)
         yield "heads per rank", table.heads_per_rank, target.heads_per_rank

@@ -16,6 +16,7 @@ from dsabench.config.load import load_launch
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig
 from dsabench.errors import InputError, TrialFault
+from dsabench.model.hardware import accelerator
 from dsabench.model.runtime import RuntimeSpec, SettingCheck
 from dsabench.model.topology import SINGLE, Role, RoleHosts, Topology
 from dsabench.runtimes.command import Launch, in_shell, public_env
@@ -24,7 +25,6 @@ from dsabench.runtimes.plan import PlannedProcess
 from dsabench.runtimes.ports import PortLease
 from dsabench.runtimes.protocol import Place, Runtime
 from dsabench.sglang.generator import Wish, generate
-from dsabench.sglang.hardware import accelerator
 from dsabench.sglang.images import known_image
 from dsabench.sglang.model_config import local_folder
 from dsabench.signals import run_loop, stop_at_any_signal

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import AfterValidator, Field, PositiveFloat
 
 from dsabench.config.knob_types import KnobSettings
+from dsabench.errors import InputError
+from dsabench.model.hardware import HARDWARE, accelerator
 from dsabench.model.runtime import RuntimeKind, RuntimeSpec
 from dsabench.model.secrets import BEHAVIOUR_PREFIX, looks_secret
 from dsabench.model.study import Assignment, Budget, GateSpec, Objective, ProposerSpec, SearchSpace
@@ -15,8 +17,16 @@ from dsabench.model.topology import Role, RoleHosts, RouterSpec, Topology
 from dsabench.model.value import FrozenMap, KnobValue, Value
 from dsabench.model.workload import Workload
 
-HardwareName = Literal["h200", "h20", "h800", "b200", "mi300x", "mi355x", "npu"]
-"""Accelerators with known defaults and rules."""
+
+def _known_hardware(name: str) -> str:
+    try:
+        return accelerator(name).name
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+HardwareName = Annotated[str, AfterValidator(_known_hardware), Field(examples=[*HARDWARE, "sm_89-48gib"])]
+"""An accelerator by name, or by architecture and memory; see `model/hardware.py`."""
 
 
 class ContainerConfig(Value):

@@ -13,12 +13,12 @@ from typing import Literal
 
 from dsabench.config.specs import ContainerConfig, LaunchConfig, RuntimeConfig
 from dsabench.errors import InputError
+from dsabench.model.hardware import Platform
 from dsabench.model.secrets import looks_secret
 from dsabench.model.topology import RoleHosts
 from dsabench.runtimes.keeper import machine
 from dsabench.runtimes.orphans import MARK
 
-Platform = Literal["cuda", "rocm", "npu"]
 """What drives the GPUs."""
 
 Entry = Literal["launch_server", "serve"]

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dsabench.errors import InputError
+from dsabench.model.hardware import Accelerator, accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.value import KnobValue
-from dsabench.sglang.hardware import Accelerator, accelerator
 from dsabench.sglang.models import DsaModel, model_named, runs_on
 
 STRATEGIES = ("tp", "dp", "ep", "mtp")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dsabench.model.hardware import Accelerator, Platform
 from dsabench.runtimes.command import Command, Launch, enclose
-from dsabench.sglang.hardware import Accelerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,22 +14,25 @@ class Image:
     """One image, and what to know before using it."""
 
     name: str
-    hardware: tuple[str, ...]
+    platform: Platform
+    capability: tuple[int, int] | None = None
+    """None: for all of the platform."""
     note: str = ""
 
 
 IMAGES = (
+    Image("lmsysorg/sglang:latest", "cuda", None, "moves with every release; pin a version to compare"),
     Image(
-        "lmsysorg/sglang:latest", ("h200", "b200", "h20", "h800"), "moves with every release; pin a version to compare"
+        "lmsysorg/sglang:v0.5.8-rocm700-mi35x", "rocm", (9, 5), "holds 0.5.8, older than the versions described here"
     ),
-    Image("lmsysorg/sglang:v0.5.8-rocm700-mi35x", ("mi355x",), "holds 0.5.8, older than the versions described here"),
     Image(
         "lmsysorg/sglang:v0.5.8-rocm700-mi30x",
-        ("mi300x",),
+        "rocm",
+        (9, 4),
         "holds 0.5.8 without sglang's change 17504; take the newest mi30x tag, or build from source",
     ),
-    Image("lmsysorg/sglang:dsv32-a2", ("npu",), "is made for Atlas A2; dsv32-a3 for Atlas A3"),
-    Image("lmsysorg/sglang:dsv32-a3", ("npu",), "is made for Atlas A3"),
+    Image("lmsysorg/sglang:dsv32-a2", "npu", None, "is made for Atlas A2; dsv32-a3 for Atlas A3"),
+    Image("lmsysorg/sglang:dsv32-a3", "npu", None, "is made for Atlas A3"),
 )
 
 
@@ -37,7 +40,8 @@ def known_image(device: Accelerator | None) -> Image | None:
     """The first image for the accelerator; without one, the CUDA image. None where none is known."""
     if device is None:
         return IMAGES[0]
-    return next((image for image in IMAGES if device.name in image.hardware), None)
+    fits = (image for image in IMAGES if image.platform == device.platform)
+    return next((image for image in fits if image.capability in {None, device.capability}), None)
 
 
 def image_for(device: Accelerator | None) -> str | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dsabench.model.hardware import accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.plan import LaunchPlan, PlanRemark, settle
 from dsabench.sglang.accepts import Accepted
-from dsabench.sglang.hardware import accelerator
 from dsabench.sglang.rules import Finding, check
 
 Objection = Finding | PlanRemark

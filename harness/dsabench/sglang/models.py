@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from dsabench.errors import InputError
+from dsabench.model.hardware import HARDWARE, Accelerator
 from dsabench.model.value import KnobValue
-from dsabench.sglang.hardware import HARDWARE, Accelerator
 
 _DEEPSEEK, _GLM = "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
+from dsabench.model.hardware import accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, SINGLE, RoleHosts, RouterSpec, Topology
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.plan import LaunchPlan, PlannedProcess, check_sites, instances_of, role_specs, router_words
 from dsabench.runtimes.sites import ROUTER_PORT, Tenant, check_ports, first_gpus
 from dsabench.sglang.accepts import Accepted
-from dsabench.sglang.hardware import accelerator
 from dsabench.sglang.images import wrap_sglang
 from dsabench.sglang.render import Rendered, render
 

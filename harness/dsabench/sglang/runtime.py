@@ -16,6 +16,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from dsabench.errors import InputError, TrialFault
 from dsabench.machine.checks import Finding
 from dsabench.model.environment import RuntimeIdentity
+from dsabench.model.hardware import accelerator
 from dsabench.model.knobs import KNOBS
 from dsabench.model.runtime import RuleViolation, RuntimeSpec, SettingCheck, SettingNote
 from dsabench.model.topology import RoleHosts
@@ -29,7 +30,6 @@ from dsabench.runtimes.readback import KnobReadback, read_knobs
 from dsabench.sglang.accepts import Accepted, flags_of_release, known_versions
 from dsabench.sglang.diagnose import refine
 from dsabench.sglang.examine import check_sglang
-from dsabench.sglang.hardware import accelerator
 from dsabench.sglang.installed import Installed
 from dsabench.sglang.judge import judge
 from dsabench.sglang.model_config import attention_widths, local_folder, read_config, vocabulary
@@ -118,8 +118,8 @@ class SglangRuntime:
         ranks = _size(spec.knobs, "tp_size") // shards
         if ranks < 1 or heads % ranks:
             raise InputError(f"{heads} heads cannot be shared by {ranks} ranks of the attention")
-        device = None if spec.hardware is None else accelerator(spec.hardware).device_name.replace(" ", "_")
-        return AttentionShape("sglang", heads // ranks, topk, layers, device)
+        device = None if spec.hardware is None else accelerator(spec.hardware).device_name
+        return AttentionShape("sglang", heads // ranks, topk, layers, device and device.replace(" ", "_"))
 
     def gpus(self, spec: RuntimeSpec) -> int:
         """Ranks of all its instances; see `Runtime.gpus`."""

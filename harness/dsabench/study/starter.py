@@ -14,7 +14,7 @@ from dsabench.config.goals import GOALS, GoalName
 from dsabench.config.yaml_file import read_yaml
 from dsabench.errors import InputError
 from dsabench.model.environment import Hardware
-from dsabench.sglang.hardware import HARDWARE, Accelerator, accelerator
+from dsabench.model.hardware import HARDWARE, Accelerator, accelerator
 from dsabench.sglang.model_config import read_config
 from dsabench.sglang.models import MODELS, DsaModel, find_model, runs_on
 
@@ -74,9 +74,11 @@ def goal_named(text: str, limits_ms: Mapping[str, float]) -> GoalName:
 def hardware_here(found: Hardware) -> tuple[str | None, int]:
     """Name of the accelerators of this machine, and their number; None and 0 if there are none that are known."""
     for gpu in found.gpus:
-        for name, device in HARDWARE.items():
-            if gpu.name.startswith(device.device_name):
-                return name, len(found.gpus)
+        named = [
+            device for device in HARDWARE.values() if device.device_name and gpu.name.startswith(device.device_name)
+        ]
+        if named:  # an H200 is no H20
+            return max(named, key=lambda device: len(device.device_name or "")).name, len(found.gpus)
     return None, 0
 
 

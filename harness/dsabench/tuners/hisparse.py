@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
+from dsabench.model.hardware import accelerator
 from dsabench.model.study import ImpliedKnobs
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import BufferRule, TunedTable
 from dsabench.model.value import KnobValue
-from dsabench.sglang.hardware import accelerator
 from dsabench.sglang.models import find_model
 from dsabench.sglang.widths import WIDTHS
 from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank, describe, require_pool

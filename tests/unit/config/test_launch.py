@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from dsabench.config.load import find_mistakes, load_launch, load_study
-from dsabench.config.specs import HardwareName, RuntimeConfig
+from dsabench.config.specs import RuntimeConfig
 from dsabench.errors import ConfigError
+from dsabench.model.hardware import accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, Topology
-from dsabench.sglang.hardware import HARDWARE
 
 from .conftest import MINIMAL, Write
 
@@ -53,8 +53,27 @@ def test_an_absent_topology_leaves_the_id_of_a_spec_alone() -> None:
     assert plain.id != RuntimeSpec(kind="reference", model="tiny", topology=Topology()).id
 
 
-def test_the_config_knows_the_hardware_that_the_runtime_knows() -> None:
-    assert set(HardwareName.__args__) == set(HARDWARE)
+@pytest.mark.parametrize(
+    ("name", "platform", "capability", "gib"),
+    [
+        ("b300", "cuda", (10, 3), 268),
+        ("MI325X", "rocm", (9, 4), 256),
+        ("rtx-pro-6000", "cuda", (12, 0), 96),
+        ("sm_89-48gib", "cuda", (8, 9), 48),
+        ("SM120-32GB", "cuda", (12, 0), 32),
+        ("gfx942-128gib", "rocm", (9, 4), 128),
+        ("gfx90a-64gib", "rocm", (9, 0), 64),
+    ],
+)
+def test_any_hardware_by_name_or_by_architecture_and_memory(
+    write: Write, name: str, platform: str, capability: tuple[int, int], gib: int
+) -> None:
+    config = load_launch(
+        write(MINIMAL.replace("kind: reference, model: tiny", f"kind: sglang, model: m, hardware: {name}"))
+    )
+    assert config.hardware == name.lower()
+    device = accelerator(config.hardware)
+    assert (device.platform, device.capability, device.memory_gib) == (platform, capability, gib)
 
 
 def test_defaults_of_launch_have_no_effect_on_other_kinds(write: Write) -> None:
@@ -64,7 +83,7 @@ def test_defaults_of_launch_have_no_effect_on_other_kinds(write: Write) -> None:
 @pytest.mark.parametrize(
     ("rest", "said"),
     [
-        (", hardware: h300", "runtime.hardware: must be h200, "),
+        (", hardware: h300", "runtime.hardware: h300: unknown hardware (known: h200, "),
         (", topology: {roles: []}", "runtime.topology.roles: must not be empty"),
         (", topology: {roles: [{role: prefil}]}", "runtime.topology.roles[0].role: must be server, prefill or decode"),
         (", topology: {roles: [{knobs: {tp_sise: 1}}]}", "runtime.topology.roles[0].knobs.tp_sise: unknown key"),

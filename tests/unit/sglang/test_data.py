@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dsabench.errors import InputError
+from dsabench.model.hardware import HARDWARE, accelerator
 from dsabench.model.knobs import KNOBS
 from dsabench.sglang.accepts import from_table, known_versions
-from dsabench.sglang.hardware import HARDWARE, accelerator, default_kernels
-from dsabench.sglang.images import IMAGES, image_for
+from dsabench.sglang.default_kernels import default_kernels
+from dsabench.sglang.images import image_for
 from dsabench.sglang.models import MODELS, find_model, model_named, runs_on
 from dsabench.sglang.rules.resolve import WEIGHTS_GIB
 from dsabench.sglang.versions import parse_version
@@ -105,5 +106,8 @@ def test_models_are_consistent() -> None:
 
 
 def test_every_accelerator_has_an_image() -> None:
-    assert {name for image in IMAGES for name in image.hardware} == set(HARDWARE)
-    assert all(image_for(device) for device in HARDWARE.values())
+    images = {name: image_for(device) for name, device in HARDWARE.items()}
+    assert images["mi325x"] == images["mi300x"] != images["mi355x"]
+    assert images["h100"] == images["gb300"] == "lmsysorg/sglang:latest"
+    assert images["npu"] == "lmsysorg/sglang:dsv32-a2"
+    assert None not in images.values()

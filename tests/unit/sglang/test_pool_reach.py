@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dsabench.model.hardware import HARDWARE
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, RoleName, Topology
 from dsabench.model.value import KnobValue
-from dsabench.sglang.hardware import HARDWARE
 from dsabench.sglang.models import MODELS
 from dsabench.sglang.rules import check
 from dsabench.sglang.rules.memory import REACH

@@ -11,10 +11,10 @@ import pytest
 from dsabench.cli.app import app
 from dsabench.errors import InputError
 from dsabench.model.environment import RuntimeIdentity
+from dsabench.model.hardware import HARDWARE
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.command import Launch
 from dsabench.sglang.accepts import flags_of_release
-from dsabench.sglang.hardware import HARDWARE
 from dsabench.sglang.resolve import adding, releases, settings
 from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, ArgumentProcess, source_of
 from dsabench.sglang.resolve.releases import AddedRelease

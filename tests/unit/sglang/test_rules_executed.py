@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from dsabench.model.hardware import HARDWARE
 from dsabench.model.record import Measured
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.value import KnobValue
 from dsabench.results.journal import read_journal
 from dsabench.sglang.diagnose import diagnose
-from dsabench.sglang.hardware import HARDWARE
 from dsabench.sglang.rules import RULES, check
 from dsabench.sglang.versions import parse_version
 from sglang_rule_cases import BY_ID, CASES, Case

@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory, mkdtemp
 from packaging.requirements import Requirement
 
 from dsabench.errors import InputError
+from dsabench.model.hardware import HARDWARE
 from dsabench.model.value import digest_of_file
-from dsabench.sglang.hardware import HARDWARE
 from dsabench.sglang.resolve.client import ArgumentProcess, source_of
 from dsabench.sglang.resolve.releases import FACTS, FLAGS, AddedRelease, folder_of, runtimes_folder
 from dsabench.sglang.tell_facts import variables

@@ -17,8 +17,8 @@ from typing import IO, Any, Literal
 from pydantic import JsonValue
 
 from dsabench.model.environment import RuntimeIdentity
+from dsabench.model.hardware import Accelerator
 from dsabench.runtimes.command import Launch
-from dsabench.sglang.hardware import Accelerator
 from dsabench.sglang.interpreter import own_environment
 from dsabench.sglang.resolve.releases import AddedRelease
 from dsabench.sglang.widths import WIDTHS
@@ -201,7 +201,7 @@ def _hello(source: ArgumentSource, device: Accelerator, *, flags: bool) -> dict[
             "platform": device.platform,
             "capability": device.capability or (0, 0),
             "memory_gib": device.memory_gib,
-            "name": device.device_name,
+            "name": device.device_name or device.name,
             "count": _GPUS,
         },
     }

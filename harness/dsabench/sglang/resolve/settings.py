@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from dsabench import rooms
+from dsabench.model.hardware import HARDWARE, Accelerator, accelerator
 from dsabench.model.knobs import ARGS
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE, Role, RoleName
 from dsabench.model.value import digest
 from dsabench.runtimes.plan import role_specs
 from dsabench.sglang.accepts import Accepted
-from dsabench.sglang.hardware import HARDWARE, Accelerator, accelerator
 from dsabench.sglang.model_config import config_json, local_folder
 from dsabench.sglang.readback import fields_of_knobs
 from dsabench.sglang.render import render

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from dsabench.model.hardware import Accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE, Topology
-from dsabench.sglang.hardware import Accelerator
 from dsabench.sglang.rules.book import RULES
 from dsabench.sglang.rules.finding import Finding
 from dsabench.sglang.rules.resolve import resolve

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dsabench.model.hardware import Accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role
 from dsabench.model.value import KnobValue
-from dsabench.sglang.hardware import Accelerator, default_kernels
+from dsabench.sglang.default_kernels import default_kernels, kv_auto
 from dsabench.sglang.model_config import overrides_of
 from dsabench.sglang.models import DsaModel, find_model
 from dsabench.sglang.rules.setting import Facts, HiSparse, Kernels, Parallel, Setting, Speculation
@@ -163,7 +164,7 @@ def _kernels(knobs: Knobs, model: Facts, parallel: Parallel, version: Version, d
         kv = "bfloat16"
     if kv == "auto":
         sink = model.learnable_sink and version >= (0, 5, 20)
-        kv = "bfloat16" if sink else (device.kv_auto if device else None)
+        kv = "bfloat16" if sink else (kv_auto(device) if device else None)
     prefill, decode = _word(knobs, "prefill_backend"), _word(knobs, "decode_backend")
     forced = False
     if device is not None and kv is not None:

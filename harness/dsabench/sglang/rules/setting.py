@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dsabench.model.hardware import Accelerator
 from dsabench.model.topology import RoleName
 from dsabench.model.value import KnobValue
-from dsabench.sglang.hardware import Accelerator
 from dsabench.sglang.versions import Version
 
 
