@@ -47,6 +47,7 @@ CASES: tuple[Case, ...] = (
     Case("IX01", {**TP8, "model_overrides": '{"index_head_dim": 64}'}, legal={"model_overrides": None}),
     Case("IX03", {**TP8, "index_topk_pattern": "FSX"}),
     Case("IX03", {**TP8, "index_topk_pattern": "S" * 78}, model="glm-5"),
+    Case("IX04", {**TP8}, {}, model="glm-5.2", last=v(12), legal_model="glm-5"),
     Case("TK01", {**TP8, "model_overrides": '{"index_topk": 1024}', "fuse_topk": False}),
     Case("SL09", {**TP8, "model_overrides": '{"index_topk": 1024}'}, last=v(19)),
     Case("SL09", {**TP8, "model_overrides": '{"index_topk": 4096}'}),

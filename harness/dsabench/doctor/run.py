@@ -32,7 +32,6 @@ from dsabench.runtimes.kinds import make_runtime, runtime_of
 from dsabench.runtimes.ports import PortLease, is_free
 from dsabench.sglang.model_config import local_folder
 from dsabench.sglang.models import find_model
-from dsabench.sglang.rules.resolve import WEIGHTS_GIB
 
 _AMD = (Path("/dev/kfd"), "rocm-smi   # in a container: docker run --device /dev/kfd --device /dev/dri …")
 _OTHER_DEVICES = {"mi300x": _AMD, "mi355x": _AMD, "npu": (Path("/dev/davinci_manager"), "npu-smi info")}
@@ -133,7 +132,7 @@ def _weights(runtime: RuntimeConfig) -> ModelWeights | None:
     if folder is not None:
         return ModelWeights(str(folder), None)
     known = find_model(runtime.model)
-    return ModelWeights(known.path if known else runtime.model, WEIGHTS_GIB.get(known.name) if known else None)
+    return ModelWeights(known.path if known else runtime.model, known.weights_gib if known else None)
 
 
 async def _installation(complaint: DoctorOptions, hardware: Hardware) -> list[Finding]:

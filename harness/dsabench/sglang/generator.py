@@ -9,7 +9,7 @@ from dsabench.errors import InputError
 from dsabench.model.hardware import Accelerator, accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.value import KnobValue
-from dsabench.sglang.models import DsaModel, model_named, runs_on
+from dsabench.sglang.models import DsaModel, computes, model_named, runs_on
 
 STRATEGIES = ("tp", "dp", "ep", "mtp")
 OFFERED = ("h200", "b200", "mi300x", "mi355x")
@@ -86,9 +86,9 @@ def _known(strategies: Iterable[str]) -> tuple[str, ...]:
 
 
 def _refuse(model: DsaModel, device: Accelerator, wish: Wish) -> None:
-    if not runs_on(model, device):
+    if not computes(device, model.weights):
         rule = _REQUIREMENT[model.weights]
-        needed = " or ".join(model.hardware)
+        needed = " or ".join(runs_on(model))
         raise InputError(f"{rule}: {model.name} has {model.weights} weights, which run on {needed}, not {device.name}")
     if wish.tool_call_parser and model.tool_call_parser is None:
         raise InputError(f"{_NO_TOOLS}: {model.name} has no tool calls; leave the tool call parser out")

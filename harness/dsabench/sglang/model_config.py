@@ -13,7 +13,7 @@ from dsabench.errors import InputError
 from dsabench.model.value import KnobValue
 from dsabench.sglang.models import find_model
 from dsabench.sglang.versions import Version
-from dsabench.sglang.widths import QUANTIZATION, WIDTHS
+from dsabench.sglang.widths import QUANTIZATION, WIDTHS, Widths, widths_of
 
 
 def local_folder(model: str) -> Path | None:
@@ -43,11 +43,55 @@ def config_json(model: str, version: Version | None = None) -> Mapping[str, Json
     local, known = read_config(model), find_model(model)
     if local is not None or known is None:
         return local
-    widths = WIDTHS["glm-5" if known.is_glm else "v3.2"]
-    config = widths.config_json() | QUANTIZATION[known.weights]
+    config = known.widths.config_json() | QUANTIZATION[known.weights]
     if known.is_glm and version is not None and version < (0, 5, 10):
         config["model_type"] = "deepseek_v3"  # transformers 4.57 has no GLM-5; SGLang goes by the architecture
     return config
+
+
+def full_widths(model: str) -> Widths:
+    """The widths of a known model, of the model that a slice is cut from, or of a folder's config.json.
+
+    Raises:
+        InputError: they are not known.
+
+    """
+    known = find_model(model)
+    if known is not None:
+        return known.widths
+    config = read_config(model)
+    if config is None:
+        raise InputError(f"{model}: neither a folder with config.json nor a model whose widths are known")
+    if "dsabench_slice" not in config:
+        return widths_of(config)
+    cut = (config.get("architectures"), config.get("max_position_embeddings"))  # which no slice changes
+    for widths in WIDTHS.values():
+        if cut == ([widths.architecture], widths.positions):
+            return widths
+    raise InputError(f"{model}: a slice of a model whose widths are not known")
+
+
+def weights_of(config: Mapping[str, JsonValue]) -> str | None:
+    """Number format of the weights by config.json: bf16, fp8, nvfp4 or mxfp4; None for any other."""
+    said = config.get("quantization_config")
+    if not isinstance(said, Mapping):
+        return "bf16"
+    method, algorithm = str(said.get("quant_method")), str(said.get("quant_algo"))
+    if "NVFP4" in algorithm or method == "modelopt_fp4":
+        return "nvfp4"
+    return {"fp8": "fp8", "quark": "mxfp4"}.get(method)
+
+
+def weights_gib(model: str) -> float | None:
+    """Size of the weights: by the index in its folder, else of the known model."""
+    folder, known = local_folder(model), find_model(model)
+    if folder is None:
+        return None if known is None else known.weights_gib
+    try:
+        index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
+        return float(index["metadata"]["total_size"]) / 2**30
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def vocabulary(model: str, knobs: Mapping[str, KnobValue], told: Mapping[str, JsonValue]) -> int | None:

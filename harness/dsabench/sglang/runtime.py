@@ -32,7 +32,7 @@ from dsabench.sglang.diagnose import refine
 from dsabench.sglang.examine import check_sglang
 from dsabench.sglang.installed import Installed
 from dsabench.sglang.judge import judge
-from dsabench.sglang.model_config import attention_widths, local_folder, read_config, vocabulary
+from dsabench.sglang.model_config import attention_widths, config_json, local_folder, read_config, vocabulary
 from dsabench.sglang.plan import plan_sglang
 from dsabench.sglang.progress import say_progress
 from dsabench.sglang.readback import differences, facts_in, resolved_knobs, runs_as, settings_of
@@ -47,6 +47,10 @@ LOG_READER = LogReader(say_progress, refine)
 TABLE = "table"
 """In place of a wheel's hash: nothing is installed, a plan is made for a version of the table."""
 
+_UNKNOWN_MODEL = (
+    "is neither a folder here nor a known model: neither sglang's own checks nor rules about its size, weights and parsers "
+    "were asked"
+)
 _MOST_STEPS = 4
 """Of the way from a refused setting to one that runs."""
 _JSON = TypeAdapter(dict[str, JsonValue])
@@ -228,6 +232,9 @@ def check_setting(
     if any(_drafts_of_random_weights(own.knobs) for _, own in role_specs(asked)):
         message = "random weights accept no draft, so speculation would only be shown as slow"
         violations.append(RuleViolation("SIM01", f"SIM01: {message}; set simulated_accept_length"))
+    if config_json(asked.model) is None:
+        notes.append(SettingNote("MD05", f"MD05: {asked.model} {_UNKNOWN_MODEL}", replaced=False))
+        said = [one for one in said if one.answer.verdict != "cannot_say"]
     notes += _resolved_notes(asked, accepted, said)
     own = "its own argument code and " if said else ""
     basis = f"{own}the rules for sglang {accepted.release}"

@@ -1,10 +1,15 @@
-"""The widths of the DSA models, as their config.json has them: what a slice of one is cut from."""
+"""The widths of the DSA models, from `models.yaml`, as their config.json has them: what a slice of one is cut from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pydantic import JsonValue
+
+from dsabench.errors import InputError
+from dsabench.model.tables import read_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class Widths:
     index_head_dim: int = 128
     index_topk: int = 2048
     rms_norm_eps: float = 1e-6
+    indexer: str | None = None
+    """A letter for each layer: F computes the indexer, S shares the last result. None: each computes its own."""
     more: dict[str, JsonValue] = field(default_factory=dict)
     """Entries of its own."""
 
@@ -41,48 +48,83 @@ class Widths:
         """The contents of its config.json, but for the format of its weights."""
         return {
             "architectures": [self.architecture],
-            "model_type": self.model_type,
-            "attention_bias": False,
-            "attention_dropout": 0.0,
-            "bos_token_id": 0,
-            "eos_token_id": 1,
-            "ep_size": 1,
-            "first_k_dense_replace": self.dense_layers,
-            "hidden_act": "silu",
-            "hidden_size": self.hidden,
-            "index_head_dim": self.index_head_dim,
-            "index_n_heads": self.index_heads,
-            "index_topk": self.index_topk,
-            "initializer_range": 0.02,
-            "intermediate_size": self.intermediate,
-            "kv_lora_rank": self.kv_lora_rank,
-            "max_position_embeddings": self.positions,
-            "moe_intermediate_size": self.moe_intermediate,
-            "moe_layer_freq": 1,
-            "n_group": self.expert_groups,
-            "topk_group": self.chosen_groups,
-            "n_routed_experts": self.experts,
-            "n_shared_experts": 1,
-            "num_experts_per_tok": self.active_experts,
-            "norm_topk_prob": True,
-            "num_attention_heads": self.heads,
+            **{key: getattr(self, field) for field, key in _KEYS.items()},
             "num_key_value_heads": self.heads,
-            "num_hidden_layers": self.layers,
-            "num_nextn_predict_layers": 1,
-            "q_lora_rank": self.q_lora_rank,
-            "qk_nope_head_dim": self.qk_nope_head_dim,
-            "qk_rope_head_dim": self.qk_rope_head_dim,
-            "v_head_dim": self.v_head_dim,
-            "rms_norm_eps": self.rms_norm_eps,
-            "routed_scaling_factor": 2.5,
-            "scoring_func": "sigmoid",
-            "topk_method": "noaux_tc",
-            "tie_word_embeddings": False,
-            "torch_dtype": "bfloat16",
-            "use_cache": True,
-            "vocab_size": self.vocabulary,
+            **_SAME,
+            **self._indexer_types(),
             **self.more,
         }
+
+    def _indexer_types(self) -> dict[str, JsonValue]:
+        words = {"F": "full", "S": "shared"}
+        return {} if self.indexer is None else {"indexer_types": [words[letter] for letter in self.indexer]}
+
+
+_KEYS = {
+    "model_type": "model_type",
+    "layers": "num_hidden_layers",
+    "dense_layers": "first_k_dense_replace",
+    "heads": "num_attention_heads",
+    "hidden": "hidden_size",
+    "intermediate": "intermediate_size",
+    "moe_intermediate": "moe_intermediate_size",
+    "experts": "n_routed_experts",
+    "active_experts": "num_experts_per_tok",
+    "expert_groups": "n_group",
+    "chosen_groups": "topk_group",
+    "vocabulary": "vocab_size",
+    "positions": "max_position_embeddings",
+    "q_lora_rank": "q_lora_rank",
+    "kv_lora_rank": "kv_lora_rank",
+    "qk_nope_head_dim": "qk_nope_head_dim",
+    "qk_rope_head_dim": "qk_rope_head_dim",
+    "v_head_dim": "v_head_dim",
+    "index_heads": "index_n_heads",
+    "index_head_dim": "index_head_dim",
+    "index_topk": "index_topk",
+    "rms_norm_eps": "rms_norm_eps",
+}
+"""Field → its name in config.json."""
+
+_SAME: dict[str, JsonValue] = {
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "ep_size": 1,
+    "hidden_act": "silu",
+    "initializer_range": 0.02,
+    "moe_layer_freq": 1,
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "num_nextn_predict_layers": 1,
+    "routed_scaling_factor": 2.5,
+    "scoring_func": "sigmoid",
+    "topk_method": "noaux_tc",
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "use_cache": True,
+}
+"""What all of them have in common."""
+
+
+def widths_of(config: Mapping[str, JsonValue]) -> Widths:
+    """The widths that a config.json says.
+
+    Raises:
+        InputError: a width is missing.
+
+    """
+    needed = {
+        field: key for field, key in _KEYS.items() if field not in {"expert_groups", "chosen_groups", "rms_norm_eps"}
+    }
+    missing = [key for key in needed.values() if key not in config]
+    if missing:
+        raise InputError(f"config.json has no {', '.join(missing)}")
+    architectures = config.get("architectures")
+    named = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    found: dict[str, Any] = {field: config[key] for field, key in _KEYS.items() if key in config}
+    return Widths(architecture=named, **found)
 
 
 QUANTIZATION: dict[str, dict[str, JsonValue]] = {
@@ -109,39 +151,13 @@ QUANTIZATION: dict[str, dict[str, JsonValue]] = {
 """Format of the weights → what config.json says of it."""
 
 
-_YARN: dict[str, JsonValue] = {
-    "type": "yarn",
-    "factor": 40,
-    "beta_fast": 32,
-    "beta_slow": 1,
-    "mscale": 1.0,
-    "mscale_all_dim": 1.0,
-    "original_max_position_embeddings": 4096,
-}
+def _read() -> dict[str, Widths]:
+    found: dict[str, Widths] = {}
+    for name, fields in read_table("models.yaml", __package__)["widths"].items():
+        like = fields.pop("like", None)
+        found[name] = Widths(**fields) if like is None else replace(found[like], **fields)
+    return found
 
-WIDTHS: dict[str, Widths] = {
-    "v3.2": Widths(more={"rope_theta": 10000, "rope_scaling": _YARN}),
-    "glm-5": Widths(
-        architecture="GlmMoeDsaForCausalLM",
-        model_type="glm_moe_dsa",
-        layers=78,
-        heads=64,
-        hidden=6144,
-        intermediate=12288,
-        expert_groups=1,
-        chosen_groups=1,
-        vocabulary=154880,
-        positions=202752,
-        q_lora_rank=2048,
-        qk_nope_head_dim=192,
-        v_head_dim=256,
-        index_heads=32,
-        rms_norm_eps=1e-5,
-        more={
-            "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"},
-            "rope_interleave": True,
-            "indexer_rope_interleave": True,
-        },
-    ),
-}
-"""Short name → widths (GLM-5: zai-org/GLM-5, and transformers' GlmMoeDsaConfig)."""
+
+WIDTHS = _read()
+"""Short name of a family → widths."""

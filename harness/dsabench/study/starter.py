@@ -15,8 +15,8 @@ from dsabench.config.yaml_file import read_yaml
 from dsabench.errors import InputError
 from dsabench.model.environment import Hardware
 from dsabench.model.hardware import HARDWARE, Accelerator, accelerator
-from dsabench.sglang.model_config import read_config
-from dsabench.sglang.models import MODELS, DsaModel, find_model, runs_on
+from dsabench.sglang.model_config import config_json, read_config
+from dsabench.sglang.models import MODELS, DsaModel, computes, find_model, runs_on
 
 _NODE = 8
 """GPUs of one machine at most; a deployment over several needs addresses, which only a person knows."""
@@ -147,10 +147,14 @@ def _of_sglang(wanted: FirstStudy) -> dict[str, Any]:
     if (spaces := _parallel_space(wanted.gpus)) is not None:
         sweeps.insert(0, spaces)
     if _is_glm(wanted, model):
-        # GLM-5 has no dense prefill path that a threshold would choose, but layers that may share an indexer.
+        # GLM has no dense prefill path that a threshold would choose. In GLM-5 layers may share an indexer; from GLM-5.2 on
+        # they do, and have no weights for one of their own.
         base.pop("mha_threshold_tokens", None)
-        base["index_topk_pattern"] = "F" * (model.layers if model else 78)
-        sweeps = ["dsa_index_cache", *(name for name in sweeps if name != "dsa_mha_threshold")]
+        sweeps = [name for name in sweeps if name != "dsa_mha_threshold"]
+        own = config_json(wanted.model) or {}
+        if "indexer_types" not in own and isinstance(layers := own.get("num_hidden_layers"), int):
+            base["index_topk_pattern"] = "F" * layers
+            sweeps.insert(0, "dsa_index_cache")
     base |= model.needs if model else {}
     config["name"], config["sweeps"] = wanted.name, sweeps
     config["workloads"] = _workloads(wanted, wanted.gpus, config["workloads"])
@@ -182,11 +186,11 @@ def _model(wanted: FirstStudy) -> DsaModel | None:
     """The known model; None for a folder with a config.json of one of the known architectures."""
     model = find_model(wanted.model)
     if model is not None:
-        if not runs_on(model, accelerator(wanted.hardware or "")):
-            places = " or ".join(model.hardware)
+        if not computes(accelerator(wanted.hardware or ""), model.weights):
+            places = " or ".join(runs_on(model))
             raise InputError(f"{model.path} has {model.weights} weights, which run on {places}")
         return model
-    if _architecture(wanted.model) not in {one.architecture for one in MODELS.values()}:
+    if _architecture(wanted.model) not in {one.widths.architecture for one in MODELS.values()}:
         known = ", ".join(one.path for one in MODELS.values())
         raise InputError(f"--model {wanted.model}: neither a known model ({known}) nor a folder of a DSA model")
     return None

@@ -13,8 +13,7 @@ from dsabench.model.study import ImpliedKnobs
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import BufferRule, TunedTable
 from dsabench.model.value import KnobValue
-from dsabench.sglang.models import find_model
-from dsabench.sglang.widths import WIDTHS
+from dsabench.sglang.model_config import full_widths
 from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank, describe, require_pool
 from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep, why_unfinished
 from dsabench.tuners.target import target_of
@@ -137,9 +136,7 @@ def rank_of(config: StudyConfig, *, gpus: int) -> Rank:
     """
     if config.runtime.hardware is None:
         raise InputError("runtime.hardware: tune hisparse needs it: whose memory a full rank has")
-    known = find_model(config.runtime.model)
-    name = known.name if known is not None else "glm-5" if "glm" in config.runtime.model else "v3.2"
-    target, widths = target_of(config), WIDTHS.get(name, WIDTHS["v3.2"])
+    target, widths = target_of(config), full_widths(config.runtime.model)
     share = config.runtime.base.get("mem_fraction_static", 0.85)
     assert isinstance(share, (int, float))
     device = accelerator(config.runtime.hardware)

@@ -17,7 +17,7 @@ def load(wanted: FirstStudy):
     return load_study_text(config_text(wanted, "dsabench init"), Path("first.yaml"))
 
 
-@pytest.mark.parametrize("model", ["v3.2", "deepseek-ai/DeepSeek-V3.2-Exp", "glm-5"])
+@pytest.mark.parametrize("model", ["v3.2", "deepseek-ai/DeepSeek-V3.2-Exp", "glm-5", "glm-5.2"])
 @pytest.mark.parametrize("hardware", ["h200", "h20", "h800", "b200", "mi300x", "mi355x"])
 @pytest.mark.parametrize("gpus", [1, 4, 8])
 def test_every_machine_and_model_gives_a_config_that_loads(model: str, hardware: str, gpus: int) -> None:

@@ -124,4 +124,18 @@ RULES = (
         change=without("index_topk_pattern"),
         source="0.5.10=srt/models/deepseek_v2.py:1213; 0.5.14=srt/configs/model_config.py:186",
     ),
+    Rule(
+        id="IX04",
+        severity="error",
+        until=V12,
+        condition="a model some of whose layers have no indexer (GLM-5.2 and later), in a version that shares other layers' results",
+        when=lambda s: s.model.shares_with_offset,
+        words=says(
+            "silent",
+            "it does not read index_skip_topk_offset: layers without weights for an indexer compute one, and layers with "
+            "them reuse another layer's result",
+        ),
+        fix="sglang 0.5.13 or later",
+        source="sources: 0.5.12 srt/models/deepseek_v2.py:1438; 0.5.13 srt/models/deepseek_v2.py:1566",
+    ),
 )

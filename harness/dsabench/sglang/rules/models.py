@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dsabench.sglang.models import MODELS
+from dsabench.sglang.models import MODELS, computes
 from dsabench.sglang.rules.rule import Rule, says, to, without
 from dsabench.sglang.rules.setting import Setting
 
 
 def _elsewhere(s: Setting, weights: str) -> bool:
-    return s.model.weights == weights and s.device is not None and s.device.name not in _made_for(s)
+    return s.model.weights == weights and s.device is not None and not computes(s.device, weights)
 
 
-def _made_for(s: Setting) -> tuple[str, ...]:
-    model = MODELS.get(s.model.name or "")
-    return model.hardware if model else ()
+def _parsers(s: Setting) -> dict[str, str | None]:
+    """Those of the model; of a folder those of its architecture, where all models of it have the same."""
+    known = MODELS.get(s.model.name or "")
+    alike = [known] if known else [one for one in MODELS.values() if one.widths.architecture == s.model.architecture]
+    found = {(one.tool_call_parser, one.reasoning_parser) for one in alike}
+    return dict(zip(("tool_call_parser", "reasoning_parser"), found.pop(), strict=True)) if len(found) == 1 else {}
 
 
 RULES = (
@@ -23,7 +26,7 @@ RULES = (
         condition="NVFP4 weights elsewhere than on Blackwell",
         when=lambda s: _elsewhere(s, "nvfp4"),
         words=says("document", "Error: DeepSeek-V3.2-NVFP4 requires NVIDIA B200 (Blackwell) hardware"),
-        fix="hardware: b200, or model: v3.2",
+        fix="a Blackwell GPU, or a checkpoint in FP8",
         source="documents: command generator, generateCommand",
     ),
     Rule(
@@ -32,7 +35,7 @@ RULES = (
         condition="MXFP4 weights elsewhere than on AMD",
         when=lambda s: _elsewhere(s, "mxfp4"),
         words=says("document", "Error: DeepSeek-V3.2-MXFP4 requires AMD MI300X/MI355X hardware"),
-        fix="hardware: mi300x or mi355x, or model: v3.2",
+        fix="an AMD GPU, or a checkpoint in FP8",
         source="documents: command generator, generateCommand",
     ),
     Rule(
@@ -52,19 +55,12 @@ RULES = (
         condition="a tool call parser or reasoning parser of another model",
         knobs=("tool_call_parser", "reasoning_parser"),
         when=lambda s: (
-            s.model.name in MODELS
-            and (
-                s.text("tool_call_parser") not in {None, "auto", MODELS[s.model.name].tool_call_parser}
-                or s.text("reasoning_parser") not in {None, "auto", MODELS[s.model.name].reasoning_parser}
-            )
-            and s.model.name != "v3.2-speciale"
+            s.model.name != "v3.2-speciale"
+            and any(s.text(knob) not in {None, "auto", parser} for knob, parser in _parsers(s).items())
         ),
         words=says("document", "calls and thinking stay in the text"),
         fix="the model's own parsers",
-        change=lambda s: {
-            "tool_call_parser": MODELS[s.model.name or ""].tool_call_parser,
-            "reasoning_parser": MODELS[s.model.name or ""].reasoning_parser,
-        },
+        change=_parsers,
         source="documents: usage guide, 'Function Calling and Reasoning Parser'",
     ),
     Rule(
@@ -87,7 +83,8 @@ RULES = (
         condition="NVFP4 weights without saying so, which the documents ask for",
         knobs=("quantization", "moe_runner_backend"),
         when=lambda s: (
-            s.model.weights == "nvfp4" and (s.text("quantization") != "modelopt_fp4" or s.parallel.runner == "auto")
+            s.model.weights == "nvfp4"
+            and (s.text("quantization") != "modelopt_fp4" or (s.parallel.runner == "auto" and not s.model.is_glm))
         ),
         words=says("document", "specify quantization modelopt_fp4 and a MoE runner"),
         fix="quantization: modelopt_fp4, moe_runner_backend: flashinfer_trtllm",

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pydantic import JsonValue
+
 from dsabench.model.hardware import Accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role
 from dsabench.model.value import KnobValue
 from dsabench.sglang.default_kernels import default_kernels, kv_auto
-from dsabench.sglang.model_config import overrides_of
-from dsabench.sglang.models import DsaModel, find_model
+from dsabench.sglang.model_config import config_json, overrides_of, weights_gib, weights_of
+from dsabench.sglang.models import find_model
 from dsabench.sglang.rules.setting import Facts, HiSparse, Kernels, Parallel, Setting, Speculation
 from dsabench.sglang.versions import Version
 
@@ -28,16 +30,13 @@ SPANNING = frozenset(
 )
 """Exchanges that set ep_size to tp_size (0.5.23 srt/arg_groups/overrides.py:1578)."""
 
-WEIGHTS_GIB = {
-    "v3.2-exp": 625,
-    "v3.2": 625,
-    "v3.2-speciale": 625,
-    "v3.2-nvfp4": 330,
-    "v3.2-mxfp4": 330,
-    "glm-5": 690,
-    "glm-5-bf16": 1385,
+_UNKNOWN: Mapping[str, JsonValue] = {
+    "architectures": ["DeepseekV32ForCausalLM"],
+    "index_topk": 2048,
+    "index_head_dim": 128,
+    "kv_lora_rank": 512,
 }
-"""Parameters (671 or 744 billion) × the bytes of the checkpoint's format, draft layer and scales left out."""
+"""What is assumed of a model whose config.json is not known: one like DeepSeek-V3.2, of unknown size (MR02 says so)."""
 
 _QUANTIZATION = {"fp8": "fp8", "nvfp4": "modelopt_fp4", "mxfp4": "quark"}
 
@@ -75,30 +74,31 @@ def _drops_mixed_chunk(speculation: Speculation, version: Version) -> bool:
 
 
 def _facts(path: str, knobs: Knobs) -> Facts:
-    known: DsaModel | None = find_model(path)
-    given = overrides_of(knobs)
+    known, own, given = find_model(path), config_json(path), overrides_of(knobs)
+    said = {**_UNKNOWN, **given} if own is None else {**own, **given}
 
-    def whole(name: str, default: int | None) -> int | None:
-        value = given.get(name, default)
+    def whole(name: str) -> int | None:
+        value = said.get(name)
         return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
-    architectures = given.get("architectures")
+    architectures = said.get("architectures")
     named = architectures[0] if isinstance(architectures, list) and architectures else None
-    pattern = knobs.get("index_topk_pattern", given.get("index_topk_pattern"))
+    pattern = knobs.get("index_topk_pattern", said.get("index_topk_pattern"))
     resized = {"num_hidden_layers", "n_routed_experts", "hidden_size", "moe_intermediate_size"} & given.keys()
     return Facts(
         name=known.name if known else None,
-        architecture=named if isinstance(named, str) else (known.architecture if known else "DeepseekV32ForCausalLM"),
-        layers=whole("num_hidden_layers", known.layers if known else None),
-        heads=whole("num_attention_heads", known.heads if known else None),
-        index_topk=whole("index_topk", known.index_topk if known else 2048),
-        index_head_dim=whole("index_head_dim", known.index_head_dim if known else 128) or 0,
-        kv_lora_rank=whole("kv_lora_rank", known.kv_lora_rank if known else 512) or 0,
-        learnable_sink=bool(given.get("learnable_sink")),
-        index_topk_freq=whole("index_topk_freq", 1) or 1,
+        architecture=named if isinstance(named, str) else "",
+        layers=whole("num_hidden_layers"),
+        heads=whole("num_attention_heads"),
+        index_topk=whole("index_topk"),
+        index_head_dim=whole("index_head_dim") or 0,
+        kv_lora_rank=whole("kv_lora_rank") or 0,
+        learnable_sink=bool(said.get("learnable_sink")),
+        index_topk_freq=whole("index_topk_freq") or 1,
         index_topk_pattern=pattern if isinstance(pattern, str) else None,
-        weights=known.weights if known else None,
-        weights_gib=WEIGHTS_GIB.get(known.name) if known and not resized else None,
+        shares_with_offset="index_skip_topk_offset" in said,
+        weights=None if own is None else weights_of(said),
+        weights_gib=None if resized else weights_gib(path),
     )
 
 

@@ -27,6 +27,8 @@ class Facts:
     learnable_sink: bool
     index_topk_freq: int
     index_topk_pattern: str | None
+    shares_with_offset: bool
+    """Whether the first layers that share the indexer's result are given by an offset (GLM-5.2)."""
     weights: str | None
     """Number format of the checkpoint."""
     weights_gib: float | None
