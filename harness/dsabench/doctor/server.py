@@ -106,6 +106,9 @@ async def check_speculation(asker: ServerProbe, info: dict[str, Any]) -> Finding
 
 
 _PATH = "/v1/chat/completions"
+_THINKING = {"chat_template_kwargs": {"thinking": True, "enable_thinking": True}}
+"""One of the two is each model family's name for it; templates ignore the other."""
+_NO_THINKING = {"chat_template_kwargs": {"thinking": False}}
 _TOKENS = 2048
 _MARKS = ("</think>", "<think>")
 _ENOUGH_THOUGHT = 32
@@ -135,8 +138,7 @@ async def check_thinking(asker: ServerProbe, name: str, model: DsaModel | None) 
         "messages": [{"role": "user", "content": "What is 17 times 23? Think first."}],
         "max_tokens": _TOKENS,
         "temperature": 0,
-        # One of the two is each model family's name for it; templates ignore the other.
-        "chat_template_kwargs": {"thinking": True, "enable_thinking": True},
+        **_THINKING,
     }
     heard = await asker.listen(_PATH, body, _tells_thinking)
     if heard.error:
@@ -172,7 +174,7 @@ async def check_tools(asker: ServerProbe, name: str, model: DsaModel | None) -> 
     asker.tell("tool calls")
     question = {"role": "user", "content": "How warm is it in the room called attic? Use the thermometer."}
     body: dict[str, Any] = {"model": name, "messages": [question], "tools": [_TOOL], "temperature": 0}
-    body["max_tokens"] = _TOKENS
+    body |= {"max_tokens": _TOKENS, **_THINKING}  # a parser may lose its way only between thinking, call and answer
     first = await asker.listen(_PATH, body, lambda _: False)  # a call is whole when the answer ends
     parser = (model.tool_call_parser if model else None) or "deepseekv32"
     fix = f"add to the server's command: --tool-call-parser {parser}"
@@ -198,6 +200,9 @@ def _of_result(heard: ChatStream, fix: str) -> Finding:
         return problem("tool calls", f"a call comes out; after its result: {heard.error}")
     if _knows_result(heard):
         return ok("tool calls", "a call comes out, its result goes in, the answer knows it")
+    if _TEMPERATURE in heard.thought and not heard.said.strip() and heard.limit_s is None and not heard.is_cut:
+        line = "after a tool's result the whole answer stands in reasoning_content, and content is empty (sglang#17551)"
+        return problem("tool calls", line, f"add to what is asked: {json.dumps(_NO_THINKING)}; or take a later sglang")
     template = "add to the server's command: --chat-template FILE with the model's template for tools"
     if heard.limit_s is not None:
         line = f"the answer does not mention the result that it was given within {heard.limit_s:g} s: {heard.told}"
@@ -206,7 +211,7 @@ def _of_result(heard: ChatStream, fix: str) -> Finding:
 
 
 def _knows_result(heard: ChatStream) -> bool:
-    return _TEMPERATURE in heard.thought or _TEMPERATURE in heard.said
+    return _TEMPERATURE in heard.said
 
 
 def _no_call(heard: ChatStream, fix: str) -> Finding:

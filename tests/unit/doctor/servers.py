@@ -30,6 +30,7 @@ class Character:
     call: Any = field(default_factory=lambda: CALL)
     call_content: str = ""
     result_answer: str = "It is 41.5 degrees."
+    result_thought: str | None = None
     refuse_result: bool = False
     finish: str = "stop"
     role_tokens: int = 4
@@ -108,7 +109,8 @@ class Character:
         if "tools" not in body:
             return {"role": "assistant", "content": self.content, "reasoning_content": self.thought}
         if body["messages"][-1]["role"] == "tool":
-            return None if self.refuse_result else {"content": self.result_answer}
+            answer = {"content": self.result_answer, "reasoning_content": self.result_thought}
+            return None if self.refuse_result else answer
         calls = None if self.call is None else [self.call]
         return {"role": "assistant", "content": self.call_content, "tool_calls": calls}
 

@@ -53,7 +53,7 @@ async def test_thinking_is_asked_for_in_both_families_words() -> None:
     character = Character()
     await look(character)
     asked = [body["chat_template_kwargs"] for body in character.seen if "chat_template_kwargs" in body]
-    assert asked == [{"thinking": True, "enable_thinking": True}]
+    assert asked == [{"thinking": True, "enable_thinking": True}] * 3, "also where a tool is offered"
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,20 @@ async def test_thinking_is_asked_for_in_both_families_words() -> None:
         (Character(call="a string"), "tool calls", "problem", "names no tool", "--tool-call-parser"),
         (Character(refuse_result=True), "tool calls", "problem", "the result of a call is refused", "--tool-call"),
         (Character(result_answer="Warm."), "tool calls", "warning", "does not mention the result", "--chat-template"),
+        (
+            Character(result_answer="", result_thought="The tool says 41.5 degrees. It is 41.5 degrees."),
+            "tool calls",
+            "problem",
+            "the whole answer stands in reasoning_content",
+            '{"thinking": false}',
+        ),
+        (
+            Character(result_answer="Warm.", result_thought="The tool says 41.5 degrees."),
+            "tool calls",
+            "warning",
+            "does not mention the result",
+            "--chat-template",
+        ),
         (Character(role_tokens=0), "chat template", "problem", "roles are not marked", "--chat-template"),
         (
             Character(no_chat="Cannot use chat template functions because tokenizer.chat_template is not set"),
