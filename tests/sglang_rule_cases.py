@@ -134,6 +134,13 @@ CASES: tuple[Case, ...] = (
     Case("SL08", {**HISPARSE, "hisparse_top_k": 512, "hisparse_device_buffer_size": 1024}),
     Case("HS20", {**HISPARSE, "hisparse_top_k": 1024}),
     Case("HS21", HISPARSE, legal={"hisparse": None}),
+    Case(
+        "SP18",
+        {"tp_size": 8, "dp_size": 2, "dp_attention": True, "speculative_algorithm": "EAGLE"},
+        model="glm-5.2",
+        first=v(14),
+        last=v(15),
+    ),
     Case("HS22", HISPARSE, role="decode", legal={"hisparse": None}),
     Case("HS23", {**HISPARSE, "hisparse_host_to_device_ratio": 10}),
     Case("HS24", {**HISPARSE, **FP8}),

@@ -1,7 +1,7 @@
 """Why an sglang process ended, from its whole log: the lines near the end are often only the clean-up.
 
 The launcher kills its own process tree when a child fails (SIGKILL, itself included), so neither exit code nor signal
-says what happened. The words are those of 0.5.9 to 0.5.23 and of the libraries below (PyTorch, NCCL, Triton, DeepGEMM).
+says what happened. The words are in `failures.yaml`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 from dsabench.errors import TrialFault
 from dsabench.model.record import FaultKind
+from dsabench.model.tables import read_table
 from dsabench.runtimes.log_tail import redact
 
 _EXCERPT_BEFORE, _EXCERPT_AFTER = 24, 12
@@ -21,82 +24,20 @@ _REFINED: frozenset[FaultKind] = frozenset({"exited", "killed", "illegal_config"
 
 _OOM = re.compile(r"(?:CUDA|HIP|NPU) out of memory|OutOfMemoryError|cudaErrorMemoryAllocation", re.IGNORECASE)
 _READY = re.compile(r"fired up and ready to roll")
-_PHASES: tuple[tuple[re.Pattern[str], FaultKind], ...] = (
-    (_READY, "out_of_memory"),
-    (re.compile(r"Capture .*graph begin|KV [Cc]ache (?:is )?allocated|Memory pool end"), "graph_out_of_memory"),
-    (re.compile(r"Load weight end"), "kv_pool_out_of_memory"),
-    (re.compile(r"Load weight begin"), "weights_out_of_memory"),
-)
-"""The last of these lines before the error says what memory was being taken for."""
 
-_SIGNS: tuple[tuple[FaultKind, re.Pattern[str]], ...] = (
-    (
-        "bad_arguments",
-        re.compile(
-            r"error: (?:unrecognized arguments|argument \S+.*: (?:invalid|expected|not allowed)|ambiguous option"
-            r"|the following arguments are required)"
-        ),
-    ),
-    (
-        "kv_pool_out_of_memory",
-        re.compile(r"Not enough memory\. Please try to (?:in|de)crease|leave no GPU memory for the KV cache"),
-    ),
-    (
-        "nccl_timeout",
-        re.compile(
-            r"Watchdog caught collective operation timeout|NCCL operations have failed or timed out"
-            r"|Timed out (?:after|waiting).*(?:clients|store|connect)|DistStoreError|wait timeout after \d+ms"
-            r"|ncclRemoteError|socketPollConnect.*(?:timed out|failed)"
-        ),
-    ),
-    ("watchdog", re.compile(r"(?<!soft )\bwatchdog timeout\b|Watchdog timeout \(", re.IGNORECASE)),
-    (
-        "nan",
-        re.compile(r"NaN in the (?:logits|prob)|Detected errors during sampling|probability tensor contains either"),
-    ),
-    (
-        "gpu_error",
-        re.compile(
-            r"an illegal (?:memory access|instruction) was encountered|device-side assert triggered|misaligned address$"
-            r"|unspecified launch failure|no kernel image is available for execution|uncorrectable ECC error"
-            r"|CUDA_ERROR_(?!OUT_OF_MEMORY)[A-Z_]+|CUBLAS_STATUS_(?!ALLOC_FAILED)[A-Z_]+|Error occurred when running GEMM"
-            r"|HSA_STATUS_ERROR\w*|Memory access fault by GPU|hipError(?:IllegalAddress|LaunchFailure)"
-        ),
-    ),
-    (
-        "jit_compile",
-        re.compile(
-            r"NVCC compilation failed|nvcc fatal|ninja: build stopped|Error building extension|ptxas (?:fatal|error)"
-            r"|Ninja build failed|triton\.compiler\.errors|CompilationError|PassManager::run failed"
-            r"|Could not find (?:nvcc|CUDA)|CUDA_HOME environment variable is not set|NVCC version should be"
-        ),
-    ),
-    ("out_of_memory", re.compile(r"\b(?:Prefill|Decode) out of memory\b")),
-    ("port_in_use", re.compile(r"address already in use|EADDRINUSE|port \d+ is (?:already )?in use", re.IGNORECASE)),
-    ("disk_full", re.compile(r"no space left on device|ENOSPC|disk quota exceeded", re.IGNORECASE)),
-    (
-        "missing_file",
-        re.compile(
-            r"FileNotFoundError|No such file or directory|does not appear to have a file named|ModuleNotFoundError"
-            r"|No module named|is not a local folder and is not a valid model|Repository Not Found|LocalEntryNotFound"
-            r"|Can't load (?:the configuration|tokenizer)|Cannot find any model weights|couldn't connect to .*hugging"
-            r"|Transformers does not recognize this architecture|ImportError: .* is not installed|SafetensorError: "
-        ),
-    ),
-    (
-        "out_of_memory",
-        re.compile(
-            r"MemoryError|[Cc]annot allocate memory|can't allocate memory|pinned memory.*(?:fail|exceed)"
-            r"|Not enough host memory available|RuntimeError: The memory capacity is unbalanced"
-        ),
-    ),
-)
-"""The first two win over all others, wherever they stand."""
+
+def _signs(section: str) -> tuple[tuple[FaultKind, re.Pattern[str]], ...]:
+    """Kind → its signs; neighbours of one kind are one pattern, of which the first line counts."""
+    rows: Any = read_table("failures.yaml", __package__)[section]
+    return tuple(
+        (kind, re.compile("|".join(f"(?:{row['sign']})" for row in alike)))
+        for kind, alike in groupby(rows, key=lambda row: row["kind"])
+    )
+
+
+_FIRST, _CERTAIN, _IN_TRACEBACK, _PHASES = map(_signs, ("first", "certain", "in_traceback", "phases"))
 _NEIGHBOURS = re.compile(r"^RuntimeError: .*Some GPUs may be occupied by other processes")
 """Memory that somebody else has: the same setting boots when it is free again."""
-_CERTAIN: frozenset[FaultKind] = frozenset({"nccl_timeout", "watchdog", "nan", "gpu_error", "jit_compile"})
-"""Words of an end whichever line says them. Of several the earliest is the cause: the others follow from it. The rest may
-stand in the log of a server that goes on, and count in the traceback of its end, where there is one."""
 _HIT = re.compile(r"Scheduler hit an exception")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
 _EXCEPTION = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Failure)\b")
@@ -134,20 +75,18 @@ def diagnose(log: str, *, booting: bool, killed: bool = False) -> Cause | None:
     tracebacks too, and somebody from outside may have killed a healthy server.
     """
     lines = log.splitlines()
-    for kind, sign in _SIGNS[:2]:
+    for kind, sign in _FIRST:
         if (found := _first(lines, sign)) is not None:
             return _cause(kind, found, lines)
-    certain = [
-        _cause(kind, at, lines) for kind, sign in _SIGNS if kind in _CERTAIN and (at := _first(lines, sign)) is not None
-    ]
+    certain = [_cause(kind, at, lines) for kind, sign in _CERTAIN if (at := _first(lines, sign)) is not None]
     certain += [memory] if (memory := _memory(lines)) is not None else []
     if certain:
         return min(certain, key=lambda cause: cause.line)
     died = _first(lines, _CHILD_DIED)
     ended = _last_words(lines, any_traceback=died is not None or not killed)
     begun, until = (0, len(lines)) if ended is None else ended
-    for kind, sign in _SIGNS[2:]:
-        if kind not in _CERTAIN and (at := _first(lines[begun:until], sign)) is not None:
+    for kind, sign in _IN_TRACEBACK:
+        if (at := _first(lines[begun:until], sign)) is not None:
             return _cause(kind, begun + at, lines)
     # A server can log that it is ready, and die before it answers the first request of the boot.
     can_refuse = booting and _first(lines[:until], _READY) is None
@@ -215,7 +154,7 @@ def _memory(lines: Sequence[str]) -> Cause | None:
     for at, line in enumerate(lines):
         if _OOM.search(line):
             return _cause(phase, at, lines)
-        phase = next((kind for sign, kind in _PHASES if sign.search(line)), phase)
+        phase = next((kind for kind, sign in _PHASES if sign.search(line)), phase)
     return None
 
 

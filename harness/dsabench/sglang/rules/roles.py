@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.sglang.rules.rule import V9, V10, V11, V13, V16, V19, V20, V23, Rule, Words, says, without
+from dsabench.sglang.rules.rule import V9, V10, V11, V13, V14, V15, V16, V19, V20, V23, Rule, Words, says, without
 from dsabench.sglang.rules.setting import Kernels, Setting
 
 
@@ -176,6 +176,24 @@ RULES = (
         change=without("speculative_adaptive_config"),
         source="0.5.12=srt/speculative/adaptive_spec_params.py:66; 0.5.16=srt/speculative/adaptive_spec_params.py:98; "
         "0.5.23=srt/speculative/adaptive_spec_params.py:52",
+    ),
+    Rule(
+        id="SP18",
+        severity="advisory",
+        since=V14,
+        until=V15,
+        condition="speculation with DP attention whose groups have several ranks: users' servers of GLM-5.2 died of it",
+        knobs=("speculative_algorithm", "dp_size", "tp_size"),
+        when=lambda s: (
+            s.speculation.algorithm is not None
+            and s.model.is_glm
+            and s.parallel.dp_attention
+            and s.parallel.tp > s.parallel.dp
+        ),
+        words=says("document", "sizes of the query and of the cache differ in the attention kernel, under load"),
+        fix="dp_size: tp_size, or no speculation",
+        change=lambda s: {"dp_size": s.parallel.tp},
+        source="documents: sglang issues 30296, 30642, 31384",
     ),
     Rule(
         id="CP18",
