@@ -98,17 +98,11 @@ def from_table(version: Version) -> Accepted:
     known = known_versions()
     if version not in known:
         near = max((other for other in known if other < version), default=known[0])
-        listed = f"{known[0]} to {known[-1]}, without {', '.join(_gaps(known))}" if _gaps(known) else "none missing"
         raise InputError(
-            f"sglang {version}: its flags are not in the table ({listed}); `dsabench runtime add sglang=={version}` "
+            f"sglang {version}: its flags are not in the table ({known[0]} to {known[-1]}); `dsabench runtime add sglang=={version}` "
             f"gets them, or take {near}"
         )
     return _from_table(version)
-
-
-def _gaps(known: tuple[Version, ...]) -> list[str]:
-    present = {version.patch for version in known}
-    return [f"0.5.{patch}" for patch in range(known[0].patch, known[-1].patch) if patch not in present]
 
 
 @cache

@@ -66,7 +66,7 @@ def needs(knobs: Knobs, _: Accepted) -> Phrase:
 
 
 def data_parallel(knobs: Knobs, accepted: Accepted) -> Phrase:
-    """`--attn-dp-size N` where the version has it (0.5.23), else `--dp-size N --enable-dp-attention`."""
+    """`--attn-dp-size N` where the version has it (0.5.22), else `--dp-size N --enable-dp-attention`."""
     size, attention = knobs.get("dp_size"), knobs.get("dp_attention") is True
     if attention and "--attn-dp-size" in accepted.flags:
         return Phrase(("--attn-dp-size", str(1 if size is None else size)))
@@ -103,7 +103,7 @@ def model_overrides(knobs: Knobs, accepted: Accepted) -> Phrase:
     pattern = knobs.get("index_topk_pattern")
     if pattern is not None:
         if accepted.version < _PATTERN_SINCE:
-            message = f"sglang {accepted.version} ignores it: every layer computes its own indexer"
+            message = f"sglang {accepted.release} ignores it: every layer computes its own indexer"
             remarks.append(
                 PlanRemark("VS02", "error", "index_topk_pattern", message, f"take {_PATTERN_SINCE} or later")
             )
@@ -122,7 +122,7 @@ def hisparse_config(knobs: Knobs, accepted: Accepted) -> Phrase:
         return Phrase()  # said of hisparse already
     remarks: list[PlanRemark] = []
     if "swap_in_block_size" in given and accepted.version < _SWAP_IN_SINCE:
-        message = f"sglang {accepted.version} ignores it: the kernel's block size is fixed"
+        message = f"sglang {accepted.release} ignores it: the kernel's block size is fixed"
         fix = f"take {_SWAP_IN_SINCE} or later"
         remarks.append(PlanRemark("VS02", "error", "hisparse_swap_in_block_size", message, fix))
     return Phrase(("--hisparse-config", json.dumps(given)), remarks=tuple(remarks))

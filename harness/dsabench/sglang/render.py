@@ -59,12 +59,12 @@ def _flag(name: str, value: KnobValue, accepted: Accepted) -> Phrase:
     if spelling is None:
         if spellings[0].is_switch and value is not bool(spellings[0].on):
             return Phrase()  # it asks for what a version without the switch does anyway
-        return _lack(name, f"sglang {accepted.version} has no {spellings[0].flags[0]}")
+        return _lack(name, f"sglang {accepted.release} has no {spellings[0].flags[0]}")
     if not spelling.is_switch:
         return _with_value(name, value, spelling, accepted)
     words = tuple((spelling.on if value else spelling.off).split())
     if any(accepted.flags[word].state == "no-op" for word in words if word in accepted.flags):
-        message = f"sglang {accepted.version} accepts {words[0]} and does nothing with it; it is left out"
+        message = f"sglang {accepted.release} accepts {words[0]} and does nothing with it; it is left out"
         return Phrase(remarks=(PlanRemark("VS03", "overwritten", name, message),))
     return Phrase(words)
 
@@ -85,7 +85,7 @@ def _with_value(name: str, value: KnobValue, spelling: Spelling, accepted: Accep
     names = spelling.values.get(str(value), (text_of(value),))
     text = next((word for word in names if not taken or word in taken), None)
     if text is None:
-        message = f"sglang {accepted.version} does not take {text_of(value)} for {flag}"
+        message = f"sglang {accepted.release} does not take {text_of(value)} for {flag}"
         return Phrase(remarks=(PlanRemark("FL04", "error", name, message, f"it takes {', '.join(taken)}"),))
     return Phrase((flag, text))
 
@@ -97,7 +97,7 @@ def _variable(name: str, value: KnobValue, accepted: Accepted) -> Phrase:
         return Phrase(env={variable: text})
     if name == "mha_threshold_tokens":
         return _fixed_threshold(value, accepted)
-    return _lack(name, f"sglang {accepted.version} reads no {VARIABLES[name][0]}")
+    return _lack(name, f"sglang {accepted.release} reads no {VARIABLES[name][0]}")
 
 
 def _fixed_threshold(value: KnobValue, accepted: Accepted) -> Phrase:
@@ -106,7 +106,7 @@ def _fixed_threshold(value: KnobValue, accepted: Accepted) -> Phrase:
         return Phrase(env={_FORCE_MLA: "1"})
     if value == _INDEX_TOPK:
         return Phrase()
-    message = f"sglang {accepted.version} has index_topk built in as the threshold"
+    message = f"sglang {accepted.release} has index_topk built in as the threshold"
     return _lack("mha_threshold_tokens", message, f"take 0 or {_INDEX_TOPK}, or sglang 0.5.10 or later")
 
 
@@ -129,7 +129,7 @@ def _absent_flags(phrases: list[Phrase], accepted: Accepted) -> Iterator[PlanRem
     words = (word.partition("=")[0] for phrase in phrases for word in phrase.words if word.startswith("--"))
     for word in words:
         if word not in accepted.flags:
-            yield PlanRemark("VS01", "error", word, f"sglang {accepted.version} has no such flag")
+            yield PlanRemark("VS01", "error", word, f"sglang {accepted.release} has no such flag")
 
 
 def _env_remarks(env: Mapping[str, str], said: Mapping[str, str], accepted: Accepted) -> Iterator[PlanRemark]:
@@ -141,7 +141,7 @@ def _env_remarks(env: Mapping[str, str], said: Mapping[str, str], accepted: Acce
             continue
         elif renamed in accepted.variables:
             yield PlanRemark(
-                "VS04", "error", name, f"sglang {accepted.version} does not read it", f"it is {renamed} now"
+                "VS04", "error", name, f"sglang {accepted.release} does not read it", f"it is {renamed} now"
             )
         else:
-            yield PlanRemark("VS04", "advisory", name, f"sglang {accepted.version} does not read it")
+            yield PlanRemark("VS04", "advisory", name, f"sglang {accepted.release} does not read it")

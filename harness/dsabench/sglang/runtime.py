@@ -39,7 +39,7 @@ from dsabench.sglang.readback import differences, facts_in, resolved_knobs, runs
 from dsabench.sglang.resolve.client import source_of, source_of_launch
 from dsabench.sglang.resolve.releases import added_release, added_releases
 from dsabench.sglang.resolve.settings import ArgumentCheck, RoleAnswer, left_out, neighbours
-from dsabench.sglang.versions import OLDEST, parse_version
+from dsabench.sglang.versions import OLDEST, is_release
 
 LOG_READER = LogReader(say_progress, refine)
 """What sglang's servers write of a boot's steps and of a failure's cause."""
@@ -176,8 +176,8 @@ class SglangRuntime:
     def _accepted_for(self, spec: RuntimeSpec) -> Accepted:
         """What the installed version takes, which must be the one that the spec asks for."""
         accepted = self._accepted
-        if spec.version is not None and parse_version(spec.version) != accepted.version:
-            raise InputError(f"the config asks for sglang {spec.version}, installed is {accepted.version}")
+        if spec.version is not None and not is_release(spec.version, accepted.release):
+            raise InputError(f"the config asks for sglang {spec.version}, installed is {accepted.release}")
         return accepted
 
     def _argument_check(self, version: str | None) -> ArgumentCheck | None:
@@ -200,7 +200,7 @@ class SglangRuntime:
     def _accepted(self) -> Accepted:
         accepted = asyncio.run(Installed(self.launch).accepted())
         if accepted.version < OLDEST:
-            raise InputError(f"sglang {accepted.version} is installed; versions before {OLDEST} are not described")
+            raise InputError(f"sglang {accepted.release} is installed; versions before {OLDEST} are not described")
         return accepted
 
 

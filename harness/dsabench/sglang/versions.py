@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+import packaging.version
+
 from dsabench.errors import InputError
 
 
 class Version(NamedTuple):
-    """`0.5.12`. A post release or release candidate counts as its release: flags do not change there."""
+    """`0.5.12`: what rules and the table of flags go by. A post release or release candidate counts as its release."""
 
     major: int
     minor: int
@@ -30,6 +32,19 @@ def parse_version(text: str) -> Version:
     if match is None:
         raise InputError(f"{text}: no version; write 0.5.16")
     return Version(*map(int, match.groups()))
+
+
+def is_release(asked: str, installed: str) -> bool:
+    """Whether two texts name one release: post releases are told apart, builds (`+cu130`) are not.
+
+    Raises:
+        InputError: a text that is no version.
+
+    """
+    try:
+        return packaging.version.Version(asked).public == packaging.version.Version(installed).public
+    except packaging.version.InvalidVersion as error:
+        raise InputError(f"{error}: write 0.5.16") from error
 
 
 OLDEST = Version(0, 5, 9)

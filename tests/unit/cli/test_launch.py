@@ -148,7 +148,7 @@ def test_the_generator(capsys: pytest.CaptureFixture[str]) -> None:
         ("", "error: launch needs a CONFIG, or --hardware and --model"),
         ("recipes/pd --model v3.2", "error: --model goes without a CONFIG"),
         ("recipes/pdd", "error: recipes/pdd: no such file"),
-        ("recipes/pd --runtime-version 0.5.21", "error: sglang 0.5.21: its flags are not in the table"),
+        ("recipes/pd --runtime-version 0.5.24", "error: sglang 0.5.24: its flags are not in the table"),
         ("recipes/pd --runtime-version new", "error: new: no version"),
         ("local --runtime-version 0.5.16", "error: --runtime-version is for kind sglang"),
     ],

@@ -24,7 +24,7 @@ from dsabench.sglang.rules.resolve import resolve
 from dsabench.sglang.rules.setting import Facts
 from dsabench.sglang.runtime import SglangRuntime
 from dsabench.sglang.slice import Limits, Shape, cut
-from dsabench.sglang.versions import parse_version
+from dsabench.sglang.versions import is_release, parse_version
 from dsabench.sglang.widths import WIDTHS, widths_of
 
 
@@ -96,6 +96,22 @@ def test_glm_5_in_bfloat16_is_a_checkpoint_of_its_own_and_twice_as_large() -> No
 )
 def test_a_version_and_its_builds(text: str) -> None:
     assert parse_version(text) == (0, 5, 16)
+
+
+@pytest.mark.parametrize(
+    ("asked", "installed", "same"),
+    [
+        ("0.5.16", "0.5.16", True),
+        ("v0.5.16", "0.5.16+cu130", True),
+        ("0.5.16.post1", "0.5.16.post1", True),
+        ("0.5.16", "0.5.16.post1", False),
+        ("0.5.16", "0.5.16rc0", False),
+    ],
+)
+def test_post_releases_are_told_apart_and_builds_are_not(asked: str, installed: str, *, same: bool) -> None:
+    assert is_release(asked, installed) is same
+    with pytest.raises(InputError, match=r"write 0\.5\.16"):
+        is_release("newest", installed)
 
 
 @pytest.mark.parametrize("text", ["0.5", "0.5.16x", "0.5.16.1", "sglang 0.5.16", ""])

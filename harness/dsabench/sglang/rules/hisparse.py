@@ -6,7 +6,7 @@ from dsabench.sglang.rules.rule import (
     V10,
     V12,
     V15,
-    V23,
+    V22,
     Change,
     Rule,
     says,
@@ -144,7 +144,7 @@ RULES = (
     Rule(
         id="HS12",
         severity="error",
-        since=V23,
+        since=V22,
         condition="HiSparse with fewer than 2 or more than 4 tokens per verification, or index_topk below 1024",
         knobs=("hisparse", *_SPEC),
         when=lambda s: (
@@ -158,7 +158,7 @@ RULES = (
     Rule(
         id="HS13",
         severity="error",
-        since=V23,
+        since=V22,
         condition="HiSparse with more than 8192 swapped-in entries per verification (draft tokens × index_topk)",
         knobs=("hisparse", *_SPEC),
         when=lambda s: (
@@ -174,7 +174,7 @@ RULES = (
     Rule(
         id="HS14",
         severity="error",
-        since=V23,
+        since=V22,
         condition="HiSparse and speculation with more requests per rank than slots in the hot buffer",
         knobs=("hisparse", "max_running_requests", "hisparse_device_buffer_size", *_SPEC),
         when=lambda s: (
@@ -188,7 +188,7 @@ RULES = (
     Rule(
         id="HS18",
         severity="error",
-        since=V23,
+        since=V22,
         condition="HiSparse and speculation on the decode role with a transfer other than mooncake",
         knobs=("hisparse", "transfer_backend", *_SPEC),
         when=lambda s: (

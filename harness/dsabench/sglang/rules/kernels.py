@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.sglang.rules.rule import V9, V10, V12, V13, V16, V17, V20, V23, Change, Rule, Words, says, without
+from dsabench.sglang.rules.rule import V9, V10, V12, V13, V16, V17, V20, V22, Change, Rule, Words, says, without
 from dsabench.sglang.rules.setting import Setting
 from dsabench.sglang.versions import Version
 
@@ -15,7 +15,7 @@ KERNELS: tuple[tuple[Version, frozenset[str]], ...] = (
     (V16, frozenset({"flashmla_sparse_q8"})),
     (V17, frozenset({"flashinfer_sparse_mla"})),
     (V20, frozenset({"triton"})),
-    (V23, frozenset({"intel_xpu", "triton_sparse_mla"})),
+    (V22, frozenset({"intel_xpu", "triton_sparse_mla"})),
 )
 """Values of the two flags by the version that brought them; triton_sparse_mla for prefill only."""
 
@@ -153,7 +153,7 @@ def _packs_rows(s: Setting) -> bool:
     """Whether the pool keeps fp8 rows with their scales; up to 0.5.19 the half that does not run has its say too."""
     running = {"server": s.kernels.pair, "prefill": s.kernels.pair[:1], "decode": s.kernels.pair[1:]}
     chosen = s.kernels.pair if s.version < V20 else running[s.role]
-    raw = "trtllm" in chosen or (s.version >= V23 and s.kernels.pair == ("tilelang", "tilelang"))
+    raw = "trtllm" in chosen or (s.version >= V22 and s.kernels.pair == ("tilelang", "tilelang"))
     return s.kernels.kv == "fp8_e4m3" and None not in s.kernels.pair and not raw
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.sglang.rules.rule import V16, V17, V20, V23, Change, Rule, Words, says, to, without
+from dsabench.sglang.rules.rule import V16, V17, V21, V22, Change, Rule, Words, says, to, without
 from dsabench.sglang.rules.setting import Setting
 
 _TRITON_HEADS = 32
@@ -46,7 +46,7 @@ RULES = (
         id="BE23",
         severity="error",
         since=V16,
-        until=V20,
+        until=V21,
         condition="flashmla_sparse_q8 with a KV cache other than fp8_e4m3",
         knobs=("prefill_backend", "kv_cache_dtype"),
         when=lambda s: _q8(s) and s.kernels.kv != "fp8_e4m3",
@@ -71,8 +71,8 @@ RULES = (
         when=lambda s: (
             _q8(s)
             and s.sm_major != 9
-            and not (s.version <= V20 and s.kernels.kv != "fp8_e4m3")
-            and not (s.version >= V23 and _raw_pool(s))
+            and not (s.version <= V21 and s.kernels.kv != "fp8_e4m3")
+            and not (s.version >= V22 and _raw_pool(s))
         ),
         words=says(
             "ValueError",
@@ -85,7 +85,7 @@ RULES = (
     Rule(
         id="BE07",
         severity="error",
-        since=V23,
+        since=V22,
         condition="flashmla_sparse_q8 with mixed chunks",
         knobs=("prefill_backend", "mixed_chunk"),
         when=lambda s: _q8(s) and s.sm_major == 9 and not _raw_pool(s) and s.mixed_chunk,
@@ -113,7 +113,7 @@ RULES = (
                 "For FP8, use --dsa-prefill-backend flashmla_sparse_q8 together with --dsa-decode-backend flashmla_kv.",
             ),
             Words(
-                V23,
+                V22,
                 "ValueError",
                 "--dsa-decode-backend flashmla_sparse_q8 is not supported: flashmla_sparse_q8 is a prefill-only backend. "
                 "Pair it with a decode backend that reads the KV cache dtype (flashmla_kv for fp8_e4m3; tilelang or fa3 "
@@ -127,7 +127,7 @@ RULES = (
     Rule(
         id="BE10",
         severity="error",
-        since=V23,
+        since=V22,
         condition="flashmla_sparse_q8 on an fp8_e4m3 cache that trtllm keeps unpacked",
         knobs=("prefill_backend", "decode_backend", "kv_cache_dtype"),
         when=lambda s: _q8(s) and _raw_pool(s),
@@ -169,7 +169,7 @@ RULES = (
             s.uses_dsa
             and _is_glm_sm12_fp8(s)
             and (
-                s.kernels.prefill not in (_SM12_GLM if s.version >= V23 else {"flashinfer_sparse_mla"})
+                s.kernels.prefill not in (_SM12_GLM if s.version >= V22 else {"flashinfer_sparse_mla"})
                 or s.kernels.decode != "flashinfer_sparse_mla"
             )
         ),
@@ -180,7 +180,7 @@ RULES = (
                 "GLM DSA with FP8 KV cache on NVIDIA SM120/SM121 supports only flashinfer_sparse_mla, but got ‹a list›.",
             ),
             Words(
-                V23,
+                V22,
                 "ValueError",
                 "GLM DSA with FP8 KV cache on NVIDIA SM120/SM121 supports only flashinfer_sparse_mla (default) or "
                 "triton_sparse_mla (prefill), but got ‹a list›.",
@@ -193,7 +193,7 @@ RULES = (
     Rule(
         id="BE13",
         severity="error",
-        since=V23,
+        since=V22,
         condition="triton_sparse_mla on AMD",
         knobs=("prefill_backend",),
         when=lambda s: _triton(s) and s.rocm,
@@ -208,7 +208,7 @@ RULES = (
     Rule(
         id="BE14",
         severity="error",
-        since=V23,
+        since=V22,
         condition="triton_sparse_mla below Hopper",
         knobs=("prefill_backend",),
         when=lambda s: _triton(s) and s.sm_major is not None and s.sm_major < 9,
@@ -219,7 +219,7 @@ RULES = (
     Rule(
         id="BE15",
         severity="error",
-        since=V23,
+        since=V22,
         condition="triton_sparse_mla with more than 32 query heads per rank",
         knobs=("prefill_backend", "tp_size", "dp_size"),
         when=lambda s: _triton(s) and (s.sm_major or 0) >= 9 and (s.heads_per_rank or 0) > _TRITON_HEADS,
@@ -235,7 +235,7 @@ RULES = (
     Rule(
         id="BE16",
         severity="error",
-        since=V23,
+        since=V22,
         condition="a triton_union whose product with the heads per rank is no power of two from 16 to 32",
         knobs=("prefill_backend", "triton_union", "tp_size"),
         when=lambda s: _union_misfit(s) and (s.sm_major or 0) >= 9,

@@ -121,7 +121,7 @@ def _parallel(knobs: Knobs, model: Facts, version: Version, device: Accelerator 
     # Context parallelism switches the splitting of the attention on; one group switches it off again.
     split = dp > 1 and (knobs.get("dp_attention") is True or cp)
     attn_cp = _size(knobs, "attn_cp_size")
-    keeps_width = version < (0, 5, 10) or (version >= (0, 5, 23) and mode == "interleave" and attn_cp > 1)
+    keeps_width = version < (0, 5, 10) or (version >= (0, 5, 22) and mode == "interleave" and attn_cp > 1)
     if cp and not keeps_width:
         attn_cp = max(tp // dp, 1)
     quantization = _word(knobs, "quantization")
@@ -169,7 +169,7 @@ def _kernels(knobs: Knobs, model: Facts, parallel: Parallel, version: Version, d
     forced = False
     if device is not None and kv is not None:
         default = _defaults(model, _hisparse(knobs), version, device, kv, one_set=(prefill is None) != (decode is None))
-        if parallel.dcp > 1 and version >= (0, 5, 23):
+        if parallel.dcp > 1 and version >= (0, 5, 22):
             default = ("trtllm", "trtllm", False)
         forced = default[2]
         prefill = default[0] if forced or prefill is None else prefill

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.sglang.rules.rule import V9, V10, V11, V13, V14, V15, V16, V19, V20, V23, Rule, Words, says, without
+from dsabench.sglang.rules.rule import V9, V10, V11, V13, V14, V15, V16, V19, V20, V22, Rule, Words, says, without
 from dsabench.sglang.rules.setting import Kernels, Setting
 
 
@@ -13,7 +13,7 @@ def _is_raw(kernels: Kernels, role: str, s: Setting) -> bool:
     """
     running = kernels.decode if role == "decode" else kernels.prefill
     by_trtllm = running == "trtllm" if s.version >= V20 else "trtllm" in kernels.pair
-    return by_trtllm or (s.version >= V23 and kernels.pair == ("tilelang", "tilelang"))
+    return by_trtllm or (s.version >= V22 and kernels.pair == ("tilelang", "tilelang"))
 
 
 def _other_rows(s: Setting) -> bool:

@@ -12,10 +12,10 @@ from dsabench.sglang.rules.setting import Setting
 from dsabench.sglang.versions import Version
 
 V9, V10, V11, V12, V13, V14, V15, V16 = (Version(0, 5, patch) for patch in range(9, 17))
-V17, V18, V19, V20, V22, V23 = (Version(0, 5, patch) for patch in (17, 18, 19, 20, 22, 23))
+V17, V18, V19, V20, V21, V22, V23 = (Version(0, 5, patch) for patch in range(17, 24))
 
-READ = (V9, V10, V11, V12, V13, V14, V15, V16, V17, V18, V19, V20, V23)
-"""The versions whose sources were read. 0.5.21 and 0.5.22 were not."""
+READ = (V9, V10, V11, V12, V13, V14, V15, V16, V17, V18, V19, V20, V21, V22, V23)
+"""The versions whose sources were read."""
 
 """error: it does not run, or computes garbage. overwritten: it runs with something else than asked. advisory: it runs
 as asked, outside what its authors tested, or at a price worth knowing."""
@@ -70,7 +70,7 @@ class Rule:
     """The knobs whose combination it is about; the message shows those that were set."""
 
     def holds_in(self, version: Version) -> bool:
-        """Whether the rule is in force in that version. 0.5.21 and 0.5.22 count as 0.5.20."""
+        """Whether the rule is in force in that version."""
         return self.since <= version and (self.until is None or version <= self.until)
 
     def words_in(self, version: Version) -> Words:
