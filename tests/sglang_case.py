@@ -10,9 +10,8 @@ from dsabench.model.hardware import HARDWARE, Accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, RoleName, RouterSpec, Topology
 from dsabench.model.value import KnobValue
-from dsabench.sglang.rules import RULES, Rule
-from dsabench.sglang.rules.rule import READ
-from dsabench.sglang.versions import Version
+from dsabench.sglang.rules.table import RULES, Rule
+from dsabench.sglang.versions import READ, Version
 
 BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
 

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dsabench.sglang.rules import Rule
+from dsabench.sglang.rules.table import Rule
 from sglang_rule_cases import CASES, Case
 
 GOLDEN = Path(__file__).parent / "golden" / "sglang_rules"

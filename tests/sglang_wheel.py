@@ -114,6 +114,10 @@ def prepare_server_args(argv):
 '''
 
 _LAYERS = """
+SAID = (
+    "--dsa-prefill-backend flashmla_sparse_q8 "
+    "is SM90-only; got compute capability sm_{major}x."
+)
 import triton
 
 WIDTH = 128

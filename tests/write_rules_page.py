@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dsabench.model.hardware import HARDWARE
-from dsabench.sglang.rules import FAMILIES, RULES, Rule
+from dsabench.sglang.rules.table import FAMILIES, RULES, Rule
 from sglang_rule_golden import UNSEEN, executed, on_gpu, texts
 
 PAGE = Path(__file__).parent.parent / "docs" / "sglang-rules.md"

@@ -19,9 +19,8 @@ from dsabench.model.metrics import METRICS
 from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.tables import read_table
-from dsabench.sglang.rules import RULES, check
-from dsabench.sglang.rules.rule import READ
-from dsabench.sglang.versions import Version
+from dsabench.sglang.rules.table import RULES, check
+from dsabench.sglang.versions import READ, Version
 
 _NOTE = "*This page is generated from the program.*\n"
 

@@ -12,9 +12,9 @@ from dsabench.model.value import KnobValue
 from dsabench.sglang.accepts import from_table
 from dsabench.sglang.models import MODELS
 from dsabench.sglang.render import render
-from dsabench.sglang.rules import Finding, check
 from dsabench.sglang.rules.resolve import resolve
 from dsabench.sglang.rules.setting import Setting
+from dsabench.sglang.rules.table import Finding, check
 from dsabench.sglang.versions import Version
 from sglang_rule_cases import CASES, changed, topology
 from sglang_rule_golden import label_of

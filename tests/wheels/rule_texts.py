@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dsabench.sglang.rules import RULES, Rule
+from dsabench.sglang.rules.table import RULES, Rule
 from dsabench.sglang.versions import Version, parse_version
 
 PLACES = (

@@ -47,5 +47,11 @@ def is_release(asked: str, installed: str) -> bool:
         raise InputError(f"{error}: write 0.5.16") from error
 
 
-OLDEST = Version(0, 5, 9)
+V9, V10, V11, V12, V13, V14, V15, V16 = (Version(0, 5, patch) for patch in range(9, 17))
+V17, V18, V19, V20, V21, V22, V23 = (Version(0, 5, patch) for patch in range(17, 24))
+
+READ = (V9, V10, V11, V12, V13, V14, V15, V16, V17, V18, V19, V20, V21, V22, V23)
+"""The versions whose sources were read for the rules."""
+
+OLDEST = V9
 """Older versions are not described; their commands are refused."""

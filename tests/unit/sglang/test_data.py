@@ -19,9 +19,9 @@ from dsabench.sglang.default_kernels import default_kernels
 from dsabench.sglang.images import image_for
 from dsabench.sglang.model_config import config_json, full_widths, weights_of
 from dsabench.sglang.models import MODELS, DsaModel, find_model, model_named, runs_on
-from dsabench.sglang.rules import check
 from dsabench.sglang.rules.resolve import resolve
 from dsabench.sglang.rules.setting import Facts
+from dsabench.sglang.rules.table import check
 from dsabench.sglang.runtime import SglangRuntime
 from dsabench.sglang.slice import Limits, Shape, cut
 from dsabench.sglang.versions import is_release, parse_version

@@ -9,8 +9,8 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import Role, RoleName, Topology
 from dsabench.model.value import KnobValue
 from dsabench.sglang.models import MODELS
-from dsabench.sglang.rules import check
 from dsabench.sglang.rules.memory import REACH
+from dsabench.sglang.rules.table import RULES, check
 from dsabench.sglang.versions import parse_version
 from sglang_rule_cases import BF16, FIVE_LAYERS, FP8, MTP, TP8, both
 
@@ -163,3 +163,11 @@ def test_layers_that_share_an_index_leave_room_for_more_tokens() -> None:
     stages: dict[str, KnobValue] = {**FP8_NODE, "pp_size": 2, "mem_fraction_static": 0.75}
     assert found(stages) == set()
     assert found({**stages, "index_topk_pattern": "F" + "S" * 60}) == {"SL13"}
+
+
+def test_the_table_says_the_reach_that_is_computed() -> None:
+    for rule in (rule for rule in RULES if rule.id in {"SL11", "SL13", "SL14"}):
+        assert f"{REACH:,}" in rule.condition
+        assert str(REACH) in rule.fix
+        assert rule.change is not None
+        assert rule.change(None) == {"max_total_tokens": REACH}  # type: ignore[arg-type]

@@ -14,10 +14,13 @@ from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.hardware import HARDWARE
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.command import Launch
+from dsabench.runtimes.plan import LaunchPlan
 from dsabench.sglang.accepts import flags_of_release
+from dsabench.sglang.judge import judge
 from dsabench.sglang.resolve import adding, releases, settings
 from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, ArgumentProcess, source_of
 from dsabench.sglang.resolve.releases import AddedRelease
+from dsabench.sglang.rules.in_force import rules_gone
 from dsabench.sglang.runtime import SglangRuntime
 from sglang_wheel import VERSION, build_wheel
 
@@ -267,3 +270,18 @@ def test_a_model_whose_widths_are_not_known_is_not_judged(release: AddedRelease)
     (line,) = [note.line for note in checked.notes if note.rule in {"unasked", "MD05"}]
     assert line.startswith("MD05: somebody/Else is neither a folder here nor a known model")
     assert checked.basis == "the rules for sglang 0.5.99.post1"
+
+
+def test_of_a_release_that_nobody_read_those_rules_hold_whose_words_it_has(release: AddedRelease) -> None:
+    gone = rules_gone(release.tree)
+    assert "BE06" not in gone, "its words stand in the sources, in two halves"
+    assert {"BE07", "HS12", "SL10"} <= gone
+    assert not gone & {"SL03", "HS22", "IX01"}, "they quote nothing"
+    asked = setting(tp_size=8, prefill_backend="flashmla_sparse_q8", mixed_chunk=True, kv_cache_dtype="fp8_e4m3")
+    objections = judge(LaunchPlan(()), asked, flags_of_release(VERSION))
+    assert "BE07" not in {one.rule for one in objections}
+    (note,) = [str(one) for one in objections if one.rule == "VR01"]
+    assert "sglang 0.5.99 was not read; the rules of 0.5.23 are taken for it, as far as its sources have their" in note
+    decode = {"decode_backend": "flashmla_kv"}
+    elsewhere = asked.model_copy(update={"hardware": "b200", "knobs": {**asked.knobs, **decode}})
+    assert "BE06" in {one.rule for one in judge(LaunchPlan(()), elsewhere, flags_of_release(VERSION))}

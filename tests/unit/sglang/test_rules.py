@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dsabench.sglang.rules import RULES, Finding, check
+from dsabench.sglang.rules.table import RULES, Finding, check
 from dsabench.sglang.versions import Version
 from sglang_rule_cases import BY_ID, CASES, Case, changed
 

@@ -13,7 +13,7 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.value import KnobValue
 from dsabench.results.journal import read_journal
 from dsabench.sglang.diagnose import diagnose
-from dsabench.sglang.rules import RULES, check
+from dsabench.sglang.rules.table import RULES, check
 from dsabench.sglang.versions import parse_version
 from sglang_rule_cases import BY_ID, CASES, Case
 from sglang_rule_golden import UNSEEN, executed, label_of, on_gpu, same_text, texts

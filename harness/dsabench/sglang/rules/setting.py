@@ -10,6 +10,9 @@ from dsabench.model.topology import RoleName
 from dsabench.model.value import KnobValue
 from dsabench.sglang.versions import Version
 
+Change = Mapping[str, KnobValue | None]
+"""Knobs to set; None takes the knob out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -111,11 +114,6 @@ class Speculation:
     draft_tokens: int | None
     adapts: bool
     """Whether the steps follow the accept length: asked for, and not switched off by the runtime."""
-
-    @property
-    def is_eagle_like(self) -> bool:
-        """Whether the runtime handles it in its EAGLE branch."""
-        return self.algorithm in {"EAGLE", "EAGLE3", "STANDALONE"}
 
 
 @dataclass(frozen=True, slots=True)
