@@ -22,8 +22,8 @@ from dsabench.runtimes.command import Launch
 from dsabench.runtimes.plan import LaunchPlan, PlannedProcess
 from dsabench.sglang.accepts import Accepted, from_table
 from dsabench.sglang.generator import Wish, generate
-from dsabench.sglang.judge import judge
 from dsabench.sglang.plan import plan_sglang
+from dsabench.sglang.rules.table import judge
 from dsabench.sglang.versions import parse_version
 
 HERE = Path(__file__).parent / "recipes"

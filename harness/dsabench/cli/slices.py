@@ -35,8 +35,8 @@ def slice_model(
 
     Writes the model's config.json and slice.yaml, a config for `dsabench sweep` with the settings of one rank.
     """
+    from dsabench.sglang.models import WIDTHS
     from dsabench.sglang.slice import Limits, cut, parse_strategy
-    from dsabench.sglang.widths import WIDTHS
 
     limits = Limits(chunked_prefill_size, max_running_requests, accept_length)
     depth = layers or (WIDTHS[model].layers if model in WIDTHS else 2)

@@ -15,7 +15,7 @@ import aiohttp
 from dsabench.doctor.chat_stream import ChatStream
 from dsabench.load.sse import DONE, SseReader
 from dsabench.machine.checks import one_line
-from dsabench.runtimes.answer import parts_of, text_of
+from dsabench.runtimes.endpoint import parts_of, text_of
 
 _FAILURES = (aiohttp.ClientError, OSError, ValueError)
 """TimeoutError is an OSError, and told apart where it matters."""

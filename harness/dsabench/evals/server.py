@@ -16,9 +16,8 @@ from dsabench.evals.client import Target
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.secrets import without_secrets
 from dsabench.model.value import digest
-from dsabench.runtimes.answer import text_of
 from dsabench.runtimes.command import Launch
-from dsabench.runtimes.endpoint import INFO_PATHS, Endpoint
+from dsabench.runtimes.endpoint import INFO_PATHS, Endpoint, text_of
 from dsabench.runtimes.external import ExternalRuntime
 
 DEFAULT_URL = "http://127.0.0.1:30000"

@@ -20,8 +20,7 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, SINGLE
 from dsabench.runtimes.command import Launch, Lifeline
 from dsabench.runtimes.endpoint import INFO_PATHS, Endpoint
-from dsabench.runtimes.faults import fault_of_start
-from dsabench.runtimes.leaving import CheckedAfter
+from dsabench.runtimes.faults import CheckedAfter, fault_of_start
 from dsabench.runtimes.plan import LaunchPlan, PlannedProcess
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.readiness import last_line, wait_ready

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -11,7 +11,38 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from dsabench.errors import TrialFault
 from dsabench.model.record import Stage
-from dsabench.runtimes.answer import text_of
+
+_BYTES_MAX = 8 << 20
+
+
+class EndlessAnswerError(aiohttp.ClientError):
+    """More came than an answer of its kind can have."""
+
+
+async def text_of(response: aiohttp.ClientResponse) -> str:
+    """The whole body as text; what is no UTF-8 is replaced.
+
+    Raises:
+        EndlessAnswerError: more than 8 MiB.
+
+    """
+    return b"".join([part async for part in parts_of(response)]).decode(errors="replace")
+
+
+async def parts_of(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+    """The body as it comes, up to 8 MiB: an endless one must not fill the memory.
+
+    Raises:
+        EndlessAnswerError: more than that.
+
+    """
+    size = 0
+    async for part in response.content.iter_any():
+        size += len(part)
+        if size > _BYTES_MAX:
+            raise EndlessAnswerError(f"more than {_BYTES_MAX >> 20} MiB of answer")
+        yield part
+
 
 INFO_PATHS = ("/server_info", "/get_server_info")
 """Where a server tells its settings: the name of today, then the older one."""

@@ -1,4 +1,4 @@
-"""What went wrong with a server, from how it ended and from what it wrote last."""
+"""What went wrong with a server, from how it ended and from what it wrote last; and faults that are found on leaving."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import errno
 import os
 import re
 import signal
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
 
 from dsabench.errors import TrialFault
 from dsabench.model.record import FaultKind, Stage
+from dsabench.model.secrets import hide_keys, looks_secret
 
 _FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 """Signals that a program does not send itself when it crashes."""
@@ -122,3 +126,62 @@ def _error_line(log_tail: str) -> str:
 
 def _last_line(log_tail: str) -> str:
     return next((line.strip() for line in reversed(log_tail.splitlines()) if line.strip()), "")
+
+
+MAX_LINES = 40
+MAX_BYTES = 8192
+_PLAIN_VALUE = re.compile(r"(true|false|none|null|auto|yes|no|on|off|-?\d{1,5})?", re.IGNORECASE)
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+def read_tail(log: Path, *, start: int, env: Mapping[str, str]) -> str:
+    """The last lines written after byte `start`; empty where the log cannot be read.
+
+    Of a line that a progress bar wrote over, the last state is kept. The values of variables in `env` whose names speak
+    of tokens, keys, secrets or passwords are replaced by their names.
+    """
+    try:
+        with log.open("rb") as file:
+            # A device has no end to count from: its size is 0.
+            file.seek(max(start, log.stat().st_size - MAX_BYTES))
+            data = file.read(MAX_BYTES)
+    except OSError:
+        return ""
+    lines = (line.rstrip().rpartition("\r")[2] for line in data.decode(errors="replace").split("\n"))
+    text = "\n".join([_ESCAPES.sub("", line) for line in lines][-MAX_LINES:]).strip("\n")
+    return redact(text, env)
+
+
+def redact(text: str, env: Mapping[str, str]) -> str:
+    """The text with the values of secret variables replaced by `<NAME>`."""
+    secrets = [(value, name) for name, value in env.items() if looks_secret(name) and not _PLAIN_VALUE.fullmatch(value)]
+    for value, name in sorted(secrets, key=lambda secret: -len(secret[0])):  # one may be part of another
+        text = text.replace(value, f"<{name}>")
+    return hide_keys(text)
+
+
+def raise_or_note(fault: TrialFault | None, under_way: BaseException | None) -> None:
+    """Raise the fault; where another error is under way, add it to that one as a note."""
+    if fault is None:
+        return
+    if under_way is None:
+        raise fault
+    under_way.add_note(str(fault))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedAfter:
+    """`async with CheckedAfter(check):` asks on leaving, however it is left, what is still there.
+
+    Leaving raises the TrialFault that `check` gives. As a note where another error is under way.
+    """
+
+    check: Callable[[], Awaitable[TrialFault | None]]
+
+    async def __aenter__(self) -> None:
+        """Nothing to begin."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        raise_or_note(await self.check(), error)

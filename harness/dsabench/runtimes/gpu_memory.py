@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from dsabench.errors import TrialFault
 from dsabench.machine.nvml import LIBRARY, open_nvml
-from dsabench.runtimes.leaving import CheckedAfter
+from dsabench.runtimes.faults import CheckedAfter
 
 TOLERANCE_MIB = 1024
 """More than this above what was in use before the boot is not "back"."""

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from dsabench.errors import TrialFault
-from dsabench.runtimes.leaving import raise_or_note
+from dsabench.runtimes.faults import raise_or_note
 from dsabench.runtimes.locks import lock_folder, release, try_lock
 
 HOST = "127.0.0.1"

@@ -17,9 +17,7 @@ from typing import Self
 from dsabench.errors import TrialFault
 from dsabench.model.record import Stage
 from dsabench.runtimes.clients import fault_of_client
-from dsabench.runtimes.faults import Ending, fault_of_ending, fault_of_start
-from dsabench.runtimes.leaving import raise_or_note
-from dsabench.runtimes.log_tail import read_tail
+from dsabench.runtimes.faults import Ending, fault_of_ending, fault_of_start, raise_or_note, read_tail
 from dsabench.runtimes.orphans import MARK, kill_marked
 
 _KEEPER = Path(__file__).with_name("keeper.py")

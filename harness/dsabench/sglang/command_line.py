@@ -18,8 +18,7 @@ from dsabench.model.secrets import BEHAVIOUR_PREFIX, looks_secret
 from dsabench.model.topology import Role, RoleName, Topology
 from dsabench.model.value import KnobValue
 from dsabench.sglang.accepts import Accepted, Flag, flags_of_release, known_versions
-from dsabench.sglang.arguments import PLACES, canonical_text, knob_of, knob_value, spelling_of
-from dsabench.sglang.phrases import HISPARSE_KEYS
+from dsabench.sglang.render import HISPARSE_KEYS, PLACES, canonical_text, knob_of, knob_value, spelling_of
 from dsabench.sglang.spellings import FLAGS, VARIABLES
 
 _ENDS = re.compile(r"\d?>{1,2}\S*|[|;&\n]+")

@@ -15,7 +15,7 @@ from typing import Any
 from dsabench.errors import TrialFault
 from dsabench.model.record import FaultKind
 from dsabench.model.tables import read_table
-from dsabench.runtimes.log_tail import redact
+from dsabench.runtimes.faults import redact
 
 _EXCERPT_BEFORE, _EXCERPT_AFTER = 24, 12
 _STAMP = re.compile(r"^(?:\[?rank\d+\]?:\s*)?\[[^\]]*\d\d:\d\d:\d\d[^\]]*\] ?(?:(?:ERROR|CRITICAL): ?)?")

@@ -10,7 +10,7 @@ from dsabench.machine.checks import Finding, ok, problem, warning
 from dsabench.runtimes.command import Launch
 from dsabench.sglang.accepts import known_versions
 from dsabench.sglang.images import wrap_sglang
-from dsabench.sglang.interpreter import ask
+from dsabench.sglang.installed import ask
 from dsabench.sglang.versions import OLDEST, parse_version
 
 _TIMEOUT_S = 120.0

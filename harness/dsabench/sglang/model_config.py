@@ -11,9 +11,8 @@ from pydantic import JsonValue
 from dsabench import rooms
 from dsabench.errors import InputError
 from dsabench.model.value import KnobValue
-from dsabench.sglang.models import find_model
+from dsabench.sglang.models import QUANTIZATION, WIDTHS, Widths, find_model, widths_of
 from dsabench.sglang.versions import Version
-from dsabench.sglang.widths import QUANTIZATION, WIDTHS, Widths, widths_of
 
 
 def local_folder(model: str) -> Path | None:

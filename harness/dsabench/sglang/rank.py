@@ -10,13 +10,12 @@ from dsabench.model.topology import SINGLE
 from dsabench.model.value import KnobValue
 from dsabench.model.workload import Workload
 from dsabench.sglang.model_config import read_config
+from dsabench.sglang.models import WIDTHS
+from dsabench.sglang.readback import DIVIDED
 from dsabench.sglang.slice import Limits, Shape, cut, parse_strategy
-from dsabench.sglang.widths import WIDTHS
 
 _SPREAD = ("tp_size", "dp_size", "dp_attention", "ep_size", "custom_all_reduce")
 """How a deployment spreads over its GPUs: what a slice is cut from, and so no setting of the slice."""
-DIVIDED = ("chunked_prefill_size", "max_running_requests")
-"""Settings that DP attention divides among its groups."""
 _NOT_CUT = ("pp_size", "attn_cp_size", "dcp_size", "prefill_cp", "moe_dp_size")
 _MARK = "dsabench_slice"
 

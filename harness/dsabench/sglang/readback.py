@@ -10,8 +10,7 @@ from pydantic import JsonValue
 from dsabench.model.knobs import ARGS
 from dsabench.model.value import KnobValue
 from dsabench.sglang.accepts import Accepted
-from dsabench.sglang.arguments import flag_named
-from dsabench.sglang.rank import DIVIDED
+from dsabench.sglang.render import flag_named
 from dsabench.sglang.spellings import FLAGS, Spelling
 
 _COUNTERS = {"internal_states", "startup_time", "kv_events", "launch_command", "frontend"}
@@ -45,6 +44,8 @@ _LOG: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
 _TEXTS = {"kv_cache_dtype", "prefill_backend", "decode_backend", "kv_dtype"}
 _SAME = {"bf16": "bfloat16", "nsa": "dsa"}
 """Other spellings of one value."""
+DIVIDED = ("chunked_prefill_size", "max_running_requests")
+"""Settings that DP attention divides among its groups."""
 _TOGETHER = {"dp_size": ("attn_dp_size", "dp_size"), "dp_attention": ("enable_dp_attention",)}
 _LOGGED = ("kv_cache_dtype", "prefill_backend", "decode_backend", "chunked_prefill_size", "max_running_requests")
 """Knobs that the log tells more truly than /server_info, which may repeat what was asked."""

@@ -31,7 +31,6 @@ from dsabench.sglang.accepts import Accepted, flags_of_release, known_versions
 from dsabench.sglang.diagnose import refine
 from dsabench.sglang.examine import check_sglang
 from dsabench.sglang.installed import Installed
-from dsabench.sglang.judge import judge
 from dsabench.sglang.model_config import attention_widths, config_json, local_folder, read_config, vocabulary
 from dsabench.sglang.plan import plan_sglang
 from dsabench.sglang.progress import say_progress
@@ -39,6 +38,7 @@ from dsabench.sglang.readback import differences, facts_in, resolved_knobs, runs
 from dsabench.sglang.resolve.client import source_of, source_of_launch
 from dsabench.sglang.resolve.releases import added_release, added_releases
 from dsabench.sglang.resolve.settings import ArgumentCheck, RoleAnswer, left_out, neighbours
+from dsabench.sglang.rules.table import judge
 from dsabench.sglang.versions import OLDEST, is_release
 
 LOG_READER = LogReader(say_progress, refine)

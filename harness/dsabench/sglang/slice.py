@@ -20,7 +20,7 @@ from pydantic import JsonValue
 
 from dsabench.errors import InputError
 from dsabench.model.value import KnobValue
-from dsabench.sglang.widths import QUANTIZATION, WIDTHS, Widths
+from dsabench.sglang.models import QUANTIZATION, WIDTHS, Widths
 
 HEAD_BLOCK = 64
 """flashmla_sparse pads a rank's heads to this many on Hopper (0.5.16 srt/layers/attention/dsa_backend.py)."""

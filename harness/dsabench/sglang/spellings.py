@@ -1,7 +1,7 @@
 """How each knob is said on a command line: every spelling that any version had, the newest first.
 
 Which one is taken is decided by what the version accepts, not by its number. What several knobs say together
-(data-parallel attention, JSON arguments, overlap of speculation) is in `phrases.py`.
+(data-parallel attention, JSON arguments, overlap of speculation) is in `render.py`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dsabench.errors import InputError
-from dsabench.sglang.widths import Widths
+from dsabench.sglang.models import Widths
 
 GIB = 2**30
 PAGE = 64

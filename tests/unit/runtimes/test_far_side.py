@@ -28,7 +28,7 @@ from dsabench.runtimes.deployment import engine_of, with_id_file
 from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Place
 from dsabench.runtimes.supervisor import Command, Process
-from dsabench.sglang.interpreter import ask
+from dsabench.sglang.installed import ask
 from dsabench.sglang.runtime import SglangRuntime
 from far_sides import far_side, ssh_server
 from sglang_server import install_server

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.runtimes.faults import Ending, fault_of_ending, fault_of_start
-from dsabench.runtimes.log_tail import read_tail, redact
+from dsabench.runtimes.faults import Ending, fault_of_ending, fault_of_start, read_tail, redact
 
 
 @pytest.mark.parametrize(

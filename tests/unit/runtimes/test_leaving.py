@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from dsabench.errors import TrialFault
-from dsabench.runtimes.leaving import CheckedAfter
+from dsabench.runtimes.faults import CheckedAfter
 
 FAULT = TrialFault("not_gone", "something is still there", stage="stop")
 

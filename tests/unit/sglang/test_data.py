@@ -15,17 +15,15 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import SINGLE
 from dsabench.runtimes.command import Launch
 from dsabench.sglang.accepts import from_table, known_versions
-from dsabench.sglang.default_kernels import default_kernels
 from dsabench.sglang.images import image_for
 from dsabench.sglang.model_config import config_json, full_widths, weights_of
-from dsabench.sglang.models import MODELS, DsaModel, find_model, model_named, runs_on
-from dsabench.sglang.rules.resolve import resolve
+from dsabench.sglang.models import MODELS, WIDTHS, DsaModel, find_model, model_named, runs_on, widths_of
+from dsabench.sglang.rules.resolve import default_kernels, resolve
 from dsabench.sglang.rules.setting import Facts
 from dsabench.sglang.rules.table import check
 from dsabench.sglang.runtime import SglangRuntime
 from dsabench.sglang.slice import Limits, Shape, cut
 from dsabench.sglang.versions import is_release, parse_version
-from dsabench.sglang.widths import WIDTHS, widths_of
 
 
 @pytest.mark.parametrize(

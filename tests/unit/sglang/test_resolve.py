@@ -16,11 +16,10 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.plan import LaunchPlan
 from dsabench.sglang.accepts import flags_of_release
-from dsabench.sglang.judge import judge
 from dsabench.sglang.resolve import adding, releases, settings
 from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, ArgumentProcess, source_of
 from dsabench.sglang.resolve.releases import AddedRelease
-from dsabench.sglang.rules.in_force import rules_gone
+from dsabench.sglang.rules.table import judge, rules_gone
 from dsabench.sglang.runtime import SglangRuntime
 from sglang_wheel import VERSION, build_wheel
 

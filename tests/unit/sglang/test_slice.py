@@ -9,8 +9,8 @@ from dsabench.cli.main import run
 from dsabench.config.load import load_study
 from dsabench.errors import InputError
 from dsabench.model.runtime import labels_of
+from dsabench.sglang.models import WIDTHS
 from dsabench.sglang.slice import Limits, Slice, cut, parse_strategy
-from dsabench.sglang.widths import WIDTHS
 
 ROOT = Path(__file__).parents[3]
 

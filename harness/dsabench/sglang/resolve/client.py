@@ -19,9 +19,9 @@ from pydantic import JsonValue
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.hardware import Accelerator
 from dsabench.runtimes.command import Launch
-from dsabench.sglang.interpreter import own_environment
+from dsabench.sglang.installed import own_environment
+from dsabench.sglang.models import WIDTHS
 from dsabench.sglang.resolve.releases import AddedRelease
-from dsabench.sglang.widths import WIDTHS
 
 Verdict = Literal["runs", "refused", "cannot_say"]
 _START_TIMEOUT_S = 120.0

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from dsabench.model.hardware import Accelerator
+from dsabench.model.hardware import Accelerator, accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.tables import read_table
 from dsabench.model.topology import SINGLE, RoleName, Topology
 from dsabench.model.value import KnobValue
-from dsabench.runtimes.plan import Severity
+from dsabench.runtimes.plan import LaunchPlan, PlanRemark, Severity, settle
+from dsabench.sglang.accepts import Accepted
+from dsabench.sglang.resolve.releases import added_release
 from dsabench.sglang.rules import hisparse, indexer, kernels, memory, models, roles
 from dsabench.sglang.rules.resolve import resolve
 from dsabench.sglang.rules.setting import Change, Setting
@@ -191,3 +196,50 @@ def _unread(version: Version, role: RoleName, gone: frozenset[str] | None) -> It
         lost = f" without {', '.join(sorted(gone))}" if gone else ""
         message += f", as far as its sources have their words{lost}"
     yield Finding("VR01", "advisory", role, message, "silent", "unknown", f"sglang {nearest}")
+
+
+_READ = ("srt", "kernels", "jit_kernel")
+_HOLE = re.compile(r"\{[^}]*\}|‹[^›]*›")
+_JOINED = re.compile(r"[\"']\s*\n\s*[rf]*[\"']")
+"""Between two halves of a text in the sources."""
+_SHORTEST = 16
+"""Of a piece of text that is looked for, in characters."""
+
+
+@lru_cache(maxsize=4)
+def rules_gone(tree: Path) -> frozenset[str]:
+    """Ids of rules whose words an unpacked wheel does not have. Rules that quote nothing stay."""
+    files = [file for part in _READ for file in (tree / "sglang" / part).rglob("*.py")]
+    sources = "\n".join(_JOINED.sub("", file.read_text(encoding="utf-8", errors="ignore")) for file in files)
+    return frozenset(rule.id for rule in RULES if (piece := _quoted(rule)) and piece not in sources)
+
+
+def _quoted(rule: Rule) -> str | None:
+    """The longest text between two values in what the newest version says; None where it says too little."""
+    words = rule.words[-1]
+    if rule.probe is not None:
+        return rule.probe
+    if words.kind in {"silent", "document"}:
+        return None
+    longest = max((piece.strip() for piece in _HOLE.split(words.text)), key=len, default="")
+    return longest if len(longest) >= _SHORTEST else None
+
+
+Objection = Finding | PlanRemark
+"""Has `rule`, `severity`, and a line of text."""
+
+
+def _gone(accepted: Accepted) -> frozenset[str] | None:
+    """Rules that a version which nobody read does not have; None where it was read, or its sources are not here."""
+    added = None if accepted.version in READ else added_release(accepted.release)
+    return None if added is None else rules_gone(added.tree)
+
+
+def judge(commands: LaunchPlan, spec: RuntimeSpec, accepted: Accepted) -> tuple[Objection, ...]:
+    """Errors first; what two roles or both sources say is said once."""
+    device = None if spec.hardware is None else accelerator(spec.hardware)
+    asked = settle(spec)
+    findings = check(asked, accepted.version, device, asked.topology, _gone(accepted))
+    objections: list[Objection] = [*findings, *commands.remarks]
+    once = {str(objection): objection for objection in objections}.values()
+    return tuple(sorted(once, key=lambda objection: objection.severity != "error"))
