@@ -89,6 +89,8 @@ class ServerArgs:
         assert self.tp_size <= torch.cuda.device_count(), (
             "more ranks than GPUs"
         )
+        if self.dp_size == 2:
+            logger.warning("The chunked prefill size is adjusted. ")
         if self.max_running_requests == 0:
             raise ValueError("max_running_requests is 0 on every rank")
         if self.dp_size == 4:

@@ -19,8 +19,6 @@ from dsabench.model.topology import RoleHosts
 from dsabench.runtimes.keeper import machine
 from dsabench.runtimes.orphans import MARK
 
-"""What drives the GPUs."""
-
 Entry = Literal["launch_server", "serve"]
 
 _KEEPER = Path(__file__).with_name("keeper.py")
@@ -58,6 +56,8 @@ class Launch:
     """Role, or `router` → where its instances stand."""
     lifeline: Lifeline | None = None
     """For commands that are run and not only written: what ends the far side of a prefix or container."""
+    hands_stdin_on: bool = False
+    """Whether a container gets the stdin of what is run without a lifeline."""
 
     @property
     def is_elsewhere(self) -> bool:
@@ -200,7 +200,7 @@ def _contained(
     if container.engine == "enroot":
         return ("enroot", "start", "--rw", *mounts, *variables, image, *words), hidden
     return (
-        *_engine(container, platform, attached=launch.lifeline is not None),
+        *_engine(container, platform, attached=launch.lifeline is not None or launch.hands_stdin_on),
         *mounts,
         *variables,
         image,

@@ -181,16 +181,22 @@ class SglangRuntime:
         return accepted
 
     def _argument_check(self, version: str | None) -> ArgumentCheck | None:
-        """The argument code of what is installed on this machine; else of a release that was added."""
+        """The argument code of what is installed on this machine; else of a release that was added; else of what is installed
+        behind a prefix or in a container.
+        """
         if version not in self.checks:
             self.checks[version] = self._make_check(version)
         return self.checks[version]
 
     def _make_check(self, version: str | None) -> ArgumentCheck | None:
         if version is None and not self.launch.is_elsewhere:
-            return ArgumentCheck(source_of_launch(self.launch, self._identity), self._accepted)
+            source = source_of_launch(self.launch, self._identity)  # it may be patched
+            return None if source is None else ArgumentCheck(source, self._accepted)
         added = added_release(version or self._identity.version)
-        return None if added is None else ArgumentCheck(source_of(added), flags_of_release(added.version))
+        if added is not None:
+            return ArgumentCheck(source_of(added), flags_of_release(added.version))
+        far = source_of_launch(self.launch, self._identity) if version is None else None
+        return None if far is None else ArgumentCheck(far, self._accepted)
 
     @cached_property
     def _identity(self) -> RuntimeIdentity:
@@ -272,6 +278,8 @@ def _resolved_notes(spec: RuntimeSpec, accepted: Accepted, said: Sequence[RoleAn
         if one.answer.verdict == "cannot_say":
             message = f"sglang {accepted.release}'s own checks could not be asked: {one.answer.text}"
             yield SettingNote("unasked", message, replaced=False)
+        for line in one.answer.warnings:
+            yield SettingNote("logged", f"sglang {accepted.release} logs: {line}", replaced=False)
         for name, line in differences(knobs[one.role], one.answer.resolved, {}, accepted).items():
             yield SettingNote(name, line, replaced=True)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +20,11 @@ from dsabench.runtimes.command import Launch
 from dsabench.runtimes.plan import LaunchPlan
 from dsabench.sglang.accepts import flags_of_release
 from dsabench.sglang.resolve import adding, releases, settings
-from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, ArgumentProcess, source_of
+from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, ArgumentProcess, source_of, source_of_launch
 from dsabench.sglang.resolve.releases import AddedRelease
 from dsabench.sglang.rules.table import judge, rules_gone
 from dsabench.sglang.runtime import SglangRuntime
+from far_sides import far_side
 from sglang_wheel import VERSION, build_wheel
 
 MODEL = {"v3.2": {"model_type": "deepseek_v32"}}
@@ -192,6 +196,46 @@ def test_what_is_installed_is_asked_before_a_release_of_the_same_version(release
     asked.close()
 
 
+@contextmanager
+def far_shell(folder: Path) -> Iterator[Launch]:
+    """A program named ssh that hands its words to a shell as one text, as sshd does, after a greeting."""
+    program = folder / "ssh"
+    program.write_text('#!/bin/sh\nshift\necho "Welcome to {far}"\nexec sh -c "$*"\n')
+    program.chmod(0o755)
+    yield Launch(python=Path(sys.executable), command_prefix=(str(program), "far"))
+
+
+@pytest.mark.parametrize("client", ["env", "shell", "ssh"])
+def test_an_interpreter_behind_a_prefix_is_asked_there(client: str, release: AddedRelease, tmp_path: Path) -> None:
+    """Only what is there: the wheel is no longer among the added releases."""
+    there = tmp_path / "there"
+    release.tree.rename(there)
+    accepted = flags_of_release(VERSION)
+    releases.remove_release(VERSION)
+    (tmp_path / "far").mkdir()
+    with far_shell(tmp_path / "far") if client == "shell" else far_side(client, tmp_path / "far") as far:
+        prefix = (*far.command_prefix, "env", f"PYTHONPATH={there}")
+        runtime = SglangRuntime(replace(far, command_prefix=prefix))
+        vars(runtime).update(
+            _identity=RuntimeIdentity(kind="sglang", version=VERSION, wheel_hash="far"), _accepted=accepted
+        )
+        good, bad = runtime.check((setting(tp_size=8), setting(tp_size=8, dp_size=3)))
+        assert good.refusal is None
+        assert good.resolved["kv_cache_dtype"] == "bfloat16"
+        assert bad.refusal is not None
+        assert bad.refusal.by == "runtime"
+        asked = runtime.checks[None]
+        assert asked is not None
+        assert asked.source.launch is not None
+        asked.close()
+
+
+def test_behind_a_terminal_nobody_is_asked() -> None:
+    """It repeats what it hears, and cuts long lines."""
+    identity = RuntimeIdentity(kind="sglang", version=VERSION, wheel_hash="far")
+    assert source_of_launch(Launch(command_prefix=("ssh", "-tt", "host")), identity) is None
+
+
 def test_two_mistakes_take_two_steps(release: AddedRelease) -> None:
     spec = setting(tp_size=8, dp_size=3, max_running_requests=1)
     assert SglangRuntime(Launch()).nearest(spec, VERSION) == ("dp_size", "max_running_requests")
@@ -247,6 +291,14 @@ def test_config_check_ends_with_2_where_the_default_is_refused(
 def test_check_tells_what_a_knob_becomes(release: AddedRelease) -> None:
     (checked,) = SglangRuntime(Launch()).check((setting(tp_size=8, max_running_requests=9),), VERSION)
     assert [note.line for note in checked.notes if note.replaced] == ["max_running_requests: asked 9, runs with 4"]
+
+
+def test_what_sglang_logs_of_this_setting_alone_is_told(release: AddedRelease) -> None:
+    for _ in ("asked", "remembered"):
+        plain, split = SglangRuntime(Launch()).check((setting(tp_size=8), setting(tp_size=8, dp_size=2)), VERSION)
+        assert [note.line for note in plain.notes if note.rule == "logged"] == []
+        lines = [note.line for note in split.notes if note.rule == "logged"]
+        assert lines == [f"sglang {VERSION} logs: The chunked prefill size is adjusted."]
 
 
 def test_answers_are_remembered_and_torn_lines_are_not_believed(release: AddedRelease, cache: Path) -> None:

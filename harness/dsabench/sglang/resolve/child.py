@@ -364,10 +364,10 @@ def _greet(hello: dict[str, Any], models: Path) -> tuple[_Sglang | None, dict[st
         return None, {"failed": f"sglang {sglang.version} has no prepare_server_args in srt/server_args.py"}
     before = dict(os.environ)
     warm = {"id": None, "env": {}, **hello["warm"]}
-    sglang.answer(warm, sglang.folders(warm["models"]))  # what is imported late
+    said = sglang.answer(warm, sglang.folders(warm["models"]))  # what is imported late
     os.environ.clear()
     os.environ.update(before)
-    return sglang, {"flags": facts.flags()} if hello["flags"] else {}
+    return sglang, {"usual": said["warnings"], **({"flags": facts.flags()} if hello["flags"] else {})}
 
 
 def main() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import select
 import subprocess
 import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -18,7 +20,8 @@ from pydantic import JsonValue
 
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.hardware import Accelerator
-from dsabench.runtimes.command import Launch
+from dsabench.runtimes.command import Launch, one_line
+from dsabench.sglang.images import wrap_sglang
 from dsabench.sglang.installed import own_environment
 from dsabench.sglang.models import WIDTHS
 from dsabench.sglang.resolve.releases import AddedRelease
@@ -31,8 +34,9 @@ _UNDER_WAY = 16
 """Cases sent and not answered: few enough that neither side waits for the other with a full pipe."""
 _GPUS = 8
 """How many the child pretends: what one machine has where the documents serve these models."""
-_WARM_MODEL = "v3.2"
-_WARM = {_WARM_MODEL: WIDTHS[_WARM_MODEL].config_json()}
+WARM_MODEL = "v3.2"
+"""The model of the first case, which imports what is imported late."""
+_WARM = {WARM_MODEL: WIDTHS[WARM_MODEL].config_json()}
 _PROGRAMS = (
     ("dsabench_stubs", "dsabench.sglang.resolve", "stubs.py"),
     ("dsabench_facts", "dsabench.sglang", "tell_facts.py"),
@@ -83,6 +87,8 @@ class ArgumentSource:
     """An unpacked wheel; None takes the SGLang that the interpreter imports."""
     packages: tuple[Path, ...] = ()
     """Folders behind the tree on `sys.path`."""
+    launch: Launch | None = field(default=None, repr=False)
+    """The prefix or container behind which the interpreter is; None for one of this machine."""
 
 
 def source_of(release: AddedRelease) -> ArgumentSource:
@@ -91,10 +97,13 @@ def source_of(release: AddedRelease) -> ArgumentSource:
     return ArgumentSource(release.version, release.sha256, command, None, release.tree, release.paths)
 
 
-def source_of_launch(launch: Launch, identity: RuntimeIdentity) -> ArgumentSource:
-    """The SGLang of the interpreter that a launch names on this machine."""
-    env = own_environment(launch.env)
-    return ArgumentSource(identity.version, identity.wheel_hash, (launch.interpreter, "-B"), env)
+def source_of_launch(launch: Launch, identity: RuntimeIdentity) -> ArgumentSource | None:
+    """The SGLang of the interpreter that a launch names; None behind a terminal (`ssh -tt`), which repeats what it hears."""
+    if any(re.fullmatch("-t+", word) for word in launch.command_prefix):
+        return None
+    far = replace(launch, hands_stdin_on=True) if launch.is_elsewhere else None
+    env = own_environment({} if launch.is_elsewhere else launch.env)
+    return ArgumentSource(identity.version, identity.wheel_hash, (launch.interpreter, "-B"), env, launch=far)
 
 
 class ArgumentProcess:
@@ -109,23 +118,26 @@ class ArgumentProcess:
         """Why it could not be started or asked."""
         self.flags: Mapping[str, Mapping[str, Any]] = {}
         """The parser's flags, if they were asked for."""
+        self.usual: tuple[str, ...] = ()
+        """What it logs of any setting."""
         self._finish: Callable[[], object] | None = None
         self._buffer = b""
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by `close`)
-        command = [*source.command, "-c", _program()]
         try:
+            command, env = _command(source)
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=source.env, bufsize=0
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, bufsize=0
             )
         except OSError as error:
             self._errors.close()
-            self.failed = f"{source.command[0]}: {error.strerror}"
+            self.failed = f"{command[0]}: {error.strerror}"
             return
         self._finish = weakref.finalize(self, _end, self._process, self._errors)
         greeting = self._say(_hello(source, device, flags=flags)) or self._line(_START_TIMEOUT_S)
         if "failed" in greeting:
             self._fail(greeting["failed"])
         self.flags = greeting.get("flags", {})
+        self.usual = tuple(greeting.get("usual", ()))
 
     @property
     def has_ended(self) -> bool:
@@ -166,18 +178,21 @@ class ArgumentProcess:
         return {}
 
     def _line(self, timeout_s: float) -> dict[str, Any]:
-        """The next line; where none comes, why."""
+        """The next line of the child; where none comes, why. What a login prints before is passed over."""
         assert self._process.stdout is not None
-        while b"\n" not in self._buffer:
-            ready, _, _ = select.select([self._process.stdout], [], [], timeout_s)
-            chunk = self._process.stdout.read(1 << 16) if ready else b""
-            if not chunk:
-                why = self._last_words() if ready else f"no answer within {timeout_s:.0f} s"
-                return {"failed": self._fail(why)}
-            self._buffer += chunk
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        while True:
+            while b"\n" not in self._buffer:
+                ready, _, _ = select.select([self._process.stdout], [], [], timeout_s)
+                chunk = self._process.stdout.read(1 << 16) if ready else b""
+                if not chunk:
+                    why = self._last_words() if ready else f"no answer within {timeout_s:.0f} s"
+                    return {"failed": self._fail(why)}
+                self._buffer += chunk
+            line, _, self._buffer = self._buffer.partition(b"\n")
+            with contextlib.suppress(ValueError):
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    return found
 
     def _fail(self, why: str) -> str:
         self.failed = self.failed or why
@@ -191,12 +206,21 @@ class ArgumentProcess:
         return lines[-1] if lines else f"it ended with code {self._process.returncode}"
 
 
+def _command(source: ArgumentSource) -> tuple[Sequence[str], Mapping[str, str] | None]:
+    """What starts the child, and its variables; behind a prefix it ends with its stdin, without a keeper."""
+    words = (*source.command, "-c", one_line(_program()) if source.launch else _program())
+    if source.launch is None:
+        return words, source.env
+    far, outside = wrap_sglang(words, {}, source.launch, host=source.launch.first_host)
+    return far, {**(source.env or {}), **outside}
+
+
 def _hello(source: ArgumentSource, device: Accelerator, *, flags: bool) -> dict[str, Any]:
     return {
         "tree": None if source.tree is None else str(source.tree),
         "packages": list(map(str, source.packages)),
         "flags": flags,
-        "warm": _as_json(ArgumentCase(("--model-path", _WARM_MODEL, "--tp-size", str(_GPUS)), models=_WARM)),
+        "warm": _as_json(ArgumentCase(("--model-path", WARM_MODEL, "--tp-size", str(_GPUS)), models=_WARM)),
         "device": {
             "platform": device.platform,
             "capability": device.capability or (0, 0),

@@ -20,12 +20,12 @@ from dsabench.sglang.accepts import Accepted
 from dsabench.sglang.model_config import config_json, local_folder
 from dsabench.sglang.readback import fields_of_knobs
 from dsabench.sglang.render import render
-from dsabench.sglang.resolve.client import ArgumentAnswer, ArgumentCase, ArgumentProcess, ArgumentSource
+from dsabench.sglang.resolve.client import WARM_MODEL, ArgumentAnswer, ArgumentCase, ArgumentProcess, ArgumentSource
 
 DEFAULT_HARDWARE = "h200"
 """What is pretended where a setting names no hardware."""
 
-_FORM = 2
+_FORM = 3
 """Of the answers that are remembered; another one asks anew."""
 
 
@@ -51,7 +51,7 @@ class ArgumentCheck:
     def ask(self, specs: Sequence[RuntimeSpec]) -> list[tuple[RoleAnswer, ...]]:
         """For each spec what is said to its roles; nothing where the hardware cannot be pretended (NPU)."""
         asked = [
-            (place, _device(spec), role.role, _case(role, own, self.accepted))
+            (place, _device(spec), role.role, _case(role, own, self.accepted, is_here=self.source.launch is None))
             for place, spec in enumerate(specs)
             for role, own in role_specs(spec)
         ]
@@ -76,7 +76,7 @@ class ArgumentCheck:
             if process is None or process.has_ended:
                 process = self.processes[device.name] = ArgumentProcess(self.source, device)
             answers = zip(new.items(), process.ask([*new.values()]), strict=True)
-            found = {name: self._brief(one, case) for (name, case), one in answers}
+            found = {name: self._brief(one, case, process.usual) for (name, case), one in answers}
             known |= found
             _write(_cache_file(self.source, device), found)
         return [known[name] for name in names]
@@ -87,10 +87,15 @@ class ArgumentCheck:
             process.close()
         self.processes.clear()
 
-    def _brief(self, answer: ArgumentAnswer, case: ArgumentCase) -> ArgumentAnswer:
-        """Without the fields that nothing here sets: there are 500, and a search asks about thousands of settings."""
+    def _brief(self, answer: ArgumentAnswer, case: ArgumentCase, usual: Sequence[str]) -> ArgumentAnswer:
+        """Without the fields that nothing here sets, and what is logged of any setting: there are 500 fields, and a search
+        asks about thousands of settings.
+        """
         kept = fields_of_knobs(self.accepted, case.argv)
-        return replace(answer, resolved={name: value for name, value in answer.resolved.items() if name in kept})
+        resolved = {name: value for name, value in answer.resolved.items() if name in kept}
+        lines = dict.fromkeys(answer.warnings)
+        own = tuple(line.strip() for line in lines if line.replace(case.argv[1], WARM_MODEL) not in usual)
+        return replace(answer, resolved=resolved, warnings=own)
 
 
 def _device(spec: RuntimeSpec) -> Accelerator:
@@ -102,10 +107,10 @@ def _unknown_model(case: ArgumentCase) -> ArgumentAnswer:
     return ArgumentAnswer("cannot_say", text=f"{name} is neither a folder here nor a model whose config.json is known")
 
 
-def _case(role: Role, spec: RuntimeSpec, accepted: Accepted) -> ArgumentCase:
+def _case(role: Role, spec: RuntimeSpec, accepted: Accepted, *, is_here: bool) -> ArgumentCase:
     """The command line of a role's first server, without what only its place decides (ports, addresses)."""
     rendered = render(spec.knobs, spec.env, accepted)
-    folder = local_folder(spec.model)  # it may have more than config.json
+    folder = local_folder(spec.model) if is_here else None  # it may have more than config.json
     words = ["--model-path", spec.model if folder is None else str(folder), *rendered.words]
     words += [] if role.role == "server" else ["--disaggregation-mode", role.role]
     if role.nodes > 1:
