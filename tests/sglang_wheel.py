@@ -49,6 +49,8 @@ class ServerArgs:
     model_path: str = ""
     tp_size: int = 1
     hicache_ratio: float = 2.0
+    disaggregation_ib_device: str = ""
+    speculative_adaptive_config: str = ""
     dp_size: int = 1
     kv_cache_dtype: str = "auto"
     max_running_requests: int = None
@@ -63,6 +65,8 @@ class ServerArgs:
         parser.add_argument("--skip-tokenizer-init", action="store_true")
         parser.add_argument("--tp-size", type=int, default=1)
         parser.add_argument("--max-running-requests", type=int)
+        parser.add_argument("--disaggregation-ib-device", default="")
+        parser.add_argument("--speculative-adaptive-config", default="")
         parser.add_argument("--hicache-ratio", type=float, default=2.0)
         parser.add_argument("--dp-size", type=int, default=1)
         parser.add_argument("--kv-cache-dtype", choices=["auto", "bfloat16", "fp8_e4m3"], default="auto")
@@ -89,6 +93,10 @@ class ServerArgs:
         assert self.tp_size <= torch.cuda.device_count(), (
             "more ranks than GPUs"
         )
+        if self.disaggregation_ib_device and self.disaggregation_ib_device not in os.listdir("/sys/class/infiniband"):
+            raise ValueError("Invalid IB devices")
+        if self.speculative_adaptive_config:
+            open(self.speculative_adaptive_config).close()
         if self.dp_size == 2:
             logger.warning("The chunked prefill size is adjusted. ")
         if self.max_running_requests == 0:

@@ -98,6 +98,12 @@ def test_what_a_stub_breaks_is_no_refusal(process: ArgumentProcess) -> None:
     assert answer.text.startswith("AttributeError")
 
 
+def test_what_only_the_serving_machine_has_is_no_refusal(process: ArgumentProcess) -> None:
+    assert ask(process, "--disaggregation-ib-device", "mlx5_0").verdict == "runs"
+    missing = ask(process, "--speculative-adaptive-config", "/models/adaptive.json")
+    assert (missing.verdict, "No such file" in missing.text) == ("cannot_say", True)
+
+
 def test_a_case_that_dies_takes_no_other_with_it(process: ArgumentProcess) -> None:
     cases = [ArgumentCase(("--model-path", "v3.2", "--tp-size", "7", "--dp-size", n), {}, MODEL) for n in "17171"]
     verdicts = [answer.verdict for answer in process.ask(cases)]

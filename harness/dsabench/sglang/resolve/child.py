@@ -49,6 +49,10 @@ _REFUSALS = (ValueError, AssertionError, RuntimeError, TypeError, ArithmeticErro
 stubbed, or not on this machine, than about the setting."""
 
 
+_INFINIBAND = "/sys/class/infiniband"
+_IS_DIR = os.path.isdir
+
+
 class _Log(logging.Handler):
     """Keeps the warnings that SGLang logs."""
 
@@ -64,7 +68,7 @@ class _Sglang:
     """One imported SGLang that believes in a device."""
 
     def __init__(self, hello: dict[str, Any], models: Path) -> None:
-        self.device = hello["device"]
+        self.device, self.is_installed = hello["device"], hello["tree"] is None
         self.packages = tuple(hello["packages"])
         sys.path[:0] = [*([hello["tree"]] if hello["tree"] else []), *self.packages]
         self.version, pins = _distribution(hello["tree"])
@@ -117,6 +121,7 @@ class _Sglang:
         self.log.lines.clear()
         os.environ.update(case["env"])
         argv = [*(folders.get(word, word) for word in case["argv"]), "--skip-tokenizer-init"]
+        _pretend_infiniband(argv)
         said: dict[str, Any] = {}
         for _ in range(_MOST_LEARNED):
             try:
@@ -169,9 +174,21 @@ class _Sglang:
         place = f"{last.filename.partition('/sglang/')[2] or last.filename}:{last.lineno}"
         through_stub = any(frame.filename == stubs.__name__ for frame in frames)
         elsewhere = last.filename.startswith(self.packages)  # another transformers may know the model
+        # A file that a wheel does not find may be on the machine that serves.
+        elsewhere = elsewhere or (isinstance(error, FileNotFoundError) and not self.is_installed)
         if through_stub or elsewhere or not isinstance(error, _REFUSALS):
             return {"verdict": "cannot_say", "why": f"{kind}: {text} ({place})"}
         return {"verdict": "refused", "kind": kind, "text": text, "at": place}
+
+
+def _pretend_infiniband(argv: list[str]) -> None:
+    """The devices that are asked for are there, where this machine has none at all: another one serves."""
+    if _IS_DIR(_INFINIBAND) or not any("ib-device" in word for word in argv):
+        return
+    named = sorted({name for word in argv for name in re.findall(r"[\w.-]+", word)})
+    listed = os.listdir
+    os.path.isdir = lambda path: path == _INFINIBAND or _IS_DIR(path)  # type: ignore[assignment]
+    os.listdir = lambda path=".": named if path == _INFINIBAND else listed(path)  # type: ignore[assignment]
 
 
 def _renamed(said: Any, folders: dict[str, str]) -> Any:

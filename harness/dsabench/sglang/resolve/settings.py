@@ -25,7 +25,7 @@ from dsabench.sglang.resolve.client import WARM_MODEL, ArgumentAnswer, ArgumentC
 DEFAULT_HARDWARE = "h200"
 """What is pretended where a setting names no hardware."""
 
-_FORM = 3
+_FORM = 4
 """Of the answers that are remembered; another one asks anew."""
 
 
