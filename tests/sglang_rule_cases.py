@@ -1,6 +1,6 @@
 """One minimal spec per rule of `dsabench.sglang.rules`, which breaks it, and a neighbour that does not.
 
-Used by the unit tests and by `wheels/run_rules.py`, which puts the same specs before the runtime's own code.
+Used by the unit tests and by `wheels/check_rules.py`, which puts their neighbours before the runtime's own code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the runtime's own code said to the cases, as `wheels/run_rules.py` wrote it down.
+"""What the runtime's own code said to the cases, as it was written down when each check was taken out of it and run.
 
 `executed.json` has, per rule and version, an outcome:
 
@@ -20,7 +20,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dsabench.sglang.rules.table import Rule
 from sglang_rule_cases import CASES, Case
 
 GOLDEN = Path(__file__).parent / "golden" / "sglang_rules"
@@ -46,15 +45,6 @@ def same_text(template: str, text: str) -> bool:
     return re.fullmatch(pattern, " ".join(text.split()), re.DOTALL) is not None
 
 
-def why_not_executed(rule: Rule) -> str:
-    """Why nothing of the runtime can be run for this rule without a GPU."""
-    if rule.id in UNSEEN:
-        return "an error of a batch, which takes a GPU"
-    if all(words.kind == "document" for words in rule.words):
-        return "a note of the documents; the code says nothing"
-    return "no case in this version"
-
-
 @cache
 def executed() -> dict[str, Any]:
     """The committed record."""
@@ -71,6 +61,6 @@ def on_gpu() -> dict[str, dict[str, Any]]:
 
 @cache
 def texts() -> dict[str, dict[str, str]]:
-    """Rule → version → where its words stand in the runtime's sources (`wheels/rule_texts.py`)."""
+    """Rule → version → where its words stand in the runtime's sources."""
     read: dict[str, dict[str, str]] = json.loads(TEXTS.read_text(encoding="utf-8"))
     return read

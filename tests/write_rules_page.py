@@ -37,8 +37,9 @@ by nobody. For the versions 0.5.9 to 0.5.23. `dsabench launch` and `dsabench swe
 - **sources**: read in the sources; nothing is quoted, or the words were not looked up.
 - **documents**: a note of the runtime's guides; the code says nothing.
 
-`tests/wheels/run_rules.py` executes ({versions}), `tests/wheels/rule_texts.py` looks texts up; both write
-`tests/golden/sglang_rules/`, which the test suite holds against the rules.
+What was executed ({versions}) and read stands in `tests/golden/sglang_rules/`, which the test suite holds against the rules.
+`tests/wheels/check_rules.py` holds the rules against every release that was added. In a release that nobody read, a rule that
+quotes the runtime holds if its sources still have the words.
 
 Records of earlier versions may name a rule that is not on this page. It repeated a check of SGLang's argument code.
 """

@@ -1,4 +1,4 @@
-"""The rules say what the runtime's own code said when `tests/wheels/run_rules.py` ran it on their cases."""
+"""The rules say what the runtime's own code said when it was run on their cases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_versions_are_those_that_must_be_shown() -> None:
 
 def test_every_rule_has_a_row_in_every_version_in_which_it_holds() -> None:
     held = {rule.id: {text for text in VERSIONS if rule.holds_in(parse_version(text))} for rule in RULES}
-    assert {rule: set(rows) for rule, rows in ROWS.items()} == held, "run tests/wheels/run_rules.py"
+    assert {rule: set(rows) for rule, rows in ROWS.items()} == held
 
 
 def test_no_rule_differs_from_the_runtime() -> None:
