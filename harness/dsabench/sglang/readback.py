@@ -126,8 +126,7 @@ def _told(
     if name in _LOGGED and name in facts:
         return True, facts[name]
     if name in _TOGETHER:
-        keys = [key for key in _TOGETHER[name] if info.get(key) is not None]
-        return bool(keys), info.get(keys[0]) if keys else None
+        return _told_together(name, info)
     if name.startswith(ARGS):
         flag = flag_named(name.removeprefix(ARGS), accepted)
         dest = "" if flag is None else accepted.flags[flag].dest
@@ -141,6 +140,15 @@ def _told(
             dest = accepted.flags[spelling.flags[0]].dest
             return dest in info, _canonical(spelling, info.get(dest))
     return False, None
+
+
+def _told_together(name: str, info: Mapping[str, JsonValue]) -> tuple[bool, JsonValue]:
+    """Of the knobs of DP attention. From 0.5.22 on its size says it, and the switch stays off."""
+    groups = info.get("attn_dp_size")
+    if name == "dp_attention" and isinstance(groups, int) and groups > 1:
+        return True, True
+    keys = [key for key in _TOGETHER[name] if info.get(key) is not None]
+    return bool(keys), info.get(keys[0]) if keys else None
 
 
 def _told_in_words(spelling: Spelling, info: Mapping[str, JsonValue], accepted: Accepted) -> tuple[bool, JsonValue]:

@@ -66,6 +66,12 @@ def test_older_words_for_the_same() -> None:
         ({"prefix_cache": True}, {"disable_radix_cache": True}, ("prefix_cache: asked true, runs with false",)),
         ({"mixed_chunk": True}, {"enable_mixed_chunk": False}, ("mixed_chunk: asked true, runs with false",)),
         ({"dp_attention": True, "dp_size": 8}, {"enable_dp_attention": True, "dp_size": 8}, ()),
+        ({"dp_attention": True, "dp_size": 8}, {"enable_dp_attention": False, "attn_dp_size": 8}, ()),
+        (
+            {"dp_attention": True, "dp_size": 1},
+            {"enable_dp_attention": False, "attn_dp_size": 1},
+            ("dp_attention: asked true, runs with false",),
+        ),
         ({"kv_cache_dtype": "bfloat16"}, {"kv_cache_dtype": "bf16"}, ()),
         ({"mem_fraction_static": 0.8}, {"mem_fraction_static": 0.8}, ()),
         ({"attention_backend": "dsa"}, {"attention_backend": "nsa"}, ()),
