@@ -57,6 +57,7 @@ class ServerArgs:
     model_type: str = ""
     plugin: bool = PLUGIN
     memory: int = 0
+    architecture: str = ""
     other: object = dataclasses.field(default=layers.UNKNOWN)
 
     @staticmethod
@@ -85,6 +86,7 @@ class ServerArgs:
             self.max_running_requests //= 2
         assert torch.cuda.mem_get_info()[0] >> 20 == get_device_memory_capacity("cuda")
         self.memory = get_device_memory_capacity("cuda") >> 10
+        self.architecture = torch.cuda.get_device_properties(0).gcnArchName
         os.environ["SGLANG_LEFT_BEHIND"] = "1"
 
     def check_server_args(self):

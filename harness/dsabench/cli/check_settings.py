@@ -10,7 +10,7 @@ from dsabench.config.load import load_expanded
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuleViolation, RuntimeSpec
-from dsabench.model.value import KnobValue
+from dsabench.model.value import KnobValue, value_text
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.protocol import Runtime
 from dsabench.study.space_check import sample
@@ -111,6 +111,7 @@ def _outside(runtime: Runtime, spec: RuntimeSpec, version: str) -> Mapping[str, 
 
 def _line(one: RefusedSetting) -> str:
     change = ", ".join(
-        f"without {name}" if value is None else f"{name}: {value}" for name, value in (one.nearest or {}).items()
+        f"without {name}" if value is None else f"{name}: {value_text(value)}"
+        for name, value in (one.nearest or {}).items()
     )
     return one.violation.line + (f"; the nearest that runs: {change}" if change else "")

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from dsabench.config.knob_types import nested
 from dsabench.model.knobs import ARGS, KNOBS
 from dsabench.model.runtime import RuntimeSpec, SettingCheck
+from dsabench.model.value import value_text
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.kinds import runtime_of
 from dsabench.sglang.accepts import flags_of_release
@@ -76,7 +77,7 @@ class CommandConfig:
         if rest:
             yield f"What sglang {self.version} takes for the rest:"
             # No line ends between a name and its value.
-            listed = ", ".join(f"{name}:\N{NO-BREAK SPACE}{_shown(value)}" for name, value in rest.items())
+            listed = ", ".join(f"{name}:\N{NO-BREAK SPACE}{value_text(value)}" for name, value in rest.items())
             lines = textwrap.wrap(listed, _WIDTH - 4, break_on_hyphens=False)
             yield from (f"  {line}".replace("\N{NO-BREAK SPACE}", " ") for line in lines)
 
@@ -99,7 +100,3 @@ def _in_order(knobs: Mapping[str, bool | int | float | str]) -> dict[str, bool |
     """In the order of `KNOBS`, arguments last and by name."""
     names = [*(name for name in KNOBS if name in knobs), *sorted(name for name in knobs if name.startswith(ARGS))]
     return {name: knobs[name] for name in names}
-
-
-def _shown(value: JsonValue) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -44,7 +44,7 @@ class StartOptions:
     ] = None
     gpus: Annotated[int | None, typer.Option(min=1, help="GPUs to serve it on.", show_default="those here")] = None
     hardware: Annotated[
-        str | None, typer.Option(help="h200, b300, mi355x, …, or sm_120-96gib.", show_default="what is here")
+        str | None, typer.Option(help="h200, b300, mi355x, …, or sm_100-180gib.", show_default="what is here")
     ] = None
     goal: Annotated[
         str, typer.Option(help="max-throughput (or throughput), max-throughput-under-slo, min-latency (or latency).")

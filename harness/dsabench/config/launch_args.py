@@ -11,6 +11,7 @@ from dsabench.config.knob_types import KnobSettings
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig
 from dsabench.errors import InputError
+from dsabench.model.knobs import argument_name, argument_value
 from dsabench.model.value import KnobValue
 
 _SETTINGS: TypeAdapter[Mapping[str, KnobValue]] = TypeAdapter(KnobSettings)
@@ -47,13 +48,4 @@ def named_args(pairs: Sequence[str]) -> Mapping[str, KnobValue]:
 
 def _pair(text: str) -> tuple[str, KnobValue]:
     name, _, value = text.partition("=")
-    return name.removeprefix("--").replace("-", "_"), _WORDS.get(value, _number(value))
-
-
-def _number(text: str) -> KnobValue:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    return argument_name(name), _WORDS.get(value, argument_value(value))

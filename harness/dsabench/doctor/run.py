@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -27,15 +27,18 @@ from dsabench.machine.checks import (
 )
 from dsabench.machine.environment import collect_hardware
 from dsabench.model.environment import Hardware
+from dsabench.model.hardware import Platform, accelerator
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.kinds import make_runtime, runtime_of
 from dsabench.runtimes.ports import PortLease, is_free
 from dsabench.sglang.model_config import local_folder
 from dsabench.sglang.models import find_model
 
-_AMD = (Path("/dev/kfd"), "rocm-smi   # in a container: docker run --device /dev/kfd --device /dev/dri …")
-_OTHER_DEVICES = {"mi300x": _AMD, "mi355x": _AMD, "npu": (Path("/dev/davinci_manager"), "npu-smi info")}
-"""Hardware that nvidia-smi does not know → what is there where its driver is, and the command that shows more."""
+_OTHER_DEVICES: Mapping[Platform, tuple[Path, str]] = {
+    "rocm": (Path("/dev/kfd"), "rocm-smi   # in a container: docker run --device /dev/kfd --device /dev/dri …"),
+    "npu": (Path("/dev/davinci_manager"), "npu-smi info"),
+}
+"""Platform that nvidia-smi does not know → what is there where its driver is, and the command that shows more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,8 @@ async def _machine(complaint: DoctorOptions, hardware: Hardware) -> list[Finding
     if runtime is not None and runtime.launch.command_prefix:
         prefix = " ".join(runtime.launch.command_prefix)
         found.append(ok("machine", f"this one; the runtime is started behind `{prefix}`: look there too"))
-    other = _OTHER_DEVICES.get(runtime.hardware) if runtime is not None and runtime.hardware is not None else None
+    named = runtime.hardware if runtime is not None else None
+    other = None if named is None else _OTHER_DEVICES.get(accelerator(named).platform)
     return [
         *found,
         *([check_device(*other)] if other else check_gpus(hardware, needed=complaint.wants_sglang)),

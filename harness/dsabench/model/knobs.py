@@ -6,9 +6,12 @@ each runtime refuses those that it lacks. Arguments of a runtime that have no na
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from math import isfinite
 
 from dsabench.model.tables import read_table
+from dsabench.model.value import KnobValue
 
 _TYPES: dict[str, type] = {"text": str, "int": int, "float": float, "bool": bool}
 
@@ -33,3 +36,18 @@ KNOBS: dict[str, Knob] = {
 
 ARGS = "args."
 """Before the name of an argument that a config passes to the runtime under the runtime's own name."""
+
+
+def argument_name(flag: str) -> str:
+    """The name of a flag's argument: `--hicache-ratio` → `hicache_ratio`."""
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def argument_value(text: str) -> KnobValue:
+    """A word of a command line: a number where the number would be written so, else the text."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            number = kind(text)
+            if isfinite(number) and str(number) == text:
+                return number
+    return text

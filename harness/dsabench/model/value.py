@@ -17,6 +17,11 @@ KnobValue = bool | int | float | str
 """The value of a knob. There is no None: a knob that is not set is missing, and the runtime's default applies."""
 
 
+def value_text(value: object) -> str:
+    """A value as a person reads it: true and false as YAML has them."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 class Value(BaseModel):
     """A frozen value that refuses unknown keys. To change it, make a new one (`model_copy(update=…)`)."""
 

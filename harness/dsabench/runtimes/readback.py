@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.value import value_text
 
 RunsAs = Callable[[str], JsonValue | None]
 """Name of a knob → what the server says it is; None where it does not say."""
@@ -37,11 +38,7 @@ def read_knobs(
     rows = []
     for name, asked in spec.knobs.items():
         value = runs_as(name)
-        runs = None if value is None else _text(value)
-        differs = name in differing or (by_text and runs is not None and runs != _text(asked))
-        rows.append(KnobReadback(name, _text(asked), runs, differs))
+        runs = None if value is None else value_text(value)
+        differs = name in differing or (by_text and runs is not None and runs != value_text(asked))
+        rows.append(KnobReadback(name, value_text(asked), runs, differs))
     return tuple(rows)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -5,21 +5,21 @@ Shells' own words (`export`, `docker run`, variables that are not set) are not c
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dsabench.errors import InputError
-from dsabench.model.knobs import ARGS
+from dsabench.model.knobs import ARGS, argument_name, argument_value
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.secrets import BEHAVIOUR_PREFIX, looks_secret
 from dsabench.model.topology import Role, RoleName, Topology
 from dsabench.model.value import KnobValue
 from dsabench.sglang.accepts import Accepted, Flag, flags_of_release, known_versions
+from dsabench.sglang.model_config import json_object
 from dsabench.sglang.render import HISPARSE_KEYS, PLACES, canonical_text, knob_of, knob_value, spelling_of
-from dsabench.sglang.spellings import FLAGS, VARIABLES
+from dsabench.sglang.spellings import VARIABLES
 
 _ENDS = re.compile(r"\d?>{1,2}\S*|[|;&\n]+")
 """Words that end a command."""
@@ -159,11 +159,11 @@ def _form(flag: str, accepted: Accepted, rest: list[str]) -> Flag:
     for version in reversed(known_versions()):
         if (form := flags_of_release(str(version)).flags.get(flag)) is not None:
             return form
-    return Flag(_plain(flag), "values" if rest and not rest[0].startswith("--") else "nothing")
+    return Flag(argument_name(flag), "values" if rest and not rest[0].startswith("--") else "nothing")
 
 
 def _take(found: ReadCommand, flag: str, values: list[str], accepted: Accepted) -> None:
-    dest = accepted.flags[flag].dest if flag in accepted.flags else _plain(flag)
+    dest = accepted.flags[flag].dest if flag in accepted.flags else argument_name(flag)
     text = " ".join(values)
     if dest in PLACES or dest == "model":
         _place(found, flag, dest, text)
@@ -192,7 +192,7 @@ def _setting(flag: str, dest: str, values: list[str], accepted: Accepted) -> Map
         return {"dp_attention": True, **_setting("--dp-size", "dp_size", values, accepted)}
     if flag == "--hisparse-config" and (hisparse := _hisparse(values[0])) is not None:
         return hisparse
-    knob = _knob(flag, accepted)
+    knob = knob_of(flag, accepted)
     if knob is not None:
         spelling = spelling_of(knob, flag)
         if not values:
@@ -203,35 +203,19 @@ def _setting(flag: str, dest: str, values: list[str], accepted: Accepted) -> Map
     return {f"{ARGS}{dest}": _argument(flag, values)}
 
 
-def _knob(flag: str, accepted: Accepted) -> str | None:
-    if flag in accepted.flags:
-        return knob_of(flag, accepted)
-    return next((knob for knob, spellings in FLAGS.items() if any(flag in one.flags for one in spellings)), None)
-
-
 def _argument(flag: str, values: list[str]) -> KnobValue:
     if not values:
         return not flag.startswith("--no-")
     if len(values) > 1:
         return " ".join(values)
-    for kind in (int, float):
-        try:
-            number = kind(values[0])
-        except ValueError:
-            continue
-        if str(number) == values[0]:
-            return number
-    return values[0]
+    return argument_value(values[0])
 
 
 def _hisparse(text: str) -> Mapping[str, KnobValue] | None:
     """Its JSON as knobs; None where it has more than they say."""
     names = {key: knob for knob, key in HISPARSE_KEYS.items()}
-    try:
-        given = json.loads(text)
-    except ValueError:
-        return None
-    if not isinstance(given, dict) or not given.keys() <= names.keys():
+    given = json_object(text)
+    if given is None or not given.keys() <= names.keys():
         return None
     return {names[key]: value for key, value in given.items()}
 
@@ -249,7 +233,3 @@ def _hide_graphs(found: ReadCommand, accepted: Accepted) -> None:
 
 def _is_shell(value: KnobValue) -> bool:
     return isinstance(value, str) and re.search(r"\$[\w{(]", value) is not None
-
-
-def _plain(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_")

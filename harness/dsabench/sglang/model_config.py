@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -31,10 +32,9 @@ def read_config(model: str) -> Mapping[str, JsonValue] | None:
     if folder is None:
         return None
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return json_object((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # the latter: it is no UTF-8
         return None
-    return config if isinstance(config, dict) else None
 
 
 def config_json(model: str, version: Version | None = None) -> Mapping[str, JsonValue] | None:
@@ -48,6 +48,13 @@ def config_json(model: str, version: Version | None = None) -> Mapping[str, Json
     return config
 
 
+def _known_config(model: str) -> Mapping[str, JsonValue]:
+    config = config_json(model)
+    if config is None:
+        raise InputError(f"{model}: neither a folder with config.json nor a model whose widths are known")
+    return config
+
+
 def full_widths(model: str) -> Widths:
     """The widths of a known model, of the model that a slice is cut from, or of a folder's config.json.
 
@@ -58,9 +65,7 @@ def full_widths(model: str) -> Widths:
     known = find_model(model)
     if known is not None:
         return known.widths
-    config = read_config(model)
-    if config is None:
-        raise InputError(f"{model}: neither a folder with config.json nor a model whose widths are known")
+    config = _known_config(model)
     if "dsabench_slice" not in config:
         return widths_of(config)
     cut = (config.get("architectures"), config.get("max_position_embeddings"))  # which no slice changes
@@ -102,11 +107,16 @@ def vocabulary(model: str, knobs: Mapping[str, KnobValue], told: Mapping[str, Js
 
 def overrides_of(knobs: Mapping[str, KnobValue]) -> Mapping[str, JsonValue]:
     """What the knob `model_overrides` sets in config.json; nothing where it is no JSON object."""
+    return json_object(str(knobs.get("model_overrides"))) or {}
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """A JSON object; None where the text is none."""
     try:
-        parsed = json.loads(str(knobs.get("model_overrides", "{}")))
+        value = json.loads(text)
     except ValueError:
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def attention_widths(model: str) -> tuple[int, int, int]:
@@ -116,9 +126,7 @@ def attention_widths(model: str) -> tuple[int, int, int]:
         InputError: neither says it.
 
     """
-    config = config_json(model)
-    if config is None:
-        raise InputError(f"{model}: neither a folder with config.json nor a model whose widths are known")
+    config = _known_config(model)
     heads, topk, layers = (config.get(name) for name in ("num_attention_heads", "index_topk", "num_hidden_layers"))
     if isinstance(heads, int) and isinstance(topk, int) and isinstance(layers, int):
         return heads, topk, layers

@@ -153,15 +153,18 @@ QUANTIZATION: dict[str, dict[str, JsonValue]] = {
 """Format of the weights → what config.json says of it."""
 
 
-def _read() -> dict[str, Widths]:
+_TABLE = read_table("models.yaml", __package__)
+
+
+def _widths() -> dict[str, Widths]:
     found: dict[str, Widths] = {}
-    for name, fields in read_table("models.yaml", __package__)["widths"].items():
-        like = fields.pop("like", None)
-        found[name] = Widths(**fields) if like is None else replace(found[like], **fields)
+    for name, row in _TABLE["widths"].items():
+        own = {key: value for key, value in row.items() if key != "like"}
+        found[name] = replace(found[row["like"]], **own) if "like" in row else Widths(**own)
     return found
 
 
-WIDTHS = _read()
+WIDTHS = _widths()
 """Short name of a family → widths."""
 
 
@@ -201,8 +204,7 @@ class DsaModel:
 
 
 MODELS: dict[str, DsaModel] = {
-    name: DsaModel(name, **{**fields, "widths": WIDTHS[fields["widths"]]})
-    for name, fields in read_table("models.yaml", __package__)["models"].items()
+    name: DsaModel(name, **{**fields, "widths": WIDTHS[fields["widths"]]}) for name, fields in _TABLE["models"].items()
 }
 """Short name → model."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pydantic import JsonValue
 
 from dsabench.model.knobs import ARGS
-from dsabench.model.value import KnobValue
+from dsabench.model.value import KnobValue, value_text
 from dsabench.sglang.accepts import Accepted
 from dsabench.sglang.render import flag_named
 from dsabench.sglang.spellings import FLAGS, Spelling
@@ -188,4 +188,4 @@ def _same_argument(asked: KnobValue, runs: JsonValue) -> bool:
 
 
 def _shown(value: object) -> str:
-    return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return "nothing" if value is None else value_text(value)

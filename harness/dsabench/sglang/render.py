@@ -12,6 +12,7 @@ from dsabench.model.knobs import ARGS, KNOBS
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.plan import PlanRemark, Severity
 from dsabench.sglang.accepts import Accepted
+from dsabench.sglang.model_config import json_object
 from dsabench.sglang.spellings import FLAGS, FOREIGN, VARIABLES, Spelling
 from dsabench.sglang.versions import Version
 
@@ -50,6 +51,37 @@ _SWAP_IN_SINCE = Version(0, 5, 15)
 _PATTERN_SINCE = Version(0, 5, 10)
 _SPEC_V2_UNTIL = Version(0, 5, 13)
 _SPEC_V2 = "SGLANG_ENABLE_SPEC_V2"
+_FORCE_MLA = "SGLANG_NSA_FORCE_MLA"
+_INDEX_TOPK = 2048
+
+FLAGS_OF_PHRASES = {
+    "--dp-size": "dp_size",
+    "--attn-dp-size": "dp_size",
+    "--enable-dp-attention": "dp_attention",
+    "--json-model-override-args": "model_overrides",
+}
+"""Flag → the knob that says it here."""
+
+PLACES = frozenset(
+    {
+        *("model_path", "host", "port", "nnodes", "node_rank", "dist_init_addr", "base_gpu_id", "config", "device"),
+        *("disaggregation_mode", "disaggregation_bootstrap_port"),
+    }
+)
+"""Destinations that a config says elsewhere: the model, and which process runs where."""
+
+KNOB_OF_FLAG: Mapping[str, str] = {
+    **FLAGS_OF_PHRASES,
+    **{
+        flag: knob
+        for knob, spellings in FLAGS.items()
+        for spelling in spellings
+        for flag in spelling.flags
+        # `--cuda-graph-backend-decode disabled` is the knob; with other values it is an argument.
+        if " " not in spelling.on + spelling.off
+    },
+}
+"""Flag → the knob that says it."""
 
 
 def needs(knobs: Knobs, _: Accepted) -> Phrase:
@@ -100,7 +132,7 @@ def model_overrides(knobs: Knobs, accepted: Accepted) -> Phrase:
     merged: dict[str, object] = {}
     text = knobs.get("model_overrides")
     if text is not None:
-        given = _json_object(str(text))
+        given = json_object(str(text))
         if given is None:
             remarks.append(PlanRemark("VS05", "error", "model_overrides", "must be a JSON object"))
         merged |= given or {}
@@ -132,45 +164,7 @@ def hisparse_config(knobs: Knobs, accepted: Accepted) -> Phrase:
     return Phrase(("--hisparse-config", json.dumps(given)), remarks=tuple(remarks))
 
 
-def _json_object(text: str) -> dict[str, object] | None:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
 PHRASES = (needs, data_parallel, speculative_overlap, model_overrides, hisparse_config)
-
-FLAGS_OF_PHRASES = {
-    "--dp-size": "dp_size",
-    "--attn-dp-size": "dp_size",
-    "--enable-dp-attention": "dp_attention",
-    "--json-model-override-args": "model_overrides",
-}
-"""Flag → the knob that says it here."""
-
-
-PLACES = frozenset(
-    {
-        *("model_path", "host", "port", "nnodes", "node_rank", "dist_init_addr", "base_gpu_id", "config", "device"),
-        *("disaggregation_mode", "disaggregation_bootstrap_port"),
-    }
-)
-"""Destinations that a config says elsewhere: the model, and which process runs where."""
-
-KNOB_OF_FLAG: Mapping[str, str] = {
-    **FLAGS_OF_PHRASES,
-    **{
-        flag: knob
-        for knob, spellings in FLAGS.items()
-        for spelling in spellings
-        for flag in spelling.flags
-        # `--cuda-graph-backend-decode disabled` is the knob; with other values it is an argument.
-        if " " not in spelling.on + spelling.off
-    },
-}
-"""Flag → the knob that says it."""
 
 
 def words_of(name: str, value: KnobValue, accepted: Accepted) -> Phrase:
@@ -185,8 +179,7 @@ def words_of(name: str, value: KnobValue, accepted: Accepted) -> Phrase:
         return _remark("VS08", name, *elsewhere)
     form = accepted.flags[flag]
     if form.state == "no-op":
-        message = f"sglang {accepted.release} accepts {flag} and does nothing with it; it is left out"
-        return _remark("VS03", name, message, severity="overwritten")
+        return _does_nothing(name, flag, accepted)
     return (_switch if form.takes == "nothing" else _valued)(name, flag, value, accepted)
 
 
@@ -195,8 +188,7 @@ def _valued(name: str, flag: str, value: KnobValue, accepted: Accepted) -> Phras
     texts = [text_of(value)] if form.takes == "value" else text_of(value).split()
     for text in texts:
         if form.choices and text not in form.choices:
-            message = f"sglang {accepted.release} does not take {text} for {flag}"
-            return _remark("FL04", name, message, f"it takes {', '.join(form.choices)}")
+            return _not_taken(name, text, flag, accepted)
     if form.takes == "value" and re.match(r"-\D", texts[0]):
         return Phrase((f"{flag}={texts[0]}",))  # it would be read as a flag
     return Phrase((flag, *texts))
@@ -211,9 +203,10 @@ def flag_named(name: str, accepted: Accepted) -> str | None:
 
 
 def knob_of(flag: str, accepted: Accepted) -> str | None:
-    """The knob that says a flag, or another spelling of it."""
-    form = accepted.flags[flag]
-    if flag in KNOB_OF_FLAG or form.takes == "nothing":  # a switch may stand for one value of what others set
+    """The knob that says a flag, or another spelling of it; also of a flag that the version does not have."""
+    form = accepted.flags.get(flag)
+    # A switch may stand for one value of what others set.
+    if flag in KNOB_OF_FLAG or form is None or form.takes == "nothing":
         return KNOB_OF_FLAG.get(flag)
     others = (name for name, one in accepted.flags.items() if one.dest == form.dest and one.takes != "nothing")
     return next((KNOB_OF_FLAG[name] for name in others if name in KNOB_OF_FLAG), None)
@@ -279,12 +272,18 @@ def _switch(name: str, flag: str, value: KnobValue, accepted: Accepted) -> Phras
     return Phrase((other,)) if other in accepted.flags else Phrase()
 
 
+def _does_nothing(name: str, flag: str, accepted: Accepted) -> Phrase:
+    message = f"sglang {accepted.release} accepts {flag} and does nothing with it; it is left out"
+    return _remark("VS03", name, message, severity="overwritten")
+
+
+def _not_taken(name: str, text: str, flag: str, accepted: Accepted) -> Phrase:
+    message = f"sglang {accepted.release} does not take {text} for {flag}"
+    return _remark("FL04", name, message, f"it takes {', '.join(accepted.flags[flag].choices)}")
+
+
 def _remark(rule: str, name: str, message: str, fix: str = "", *, severity: Severity = "error") -> Phrase:
     return Phrase(remarks=(PlanRemark(rule, severity, name, message, fix),))
-
-
-_FORCE_MLA = "SGLANG_NSA_FORCE_MLA"
-_INDEX_TOPK = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,8 +333,7 @@ def _flag(name: str, value: KnobValue, accepted: Accepted) -> Phrase:
         return _with_value(name, value, spelling, accepted)
     words = tuple((spelling.on if value else spelling.off).split())
     if any(accepted.flags[word].state == "no-op" for word in words if word in accepted.flags):
-        message = f"sglang {accepted.release} accepts {words[0]} and does nothing with it; it is left out"
-        return Phrase(remarks=(PlanRemark("VS03", "overwritten", name, message),))
+        return _does_nothing(name, words[0], accepted)
     return Phrase(words)
 
 
@@ -355,8 +353,7 @@ def _with_value(name: str, value: KnobValue, spelling: Spelling, accepted: Accep
     names = spelling.values.get(str(value), (text_of(value),))
     text = next((word for word in names if not taken or word in taken), None)
     if text is None:
-        message = f"sglang {accepted.release} does not take {text_of(value)} for {flag}"
-        return Phrase(remarks=(PlanRemark("FL04", "error", name, message, f"it takes {', '.join(taken)}"),))
+        return _not_taken(name, text_of(value), flag, accepted)
     return Phrase((flag, text))
 
 
@@ -382,7 +379,7 @@ def _fixed_threshold(value: KnobValue, accepted: Accepted) -> Phrase:
 
 def _lack(name: str, message: str, fix: str = "") -> Phrase:
     rule = "FL03" if name == "hisparse" else "VS01"
-    return Phrase(remarks=(PlanRemark(rule, "error", name, message, fix),))
+    return _remark(rule, name, message, fix)
 
 
 def _said_twice(phrases: list[Phrase], arguments: Mapping[str, Phrase], accepted: Accepted) -> Iterator[PlanRemark]:

@@ -240,7 +240,6 @@ def check_setting(
         violations.append(RuleViolation("SIM01", f"SIM01: {message}; set simulated_accept_length"))
     if config_json(asked.model) is None:
         notes.append(SettingNote("MD05", f"MD05: {asked.model} {_UNKNOWN_MODEL}", replaced=False))
-        said = [one for one in said if one.answer.verdict != "cannot_say"]
     notes += _resolved_notes(asked, accepted, said)
     own = "its own argument code and " if said else ""
     basis = f"{own}the rules for sglang {accepted.release}"

@@ -20,8 +20,6 @@ from dsabench.sglang.models import MODELS, DsaModel, computes, find_model, runs_
 
 _NODE = 8
 """GPUs of one machine at most; a deployment over several needs addresses, which only a person knows."""
-_TEMPLATES = {"b200": "b200", "mi300x": "mi300x", "mi355x": "mi300x"}
-"""Hardware → the shipped config that its first config is made from; `h200` for the others."""
 _REFERENCE_MODELS = ("tiny", "small", "medium")
 
 
@@ -133,9 +131,19 @@ def _of_reference(wanted: FirstStudy) -> dict[str, Any]:
     return config
 
 
+def _template_for(device: Accelerator) -> str:
+    """The shipped config with kernels of the device's architecture."""
+    if device.platform == "rocm":
+        return "mi300x"
+    found = {9: "h200", 10: "b200"}.get(device.sm_major or 0)
+    if found is None:
+        raise InputError(f"--hardware {device.name}: no config for it is shipped to start from")
+    return found
+
+
 def _of_sglang(wanted: FirstStudy) -> dict[str, Any]:
     device, model = _device(wanted), _model(wanted)
-    config = _template(_TEMPLATES.get(device.name, "h200"))
+    config = _template(_template_for(device))
     runtime, base = config["runtime"], config["runtime"]["base"]
     runtime.pop("version", None)  # the installed one
     runtime |= {"model": wanted.model if model is None else model.path, "hardware": device.name}
@@ -173,8 +181,6 @@ def _device(wanted: FirstStudy) -> Accelerator:
             "or take --model small to try dsabench on this CPU"
         )
     device = accelerator(wanted.hardware)
-    if device.platform == "npu":
-        raise InputError(f"--hardware {device.name}: no config for it is shipped to start from")
     if wanted.gpus > _NODE:
         raise InputError(
             f"--gpus {wanted.gpus}: more than {_NODE} GPUs are several machines; start from configs/h20-2node.yaml"

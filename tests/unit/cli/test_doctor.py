@@ -66,9 +66,11 @@ def test_this_machine(tmp_path) -> None:
     assert done.returncode == (1 if report["problems"] else 0)
 
 
-def test_a_config_says_what_is_started(tmp_path) -> None:
-    text = "name: mine\nruntime: {kind: sglang, model: /no/such/folder, hardware: mi300x, launch: {python: PYTHON}}\n"
-    (tmp_path / "mine.yaml").write_text(text.replace("PYTHON", sys.executable))
+@pytest.mark.parametrize("hardware", ["mi300x", "mi325x", "gfx950-288gib"])
+def test_a_config_says_what_is_started(tmp_path, hardware: str) -> None:
+    text = "name: mine\nruntime: {kind: sglang, model: /no/such/folder, hardware: HARDWARE, launch: {python: PYTHON}}\n"
+    text = text.replace("PYTHON", sys.executable).replace("HARDWARE", hardware)
+    (tmp_path / "mine.yaml").write_text(text)
     done = doctor("mine.yaml", "--json", cwd=tmp_path, HF_HOME=str(tmp_path))
     found = {one["check"]: one for one in json.loads(done.stdout)["findings"]}
     assert done.returncode == 1

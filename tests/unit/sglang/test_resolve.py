@@ -14,7 +14,7 @@ import pytest
 from dsabench.cli.app import app
 from dsabench.errors import InputError
 from dsabench.model.environment import RuntimeIdentity
-from dsabench.model.hardware import HARDWARE
+from dsabench.model.hardware import HARDWARE, accelerator
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.plan import LaunchPlan
@@ -32,8 +32,9 @@ MODEL = {"v3.2": {"model_type": "deepseek_v32"}}
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder."""
+    """An empty cache folder; and another one for what a killed process leaves."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path / "cache" / "dsabench"
 
 
@@ -70,6 +71,15 @@ def test_a_legal_setting_comes_back_resolved_with_what_was_logged(process: Argum
 def test_the_gpu_decides(release: AddedRelease) -> None:
     process = ArgumentProcess(source_of(release), HARDWARE["b200"])
     assert ask(process).resolved["kv_cache_dtype"] == "fp8_e4m3"
+    process.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"), [("mi300x", "gfx942"), ("mi355x", "gfx950"), ("gfx90a-64gib", "gfx90a")]
+)
+def test_amds_architecture_has_its_own_name(release: AddedRelease, name: str, architecture: str) -> None:
+    process = ArgumentProcess(source_of(release), accelerator(name))
+    assert ask(process).resolved["architecture"] == architecture
     process.close()
 
 
@@ -114,6 +124,18 @@ def test_more_cases_than_are_sent_at_once_are_answered_in_order(process: Argumen
     words = [("--tp-size", str(1 + number % 8)) for number in range(60)]
     answers = process.ask([ArgumentCase(("--model-path", "v3.2", *own), {}, MODEL) for own in words])
     assert [answer.resolved["tp_size"] for answer in answers] == [int(size) for _, size in words]
+
+
+def test_nothing_is_left_when_it_is_closed(
+    release: AddedRelease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (room := tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(room))
+    process = ArgumentProcess(source_of(release), HARDWARE["h200"])
+    ask(process, "--tp-size", "8")
+    assert [*room.glob("dsabench-models-*/*/config.json")]
+    process.close()
+    assert not [*room.iterdir()]
 
 
 def test_a_killed_process_is_no_refusal(process: ArgumentProcess) -> None:

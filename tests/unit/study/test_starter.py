@@ -29,6 +29,12 @@ def test_every_machine_and_model_gives_a_config_that_loads(model: str, hardware:
     assert config.name.endswith(f"{gpus}x{hardware}-max-throughput")
 
 
+@pytest.mark.parametrize(("hardware", "like"), [("b300", "b200"), ("mi325x", "mi300x"), ("gfx950-288gib", "mi300x")])
+def test_a_gpu_without_a_shipped_config_starts_from_one_of_its_kind(hardware: str, like: str) -> None:
+    here, there = load(FirstStudy("v3.2", hardware, 8)), load(FirstStudy("v3.2", like, 8))
+    assert (here.runtime.hardware, here.runtime.base, here.space) == (hardware, there.runtime.base, there.space)
+
+
 def test_the_goal_decides_objective_and_load() -> None:
     throughput = load(FirstStudy("v3.2", "h200", 8, "max-throughput-under-slo", {"ttft_p90_ms": 3000.0}))
     assert [limit.metric for limit in throughput.objective.constraints] == ["ttft_ms.p90"]
@@ -55,6 +61,8 @@ def test_a_checkpoint_brings_what_it_needs(tmp_path: Path) -> None:
         (FirstStudy("v3.2"), "no known GPU is in this machine"),
         (FirstStudy("v3.2", "h300", 8), "h300: unknown hardware"),
         (FirstStudy("v3.2", "npu", 8), "no config for it is shipped"),
+        (FirstStudy("glm-5", "rtx-pro-6000", 8), "no config for it is shipped"),
+        (FirstStudy("v3.2", "sm_89-48gib", 8), "no config for it is shipped"),
         (FirstStudy("v3.2", "h200", 16), "several machines"),
         (FirstStudy("v3.2-nvfp4", "h200", 4), "nvfp4 weights, which run on b200"),
         (FirstStudy("meta-llama/Llama-3", "h200", 8), "neither a known model"),

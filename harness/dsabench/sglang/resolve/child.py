@@ -47,8 +47,8 @@ _MOST_LEARNED = 40
 _REFUSALS = (ValueError, AssertionError, RuntimeError, TypeError, ArithmeticError, LookupError, FileNotFoundError)
 """What the argument code raises, or dies of where it does not look at a value first. Anything else says more about what is
 stubbed, or not on this machine, than about the setting."""
-
-
+_ARCHITECTURES = {(9, 0): "gfx90a", (9, 4): "gfx942"}
+"""AMD's names that do not end in 0."""
 _INFINIBAND = "/sys/class/infiniband"
 _IS_DIR = os.path.isdir
 
@@ -265,7 +265,7 @@ def _pretend(device: dict[str, Any], finder: stubs.Stubs) -> None:
         major=capability[0],
         minor=capability[1],
         multi_processor_count=132,
-        gcnArchName="gfx942" if capability[1] == 4 else "gfx950",
+        gcnArchName=_ARCHITECTURES.get(capability, f"gfx{capability[0]}{capability[1]}0"),
     )
     for name, value in {
         "is_available": True,

@@ -30,6 +30,8 @@ Verdict = Literal["runs", "refused", "cannot_say"]
 _START_TIMEOUT_S = 120.0
 _ANSWER_TIMEOUT_S = 60.0
 """Longer than the child gives a case, so that it is the child that says which one is silent."""
+_END_TIMEOUT_S = 2.0
+"""For the child to remove what it wrote; it ends when its stdin does."""
 _UNDER_WAY = 16
 """Cases sent and not answered: few enough that neither side waits for the other with a full pipe."""
 _GPUS = 8
@@ -232,11 +234,17 @@ def _hello(source: ArgumentSource, device: Accelerator, *, flags: bool) -> dict[
 
 
 def _end(process: subprocess.Popen[bytes], errors: IO[str]) -> None:
-    process.kill()
-    process.wait()
-    for file in (process.stdin, process.stdout, errors):
-        if file is not None:
-            file.close()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
+    errors.close()
 
 
 def _as_json(case: ArgumentCase) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from dsabench.sglang.resolve.client import WARM_MODEL, ArgumentAnswer, ArgumentC
 DEFAULT_HARDWARE = "h200"
 """What is pretended where a setting names no hardware."""
 
-_FORM = 4
+_FORM = 5
 """Of the answers that are remembered; another one asks anew."""
 
 
@@ -49,10 +49,14 @@ class ArgumentCheck:
     """Accelerator → id of a case → its answer."""
 
     def ask(self, specs: Sequence[RuntimeSpec]) -> list[tuple[RoleAnswer, ...]]:
-        """For each spec what is said to its roles; nothing where the hardware cannot be pretended (NPU)."""
+        """For each spec what is said to its roles.
+
+        Nothing where the hardware cannot be pretended (NPU), or the model's config.json is not known.
+        """
         asked = [
             (place, _device(spec), role.role, _case(role, own, self.accepted, is_here=self.source.launch is None))
             for place, spec in enumerate(specs)
+            if config_json(spec.model) is not None
             for role, own in role_specs(spec)
         ]
         said: list[list[RoleAnswer]] = [[] for _ in specs]
@@ -69,7 +73,6 @@ class ArgumentCheck:
             self.known[device.name] = _read(_cache_file(self.source, device))
         known = self.known[device.name]
         names = [_id(case) for case in cases]
-        known |= {name: _unknown_model(case) for name, case in zip(names, cases, strict=True) if not case.models}
         new = {name: case for name, case in zip(names, cases, strict=True) if name not in known}
         if new:
             process = self.processes.get(device.name)
@@ -100,11 +103,6 @@ class ArgumentCheck:
 
 def _device(spec: RuntimeSpec) -> Accelerator:
     return HARDWARE[DEFAULT_HARDWARE] if spec.hardware is None else accelerator(spec.hardware)
-
-
-def _unknown_model(case: ArgumentCase) -> ArgumentAnswer:
-    name = case.argv[1]
-    return ArgumentAnswer("cannot_say", text=f"{name} is neither a folder here nor a model whose config.json is known")
 
 
 def _case(role: Role, spec: RuntimeSpec, accepted: Accepted, *, is_here: bool) -> ArgumentCase:

@@ -36,7 +36,7 @@ def buffer_below_index_topk(s: Setting) -> bool:
 
 def top_k_not_the_models(s: Setting) -> bool:
     """A hisparse_top_k that the model's index_topk replaces."""
-    return _on(s) and s.asked("hisparse_top_k") and (s.hisparse.top_k != s.model.index_topk)
+    return _on(s) and s.asked("hisparse_top_k") and s.hisparse.top_k != s.model.index_topk
 
 
 def hisparse_off_decode(s: Setting) -> bool:
@@ -61,7 +61,7 @@ def hisparse_on_fp8(s: Setting) -> bool:
 
 def spec_swap_sizes(s: Setting) -> bool:
     """Draft tokens or index_topk that the swap of speculation does not take."""
-    return _spec(s) and (not (2 <= (s.speculation.draft_tokens or 2) <= 4 and (s.model.index_topk or 1024) >= 1024))
+    return _spec(s) and not (2 <= (s.speculation.draft_tokens or 2) <= 4 and (s.model.index_topk or 1024) >= 1024)
 
 
 def spec_swap_occurrences(s: Setting) -> bool:
@@ -69,7 +69,7 @@ def spec_swap_occurrences(s: Setting) -> bool:
     return (
         _spec(s)
         and 2 <= (s.speculation.draft_tokens or 2) <= 4
-        and ((s.speculation.draft_tokens or 2) * (s.model.index_topk or 0) > 8192)
+        and (s.speculation.draft_tokens or 2) * (s.model.index_topk or 0) > 8192
     )
 
 
@@ -86,7 +86,5 @@ def requests_in_buffer(s: Setting) -> Change:
 def spec_swap_transfer(s: Setting) -> bool:
     """Another transfer than mooncake."""
     return (
-        _spec(s)
-        and s.role == "decode"
-        and (s.text("transfer_backend") not in {None, "mooncake", "mooncake_tcp", "fake"})
+        _spec(s) and s.role == "decode" and s.text("transfer_backend") not in {None, "mooncake", "mooncake_tcp", "fake"}
     )

@@ -42,12 +42,12 @@ def _never_dense(s: Setting) -> bool:
 
 def indexer_heads_not_128(s: Setting) -> bool:
     """An indexer whose heads are not 128 wide."""
-    return s.model.is_dsa and (s.cuda or s.rocm) and (s.model.index_head_dim != 128)
+    return s.model.is_dsa and (s.cuda or s.rocm) and s.model.index_head_dim != 128
 
 
 def topk_not_2048_unfused(s: Setting) -> bool:
     """Another index_topk than 2048 with the top-k apart from the page table."""
-    return s.uses_dsa and s.cuda and (s.model.index_topk != 2048) and (s.knobs.get("fuse_topk") is False)
+    return s.uses_dsa and s.cuda and s.model.index_topk != 2048 and s.knobs.get("fuse_topk") is False
 
 
 def threshold_above_topk(s: Setting) -> bool:
@@ -55,7 +55,7 @@ def threshold_above_topk(s: Setting) -> bool:
     return (
         s.model.index_topk is not None
         and (s.number("mha_threshold_tokens") or 0) > s.model.index_topk
-        and (not _never_dense(s))
+        and not _never_dense(s)
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dsabench.sglang.rules.setting import Change, Setting
-from dsabench.sglang.versions import V9, V12, V20, V21, V22
+from dsabench.model.topology import RoleName
+from dsabench.sglang.rules.setting import Change, Kernels, Setting
+from dsabench.sglang.versions import V9, V12, V20, V21, V22, Version
 
 _FLASHMLA = {"flashmla_sparse", "flashmla_kv", "flashmla_auto"}
 
@@ -63,7 +64,6 @@ def fits_rocm(s: Setting) -> Change:
 
 
 PACKED_ROW = 656
-
 """Bytes of 512 numbers in fp8, 4 scales in fp32 and 64 rotated numbers in bfloat16."""
 
 BF16_ROW = 1152
@@ -130,12 +130,20 @@ def one_raw(s: Setting) -> bool:
     return s.role == "server" or (s.version < V20 and running[s.role] != "trtllm")
 
 
+def is_raw(kernels: Kernels, role: RoleName, version: Version) -> bool:
+    """Whether fp8 rows stand as they are (576 bytes) and not with scales (656).
+
+    Up to 0.5.19 the half that does not run has its say too. 0.5.16 srt/mem_cache/kv_cache_configurator.py:1836; 0.5.20
+    srt/mem_cache/kv_cache_configurator.py:2561.
+    """
+    running = {"server": kernels.pair, "prefill": kernels.pair[:1], "decode": kernels.pair[1:]}
+    chosen = kernels.pair if version < V20 else running[role]
+    return "trtllm" in chosen or (version >= V22 and kernels.pair == ("tilelang", "tilelang"))
+
+
 def _packs_rows(s: Setting) -> bool:
-    """Whether the pool keeps fp8 rows with their scales; up to 0.5.19 the half that does not run has its say too."""
-    running = {"server": s.kernels.pair, "prefill": s.kernels.pair[:1], "decode": s.kernels.pair[1:]}
-    chosen = s.kernels.pair if s.version < V20 else running[s.role]
-    raw = "trtllm" in chosen or (s.version >= V22 and s.kernels.pair == ("tilelang", "tilelang"))
-    return s.kernels.kv == "fp8_e4m3" and None not in s.kernels.pair and not raw
+    """Whether the pool keeps fp8 rows with their scales."""
+    return s.kernels.kv == "fp8_e4m3" and None not in s.kernels.pair and not is_raw(s.kernels, s.role, s.version)
 
 
 _TRITON_HEADS = 32
@@ -157,14 +165,6 @@ def _triton(s: Setting) -> bool:
 
 def _is_glm_sm12_fp8(s: Setting) -> bool:
     return s.model.is_glm and s.sm_major == 12 and s.kernels.kv == "fp8_e4m3"
-
-
-def _union_misfit(s: Setting) -> bool:
-    union, heads = s.number("triton_union"), s.heads_per_rank
-    if not _triton(s) or not s.cuda or not union or heads is None or heads > _TRITON_HEADS:
-        return False
-    rows = heads * union
-    return rows < 16 or rows > 32 or rows & (rows - 1) != 0
 
 
 def auto_for_decode(s: Setting) -> bool:
@@ -194,7 +194,7 @@ def named_kernel(s: Setting) -> Change:
 
 def lora_rank_not_packed(s: Setting) -> bool:
     """A kv_lora_rank that packed rows cannot have."""
-    return s.uses_dsa and s.cuda and _packs_rows(s) and (s.model.kv_lora_rank % 128 != 0)
+    return s.uses_dsa and s.cuda and _packs_rows(s) and s.model.kv_lora_rank % 128 != 0
 
 
 def same_rows(s: Setting) -> Change:
@@ -229,19 +229,19 @@ def q8_off_hopper(s: Setting) -> bool:
     return (
         _q8(s)
         and s.sm_major != 9
-        and (not (s.version <= V21 and s.kernels.kv != "fp8_e4m3"))
-        and (not (s.version >= V22 and _raw_pool(s)))
+        and not (s.version <= V21 and s.kernels.kv != "fp8_e4m3")
+        and not (s.version >= V22 and _raw_pool(s))
     )
 
 
 def q8_with_mixed_chunks(s: Setting) -> bool:
     """flashmla_sparse_q8 with mixed chunks."""
-    return _q8(s) and s.sm_major == 9 and (not _raw_pool(s)) and s.mixed_chunk
+    return _q8(s) and s.sm_major == 9 and not _raw_pool(s) and s.mixed_chunk
 
 
 def q8_for_decode(s: Setting) -> bool:
     """flashmla_sparse_q8 for decode."""
-    return s.uses_dsa and s.cuda and (s.kernels.decode == "flashmla_sparse_q8")
+    return s.uses_dsa and s.cuda and s.kernels.decode == "flashmla_sparse_q8"
 
 
 def q8_on_raw_pool(s: Setting) -> bool:
@@ -251,9 +251,7 @@ def q8_on_raw_pool(s: Setting) -> bool:
 
 def sparse_mla_elsewhere(s: Setting) -> bool:
     """flashinfer_sparse_mla elsewhere than for GLM on compute capability 12."""
-    return (
-        s.uses_dsa and (s.cuda or s.rocm) and ("flashinfer_sparse_mla" in s.kernels.pair) and (not _is_glm_sm12_fp8(s))
-    )
+    return s.uses_dsa and (s.cuda or s.rocm) and "flashinfer_sparse_mla" in s.kernels.pair and not _is_glm_sm12_fp8(s)
 
 
 def glm_sm12_other_kernel(s: Setting) -> bool:
@@ -275,14 +273,18 @@ def triton_mla_on_amd(s: Setting) -> bool:
 
 def triton_mla_below_hopper(s: Setting) -> bool:
     """triton_sparse_mla below Hopper."""
-    return _triton(s) and s.sm_major is not None and (s.sm_major < 9)
+    return _triton(s) and s.sm_major is not None and s.sm_major < 9
 
 
 def triton_mla_too_many_heads(s: Setting) -> bool:
     """triton_sparse_mla with more heads per rank than it is validated for."""
-    return _triton(s) and (s.sm_major or 0) >= 9 and ((s.heads_per_rank or 0) > _TRITON_HEADS)
+    return _triton(s) and (s.sm_major or 0) >= 9 and (s.heads_per_rank or 0) > _TRITON_HEADS
 
 
 def union_misfit(s: Setting) -> bool:
     """Rows of a union that are no power of two from 16 to 32."""
-    return _union_misfit(s) and (s.sm_major or 0) >= 9
+    union, heads = s.number("triton_union"), s.heads_per_rank
+    if not _triton(s) or (s.sm_major or 0) < 9 or not union or heads is None or heads > _TRITON_HEADS:
+        return False
+    rows = heads * union
+    return rows < 16 or rows > 32 or rows & (rows - 1) != 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dsabench.model.value import KnobValue
 from dsabench.sglang.rules.kernels import BF16_ROW, PACKED_ROW, reads_bf16_packed
 from dsabench.sglang.rules.setting import Change, Setting
 from dsabench.sglang.versions import V16
@@ -15,20 +14,17 @@ def weights_do_not_fit(s: Setting) -> bool:
     return s.model.weights_gib / (s.parallel.tp * s.parallel.pp) > s.device.memory_gib * s.static_fraction
 
 
-def room_for_weights(s: Setting) -> dict[str, KnobValue | None]:
+def room_for_weights(s: Setting) -> Change:
     """The fewest ranks, in eights, whose memory holds the weights."""
     gib, memory = s.model.weights_gib or 0, s.device.memory_gib if s.device else 1
     return {"tp_size": next(ranks for ranks in (8, 16, 32, 64) if gib <= ranks * memory), "mem_fraction_static": None}
 
 
 _PAGE = 64
-
 _INDEX_ROW = 132
-
 """Bytes of an indexer's key: 128 numbers in fp8 and a scale in fp32."""
 
 REACH = 2**31 // PACKED_ROW // _PAGE * _PAGE - _PAGE
-
 """The largest pool, in tokens, of which every packed row starts within 32 signed bits; a pool has one page beside it."""
 
 
@@ -100,4 +96,4 @@ def prefix_beyond_reach(s: Setting) -> bool:
 
 def prefix_may_be_beyond_reach(s: Setting) -> bool:
     """The same of random weights, or of a pool whose size is not known."""
-    return _reads_a_prefix_back(s) and (not _answers_matter(s)) and _may_pass_the_reach(s, _packed_row(s))
+    return _reads_a_prefix_back(s) and not _answers_matter(s) and _may_pass_the_reach(s, _packed_row(s))

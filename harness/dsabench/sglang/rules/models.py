@@ -53,5 +53,5 @@ def nvfp4_with_other_kernels(s: Setting) -> bool:
 def nvfp4_not_said(s: Setting) -> bool:
     """NVFP4 weights without the settings that the documents ask for."""
     return s.model.weights == "nvfp4" and (
-        s.text("quantization") != "modelopt_fp4" or (s.parallel.runner == "auto" and (not s.model.is_glm))
+        s.text("quantization") != "modelopt_fp4" or (s.parallel.runner == "auto" and not s.model.is_glm)
     )

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from dsabench.sglang.rules.setting import Change, Kernels, Setting
-from dsabench.sglang.versions import V19, V20, V22
-
-
-def _is_raw(kernels: Kernels, role: str, s: Setting) -> bool:
-    """Whether fp8 rows stand as they are (576 bytes) and not with scales (656).
-
-    0.5.16 srt/mem_cache/kv_cache_configurator.py:1836; 0.5.20 srt/mem_cache/kv_cache_configurator.py:2561.
-    """
-    running = kernels.decode if role == "decode" else kernels.prefill
-    by_trtllm = running == "trtllm" if s.version >= V20 else "trtllm" in kernels.pair
-    return by_trtllm or (s.version >= V22 and kernels.pair == ("tilelang", "tilelang"))
+from dsabench.sglang.rules.kernels import is_raw
+from dsabench.sglang.rules.setting import Change, Setting
+from dsabench.sglang.versions import V19
 
 
 def other_rows(s: Setting) -> bool:
@@ -21,7 +12,7 @@ def other_rows(s: Setting) -> bool:
     if s.role != "decode" or s.peer is None or not s.uses_dsa or not s.cuda:
         return False
     both_fp8 = s.kernels.kv == s.peer.kv == "fp8_e4m3"
-    return both_fp8 and _is_raw(s.peer, "prefill", s) != _is_raw(s.kernels, "decode", s)
+    return both_fp8 and is_raw(s.peer, "prefill", s.version) != is_raw(s.kernels, "decode", s.version)
 
 
 def other_dtype(s: Setting) -> bool:
@@ -80,7 +71,7 @@ def no_partition(s: Setting) -> bool:
 
 def ep_does_not_divide(s: Setting) -> bool:
     """An ep_size that does not divide tp_size."""
-    return s.model.weights == "fp8" and s.parallel.tp % s.parallel.ep != 0 and (s.parallel.moe_dp == 1)
+    return s.model.weights == "fp8" and s.parallel.tp % s.parallel.ep != 0 and s.parallel.moe_dp == 1
 
 
 def ep_of_tp(s: Setting) -> Change:
@@ -90,7 +81,7 @@ def ep_of_tp(s: Setting) -> Change:
 
 def marlin_with_exchange(s: Setting) -> bool:
     """experimental_sgl_marlin with an exchange between expert ranks."""
-    return s.parallel.runner == "experimental_sgl_marlin" and s.parallel.a2a != "none" and (s.parallel.ep > 1)
+    return s.parallel.runner == "experimental_sgl_marlin" and s.parallel.a2a != "none" and s.parallel.ep > 1
 
 
 def config_and_no_file(s: Setting) -> bool:
@@ -104,7 +95,7 @@ def drafts_over_attention_ranks(s: Setting) -> bool:
         s.speculation.algorithm is not None
         and s.model.is_glm
         and s.parallel.dp_attention
-        and (s.parallel.tp > s.parallel.dp)
+        and s.parallel.tp > s.parallel.dp
     )
 
 
@@ -115,9 +106,9 @@ def group_per_rank(s: Setting) -> Change:
 
 def stages_and_cp_off_h20(s: Setting) -> bool:
     """Pipeline stages with context parallelism elsewhere than on H20."""
-    return _cp(s) and s.parallel.pp > 1 and (s.device is not None) and (s.device.name != "h20")
+    return _cp(s) and s.parallel.pp > 1 and s.device is not None and s.device.name != "h20"
 
 
 def no_graphs(s: Setting) -> bool:
     """No CUDA graphs where decode steps follow prefills."""
-    return s.knobs.get("cuda_graph") is False and s.knobs.get("overlap_schedule") is not False and (s.role != "prefill")
+    return s.knobs.get("cuda_graph") is False and s.knobs.get("overlap_schedule") is not False and s.role != "prefill"

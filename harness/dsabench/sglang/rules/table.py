@@ -198,7 +198,7 @@ def _unread(version: Version, role: RoleName, gone: frozenset[str] | None) -> It
     yield Finding("VR01", "advisory", role, message, "silent", "unknown", f"sglang {nearest}")
 
 
-_READ = ("srt", "kernels", "jit_kernel")
+_SEARCHED = ("srt", "kernels", "jit_kernel")
 _HOLE = re.compile(r"\{[^}]*\}|‹[^›]*›")
 _JOINED = re.compile(r"[\"']\s*\n\s*[rf]*[\"']")
 """Between two halves of a text in the sources."""
@@ -209,7 +209,7 @@ _SHORTEST = 16
 @lru_cache(maxsize=4)
 def rules_gone(tree: Path) -> frozenset[str]:
     """Ids of rules whose words an unpacked wheel does not have. Rules that quote nothing stay."""
-    files = [file for part in _READ for file in (tree / "sglang" / part).rglob("*.py")]
+    files = [file for part in _SEARCHED for file in (tree / "sglang" / part).rglob("*.py")]
     sources = "\n".join(_JOINED.sub("", file.read_text(encoding="utf-8", errors="ignore")) for file in files)
     return frozenset(rule.id for rule in RULES if (piece := _quoted(rule)) and piece not in sources)
 
