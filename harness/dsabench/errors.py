@@ -5,13 +5,14 @@ DsabenchError
 │   ├── ConfigError   a YAML file: file, line, key, what is allowed, nearest match
 │   └── BusyError     somebody else holds the results folder
 ├── TrialFault        a runtime or a measurement failed: becomes a `Failed` record, exit 3 where nothing else came out
-└── StoreError        the journal cannot be written or read (disk full, permission): exit 3
+├── StoreError        the journal cannot be written or read (disk full, permission): exit 3
+└── HttpFault         no whole answer came; whoever asked makes it one of the others
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from dsabench.model.record import FaultKind, Stage
@@ -54,6 +55,19 @@ class TrialFault(DsabenchError):
     ) -> None:
         self.kind, self.message, self.stage, self.log_tail, self.transient = kind, message, stage, log_tail, transient
         super().__init__(f"{stage}: {kind}: {message}")
+
+
+class HttpFault(DsabenchError):
+    """No whole answer came over HTTP."""
+
+    def __init__(
+        self, kind: Literal["refused", "timeout", "too_large", "broken", "status", "changed"], message: str
+    ) -> None:
+        self.kind = kind
+        """Nothing listens; a time limit; a size limit; cut off or no HTTP; of a download: another status than 200,
+        another checksum.
+        """
+        super().__init__(message)
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:

@@ -18,7 +18,7 @@ from dsabench.cli.eval_progress import make_eval_progress
 from dsabench.cli.show_eval import print_eval, result_object
 from dsabench.config.load import load_eval
 from dsabench.errors import InputError, TrialFault
-from dsabench.evals.client import Target
+from dsabench.evals.ask import Target
 from dsabench.evals.conduct import Finished, Setting, conduct
 from dsabench.evals.drivers import DRIVERS
 from dsabench.evals.drivers.drive import drive

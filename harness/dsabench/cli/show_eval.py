@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import JsonValue
 from rich.console import Console
 
-from dsabench.evals.client import Target
+from dsabench.evals.ask import Target
 from dsabench.evals.conduct import Finished
 from dsabench.evals.plan import Plan
 from dsabench.evals.published import Beside, nearest_published

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
-import aiohttp
-
 from dsabench.doctor.chat_stream import ChatStream
-from dsabench.load.sse import DONE, SseReader
+from dsabench.errors import HttpFault
+from dsabench.http import DONE, HttpAnswer, HttpClient, HttpStream
 from dsabench.machine.checks import one_line
-from dsabench.runtimes.endpoint import parts_of, text_of
-
-_FAILURES = (aiohttp.ClientError, OSError, ValueError)
-"""TimeoutError is an OSError, and told apart where it matters."""
 
 Decided = Callable[[ChatStream], bool]
 """Whether an answer has to be heard no further."""
@@ -50,40 +44,39 @@ class ServerProbe:
 
     async def get(self, path: str) -> JsonAnswer:
         """GET, expecting a JSON object."""
-        return await self._ask("GET", path, None)
+        return await self._ask(path, None)
 
     async def post(self, path: str, body: dict[str, Any]) -> JsonAnswer:
         """POST of an object, expecting one."""
-        return await self._ask("POST", path, body)
+        return await self._ask(path, body)
 
     async def alive(self) -> str | None:
         """None when /health answers 200, else why not."""
-        answer = await self._ask("GET", "/health", None)
+        answer = await self._ask("/health", None)
         return None if answer.status == 200 else answer.error
 
     async def listen(self, path: str, body: dict[str, Any], decided: Decided) -> ChatStream:
         """POST whose answer is heard as it comes. Once it is decided the connection is closed, and the request ends."""
-        heard, began_s = ChatStream(), perf_counter()
-        timeout = aiohttp.ClientTimeout(
-            total=self.question_timeout_s, sock_connect=5.0, sock_read=min(self.timeout_s, self.question_timeout_s)
-        )
+        heard, began_s, has_begun = ChatStream(), perf_counter(), False
+        idle_s = min(self.timeout_s, self.question_timeout_s)
+        client = HttpClient(self.base_url, self.api_key, self.question_timeout_s, idle_s)
         try:
-            async with self._request("POST", path, {**body, "stream": True}, timeout) as response:
-                if response.status != 200:
-                    return ChatStream(error=_refusal(path, response.status, await text_of(response)), refused=True)
-                async with aclosing(_frames(response)) as frames:
+            async with client.stream("POST", path, {**body, "stream": True}) as answer:
+                if answer.status != 200:
+                    return ChatStream(error=_refusal(path, await answer.read()), refused=True)
+                has_begun = True
+                async with aclosing(_frames(answer)) as frames:
                     async for data in frames:
                         heard = heard.after(data, perf_counter() - began_s)
                         if heard.is_over or decided(heard):
                             break
                     else:
                         heard = replace(heard, error=_broken(heard))
-                response.close()
-        except TimeoutError:
-            return self._late(path, heard, perf_counter() - began_s)
-        except _FAILURES as error:
-            broke_off = heard.last_s is not None or isinstance(error, aiohttp.ClientPayloadError)
-            return replace(heard, error=f"{path}: {_broken(heard)}" if broke_off else _why(path, error))
+        except HttpFault as fault:
+            if fault.kind == "timeout":
+                return self._late(path, heard, perf_counter() - began_s)
+            broke_off = heard.last_s is not None or (has_begun and fault.kind == "broken")
+            return replace(heard, error=f"{path}: {_broken(heard) if broke_off else one_line(str(fault))}")
         return replace(heard, error=heard.error and f"{path}: {heard.error}")
 
     def _late(self, path: str, heard: ChatStream, waited_s: float) -> ChatStream:
@@ -94,63 +87,36 @@ class ServerProbe:
             return replace(heard, error=f"{path}: nothing more for {self.timeout_s:g} s after {heard.told}")
         return replace(heard, limit_s=self.question_timeout_s)
 
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> JsonAnswer:
-        timeout = aiohttp.ClientTimeout(total=self.timeout_s, sock_connect=5.0)
+    async def _ask(self, path: str, body: dict[str, Any] | None) -> JsonAnswer:
+        client = HttpClient(self.base_url, self.api_key, self.timeout_s)
         try:
-            async with self._request(method, path, body, timeout) as response:
-                text, status = await text_of(response), response.status
-        except TimeoutError:
-            return JsonAnswer(None, f"{path}: no answer within {self.timeout_s:g} s")
-        except _FAILURES as error:
-            return JsonAnswer(None, _why(path, error))
-        if status != 200:
-            return JsonAnswer(None, _refusal(path, status, text), status)
+            answer = await (client.get(path) if body is None else client.post(path, body))
+        except HttpFault as fault:
+            return JsonAnswer(None, f"{path}: {one_line(str(fault))}")
+        if answer.status != 200:
+            return JsonAnswer(None, _refusal(path, answer), answer.status)
         try:
-            found = json.loads(text)
+            found = json.loads(answer.body)
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            return JsonAnswer(None, f"{path}: not a JSON object: {one_line(text, 80)}", status)
-        return JsonAnswer(found, status=status)
-
-    @asynccontextmanager
-    async def _request(
-        self, method: str, path: str, body: dict[str, Any] | None, timeout: aiohttp.ClientTimeout
-    ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        headers = {} if self.api_key is None else {"Authorization": f"Bearer {self.api_key}"}
-        async with (
-            aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
-            session.request(method, self.base_url + path, json=body, allow_redirects=False) as response,
-        ):
-            yield response
+            return JsonAnswer(None, f"{path}: not a JSON object: {one_line(answer.text, 80)}", answer.status)
+        return JsonAnswer(found, status=answer.status)
 
 
 def _broken(heard: ChatStream) -> str:
     return f"the answer broke off: {heard.told}"
 
 
-def _why(path: str, error: Exception) -> str:
-    """Why no answer came."""
-    if isinstance(error, aiohttp.ClientConnectorError):
-        why = os.strerror(error.os_error.errno) if error.os_error.errno else error.os_error.strerror
-        return f"{path}: no connection to {error.host}:{error.port}: {one_line(str(why))}"
-    return f"{path}: {one_line(str(error) or type(error).__name__)}"
+def _refusal(path: str, answer: HttpAnswer) -> str:
+    return f"{path}: HTTP {answer.status}: {one_line(answer.text, 200)}"
 
 
-def _refusal(path: str, status: int, text: str) -> str:
-    return f"{path}: HTTP {status}: {one_line(text, 200)}"
-
-
-async def _frames(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+async def _frames(answer: HttpStream) -> AsyncGenerator[bytes]:
     """The data of each event; the whole body of a server that does not stream, and then its end."""
-    if response.content_type != "text/event-stream":
-        yield (await text_of(response)).encode() or b" "
+    if answer.is_events:
+        async for data in answer.events():
+            yield data
+    else:
+        yield (await answer.read()).body or b" "
         yield DONE
-        return
-    reader = SseReader()
-    async for part in parts_of(response):
-        for event in reader.feed(0.0, part):
-            yield event.data
-    for event in reader.close():
-        if event.whole or event.data == DONE:
-            yield event.data

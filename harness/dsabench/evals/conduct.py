@@ -12,10 +12,8 @@ from pydantic import JsonValue
 
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.errors import TrialFault
-from dsabench.evals.client import Failure, Target
-from dsabench.evals.connections import open_connections
+from dsabench.evals.ask import WARM_UP, Failure, Target, ask, client_for
 from dsabench.evals.plan import Plan
-from dsabench.evals.request import WARM_UP, body_of, path_of
 from dsabench.evals.run import Effort, Pace, run
 from dsabench.evals.sample_log import open_log
 from dsabench.evals.summarise import Tally, summarise, tally
@@ -124,8 +122,7 @@ def record_of(
 async def _warm_up(plan: Plan, target: Target) -> None:
     """One request that is no question, so that the first question does not pay for what is compiled on first use."""
     task = plan.task.model_copy(update={"max_tokens": min(_WARM_UP_TOKENS, plan.task.max_tokens), "thinking": None})
-    async with open_connections(target, path_of(task)) as connections:
-        reply = await connections.ask(body_of(task, target.model, WARM_UP), _WARM_UP_TIMEOUT_S)
+    reply = await ask(client_for(target, task, _WARM_UP_TIMEOUT_S), task, target.model, WARM_UP)
     # Any other failure is left to the questions, which are retried and counted.
     if isinstance(reply, Failure) and reply.unreachable:
         raise TrialFault("unreachable", f"{target.base_url}: {reply.message}", stage="warmup", transient=True)

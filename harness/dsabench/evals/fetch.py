@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import os
 from pathlib import Path
 
-import aiohttp
-
 from dsabench import rooms
-from dsabench.errors import InputError, StoreError
+from dsabench.errors import HttpFault, InputError
+from dsabench.http import download
 from dsabench.model.evals import GENERATED, EvalSpec
 from dsabench.model.value import digest_of_file
-
-_CONNECT_TIMEOUT_S = 10.0
-_FETCH_TIMEOUT_S = 600.0
-_MAX_BYTES = 1 << 30
 
 
 def sha256_of(path: Path) -> str:
@@ -74,29 +67,7 @@ def _noted(path: Path) -> str | None:
 
 
 async def _fetch(spec: EvalSpec, url: str, path: Path, hint: str) -> None:
-    """Write the whole file or nothing."""
-    temporary = path.with_suffix(f".{os.getpid()}.part")
-    timeout = aiohttp.ClientTimeout(total=_FETCH_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session, session.get(url) as response:
-            if response.status != 200:
-                raise InputError(f"{spec.name}: {url}: HTTP {response.status}; {hint}")
-            with temporary.open("wb") as file:
-                async for chunk in response.content.iter_chunked(1 << 20):
-                    if file.tell() + len(chunk) > _MAX_BYTES:
-                        raise InputError(f"{spec.name}: {url}: more than 1 GiB; {hint}")
-                    await asyncio.to_thread(file.write, chunk)
-        found = sha256_of(temporary)
-        if spec.dataset.sha256 not in (None, found):
-            raise InputError(
-                f"{spec.name}: {url}: sha256 is {found[:12]}…, not {str(spec.dataset.sha256)[:12]}…; {hint}"
-            )
-        temporary.rename(path)
-    except (aiohttp.ClientError, TimeoutError) as error:
-        reason = " ".join(str(error).split()) or "no answer in time"
-        raise InputError(f"{spec.name}: no data file, and {url} cannot be fetched ({reason}); {hint}") from error
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        await download(url, path, sha256=spec.dataset.sha256 or _noted(path), note=_note(path))
+    except HttpFault as fault:
+        raise InputError(f"{spec.name}: no data file, and {url} cannot be fetched ({fault}); {hint}") from fault

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dsabench.errors import InputError
-from dsabench.evals.client import Reply
-from dsabench.evals.connections import open_connections
+from dsabench.evals.ask import Reply, ask, client_for
 from dsabench.evals.plan import Plan
 from dsabench.evals.question import Question
 from dsabench.evals.readers.needle import make_needles, sounding
-from dsabench.evals.request import body_of, path_of
 from dsabench.evals.server import Served
 from dsabench.model.evals import EvalSpec
 
@@ -90,7 +88,6 @@ async def _tokens_per_char(plan: Plan, served: Served, context: int) -> float:
     # No token is shorter than a byte, so half as many characters as the context has tokens always fit.
     text = sounding(plan.spec)[: min(_SOUNDING_CHARS, context // 2)]
     task = plan.task.model_copy(update={"max_tokens": 1, "thinking": None})
-    async with open_connections(served.target, path_of(task)) as connections:
-        reply = await connections.ask(body_of(task, served.target.model, text), _SOUNDING_TIMEOUT_S)
+    reply = await ask(client_for(served.target, task, _SOUNDING_TIMEOUT_S), task, served.target.model, text)
     counted = reply.tokens("prompt_tokens") if isinstance(reply, Reply) else None
     return counted / len(text) if counted else _TOKENS_PER_CHAR

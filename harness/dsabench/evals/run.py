@@ -8,18 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from dsabench.errors import StoreError, TrialFault
-from dsabench.evals.client import Failure, Reply, Target
-from dsabench.evals.connections import Connections, open_connections
+from dsabench.evals.ask import Failure, Reply, Target, ask, client_for
 from dsabench.evals.grader import Grading, graded_apart
 from dsabench.evals.plan import Plan
 from dsabench.evals.question import Question
-from dsabench.evals.request import body_of, path_of
 from dsabench.evals.sample import EvalSample
 from dsabench.evals.sample_log import SampleLog
 from dsabench.evals.scorers import SCORERS, SLOW, Grade
+from dsabench.http import HttpClient, accepts_connections
 from dsabench.load.process import allow_open_files, no_full_collections
 
 _BACKOFF_MAX_S = 16.0
@@ -74,8 +72,8 @@ async def run(plan: Plan, target: Target, log: SampleLog, effort: Effort) -> Pac
     """
     allow_open_files(effort.concurrency)
     with _grading(plan) as grade, no_full_collections():
-        async with open_connections(target, path_of(plan.task)) as connections:
-            runner = _Runner(plan, target, log, effort, connections, grade)
+        async with client_for(target, plan.task, effort.timeout_s).keep_connections() as kept:
+            runner = _Runner(plan, target, log, effort, kept, grade)
             await runner.run()
     return runner.pace()
 
@@ -101,7 +99,7 @@ class _Runner:
     target: Target
     log: SampleLog
     effort: Effort
-    connections: Connections
+    client: HttpClient
     grade: Grading
     retries: int = 0
     score_sum: float = 0.0
@@ -137,7 +135,7 @@ class _Runner:
             self.effort.on_progress(progress)
 
     async def _sample(self, question: Question, repeat: int) -> EvalSample:
-        reply, attempts = await self._insist(body_of(self.plan.task, self.target.model, question.prompt))
+        reply, attempts = await self._insist(question.prompt)
         given = {
             "id": sample_id(question, repeat),
             "question": question.id,
@@ -169,15 +167,15 @@ class _Runner:
             first_token_s=reply.first_token_s,
         )
 
-    async def _insist(self, body: bytes) -> tuple[Reply | Failure, int]:
+    async def _insist(self, prompt: str) -> tuple[Reply | Failure, int]:
         """Ask until there is an answer, the fault stays, or the retries are used up."""
         for attempt in range(self.effort.retries + 1):
-            reply = await self.connections.ask(body, self.effort.timeout_s)
+            reply = await ask(self.client, self.plan.task, self.target.model, prompt)
             if isinstance(reply, Reply) or not reply.passing or attempt == self.effort.retries:
                 break
             self.retries += 1
             await asyncio.sleep(min(2.0**attempt, _BACKOFF_MAX_S) * random.uniform(0.5, 1.0))
-        if isinstance(reply, Failure) and reply.unreachable and not await _accepts(self.target.base_url):
+        if isinstance(reply, Failure) and reply.unreachable and not await accepts_connections(self.target.base_url):
             raise TrialFault("unreachable", f"{self.target.base_url} is gone: {reply.message}", stage="load")
         return reply, attempt + 1
 
@@ -185,16 +183,3 @@ class _Runner:
 def sample_id(question: Question, repeat: int) -> str:
     """`QUESTION#REPEAT`."""
     return f"{question.id}#{repeat}"
-
-
-async def _accepts(base_url: str) -> bool:
-    parts = urlsplit(base_url)
-    try:
-        async with asyncio.timeout(5.0):
-            _, writer = await asyncio.open_connection(
-                parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-            )
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True

@@ -8,21 +8,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-import aiohttp
 from pydantic import JsonValue
 
-from dsabench.errors import InputError, TrialFault
-from dsabench.evals.client import Target
+from dsabench.errors import HttpFault, InputError, TrialFault
+from dsabench.evals.ask import Target
+from dsabench.http import HttpClient
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.secrets import without_secrets
 from dsabench.model.value import digest
 from dsabench.runtimes.command import Launch
-from dsabench.runtimes.endpoint import INFO_PATHS, Endpoint, text_of
+from dsabench.runtimes.endpoint import INFO_PATHS, Endpoint
 from dsabench.runtimes.external import ExternalRuntime
 
 DEFAULT_URL = "http://127.0.0.1:30000"
 KEY_VARIABLE = "OPENAI_API_KEY"
-_ANSWER_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,25 +85,16 @@ def normal_url(base_url: str) -> str:
 
 async def _models(url: str, key: str | None) -> dict[str, JsonValue]:
     """Name → max_model_len of what /v1/models lists; empty where there is no such path."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_TIMEOUT_S), headers=headers) as session,
-            session.get(f"{url}/v1/models") as response,
-        ):
-            status, text = response.status, await text_of(response)
-    except (TimeoutError, aiohttp.ClientError, OSError) as error:
-        refused = isinstance(error, aiohttp.ClientConnectorError)
-        reason = "cannot connect" if refused else " ".join(str(error).split()) or "no answer in time"
-        raise InputError(
-            f"no server answers at {url} ({reason}): start one, or name another with --base-url"
-        ) from error
-    if status in (401, 403):
-        raise InputError(f"{url}/v1/models: HTTP {status}: set {KEY_VARIABLE}")
-    if status != 200:
+        answer = await HttpClient(url, key).get("/v1/models")
+    except HttpFault as fault:
+        raise InputError(f"no server answers at {url} ({fault}): start one, or name another with --base-url") from fault
+    if answer.status in (401, 403):
+        raise InputError(f"{url}/v1/models: HTTP {answer.status}: set {KEY_VARIABLE}")
+    if answer.status != 200:
         return {}
     try:
-        entries = json.loads(text)["data"]
+        entries = json.loads(answer.body)["data"]
         return {str(entry["id"]): entry.get("max_model_len") for entry in entries}
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}

@@ -3,53 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-import aiohttp
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from dsabench.errors import TrialFault
+from dsabench.errors import HttpFault, TrialFault
+from dsabench.http import HttpAnswer, HttpClient
 from dsabench.model.record import Stage
-
-_BYTES_MAX = 8 << 20
-
-
-class EndlessAnswerError(aiohttp.ClientError):
-    """More came than an answer of its kind can have."""
-
-
-async def text_of(response: aiohttp.ClientResponse) -> str:
-    """The whole body as text; what is no UTF-8 is replaced.
-
-    Raises:
-        EndlessAnswerError: more than 8 MiB.
-
-    """
-    return b"".join([part async for part in parts_of(response)]).decode(errors="replace")
-
-
-async def parts_of(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
-    """The body as it comes, up to 8 MiB: an endless one must not fill the memory.
-
-    Raises:
-        EndlessAnswerError: more than that.
-
-    """
-    size = 0
-    async for part in response.content.iter_any():
-        size += len(part)
-        if size > _BYTES_MAX:
-            raise EndlessAnswerError(f"more than {_BYTES_MAX >> 20} MiB of answer")
-        yield part
-
 
 INFO_PATHS = ("/server_info", "/get_server_info")
 """Where a server tells its settings: the name of today, then the older one."""
 
 _OBJECT = TypeAdapter(dict[str, JsonValue])
 _FLUSH_TIMEOUT_S = 30.0
-_ANSWER_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,59 +35,44 @@ class Endpoint:
 
         """
         for path in paths:
-            status, text = await self._ask("GET", path, stage)
-            if status == 404:
+            answer = await self._ask("GET", path, stage)
+            if answer.status == 404:
                 continue
-            if status != 200:
+            if answer.status != 200:
                 break
             try:
-                return _OBJECT.validate_json(text)
+                return _OBJECT.validate_json(answer.body)
             except ValidationError as error:
                 raise TrialFault("bad_response", f"{path}: not a JSON object", stage=stage) from error
-        raise TrialFault("bad_response", f"{path}: HTTP {status}: {_short(text)}", stage=stage)
+        raise _refused(path, answer, stage)
 
     async def flush(self, stage: Stage) -> None:
         """Empty the prefix cache; a server refuses (400) while requests run, for which this waits up to 30 s."""
         deadline = asyncio.get_running_loop().time() + _FLUSH_TIMEOUT_S
         while True:
-            status, text = await self._ask("POST", "/flush_cache", stage)
-            if status == 200:
+            answer = await self._ask("POST", "/flush_cache", stage)
+            if answer.status == 200:
                 return
-            if status != 400 or asyncio.get_running_loop().time() > deadline:
-                raise TrialFault("bad_response", f"/flush_cache: HTTP {status}: {_short(text)}", stage=stage)
+            if answer.status != 400 or asyncio.get_running_loop().time() > deadline:
+                raise _refused("/flush_cache", answer, stage)
             await asyncio.sleep(0.2)
 
     async def probe(self, path: str, timeout_s: float) -> str | None:
         """None when the path answers 200, else why not, in a few words."""
         try:
-            status, _ = await self._request("GET", path, timeout_s)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return _reason(error)
-        return None if status == 200 else f"HTTP {status}"
+            answer = await HttpClient(self.base_url, timeout_s=timeout_s).get(path)
+        except HttpFault as fault:
+            return str(fault)
+        return None if answer.status == 200 else f"HTTP {answer.status}"
 
-    async def _ask(self, method: str, path: str, stage: Stage) -> tuple[int, str]:
+    async def _ask(self, method: Literal["GET", "POST"], path: str, stage: Stage) -> HttpAnswer:
+        client = HttpClient(self.base_url)
         try:
-            return await self._request(method, path, _ANSWER_TIMEOUT_S)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise TrialFault("unreachable", f"{self.base_url}{path}: {_reason(error)}", stage=stage) from error
-
-    async def _request(self, method: str, path: str, timeout_s: float) -> tuple[int, str]:
-        timeout = aiohttp.ClientTimeout(total=timeout_s)
-        # A session per question: they are rare, and none must keep a connection open through a measurement.
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.request(method, self.base_url + path) as response,
-        ):
-            return response.status, await text_of(response)
+            return await (client.get(path) if method == "GET" else client.post(path))
+        except HttpFault as fault:
+            raise TrialFault("unreachable", f"{self.base_url}{path}: {fault}", stage=stage) from fault
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return f"cannot connect: {error.strerror or error}"
-    return str(error) or type(error).__name__
-
-
-def _short(text: str) -> str:
-    return " ".join(text.split())[:200] or "(empty)"
+def _refused(path: str, answer: HttpAnswer, stage: Stage) -> TrialFault:
+    text = " ".join(answer.text.split())[:200] or "(empty)"
+    return TrialFault("bad_response", f"{path}: HTTP {answer.status}: {text}", stage=stage)

@@ -8,11 +8,11 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
 from dsabench.errors import InputError, TrialFault
+from dsabench.http import accepts_connections
 from dsabench.machine.checks import Finding
 from dsabench.machine.server_gpus import gpus_of_address
 from dsabench.model.environment import RuntimeIdentity
@@ -145,20 +145,8 @@ class AttachedServer:
         missed = 0
         while missed < _MISSED_PULSES:
             await asyncio.sleep(_PULSE_INTERVAL_S if missed == 0 else _PULSE_INTERVAL_S / 4)
-            missed = 0 if await _accepts(self.base_url) else missed + 1
+            missed = 0 if await accepts_connections(self.base_url) else missed + 1
         raise TrialFault("unreachable", f"{self.base_url} accepts no connection any more", stage="load")
-
-
-async def _accepts(base_url: str) -> bool:
-    parts = urlsplit(base_url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        async with asyncio.timeout(_PULSE_TIMEOUT_S):
-            _, writer = await asyncio.open_connection(parts.hostname, port)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True
 
 
 def _digest_of_settings(info: Mapping[str, JsonValue]) -> str:

@@ -214,7 +214,7 @@ async def test_a_server_that_never_answers_ends_in_time() -> None:
     async with raw(silence) as url:
         async with asyncio.timeout(60):
             found = await _server_of(url, 0.3)
-    assert "no answer within 0.3 s" in found.line
+    assert "no whole answer within 0.3 s" in found.line
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from dsabench.config.load import load_eval
 from dsabench.errors import InputError
 from dsabench.evals.agreement import compare_agreement
-from dsabench.evals.client import Target
+from dsabench.evals.ask import Target
 from dsabench.evals.compare import ComparedEval
 from dsabench.evals.plan import Wishes, make_plan
 from dsabench.evals.run import Effort, run

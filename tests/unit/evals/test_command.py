@@ -180,8 +180,8 @@ async def test_nothing_there_is_one_line_with_the_fix(tmp_path, data) -> None:
     code, out, err = await dsabench("gsm8k", "--base-url", "http://127.0.0.1:9", "--data", str(data), home=tmp_path)
     assert (code, out) == (2, "")
     assert (
-        err
-        == "error: no server answers at http://127.0.0.1:9 (cannot connect): start one, or name another with --base-url\n"
+        err == "error: no server answers at http://127.0.0.1:9 (cannot connect to 127.0.0.1:9: Connection refused): "
+        "start one, or name another with --base-url\n"
     )
 
 

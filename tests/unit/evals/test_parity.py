@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.evals.client import Target
+from dsabench.evals.ask import Target
 from dsabench.evals.run import Effort, run
 from dsabench.evals.sample_log import open_log
 from dsabench.evals.statistics import majority, pass_at_k, spread_of_runs

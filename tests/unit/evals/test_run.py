@@ -10,7 +10,7 @@ import pytest
 
 from dsabench.config.load import load_eval
 from dsabench.errors import BusyError, StoreError, TrialFault
-from dsabench.evals.client import Target
+from dsabench.evals.ask import Target
 from dsabench.evals.plan import Plan, Wishes, make_plan
 from dsabench.evals.run import Effort, run
 from dsabench.evals.sample_log import open_log, read_samples

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from dsabench.errors import InputError
-from dsabench.evals.client import Target
+from dsabench.evals.ask import Target
 from dsabench.model.evals import EvalSpec
 
 DriverName = Literal["nemo-skills", "sgl-eval"]

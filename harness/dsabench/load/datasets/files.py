@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import http.client
-import tempfile
-import urllib.error
-import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from dsabench import rooms
-from dsabench.errors import InputError
+from dsabench.errors import HttpFault, InputError
+from dsabench.http import download
 from dsabench.model.value import digest_of_file
 
 KNOWN_SHA256 = {
@@ -19,8 +17,6 @@ KNOWN_SHA256 = {
     "ShareGPT_V3_unfiltered_cleaned_split.json": "35f0e213ce091ed9b9af2a1f0755e9d39f9ccec34ab281cd4ca60d70f6479ba4",
 }
 """Address → checksum, where it is published."""
-_TIMEOUT_S = 60.0
-_PIECE_BYTES = 1 << 20
 
 
 def find_file(place: str, sha256: str | None = None) -> Path:
@@ -58,44 +54,14 @@ def _noted(note: Path) -> str | None:
 
 
 def _download(address: str, path: Path, note: Path, expected: str | None) -> None:
-    """Into a file of its own first: what is cut off or wrong never takes the copy's name.
-
-    The checksum is noted before the copy has its name: a process that dies between the two leaves no unchecked copy.
-    """
-    part: Path | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            urllib.request.urlopen(address, timeout=_TIMEOUT_S) as response,  # noqa: S310 - http(s) only, see find_file
-            tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file,
-        ):
-            part = Path(file.name)
-            promised = response.headers.get("Content-Length", "")
-            while piece := response.read(_PIECE_BYTES):
-                file.write(piece)
-            size = file.tell()
-        if promised.isdecimal() and size != int(promised):
-            raise InputError(f"dataset {address}: cut off after {size} of {promised} bytes")
-        found = digest_of_file(part)
-        if expected is not None:
-            _check(address, found, expected)
-        note.write_text(found + "\n")
-        part.replace(path)
-    except (OSError, http.client.HTTPException) as error:
+        asyncio.run(download(address, path, sha256=expected, note=note))
+    except HttpFault as fault:
+        changed = ": the file changed" if fault.kind == "changed" else ""
         raise InputError(
-            f"dataset {address}: {_reason(error)}; without a network name a file with --dataset-path (dataset_path in a "
+            f"dataset {address}: {fault}{changed}; without a network name a file with --dataset-path (dataset_path in a "
             "config), or take random-ids, which needs none"
-        ) from error
-    finally:
-        if part is not None:
-            part.unlink(missing_ok=True)
-
-
-def _reason(error: OSError | http.client.HTTPException) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"HTTP status {error.code}"
-    inner = error.reason if isinstance(error, urllib.error.URLError) else error
-    return " ".join(str(inner).split()) or type(error).__name__
+        ) from fault
 
 
 def _check(place: str, found: str, expected: str) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from dsabench.http import Read
 from dsabench.load.readers.chat import read_chat
 from dsabench.load.readers.completions import read_completions
 from dsabench.load.readers.generate import read_generate
 from dsabench.load.readers.reply import Piece, Reply, Spoken
-from dsabench.load.sse import Read
 from dsabench.load.target import EndpointName
 
 

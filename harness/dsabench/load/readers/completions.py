@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from dsabench.http import Read
 from dsabench.load.readers.openai import read_openai
 from dsabench.load.readers.reply import Reply
-from dsabench.load.sse import Read
 
 
 def read_completions(reads: Iterable[Read], start_s: float, *, keep_text: bool = False) -> Reply:

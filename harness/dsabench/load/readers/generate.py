@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from dsabench.http import Read
 from dsabench.load.readers.reply import Piece, Reply, Spoken
 from dsabench.load.readers.stream import Stream, as_float, as_int, message_of, problem_of, shown
-from dsabench.load.sse import Read
 from dsabench.model.sample import Frames
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from dsabench.http import Read
 from dsabench.load.readers.reply import Piece, Reply, Spoken
 from dsabench.load.readers.stream import Stream, as_float, as_int, shown
-from dsabench.load.sse import Read
 from dsabench.model.sample import CountSource, Frames
 
 Pairs = list[tuple[float, int]]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from dsabench.errors import printable
-from dsabench.load.sse import DONE, Read, events
+from dsabench.errors import HttpFault, printable
+from dsabench.http import DONE, Read, events
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -28,8 +28,15 @@ class Stream:
         """The stream told of a failure, or was no such stream."""
 
     def __iter__(self) -> Iterator[tuple[float, JsonValue]]:
-        for at_s, data, whole in events(self._reads):
-            self._whole = whole
+        reading = events(self._reads)
+        while True:
+            try:
+                at_s, data, self._whole = next(reading)
+            except StopIteration:
+                return
+            except HttpFault as fault:
+                self.error = f"garbage: {fault}"
+                return
             if data == DONE:
                 self.done = True
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dsabench.load.sse import Read
+from dsabench.http import Read
 
 
 def reads(*items: tuple[float, Any]) -> list[Read]:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsabench.http import Read
 from dsabench.load.readers import read_generate
-from dsabench.load.sse import Read
 from dsabench.model.sample import Frame
 from paced_server import Pace, cut, frames
 

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsabench.http import Read
 from dsabench.load.readers import READERS, read_generate
-from dsabench.load.sse import Read
 from dsabench.load.target import EndpointName, Target
 from dsabench.model.sample import Prompt
 from paced_server import Pace, PacedServer

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsabench.load.sse import SseEvent, SseReader, events
+from dsabench.http import SseEvent, SseReader, events
 
 EVENTS = st.lists(
     st.one_of(

@@ -1,21 +1,31 @@
-"""Who is asked, and what one question to an OpenAI-compatible server comes to.
+"""The model that answers, the request for one question, and its answer.
 
 The answer is put together as it comes and its frames are dropped: 512 answers of 128,000 tokens would be 20 GB as bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 import orjson
 
-from dsabench.load.sse import DONE, SseEvent, SseReader
+from dsabench.errors import HttpFault
+from dsabench.http import DONE, HttpClient
+from dsabench.model.evals import Endpoint, EvalTask
 from dsabench.model.secrets import hide_keys
 
+_PATHS: dict[Endpoint, str] = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+_THINKING_WORD = {"deepseek-v3": "thinking", "kimi-k2": "thinking"}
+"""Keyword of the chat template that turns thinking on; `enable_thinking` for all other modes (run_eval, sglang 0.5.10)."""
+WARM_UP = "Name the capital of France in one word."
 _PASSING_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+_ANSWER_BYTES, _TOKEN_BYTES = 256 << 10, 4 << 10
+"""An answer may have so many bytes, and so many more for each token that is asked for. An honest event with one token
+has about 400.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +74,39 @@ def broken(message: str) -> Failure:
     return Failure(f"connection: {_short(message)}", passing=True, unreachable=True)
 
 
+def client_for(target: Target, task: EvalTask, timeout_s: float) -> HttpClient:
+    """A client whose limits are those of an answer to a question of this eval."""
+    bytes_max = _ANSWER_BYTES + _TOKEN_BYTES * task.max_tokens
+    return HttpClient(target.base_url, target.api_key, timeout_s, bytes_max=bytes_max)
+
+
+async def ask(client: HttpClient, task: EvalTask, model: str, prompt: str) -> Reply | Failure:
+    """Send one request and read its answer. Never raises but for cancellation, which closes the connection."""
+    body = _body(task, model, prompt)
+    answer = _Answer(perf_counter())
+    try:
+        async with client.stream("POST", _PATHS[task.endpoint], body) as stream:
+            if stream.status != 200:
+                text = (await stream.read()).text
+                return Failure(f"http {stream.status}: {_short(text)}", stream.status in _PASSING_STATUS)
+            if stream.is_events:
+                async for data in stream.events():
+                    answer.take(data)
+            else:
+                answer.take((await stream.read()).body)
+                answer.take(DONE)
+    except HttpFault as fault:
+        if fault.kind in ("timeout", "too_large"):
+            return Failure(f"{'timeout' if fault.kind == 'timeout' else 'garbage'}: {fault}", passing=True)
+        return broken(str(fault))
+    return answer.finish()
+
+
 @dataclass(slots=True)
-class Answer:
-    """One answer as it grows. Feed it the body, then `finish` it."""
+class _Answer:
+    """One answer as it grows."""
 
     sent_s: float
-    status: int = 0
-    streams: bool = False
-    _raw: list[bytes] = field(default_factory=list)
-    _reader: SseReader = field(default_factory=SseReader)
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
     _finish_reason: str | None = None
@@ -81,23 +115,8 @@ class Answer:
     _done: bool = False
     _error: str | None = None
 
-    def feed(self, body: bytes) -> None:
-        """A piece of the body, cut anywhere."""
-        if self.streams and self.status == 200:
-            self._take_events(self._reader.feed(0.0, body))
-        else:
-            self._raw.append(body)
-
     def finish(self) -> Reply | Failure:
         """What it came to."""
-        if self.status != 200:
-            text = b"".join(self._raw).decode(errors="replace")
-            return Failure(f"http {self.status}: {_short(text)}", self.status in _PASSING_STATUS)
-        if self.streams:
-            self._take_events(event for event in self._reader.close() if event.whole or event.data == DONE)
-        else:
-            self._take(b"".join(self._raw))
-            self._done = True
         if self._error is not None:
             return Failure(self._error, passing=True)
         if not self._done and self._finish_reason is None:
@@ -111,15 +130,14 @@ class Answer:
             first_token_s=None if self._first_s is None else self._first_s - self.sent_s,
         )
 
-    def _take_events(self, events: Iterable[SseEvent]) -> None:
-        for event in events:
-            if event.data == DONE:
-                self._done = True
-            else:
-                self._take(event.data)
+    def take(self, data: bytes) -> None:
+        """An event's data, or the whole answer of a server that does not stream."""
+        if data == DONE:
+            self._done = True
+        elif not self._done:
+            self._take(data)
 
     def _take(self, data: bytes) -> None:
-        """One frame of a stream, or the whole answer of a server that does not stream."""
         try:
             message = orjson.loads(data)
             if message.get("error"):
@@ -146,3 +164,17 @@ class Answer:
 
 def _short(text: str) -> str:
     return hide_keys(" ".join(text.split()))[:200]
+
+
+def _body(task: EvalTask, model: str, prompt: str) -> bytes:
+    """The JSON of one streaming request."""
+    content: dict[str, object] = {"prompt": prompt}
+    if task.endpoint == "chat":
+        content = {"messages": [{"role": "user", "content": prompt}]}
+        if task.thinking is not None:
+            content["chat_template_kwargs"] = {_THINKING_WORD.get(task.thinking, "enable_thinking"): True}
+    if task.stop:
+        content["stop"] = list(task.stop)
+    drawn = {"temperature": task.temperature, "top_p": task.top_p, "max_tokens": task.max_tokens}
+    stream = {"stream": True, "stream_options": {"include_usage": True}}
+    return orjson.dumps({"model": model, **content, **drawn, **stream})
