@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsabench.load.arrivals.spacings import ARRIVALS, Arrivals, Immediate
+from dsabench.load.schedule import ARRIVALS, AllAtOnce, Arrivals
 from factories import make_workload
 
 WORKLOAD = make_workload(burstiness=0.3, ramp_to=80.0)
 SPACINGS = {
     **{name: make(50.0, WORKLOAD) for name, make in ARRIVALS.items()},
-    "immediate": Immediate(),
+    "immediate": AllAtOnce(),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsabench.load.datasets.prompts import DATASETS, draw_prompts
+from dsabench.load.draw.prompts import DATASETS, draw_prompts
 from dsabench.load.target import Target
 from dsabench.model.sample import Prompt
 from dsabench.model.workload import Workload

@@ -21,5 +21,5 @@ def test_few_places_catch_every_exception() -> None:
     # and whatever SGLang's argument code raises is what it is asked for
     assert broad == {
         f"harness/dsabench/{name}.py"
-        for name in ("study/trial", "load/tokenizers/huggingface", "sglang/resolve/child", "sglang/resolve/stubs")
+        for name in ("study/trial", "load/draw/tokenizers", "sglang/resolve/child", "sglang/resolve/stubs")
     }

@@ -11,8 +11,8 @@ from dsabench.load.bench_serving.bodies import Wish
 from dsabench.load.bench_serving.measure import ENDPOINTS
 from dsabench.load.bench_serving.report import Order
 from dsabench.load.bench_serving.server import BenchServer, auth_headers, vocabulary_of
-from dsabench.load.datasets.selection import Selection, SharedPrefix, Trace
-from dsabench.load.tokenizers import IdsOnly, Tokenizer, load_tokenizer
+from dsabench.load.draw.as_bench_serving import DatasetSelection, SharedPrefixShape, TraceReplay
+from dsabench.load.draw.tokenizers import NoTokenizer, Tokenizer, load_tokenizer
 
 _PORTS = {"lmdeploy": 23333, "vllm": 8000}
 _FAKE_PREFILL = {"bootstrap_host": "2.2.2.2", "bootstrap_room": 0}
@@ -48,9 +48,9 @@ def order_for(args: Namespace) -> Order:
     )
 
 
-def selection_for(args: Namespace) -> Selection:
+def selection_for(args: Namespace) -> DatasetSelection:
     """What is drawn."""
-    return Selection(
+    return DatasetSelection(
         dataset=args.dataset_name,
         num_prompts=args.num_prompts,
         seed=args.seed,
@@ -64,7 +64,7 @@ def selection_for(args: Namespace) -> Selection:
         prompt_suffix=args.prompt_suffix,
         apply_chat_template=args.apply_chat_template,
         as_ids=args.tokenize_prompt,
-        shared_prefix=SharedPrefix(
+        shared_prefix=SharedPrefixShape(
             groups=args.gsp_num_groups,
             prompts_per_group=args.gsp_prompts_per_group,
             system_prompt_len=args.gsp_system_prompt_len,
@@ -75,7 +75,7 @@ def selection_for(args: Namespace) -> Selection:
             zipf_alpha=args.gsp_zipf_alpha,
             fast_prepare=args.gsp_fast_prepare,
         ),
-        trace=Trace(args.mooncake_workload, args.mooncake_slowdown_factor, args.mooncake_num_rounds),
+        trace=TraceReplay(args.mooncake_workload, args.mooncake_slowdown_factor, args.mooncake_num_rounds),
     )
 
 
@@ -117,7 +117,7 @@ def tokenizer_for(args: Namespace, server: BenchServer, model: str, info: object
             raise InputError(
                 f"--vocab-size {args.vocab_size}: {server.base_url} has {known} ids and refuses others: leave the flag out"
             )
-        return IdsOnly(args.vocab_size)
+        return NoTokenizer(args.vocab_size)
     return load_tokenizer(args.tokenizer or server.tokenizer_name(info) or model)
 
 

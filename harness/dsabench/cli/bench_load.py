@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 from dsabench.load.answers import replies, samples_of
-from dsabench.load.arrivals.protocol import Times
 from dsabench.load.drive import drive, drive_alone
 from dsabench.load.health import ClientHealth
 from dsabench.load.machine import MachineUse, machine_use
 from dsabench.load.plan import ClosedLoop, OpenLoop, Plan, Timeouts
 from dsabench.load.readers.reply import Spoken
+from dsabench.load.schedule import Times
 from dsabench.load.target import EndpointName
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt, RequestSample

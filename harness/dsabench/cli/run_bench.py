@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from dsabench.cli.bench_choices import order_for, output_path, selection_for, server_for, tokenizer_for, wish_for
 from dsabench.cli.bench_load import BenchAnswers, BenchLoad, measure
 from dsabench.cli.bench_progress import progress_for
 from dsabench.errors import TrialFault, printable
-from dsabench.load.arrivals.exact import Departures, draw_departures
 from dsabench.load.bench_serving.block import result_lines
 from dsabench.load.bench_serving.bodies import Wish, body_of
 from dsabench.load.bench_serving.cpu import cpu_s
@@ -25,15 +26,14 @@ from dsabench.load.bench_serving.report import Report
 from dsabench.load.bench_serving.schedule import schedule_lines
 from dsabench.load.bench_serving.server import BenchServer
 from dsabench.load.bench_serving.steady import steady_lines
-from dsabench.load.datasets.exact.dice import Dice
-from dsabench.load.datasets.exact.draw import draw_exact
-from dsabench.load.datasets.selection import Selection
+from dsabench.load.draw.as_bench_serving import DatasetSelection, SeededGenerators, draw_exact
+from dsabench.load.draw.tokenizers import NoTokenizer, Tokenizer
 from dsabench.load.failures import FAILED_SHARE_MAX, too_many
 from dsabench.load.machine import Done, Figure, machine_figures, machine_line, observed_cautions
 from dsabench.load.request_cautions import request_cautions
+from dsabench.load.schedule import ArrivalSchedule, ConstantRate, exact_arrivals, recorded_arrivals
 from dsabench.load.server_view import ServerView
 from dsabench.load.standstill import standstill_cautions
-from dsabench.load.tokenizers import IdsOnly, Tokenizer
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt
 
@@ -45,7 +45,7 @@ class _Draw(NamedTuple):
 
     prompts: Sequence[Prompt]
     warm_up: Prompt
-    departures: Departures
+    departures: ArrivalSchedule
 
 
 def run_bench(args: Namespace, startup_cpu_s: float) -> int:
@@ -104,37 +104,32 @@ def _restart(before: object, after: object) -> str | None:
     return ServerView(before, after).restarted
 
 
-def _draw(args: Namespace, selection: Selection, tokenizer: Tokenizer) -> _Draw:
+def _draw(args: Namespace, selection: DatasetSelection, tokenizer: Tokenizer) -> _Draw:
     """In bench_serving's order: prompts first, then the gaps, of the same generators."""
-    dice = Dice.of(args.seed)
+    dice = SeededGenerators.of(args.seed)
     prompts = _own_ids(args, tokenizer) if args.draw == "own" else draw_exact(selection, tokenizer, dice)
     warm_up = prompts[0]
     if args.dataset_name == "mooncake":
-        from dsabench.load.arrivals.exact import follow_trace
-        from dsabench.load.datasets.exact.mooncake import warm_up_prompt
+        from dsabench.load.draw.recorded import warm_up_prompt
 
-        return _Draw(prompts, warm_up_prompt(selection, tokenizer), follow_trace(prompts))
+        return _Draw(prompts, warm_up_prompt(selection, tokenizer), recorded_arrivals(prompts))
     if args.arrivals == "constant":
-        from dsabench.load.arrivals.exact import space_evenly
-
-        return _Draw(prompts, warm_up, space_evenly(len(prompts), args.request_rate))
+        evenly = ConstantRate(args.request_rate).times_s(len(prompts), np.random.default_rng())
+        return _Draw(prompts, warm_up, ArrivalSchedule.of(evenly))
     rate = args.request_rate
-    return _Draw(prompts, warm_up, draw_departures(len(prompts), rate, dice.legacy, burstiness=args.burstiness))
+    return _Draw(prompts, warm_up, exact_arrivals(len(prompts), rate, dice.legacy, burstiness=args.burstiness))
 
 
 def _own_ids(args: Namespace, tokenizer: Tokenizer) -> list[Prompt]:
     """Random ids of which no two prompts share the first, so that a prefix cache has nothing to answer with."""
-    import numpy as np
-
-    from dsabench.load.datasets.protocol import Lengths
-    from dsabench.load.datasets.random_ids import RandomIds
+    from dsabench.load.draw.prompts import RandomIdDataset, TokenLengths
 
     rng = np.random.default_rng([args.seed, 0])
     lengths = [
         rng.integers(max(int(longest * args.random_range_ratio), 1), longest + 1, size=args.num_prompts).tolist()
         for longest in (args.random_input_len, args.random_output_len)
     ]
-    return list(RandomIds(tokenizer.vocab_size).draw(list(map(Lengths, *lengths)), rng))
+    return list(RandomIdDataset(tokenizer.vocab_size).draw(list(map(TokenLengths, *lengths)), rng))
 
 
 def _needs_text(args: Namespace, tokenizer: Tokenizer) -> bool:
@@ -146,7 +141,7 @@ _NATIVE = ("sglang", "sglang-native")
 
 def _counts(args: Namespace, tokenizer: Tokenizer) -> bool:
     """Whether the text that comes back is tokenized again."""
-    return not (args.disable_retokenize or isinstance(tokenizer, IdsOnly))
+    return not (args.disable_retokenize or isinstance(tokenizer, NoTokenizer))
 
 
 def _load(args: Namespace, server: BenchServer, wish: Wish, draw: _Draw, *, keep_text: bool) -> BenchLoad:

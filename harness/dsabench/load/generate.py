@@ -10,14 +10,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from dsabench.load.answers import replies, samples_of
-from dsabench.load.arrivals.pacing import pacing_for
-from dsabench.load.datasets.prompts import draw_prompts
+from dsabench.load.draw.prompts import draw_prompts
 from dsabench.load.drive import drive
 from dsabench.load.failures import FAILED_SHARE_MAX, refuse_failures
 from dsabench.load.health import ClientHealth
 from dsabench.load.machine import MachineUse, machine_use
 from dsabench.load.plan import ClosedLoop, Pacing, Plan, Timeouts
 from dsabench.load.recording import Recording
+from dsabench.load.schedule import pacing_for
 from dsabench.load.target import Target
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt, RequestSample

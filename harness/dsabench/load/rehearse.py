@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from dsabench.load.datasets.prompts import draw_rehearsal
+from dsabench.load.draw.prompts import draw_rehearsal
 from dsabench.load.generate import send_all
 from dsabench.load.target import Target
 from dsabench.model.workload import Workload

@@ -218,14 +218,14 @@ def test_a_finite_rate_waits_for_the_last_gap(tmp_path: Path) -> None:
     with BenchServerThread(gap_s=0.0) as server:
         record = bench(server, f"{SHORT} --num-prompts 4 --request-rate 20 --seed 1", tmp_path / "o")
     assert record["request_rate"] == 20.0
-    from dsabench.load.arrivals.exact import draw_departures
-    from dsabench.load.datasets.exact.dice import Dice
+    from dsabench.load.draw.as_bench_serving import SeededGenerators
+    from dsabench.load.schedule import exact_arrivals
 
-    dice = Dice.of(1)
+    dice = SeededGenerators.of(1)
     for longest in (8, 9):
         dice.lengths(longest, 0.0, 4)
     dice.legacy.randint(0, 100, size=4)
-    assert record["duration"] == pytest.approx(draw_departures(4, 20.0, dice.legacy).end_s, abs=0.02)
+    assert record["duration"] == pytest.approx(exact_arrivals(4, 20.0, dice.legacy).end_s, abs=0.02)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from dsabench.errors import InputError
-from dsabench.load.datasets.lengths import draw_lengths
-from dsabench.load.datasets.prompts import draw_prompts
-from dsabench.load.datasets.protocol import Lengths
-from dsabench.load.datasets.random_ids import RandomIds
-from dsabench.load.datasets.sharegpt import ShareGpt
+from dsabench.load.draw.prompts import RandomIdDataset, ShareGpt, TokenLengths, draw_lengths, draw_prompts
 from dsabench.load.target import Target
 from dsabench.model.workload import Workload
 
@@ -30,17 +26,17 @@ def target(**changes: Any) -> Target:
     ("vocab_size", "count", "head"), [(1000, 900, 1), (256, 1000, 2), (129_280, 500, 1), (2, 9, 4)]
 )
 def test_no_two_prompts_share_a_head(vocab_size: int, count: int, head: int) -> None:
-    prompts = RandomIds(vocab_size).draw([Lengths(16, 1)] * count, np.random.default_rng(1))
+    prompts = RandomIdDataset(vocab_size).draw([TokenLengths(16, 1)] * count, np.random.default_rng(1))
     assert len({prompt.input_ids[:head] for prompt in prompts if prompt.input_ids}) == count
 
 
 def test_prompts_too_short_to_tell_apart_are_drawn_all_the_same() -> None:
-    prompts = RandomIds(4).draw([Lengths(1, 1)] * 9, np.random.default_rng(1))
+    prompts = RandomIdDataset(4).draw([TokenLengths(1, 1)] * 9, np.random.default_rng(1))
     assert [prompt.input_len for prompt in prompts] == [1] * 9
 
 
 def test_ids_use_the_whole_vocabulary() -> None:
-    prompts = RandomIds(50).draw([Lengths(200, 1)] * 20, np.random.default_rng(1))
+    prompts = RandomIdDataset(50).draw([TokenLengths(200, 1)] * 20, np.random.default_rng(1))
     assert {i for prompt in prompts for i in prompt.input_ids or ()} == set(range(50))
 
 
@@ -87,14 +83,14 @@ def test_conversations_that_tile_to_the_same_text_count_once(tmp_path: Path) -> 
     path = tmp_path / "data.json"
     openings = ["ab", "abab", "b", "ba"]
     path.write_text(json.dumps([{"conversations": [{"value": o}, {"value": "y"}]} for o in openings]))
-    prompts = ShareGpt(path).draw([Lengths(8, 1)] * 3, np.random.default_rng(1))
+    prompts = ShareGpt(path).draw([TokenLengths(8, 1)] * 3, np.random.default_rng(1))
     assert {prompt.text for prompt in prompts} == {"abababab", "bbbbbbbb", "babababa"}
 
 
 def test_a_split_character_becomes_spaces(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     path.write_text(json.dumps([{"conversations": [{"value": "a🙂b"}, {"value": "y"}]}]))
-    [prompt] = ShareGpt(path).draw([Lengths(9, 1)], np.random.default_rng(1))
+    [prompt] = ShareGpt(path).draw([TokenLengths(9, 1)], np.random.default_rng(1))
     assert prompt.text == "a🙂ba  "
 
 

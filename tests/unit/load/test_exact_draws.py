@@ -13,10 +13,9 @@ import pytest
 
 from dsabench.cli.bench_choices import selection_for
 from dsabench.cli.bench_flags import parse_flags
-from dsabench.load.arrivals.exact import draw_departures, follow_trace
-from dsabench.load.datasets.exact.dice import Dice
-from dsabench.load.datasets.exact.draw import draw_exact
-from dsabench.load.tokenizers import IdsOnly, Tokenizer, load_tokenizer
+from dsabench.load.draw.as_bench_serving import SeededGenerators, draw_exact
+from dsabench.load.draw.tokenizers import NoTokenizer, Tokenizer, load_tokenizer
+from dsabench.load.schedule import exact_arrivals, recorded_arrivals
 from dsabench.model.sample import Prompt
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "bench_serving"
@@ -26,7 +25,7 @@ DRAWS = json.loads((GOLDEN / "draws.json").read_text())
 
 def tokenizer_named(name: str) -> Tokenizer:
     if name.isdigit():
-        return IdsOnly(int(name))
+        return NoTokenizer(int(name))
     if name == "bytes":
         return load_tokenizer(name)
     pytest.importorskip("tokenizers")
@@ -47,7 +46,7 @@ def golden(request: pytest.FixtureRequest) -> dict[str, Any]:
 def test_draws_the_same_prompts_and_gaps(golden: dict[str, Any]) -> None:
     words = [str(DATA / word) if (DATA / word).is_file() else word for word in golden["flags"].split()]
     args = parse_flags(words)
-    dice = Dice.of(args.seed)
+    dice = SeededGenerators.of(args.seed)
     prompts = draw_exact(selection_for(args), tokenizer_named(golden["tokenizer"]), dice)
     rows = [as_golden(prompt) for prompt in prompts]
     assert rows[0][:160] == golden["first"]
@@ -56,10 +55,10 @@ def test_draws_the_same_prompts_and_gaps(golden: dict[str, Any]) -> None:
     assert sum(prompt.output_len for prompt in prompts) == golden["output_tokens"]
     assert hashlib.sha256("\n".join(rows).encode()).hexdigest() == golden["sha256"]
     if args.dataset_name == "mooncake":
-        departures = follow_trace(prompts)
+        departures = recorded_arrivals(prompts)
         waits = [gap for gap in np.diff(departures.due_s).tolist() if gap > 0]
     else:
-        departures = draw_departures(len(prompts), args.request_rate, dice.legacy)
+        departures = exact_arrivals(len(prompts), args.request_rate, dice.legacy)
         ends = [*departures.due_s.tolist(), departures.end_s]
         waits = [] if math.isinf(args.request_rate) else np.diff(ends).tolist()
     assert waits[:3] + waits[-1:] == pytest.approx(golden["waits_s"], rel=1e-9)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.errors import InputError
-from dsabench.load.datasets.files import find_file
+from dsabench.load.draw.recorded import dataset_file
 
 
 class Shelf(ThreadingHTTPServer):
@@ -56,7 +56,7 @@ def address(shelf: Shelf, path: str = "/data.json") -> str:
 
 
 def test_an_address_is_downloaded_once(shelf: Shelf) -> None:
-    first, again = (find_file(address(shelf)) for _ in range(2))
+    first, again = (dataset_file(address(shelf)) for _ in range(2))
     assert first == again
     assert first.name == "data.json"
     assert first.read_bytes() == b"[1]"
@@ -64,60 +64,60 @@ def test_an_address_is_downloaded_once(shelf: Shelf) -> None:
 
 
 def test_a_copy_that_changed_is_noticed(shelf: Shelf) -> None:
-    path = find_file(address(shelf))
+    path = dataset_file(address(shelf))
     path.write_bytes(b"[2]")
     with pytest.raises(InputError, match="the file changed") as caught:
-        find_file(address(shelf))
+        dataset_file(address(shelf))
     assert str(path) in str(caught.value)
 
 
 def test_what_changed_at_its_place_is_not_taken_for_the_same(shelf: Shelf) -> None:
-    find_file(address(shelf)).unlink()
+    dataset_file(address(shelf)).unlink()
     shelf.files["/data.json"] = b"[3]"
     with pytest.raises(InputError, match="the file changed"):
-        find_file(address(shelf))
+        dataset_file(address(shelf))
 
 
 def test_a_checksum_that_is_given_counts(shelf: Shelf) -> None:
     with pytest.raises(InputError, match="expected 000000"):
-        find_file(address(shelf), "0" * 64)
-    assert find_file(address(shelf), hashlib.sha256(b"[1]").hexdigest()).read_bytes() == b"[1]"
+        dataset_file(address(shelf), "0" * 64)
+    assert dataset_file(address(shelf), hashlib.sha256(b"[1]").hexdigest()).read_bytes() == b"[1]"
 
 
 def test_a_download_that_is_cut_off_leaves_nothing(shelf: Shelf, tmp_path: Path) -> None:
     shelf.promise = 10
     with pytest.raises(InputError, match=r"cut off: .*received 3 of 10 bytes"):
-        find_file(address(shelf))
+        dataset_file(address(shelf))
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
 
 def test_what_is_not_there_is_one_line(shelf: Shelf, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="404"):
-        find_file(address(shelf, "/none.json"))
+        dataset_file(address(shelf, "/none.json"))
     with pytest.raises(InputError, match="refused"):
-        find_file("http://127.0.0.1:1/x.json")
+        dataset_file("http://127.0.0.1:1/x.json")
     with pytest.raises(InputError, match="no such file"):
-        find_file(str(tmp_path / "none.json"))
+        dataset_file(str(tmp_path / "none.json"))
 
 
 def test_a_path_is_checked_too(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     path.write_bytes(b"[1]")
-    assert find_file(str(path), hashlib.sha256(b"[1]").hexdigest()) == path
+    assert dataset_file(str(path), hashlib.sha256(b"[1]").hexdigest()) == path
     with pytest.raises(InputError, match="its checksum is"):
-        find_file(str(path), "0" * 64)
+        dataset_file(str(path), "0" * 64)
 
 
 def test_a_refused_download_leaves_nothing_behind(shelf: Shelf, tmp_path: Path) -> None:
     for wrong in (address(shelf, "/none"), "http://127.0.0.1:1/data.json", "http://127.0.0.1:1/a b"):
         with pytest.raises(InputError):
-            find_file(wrong)
+            dataset_file(wrong)
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
 
 def test_a_copy_without_its_checksum_is_not_trusted(shelf: Shelf) -> None:
-    path = find_file(address(shelf))
+    path = dataset_file(address(shelf))
     path.with_name("sha256").unlink()
     with pytest.raises(InputError, match="cannot be checked; delete") as caught:
-        find_file(address(shelf))
+        dataset_file(address(shelf))
     assert "\n" not in str(caught.value)

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from dsabench.errors import TrialFault
-from dsabench.load.datasets.prompts import draw_prompts, draw_rehearsal
+from dsabench.load.draw.prompts import draw_prompts, draw_rehearsal
 from dsabench.load.rehearse import Rehearsal, rehearse
 from dsabench.load.target import Target
 from dsabench.model.workload import ConversationSpec, Workload

@@ -5,25 +5,25 @@ from pathlib import Path
 import pytest
 
 from dsabench.errors import InputError
-from dsabench.load.tokenizers import Bytewise, IdsOnly, load_tokenizer
+from dsabench.load.draw.tokenizers import ByteTokenizer, NoTokenizer, load_tokenizer
 
 FOLDER = Path(__file__).parents[2] / "golden" / "bench_serving" / "data" / "tokenizer"
 
 
 def test_bytes_are_tokens() -> None:
     tokenizer = load_tokenizer("bytes")
-    assert tokenizer == Bytewise()
+    assert tokenizer == ByteTokenizer()
     assert tokenizer.decode(tokenizer.encode("é🙂a")) == "é🙂a"
     assert tokenizer.count("é") == 2
     assert tokenizer.decode([255]) == "\ufffd"
 
 
 def test_ids_only_has_no_text() -> None:
-    assert IdsOnly(4).ids() == [0, 1, 2, 3]
+    assert NoTokenizer(4).ids() == [0, 1, 2, 3]
     with pytest.raises(InputError, match="needs a tokenizer"):
-        IdsOnly(4).encode("a")
+        NoTokenizer(4).encode("a")
     with pytest.raises(InputError, match="--tokenize-prompt"):
-        IdsOnly(4).decode([1])
+        NoTokenizer(4).decode([1])
 
 
 def test_a_folder_with_tokenizer_json() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dsabench.errors import InputError
-from dsabench.load.datasets.prompts import draw_prompts, draw_rehearsal
+from dsabench.load.draw.prompts import draw_prompts, draw_rehearsal
 from dsabench.load.target import Target
 from dsabench.model.sample import Prompt
 from dsabench.model.workload import Workload

@@ -15,8 +15,8 @@ from dsabench.load.bench_serving.figures import compute_figures
 from dsabench.load.bench_serving.measure import ENDPOINTS, Heard, Wanted, report_run
 from dsabench.load.bench_serving.record import record_of
 from dsabench.load.bench_serving.report import Order, Report
+from dsabench.load.draw.tokenizers import load_tokenizer
 from dsabench.load.readers import READERS, Spoken
-from dsabench.load.tokenizers import load_tokenizer
 from dsabench.model.sample import Frames, RequestSample
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "bench_serving"

@@ -1,0 +1,218 @@
+"""Draw exactly what sglang's bench_serving (0.5.23) draws for a seed: the same prompts, warm-up and gaps.
+
+The draw of a dataset is imported when it is used: the start of a load generator counts in its cost.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+
+import numpy as np
+
+from dsabench.errors import InputError
+from dsabench.load.draw.prompts import DrawnPrompts
+from dsabench.load.draw.tokenizers import ByteTokenizer, NoTokenizer, Tokenizer, load_tokenizer
+from dsabench.load.schedule import Times, arrivals_for, exact_arrivals, recorded_arrivals
+from dsabench.load.target import Target
+from dsabench.model.sample import Prompt
+
+if TYPE_CHECKING:
+    from dsabench.model.workload import Workload
+
+
+DatasetName = Literal["random", "random-ids", "sharegpt", "generated-shared-prefix", "mooncake", "custom", "openai"]
+
+
+class SharedPrefixShape(NamedTuple):
+    """Groups of prompts behind one system prompt each. Lengths are tokens."""
+
+    groups: int = 64
+    prompts_per_group: int = 16
+    system_prompt_len: int = 2048
+    question_len: int = 128
+    output_len: int = 256
+    range_ratio: float = 1.0
+    ordered: bool = False
+    """Group after group; else shuffled."""
+    zipf_alpha: float | None = None
+    """Groups drawn by rank with p ∝ 1 / rank**alpha; None gives each the same number."""
+    fast_prepare: bool = False
+    """Do not count the prompts' tokens: each is said to be one long."""
+
+
+class TraceReplay(NamedTuple):
+    """A Mooncake trace: one JSON object per line with timestamp (ms), input_length, output_length, hash_ids."""
+
+    name: Literal["mooncake", "conversation", "synthetic", "toolagent"] = "conversation"
+    """Which public trace, where no path is given."""
+    slowdown: float = 1.0
+    rounds: int = 1
+
+
+class DatasetSelection(NamedTuple):
+    """Which prompts, how many, how long."""
+
+    dataset: DatasetName
+    num_prompts: int
+    seed: int
+    path: str | None = None
+    """A file or an http(s) address; None takes the dataset's public file, where it has one."""
+    sha256: str | None = None
+    """What the file must have; None trusts the first download."""
+    input_len: int = 1024
+    output_len: int = 1024
+    range_ratio: float = 0.0
+    fixed_output_len: int | None = None
+    """sharegpt, custom, openai: replaces the length of the recorded answer."""
+    context_len: int | None = None
+    """sharegpt, custom: longer requests are left out."""
+    prompt_suffix: str = ""
+    apply_chat_template: bool = False
+    as_ids: bool = False
+    """Send token ids where the dataset has them."""
+    shared_prefix: SharedPrefixShape = SharedPrefixShape()
+    trace: TraceReplay = TraceReplay()
+
+
+class SeededGenerators(NamedTuple):
+    """State is shared on purpose: lengths, prompts and arrival gaps come from one stream, in bench_serving's order."""
+
+    python: random.Random
+    legacy: np.random.RandomState
+
+    @classmethod
+    def of(cls, seed: int) -> Self:
+        """As after `random.seed(seed)` and `np.random.seed(seed)`; 0 ≤ seed < 2**32."""
+        return cls(random.Random(seed), np.random.RandomState(seed))
+
+    def lengths(self, longest: int, range_ratio: float, count: int) -> list[int]:
+        """Uniform on [max(int(longest × ratio), 1), longest] (datasets/common.py, compute_random_lens)."""
+        if longest <= 0:
+            return [0] * count
+        drawn: list[int] = self.legacy.randint(max(int(longest * range_ratio), 1), longest + 1, size=count).tolist()
+        return drawn
+
+
+Draw = Callable[[DatasetSelection, Tokenizer, SeededGenerators], list[Prompt]]
+_DRAWS: Mapping[DatasetName, tuple[str, str]] = {
+    "random": ("synthetic", "draw_random"),
+    "random-ids": ("synthetic", "draw_random"),
+    "sharegpt": ("recorded", "draw_conversations"),
+    "custom": ("recorded", "draw_conversations"),
+    "generated-shared-prefix": ("synthetic", "draw_shared_prefix"),
+    "mooncake": ("recorded", "draw_mooncake"),
+    "openai": ("recorded", "draw_openai"),
+}
+"""Dataset → module beside this one, and its function."""
+
+
+def draw_exact(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
+    """The prompts in the order in which they are sent. Afterwards `dice` stands where the arrival gaps are drawn.
+
+    Raises:
+        InputError: a file is missing or of another format, or the tokenizer lacks what the dataset needs.
+
+    """
+    module, name = _DRAWS[selection.dataset]
+    draw: Draw = getattr(import_module(f"dsabench.load.draw.{module}"), name)
+    return draw(selection, tokenizer, dice)
+
+
+WARM_UP_TOKENS_MAX = 32
+
+
+def draw_as_bench_serving(target: Target, workload: Workload) -> DrawnPrompts:
+    """The warm-up is the first prompt again, with at most 32 tokens: flush the cache after it.
+
+    Raises:
+        InputError: a file is missing or of another format, or the dataset lacks what it needs.
+
+    """
+    dice = SeededGenerators.of(workload.seed)
+    prompts = tuple(draw_exact(selection_of(workload), _tokenizer(target, workload), dice))
+    if len(prompts) < workload.num_prompts:
+        raise InputError(
+            f"workload {workload.name}: dataset {workload.dataset} has {len(prompts)} prompts for it, num_prompts is"
+            f" {workload.num_prompts}"
+        )
+    first = replace(prompts[0], output_len=min(prompts[0].output_len, WARM_UP_TOKENS_MAX), extra=None)
+    return DrawnPrompts(prompts, (first,) * workload.warmup_requests, _due_s(workload, prompts, dice))
+
+
+def selection_of(workload: Workload) -> DatasetSelection:
+    """What bench_serving's flags would say.
+
+    Raises:
+        InputError: the dataset needs a key that is not there.
+
+    """
+    random = workload.dataset in {"random", "random-ids"}
+    if random and (workload.input_len is None or workload.output_len is None):
+        raise InputError(f"workload {workload.name}: dataset {workload.dataset} needs input_len and output_len")
+    return DatasetSelection(
+        dataset=workload.dataset,
+        num_prompts=workload.num_prompts,
+        seed=workload.seed,
+        path=workload.dataset_path,
+        sha256=workload.dataset_sha256,
+        input_len=workload.input_len or 0,
+        output_len=workload.output_len or 0,
+        range_ratio=workload.range_ratio,
+        fixed_output_len=None if random else workload.output_len,
+        context_len=workload.context_len,
+        apply_chat_template=workload.apply_chat_template is True,
+        as_ids=workload.dataset == "random-ids",
+        shared_prefix=_shared_prefix(workload),
+        trace=TraceReplay()
+        if workload.trace is None
+        else TraceReplay("conversation", workload.trace.slowdown, workload.trace.rounds),
+    )
+
+
+def _shared_prefix(workload: Workload) -> SharedPrefixShape:
+    shape = workload.shared_prefix
+    if workload.dataset != "generated-shared-prefix":
+        return SharedPrefixShape()
+    if shape is None:
+        raise InputError(f"workload {workload.name}: dataset generated-shared-prefix needs shared_prefix")
+    if shape.groups * shape.prompts_per_group != workload.num_prompts:
+        raise InputError(
+            f"workload {workload.name}: num_prompts is {workload.num_prompts}, but {shape.groups} groups of"
+            f" {shape.prompts_per_group} prompts are {shape.groups * shape.prompts_per_group}"
+        )
+    return SharedPrefixShape(
+        groups=shape.groups,
+        prompts_per_group=shape.prompts_per_group,
+        system_prompt_len=shape.system_prompt_len,
+        question_len=shape.question_len,
+        output_len=shape.output_len,
+        range_ratio=shape.range_ratio,
+        zipf_alpha=shape.zipf_alpha,
+    )
+
+
+def _tokenizer(target: Target, workload: Workload) -> Tokenizer:
+    if workload.tokenizer is not None:
+        return load_tokenizer(workload.tokenizer)
+    if workload.dataset == "random-ids" and target.vocab_size is not None:
+        return NoTokenizer(target.vocab_size)
+    if target.tokenizer == "bytes":
+        return ByteTokenizer()
+    raise InputError(
+        f"workload {workload.name}: dataset {workload.dataset} counts tokens, and the tokenizer of {target.model} is not"
+        " known here; give tokenizer (a folder with tokenizer.json)"
+    )
+
+
+def _due_s(workload: Workload, prompts: tuple[Prompt, ...], dice: SeededGenerators) -> Times:
+    """A trace's own times, else Poisson gaps from the state that the prompts left behind, else our spacings."""
+    if workload.dataset == "mooncake":
+        return recorded_arrivals(prompts).due_s
+    if workload.arrivals == "poisson":
+        return exact_arrivals(len(prompts), workload.request_rate or math.inf, dice.legacy).due_s
+    return arrivals_for(workload).times_s(len(prompts), np.random.default_rng([workload.seed, 1]))

@@ -1,0 +1,276 @@
+"""Draw the prompts of a workload: random token ids, alone or as conversations."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+import orjson
+
+from dsabench.errors import InputError
+from dsabench.load.schedule import Times, arrivals_for
+from dsabench.load.target import Target
+from dsabench.model.sample import Prompt
+
+if TYPE_CHECKING:
+    from dsabench.model.workload import ConversationSpec, Workload
+
+
+class TokenLengths(NamedTuple):
+    """Tokens of one request."""
+
+    input_len: int
+    output_len: int
+
+
+class Dataset(Protocol):
+    """A source of prompts."""
+
+    def draw(self, lengths: Sequence[TokenLengths], rng: np.random.Generator) -> tuple[Prompt, ...]:
+        """One prompt per entry, each exactly as long as asked.
+
+        Equal generators give equal prompts. No prompt is drawn twice, so that a prefix cache has nothing to answer
+        with but what the data share by nature.
+
+        Raises:
+            InputError: the data do not suffice.
+
+        """
+
+
+def draw_lengths(workload: Workload, count: int, rng: np.random.Generator) -> tuple[TokenLengths, ...]:
+    """Uniform on [max(int(length × range_ratio), 1), length], inputs first, then outputs, as bench_serving draws."""
+
+    def uniform(longest: int | None) -> list[int]:
+        if longest is None:
+            raise InputError(f"workload {workload.name}: dataset {workload.dataset} needs input_len and output_len")
+        shortest = max(int(longest * workload.range_ratio), 1)
+        return [int(n) for n in rng.integers(shortest, longest + 1, size=count)]
+
+    return tuple(map(TokenLengths, uniform(workload.input_len), uniform(workload.output_len)))
+
+
+@dataclass(frozen=True, slots=True)
+class RandomIdDataset:
+    """Ids uniform on the vocabulary. Each prompt has a head of its own.
+
+    bench_serving counts ids upwards from a random offset, so two prompts may be one text shifted; independent ids with
+    distinct heads leave a prefix cache nothing to reuse, whatever its page size.
+    """
+
+    vocab_size: int
+
+    def draw(self, lengths: Sequence[TokenLengths], rng: np.random.Generator) -> tuple[Prompt, ...]:
+        """The first `_head_len` ids of all prompts are pairwise different, where the shortest prompt has that many."""
+        head_len = self._head_len(len(lengths))
+        if min((length.input_len for length in lengths), default=0) >= head_len:
+            codes = rng.choice(self.vocab_size**head_len, size=len(lengths), replace=False).tolist()
+        else:  # too short to tell apart, e.g. 1,000 prompts of one byte
+            codes = [None] * len(lengths)
+        return tuple(self._prompt(length, code, head_len, rng) for length, code in zip(lengths, codes, strict=True))
+
+    def _head_len(self, count: int) -> int:
+        """Fewest ids that can number `count` prompts: 1 wherever the vocabulary is larger than the workload."""
+        head_len = 1
+        while self.vocab_size**head_len < count and self.vocab_size > 1:
+            head_len += 1
+        return head_len
+
+    def _prompt(self, length: TokenLengths, code: int | None, head_len: int, rng: np.random.Generator) -> Prompt:
+        ids = rng.integers(0, self.vocab_size, size=length.input_len).tolist()
+        if code is not None:
+            for place in range(head_len):
+                code, ids[place] = divmod(code, self.vocab_size)
+        return Prompt(length.input_len, length.output_len, input_ids=tuple(ids))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDataset:
+    """Each turn's prompt is the one before it, a placeholder for the answer, and a question.
+
+    The model's own answers are not known when the prompts are drawn: the placeholders are as long, so lengths are exact,
+    and a server finds the prompt of the turn before in its cache, but not the tokens that it generated itself.
+    """
+
+    vocab_size: int
+    turns: int
+
+    def draw(self, lengths: Sequence[TokenLengths], rng: np.random.Generator) -> tuple[Prompt, ...]:
+        """One prompt per entry, session after session; an entry is a question's and an answer's length.
+
+        Sessions differ from their first id on, wherever `RandomIds` can tell as many apart.
+        """
+        firsts = RandomIdDataset(self.vocab_size).draw(lengths[:: self.turns], rng)
+        return tuple(
+            itertools.chain.from_iterable(
+                self._session(first, lengths[place * self.turns : (place + 1) * self.turns], rng)
+                for place, first in enumerate(firsts)
+            )
+        )
+
+    def _session(self, first: Prompt, lengths: Sequence[TokenLengths], rng: np.random.Generator) -> list[Prompt]:
+        prompts = [first]
+        for before, length in itertools.pairwise(lengths):
+            said = prompts[-1].input_ids or ()
+            more = rng.integers(0, self.vocab_size, size=before.output_len + length.input_len).tolist()
+            prompts.append(Prompt(len(said) + len(more), length.output_len, input_ids=(*said, *more)))
+        return prompts
+
+
+def turns_of(count: int, turns: int) -> tuple[tuple[int, ...], ...]:
+    """Indices of each session's requests."""
+    return tuple(tuple(range(start, min(start + turns, count))) for start in range(0, count, turns))
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGpt:
+    """First turns of the conversations with at least two turns, as in bench_serving, in a seeded order.
+
+    Lengths are exact for a byte-level tokenizer: one token a UTF-8 byte.
+    """
+
+    path: Path
+
+    def draw(self, lengths: Sequence[TokenLengths], rng: np.random.Generator) -> tuple[Prompt, ...]:
+        """Each prompt is another conversation; conversations that look alike at the length asked count once."""
+        openings = _openings(self.path)
+        order = iter(rng.permutation(len(openings)).tolist())
+        texts: dict[str, None] = {}  # an ordered set
+        for length in lengths:
+            fitted = (_fit(openings[place], length.input_len) for place in order)
+            text = next((text for text in fitted if text not in texts), None)
+            if text is None:
+                raise InputError(
+                    f"{self.path}: {len(texts)} distinct conversations, the workload needs {len(lengths)}"
+                    " (num_prompts + warmup_requests)"
+                )
+            texts[text] = None
+        return tuple(Prompt(*length, text=text) for length, text in zip(lengths, texts, strict=True))
+
+
+def _openings(path: Path) -> list[str]:
+    """Non-empty first turns."""
+    try:
+        data = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"dataset_path: {path}: {error.strerror or error}") from error
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"dataset_path: {path}: not JSON: {error}") from error
+    if not isinstance(data, list):
+        raise InputError(f"dataset_path: {path}: ShareGPT's JSON is a list of conversations")
+    openings = list(itertools.chain.from_iterable(map(_opening, data)))
+    if not openings:
+        raise InputError(f"dataset_path: {path}: no conversation with two turns (conversations: [{{value: …}}, …])")
+    return openings
+
+
+def _opening(entry: object) -> Iterator[str]:
+    match entry:
+        case {"conversations": [{"value": str(text)}, _, *_]} | {"conversation": [{"value": str(text)}, _, *_]} if text:
+            yield text
+
+
+def _fit(text: str, length_tokens: int) -> str:
+    """Repeat or cut to exactly that many bytes; a character that the cut would split becomes spaces."""
+    data = text.encode("utf-8", "replace")
+    tiled = (data * -(-length_tokens // len(data)))[:length_tokens]
+    return tiled.decode("utf-8", "ignore") + " " * (length_tokens - len(tiled.decode("utf-8", "ignore").encode()))
+
+
+class DrawnPrompts(NamedTuple):
+    """One draw of everything that a run sends, and when."""
+
+    measured: tuple[Prompt, ...]
+    warm_up: tuple[Prompt, ...]
+    due_s: Times
+    """[measured], or [sessions]: seconds after the start, ascending from 0; all 0 for a closed loop."""
+    turns: tuple[tuple[int, ...], ...] | None = None
+    """Of each session the places in `measured`; None where every request is on its own."""
+
+
+def draw_prompts(target: Target, workload: Workload) -> DrawnPrompts:
+    """All prompts of a workload and their times; the seed decides them.
+
+    Raises:
+        InputError: a dataset file is missing or too small, or the target lacks what the dataset needs.
+
+    """
+    if workload.sessions is not None:
+        return _draw_sessions(target, workload, workload.sessions)
+    if workload.draw is None and workload.dataset in DATASETS:
+        return _draw_own(target, workload)
+    from dsabench.load.draw.as_bench_serving import draw_as_bench_serving  # noqa: PLC0415 - it needs these names
+
+    return draw_as_bench_serving(target, workload)
+
+
+def _draw_own(target: Target, workload: Workload) -> DrawnPrompts:
+    """No prompt is drawn twice, for the warm-up neither."""
+    rng = np.random.default_rng([workload.seed, 0])
+    count = workload.num_prompts
+    lengths = draw_lengths(workload, count + workload.warmup_requests, rng)
+    prompts = DATASETS[workload.dataset](target, workload).draw(lengths, rng)
+    due_s = arrivals_for(workload).times_s(count, np.random.default_rng([workload.seed, 1]))
+    return DrawnPrompts(prompts[:count], prompts[count:], due_s)
+
+
+def draw_rehearsal(target: Target, workload: Workload, count: int, number: int) -> tuple[Prompt, ...]:
+    """The first `count` prompts' lengths with content of their own for each `number`; see `draw_prompts`.
+
+    Where bench_serving's draw or sessions are asked for, prompts of another seed stand in.
+    """
+    if workload.draw is not None or workload.sessions is not None or workload.dataset not in DATASETS:
+        other = workload.model_copy(update={"seed": workload.seed + 1 + number})
+        return draw_prompts(target, other).measured[:count]
+    lengths = draw_lengths(workload, count, np.random.default_rng([workload.seed, 0]))
+    content = np.random.default_rng([workload.seed, 2, number])
+    return DATASETS[workload.dataset](target, workload).draw(lengths, content)
+
+
+def _draw_sessions(target: Target, workload: Workload, shape: ConversationSpec) -> DrawnPrompts:
+    turns = shape.turns
+    if workload.dataset != "random-ids" or workload.draw is not None:
+        raise InputError(f"workload {workload.name}: sessions are drawn from dataset random-ids, without draw")
+    if workload.num_prompts % turns:
+        raise InputError(f"workload {workload.name}: {workload.num_prompts} prompts are no sessions of {turns} turns")
+    rng = np.random.default_rng([workload.seed, 0])
+    count = workload.num_prompts
+    dataset = SessionDataset(_random_ids(target, workload).vocab_size, turns)
+    warm_up = -(-workload.warmup_requests // turns) * turns
+    lengths = draw_lengths(workload, count + warm_up, rng)
+    if shape.opening_len is not None:
+        openings = range(0, len(lengths), turns)
+        lengths = tuple(
+            TokenLengths(shape.opening_len, one.output_len) if place in openings else one
+            for place, one in enumerate(lengths)
+        )
+    prompts = dataset.draw(lengths, rng)
+    due_s = arrivals_for(workload).times_s(count // turns, np.random.default_rng([workload.seed, 1]))
+    return DrawnPrompts(prompts[:count], prompts[count:][: workload.warmup_requests], due_s, turns_of(count, turns))
+
+
+def _random_ids(target: Target, workload: Workload) -> RandomIdDataset:
+    if target.vocab_size is None:
+        raise InputError(
+            f"workload {workload.name}: random-ids needs the vocabulary size, which {target.base_url} does not tell"
+        )
+    return RandomIdDataset(target.vocab_size)
+
+
+def _sharegpt(target: Target, workload: Workload) -> ShareGpt:
+    if workload.dataset_path is None:
+        raise InputError(f"workload {workload.name}: dataset random needs dataset_path (ShareGPT's JSON)")
+    if target.tokenizer != "bytes":
+        raise InputError(
+            f"workload {workload.name}: dataset random counts tokens of text, and the tokenizer of {target.model} is"
+            " not known here (only the reference runtime's byte-level one is); use random-ids, or draw: exact with tokenizer"
+        )
+    return ShareGpt(Path(workload.dataset_path))
+
+
+DATASETS: Mapping[str, Callable[[Target, Workload], Dataset]] = {"random-ids": _random_ids, "random": _sharegpt}
+"""Name in a workload → its dataset for a target, of those that have a draw of our own."""

@@ -1,0 +1,271 @@
+"""Prompts from files: ShareGPT, custom JSONL, OpenAI requests, Mooncake traces (sglang/benchmark/datasets/).
+
+A file is named by its path or address. What was downloaded once is kept, and a change of it is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from dsabench import rooms
+from dsabench.errors import HttpFault, InputError
+from dsabench.http import download
+from dsabench.load.draw.as_bench_serving import DatasetSelection, SeededGenerators
+from dsabench.load.draw.tokenizers import ByteTokenizer, Tokenizer
+from dsabench.model.sample import Prompt
+from dsabench.model.value import digest_of_file
+
+SHAREGPT_URL = (
+    "https://huggingface.co/datasets/anon8231489123/ShareGPT_Vicuna_unfiltered/resolve/main/"
+    "ShareGPT_V3_unfiltered_cleaned_split.json"
+)
+KNOWN_SHA256 = {SHAREGPT_URL: "35f0e213ce091ed9b9af2a1f0755e9d39f9ccec34ab281cd4ca60d70f6479ba4"}
+"""Address → checksum, where it is published."""
+
+
+def dataset_file(place: str, sha256: str | None = None) -> Path:
+    """The file at a path, or the kept copy of an address, which is downloaded the first time.
+
+    The checksum must be `sha256`, else the published one, else that of the first download (kept beside the copy).
+
+    Raises:
+        InputError: no such file, no download, or another checksum; one line.
+
+    """
+    if urlsplit(place).scheme not in ("http", "https"):
+        path = Path(place).expanduser()
+        if not path.is_file():
+            raise InputError(f"dataset {place}: no such file")
+        if sha256 is not None:
+            _check(place, digest_of_file(path), sha256)
+        return path
+    name = hashlib.sha256(place.encode()).hexdigest()[:16]
+    folder = rooms.cache_folder() / "datasets" / name
+    path, note = folder / (Path(urlsplit(place).path).name or "data"), folder / "sha256"
+    expected = sha256 or KNOWN_SHA256.get(place)
+    if not path.is_file():
+        _download(place, path, note, expected or _noted(note))
+        return path
+    expected = expected or _noted(note)
+    if expected is None:
+        raise InputError(f"dataset {place}: {note} is missing, so the copy cannot be checked; delete {folder}")
+    _check(f"{place} (kept at {path}; delete it to download again)", digest_of_file(path), expected)
+    return path
+
+
+def _noted(note: Path) -> str | None:
+    return note.read_text().strip() if note.is_file() else None
+
+
+def _download(address: str, path: Path, note: Path, expected: str | None) -> None:
+    try:
+        asyncio.run(download(address, path, sha256=expected, note=note))
+    except HttpFault as fault:
+        changed = ": the file changed" if fault.kind == "changed" else ""
+        raise InputError(
+            f"dataset {address}: {fault}{changed}; without a network name a file with --dataset-path (dataset_path in a "
+            "config), or take random-ids, which needs none"
+        ) from fault
+
+
+def _check(place: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise InputError(f"dataset {place}: its checksum is {found[:16]}…, expected {expected[:16]}…: the file changed")
+
+
+_ASSISTANT = "Assistant:"
+Turns = tuple[str, str]
+
+
+def draw_conversations(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
+    """Shuffled; pairs shorter than two tokens or longer than the context are left out.
+
+    Raises:
+        InputError: the file is missing or of another format, or no conversation is left.
+
+    """
+    turns = list(read_custom(selection) if selection.dataset == "custom" else read_sharegpt(selection))
+    dice.python.shuffle(turns)
+    prompts: list[Prompt] = []
+    for question, answer in turns:
+        if len(prompts) == selection.num_prompts:
+            break
+        text = _dressed(question, selection, tokenizer)
+        input_len = len(tokenizer.encode(text))
+        output_len = selection.fixed_output_len
+        if output_len is None:
+            output_len = len(tokenizer.encode(answer))
+        too_long = selection.context_len and input_len + output_len > selection.context_len
+        if input_len >= 2 and output_len >= 2 and not too_long:
+            prompts.append(Prompt(input_len, output_len, text=text))
+    if not prompts:
+        raise InputError(f"{selection.path or SHAREGPT_URL}: no conversation with two turns of fitting length")
+    return prompts
+
+
+def read_sharegpt(selection: DatasetSelection) -> Iterator[Turns]:
+    """First two turns of each conversation in a JSON list."""
+    path = dataset_file(selection.path or SHAREGPT_URL, selection.sha256)
+    try:
+        entries = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON: {error}") from error
+    if not isinstance(entries, list):
+        raise InputError(f"{path}: ShareGPT's JSON is a list of conversations")
+    for entry in entries:
+        match _turns(entry):
+            case [{"value": str(question)}, {"value": str(answer)}, *_]:
+                yield question, answer
+
+
+def read_custom(selection: DatasetSelection) -> Iterator[Turns]:
+    """First two turns of each line that is JSON; the text is under `content` or `value`."""
+    if selection.path is None:
+        raise InputError("dataset custom needs a path (JSONL: {conversations: [{content: …}, {content: …}]} a line)")
+    for entry in read_json_lines(selection):
+        match _turns(entry):
+            case [dict(question), dict(answer), *_]:
+                yield _said(question), _said(answer)
+
+
+def read_json_lines(selection: DatasetSelection) -> Iterator[Any]:
+    """Every line that is JSON; others are passed over, as in bench_serving."""
+    path = dataset_file(selection.path or "", selection.sha256)
+    with path.open(encoding="utf-8") as file:
+        try:
+            for line in file:
+                if line.strip():
+                    try:
+                        yield json.loads(line)
+                    except ValueError:
+                        continue
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not UTF-8: {error}") from error
+
+
+def _turns(entry: object) -> object:
+    return entry.get("conversations", entry.get("conversation", [])) if isinstance(entry, dict) else []
+
+
+def _said(turn: dict[str, Any]) -> str:
+    return str(turn.get("content", turn.get("value", "")))
+
+
+def _dressed(question: str, selection: DatasetSelection, tokenizer: Tokenizer) -> str:
+    """With the suffix and inside the chat template, where they are asked for."""
+    text = question
+    if selection.prompt_suffix:
+        text = text.removesuffix(_ASSISTANT) + selection.prompt_suffix + _ASSISTANT
+    if selection.apply_chat_template:
+        rendered = tokenizer.render_chat([{"role": "user", "content": text}])
+        if rendered is None:
+            raise InputError("--apply-chat-template: the tokenizer has no chat template")
+        text = rendered.replace(tokenizer.bos_token, "") if tokenizer.bos_token else rendered
+    return text
+
+
+_OURS = frozenset({"messages", "max_tokens", "max_completion_tokens", "model"})
+"""Fields that the client sets; every other one is sent as it stands."""
+
+
+def draw_openai(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
+    """The first `num_prompts` lines that are JSON, in their order; those without messages are left out.
+
+    Raises:
+        InputError: the file is missing, holds no request, or the tokenizer has no chat template to count with.
+
+    """
+    del dice
+    if selection.path is None:
+        raise InputError("dataset openai needs a path (JSONL: {messages: […], max_tokens: …} a line)")
+    lines = read_json_lines(selection)
+    prompts = []
+    for request in itertools.islice(lines, selection.num_prompts if selection.num_prompts > 0 else None):
+        if not isinstance(request, dict) or not (messages := request.get("messages")):
+            continue
+        extra = {name: value for name, value in request.items() if name not in _OURS}
+        if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+            raise InputError(f"{selection.path}: messages is no list of objects")
+        chat = tokenizer.runtime_chat if isinstance(tokenizer, ByteTokenizer) else tokenizer.render_chat
+        rendered = chat(messages)
+        if rendered is None:
+            raise InputError("dataset openai: the tokenizer has no chat template, so prompts cannot be counted")
+        input_len = tokenizer.count(rendered)
+        if "tools" in extra:
+            input_len += len(tokenizer.encode(json.dumps(extra["tools"])))
+        output_len = selection.fixed_output_len or request.get("max_tokens", 256)
+        prompts.append(Prompt(input_len, output_len, messages=tuple(messages), extra=extra))
+    if not prompts:
+        raise InputError(f"{selection.path}: no line with messages")
+    return prompts
+
+
+_RELEASE = "https://raw.githubusercontent.com/kvcache-ai/Mooncake/main/FAST25-release"
+TRACE_URLS: Mapping[str, str] = {
+    "mooncake": f"{_RELEASE}/arxiv-trace/mooncake_trace.jsonl",
+    "conversation": f"{_RELEASE}/traces/conversation_trace.jsonl",
+    "synthetic": f"{_RELEASE}/traces/synthetic_trace.jsonl",
+    "toolagent": f"{_RELEASE}/traces/toolagent_trace.jsonl",
+}
+_BLOCK = " ".join(["hi"] * 128)
+_QUESTION = "Tell me a story based on this context."
+
+
+def draw_mooncake(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
+    """`num_prompts` sessions in the order of their timestamps, `rounds` prompts each; `due_s` says when.
+
+    A block of the trace becomes its hash and 128 words, so prompts share prefixes as the trace says, but are shorter.
+    The rounds of a session are due together: what the model answered is not known, a placeholder stands for it.
+    """
+    del dice
+    records: list[dict[str, Any]] = []
+    for record in read_json_lines(_with_path(selection)):
+        if len(records) == selection.num_prompts:
+            break
+        if not isinstance(record, dict) or not isinstance(record.get("timestamp"), int | float):
+            raise InputError(f"{selection.path}: a line of a Mooncake trace is an object with a timestamp (ms)")
+        if not isinstance(record.get("hash_ids", []), list) or not isinstance(record.get("output_length", 1), int):
+            raise InputError(f"{selection.path}: hash_ids is a list and output_length a number of tokens")
+        records.append(record)
+    if not records:
+        raise InputError(f"{selection.path}: the trace is empty")
+    records.sort(key=itemgetter("timestamp"))
+    return [prompt for record in records for prompt in _session(record, records[0], selection, tokenizer)]
+
+
+def warm_up_prompt(selection: DatasetSelection, tokenizer: Tokenizer) -> Prompt:
+    """What bench_serving warms up with: another text of the trace's first line."""
+    record = next(read_json_lines(_with_path(selection)))
+    text = "".join(f"{hash_id}" + " ".join(["hi"] * 512) for hash_id in record.get("hash_ids", []))
+    text += "Can you tell me a detailed story in 1000 words?"
+    return Prompt(len(tokenizer.encode(text)), record.get("output_length", 32), text=text)
+
+
+def _with_path(selection: DatasetSelection) -> DatasetSelection:
+    return selection if selection.path else selection._replace(path=TRACE_URLS[selection.trace.name])
+
+
+def _session(
+    record: dict[str, Any], first: dict[str, Any], selection: DatasetSelection, tokenizer: Tokenizer
+) -> list[Prompt]:
+    due_s = (record["timestamp"] - first["timestamp"]) / 1000.0 * selection.trace.slowdown
+    question = "".join(f"{hash_id}{_BLOCK}" for hash_id in record.get("hash_ids", [])) + _QUESTION
+    output_len = record.get("output_length", 256)
+    history: list[dict[str, str]] = []
+    prompts = []
+    for place in range(selection.trace.rounds):
+        history.append({"role": "user", "content": f"Round {place + 1}: {question}"})
+        text = tokenizer.render_chat(history)
+        if text is None:
+            text = "\n".join(f"{message['role']}: {message['content']}" for message in history)
+        prompts.append(Prompt(len(tokenizer.encode(text)), output_len, text=text, due_s=due_s))
+        history.append({"role": "assistant", "content": " ".join(["story"] * output_len)})
+    return prompts
