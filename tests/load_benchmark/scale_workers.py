@@ -24,9 +24,9 @@ import orjson
 sys.path.insert(0, str(Path(__file__).parent))
 from paced import compiled, serving
 
-from dsabench.load.answers import replies
 from dsabench.load.drive import drive
 from dsabench.load.plan import ClosedLoop, Plan
+from dsabench.load.read.replies import read_replies
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ async def _run(base_url: str, workers: int, options: argparse.Namespace) -> dict
     driven = await drive(plan)
     recording, begun_s = driven.recording, time.perf_counter()
     tokens = frames = failed = 0
-    for reply in replies(recording, "generate"):
+    for reply in read_replies(recording, "generate"):
         tokens += int(reply.frames.tokens.sum())
         frames += len(reply.frames)
         failed += reply.error is not None

@@ -25,9 +25,9 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parent))
 from paced import compiled, serving
 
-from dsabench.load.answers import replies
 from dsabench.load.drive import drive
 from dsabench.load.plan import ClosedLoop, Plan
+from dsabench.load.read.replies import read_replies
 
 
 class Memory(threading.Thread):
@@ -84,7 +84,7 @@ async def _run(base_url: str, options: argparse.Namespace, rounds: int, memory: 
     loaded = len(memory.rss_mb)
     health = driven.health()
     tokens = errors = 0
-    for reply in replies(driven.recording, "generate"):
+    for reply in read_replies(driven.recording, "generate"):
         tokens += int(reply.frames.tokens.sum())
         errors += reply.error is not None
     driven.recording.close()

@@ -19,7 +19,7 @@ from typing import Any
 
 from dsabench.load.drive import drive
 from dsabench.load.plan import ClosedLoop, Plan
-from dsabench.load.recording import Recording
+from dsabench.load.read.recording import Recording
 from dsabench.load.target import EndpointName, Target
 from dsabench.model.sample import Prompt
 

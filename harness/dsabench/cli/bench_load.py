@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from dsabench.load.answers import replies, samples_of
 from dsabench.load.drive import drive, drive_alone
 from dsabench.load.health import ClientHealth
 from dsabench.load.machine import MachineUse, machine_use
 from dsabench.load.plan import ClosedLoop, OpenLoop, Plan, Timeouts
-from dsabench.load.readers.reply import Spoken
+from dsabench.load.read.json_stream import ReplyText
+from dsabench.load.read.replies import read_replies, to_samples
 from dsabench.load.schedule import Times
 from dsabench.load.target import EndpointName
 from dsabench.machine.sampler import MachineSampler
@@ -50,7 +50,7 @@ class BenchAnswers(NamedTuple):
     """What came back."""
 
     samples: Sequence[RequestSample]
-    spoken: Sequence[Spoken | None]
+    spoken: Sequence[ReplyText | None]
     duration_s: float
     """From the start to the last byte."""
     health: ClientHealth
@@ -83,8 +83,8 @@ def measure(
     recording = driven.recording
     try:
         health = driven.health()
-        answers = list(replies(recording, load.endpoint, keep_text=load.keep_text))
-        samples = samples_of(prompts, answers, recording)
+        answers = list(read_replies(recording, load.endpoint, keep_text=load.keep_text))
+        samples = to_samples(prompts, answers, recording)
         machine = None if observer is None else machine_use(observer, recording.start_ns / 1e9, samples)
         return BenchAnswers(
             samples, [reply.spoken for reply in answers], float(recording.done_s.max()), health, machine

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from dsabench.http import DONE
-from dsabench.load.readers.stream import as_int, problem_of
+from dsabench.load.read.json_stream import as_int, problem_of
 from dsabench.machine.checks import one_line
 
 

@@ -23,7 +23,7 @@ from dsabench.load.client.workers import wanted_workers
 from dsabench.load.health import ClientHealth, health_of
 from dsabench.load.plan import Plan, Timeouts
 from dsabench.load.process import allow_open_files, no_full_collections
-from dsabench.load.recording import Recording, Reel, merged
+from dsabench.load.read.recording import Recording, Reel, merge_workers
 
 _TOLD_EVERY_S = 0.1
 
@@ -124,7 +124,7 @@ def _orders(plan: Plan) -> _Orders:
 
 def _driven(orders: _Orders, start_ns: int, dones: list[Done]) -> Driven:
     started_at = datetime.now(UTC) - timedelta(microseconds=(perf_counter_ns() - start_ns) / 1e3)
-    recording = merged([done.log for done in dones], orders.reels, start_ns=start_ns, started_at=started_at)
+    recording = merge_workers([done.log for done in dones], orders.reels, start_ns=start_ns, started_at=started_at)
     return Driven(recording, tuple(done.vitals for done in dones))
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from dsabench.load.answers import replies, samples_of
 from dsabench.load.draw.prompts import draw_prompts
 from dsabench.load.drive import drive
 from dsabench.load.failures import FAILED_SHARE_MAX, refuse_failures
 from dsabench.load.health import ClientHealth
 from dsabench.load.machine import MachineUse, machine_use
 from dsabench.load.plan import ClosedLoop, Pacing, Plan, Timeouts
-from dsabench.load.recording import Recording
+from dsabench.load.read.recording import Recording
+from dsabench.load.read.replies import read_replies, to_samples
 from dsabench.load.schedule import pacing_for
 from dsabench.load.target import Target
 from dsabench.machine.sampler import MachineSampler
@@ -128,6 +128,6 @@ def _plan(
 def _samples(target: Target, prompts: Sequence[Prompt], recording: Recording) -> tuple[RequestSample, ...]:
     """Read the answers, and let the recording go."""
     try:
-        return tuple(samples_of(prompts, replies(recording, target.endpoint), recording))
+        return tuple(to_samples(prompts, read_replies(recording, target.endpoint), recording))
     finally:
         recording.close()

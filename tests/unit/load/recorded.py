@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from dsabench.load.client.log import RequestLog
 from dsabench.load.client.spool import Spool, unnamed_file
-from dsabench.load.recording import Recording, Reel, merged
+from dsabench.load.read.recording import Recording, Reel, merge_workers
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -38,7 +38,7 @@ def recording_of(requests: Sequence[Sequence[bytes]], reels: int = 1) -> Recordi
         spool.flush()
     for index in range(len(requests)):
         log.status[index] = 200
-    return merged([log], files, start_ns=0, started_at=datetime.now(UTC))
+    return merge_workers([log], files, start_ns=0, started_at=datetime.now(UTC))
 
 
 def _raise(error: OSError) -> None:

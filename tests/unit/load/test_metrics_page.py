@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from dsabench.load.readers import Reply
+from dsabench.load.read.json_stream import StreamReply
 from dsabench.load.server_view import ServerView
 from dsabench.load.summarise import summarise
 from dsabench.model.metrics import METRICS
@@ -37,6 +37,6 @@ def test_every_metric_is_on_the_page() -> None:
 
 def test_limits_and_error_classes_are_on_the_page() -> None:
     assert [name for name in Slo.model_fields if f"`{name}`" not in PAGE] == []
-    classes = re.findall(r"- `(\w+): …`", Reply.__doc__ or "")
+    classes = re.findall(r"- `(\w+): …`", StreamReply.__doc__ or "")
     assert len(classes) == 5
     assert [name for name in classes if f"`{name}`" not in PAGE] == []

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsabench.load import whole
-from dsabench.load.readers import read_generate
-from dsabench.load.recognise import DONE, END, FRAME, ODD
-from dsabench.load.recognise import HEAD as HEADERS
-from dsabench.load.streams import read_streams
+from dsabench.load.read.fast_generate import read_streams
+from dsabench.load.read.generate import read_generate
+from dsabench.load.read.recognise import DONE, END, FRAME, ODD
+from dsabench.load.read.recognise import HEAD as HEADERS
 from unit.load.recorded import HEAD, chunk, recording_of
 
 TEXTS = (

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.load.readers.reply import Spoken
+from dsabench.load.read.json_stream import ReplyText
 from dsabench.load.target import EndpointName
 from dsabench.model.sample import NO_FRAMES, Frames, RequestSample
 
@@ -42,7 +42,7 @@ class Answers(NamedTuple):
 
 
 def answers_in_columns(
-    samples: Sequence[RequestSample], spoken: Sequence[Spoken | None], endpoint: EndpointName
+    samples: Sequence[RequestSample], spoken: Sequence[ReplyText | None], endpoint: EndpointName
 ) -> Answers:
     """Native /generate: a frame of k tokens after the first gives k gaps of a k-th of its distance to the one before.
 
@@ -71,7 +71,7 @@ def answers_in_columns(
     )
 
 
-def _heard_native(sample: RequestSample, spoken: Spoken | None) -> Frames:
+def _heard_native(sample: RequestSample, spoken: ReplyText | None) -> Frames:
     """Frames from the first one with text on, which takes the tokens of the silent ones before it."""
     frames = sample.frames
     if spoken is None or not spoken.pieces:
@@ -84,7 +84,7 @@ def _heard_native(sample: RequestSample, spoken: Spoken | None) -> Frames:
     return Frames(frames.at_s[silent:], tokens)
 
 
-def _heard_openai(sample: RequestSample, spoken: Spoken | None) -> Frames:
+def _heard_openai(sample: RequestSample, spoken: ReplyText | None) -> Frames:
     """One frame per event with text."""
     if spoken is None:
         return sample.frames
@@ -101,7 +101,7 @@ def _native_lens(samples: Sequence[RequestSample], rows: Sequence[Frames]) -> In
     return np.where(frames > 0, told.astype(np.int64), asked)
 
 
-def _openai_lens(samples: Sequence[RequestSample], spoken: Sequence[Spoken | None], endpoint: EndpointName) -> Ints:
+def _openai_lens(samples: Sequence[RequestSample], spoken: Sequence[ReplyText | None], endpoint: EndpointName) -> Ints:
     """Of /v1/completions only usage in an event with text counts, of chat any."""
     lens = np.fromiter((sample.output_len_asked for sample in samples), np.int64, len(samples))
     for index, words in enumerate(spoken):

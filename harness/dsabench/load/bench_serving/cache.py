@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dsabench.load.readers.reply import Spoken
+from dsabench.load.read.json_stream import ReplyText
 from dsabench.model.sample import RequestSample
 
 
@@ -49,7 +49,7 @@ class CacheReport(NamedTuple):
         }
 
 
-def report_cache(samples: Sequence[RequestSample], spoken: Sequence[Spoken | None]) -> CacheReport:
+def report_cache(samples: Sequence[RequestSample], spoken: Sequence[ReplyText | None]) -> CacheReport:
     """Sum over the requests; a prompt counts as long as the server says, else as long as it was drawn."""
     ended = [(sample, words) for sample, words in zip(samples, spoken, strict=True) if sample.error is None]
     details = [words.cached_tokens_details for _, words in ended if words and words.cached_tokens_details]

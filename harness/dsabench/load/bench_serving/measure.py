@@ -14,7 +14,7 @@ from dsabench.load.bench_serving.figures import compute_figures, compute_goodput
 from dsabench.load.bench_serving.report import Order, Report
 from dsabench.load.bench_serving.schedule import from_schedule
 from dsabench.load.bench_serving.steady import Pattern, steady_of
-from dsabench.load.readers.reply import Spoken
+from dsabench.load.read.json_stream import ReplyText
 from dsabench.load.target import EndpointName
 from dsabench.model.sample import RequestSample
 
@@ -39,7 +39,7 @@ class Heard(NamedTuple):
     """What a run left, one row per request."""
 
     samples: Sequence[RequestSample]
-    spoken: Sequence[Spoken | None]
+    spoken: Sequence[ReplyText | None]
     duration_s: float
     server_info: object = None
     """What the server told of itself after it."""

@@ -10,7 +10,7 @@ from dsabench.load.bench_serving.answers import Answers
 from dsabench.load.bench_serving.cache import CacheReport
 from dsabench.load.bench_serving.figures import Figures, Goodput
 from dsabench.load.bench_serving.steady import Steady, Tail
-from dsabench.load.readers.reply import Spoken
+from dsabench.load.read.json_stream import ReplyText
 from dsabench.load.steady import Unsteady
 from dsabench.model.sample import RequestSample
 
@@ -43,7 +43,7 @@ class Report(NamedTuple):
     order: Order
     duration_s: float
     samples: Sequence[RequestSample]
-    spoken: Sequence[Spoken | None]
+    spoken: Sequence[ReplyText | None]
     answers: Answers
     figures: Figures
     goodput: Goodput | None = None

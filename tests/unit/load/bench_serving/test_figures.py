@@ -16,7 +16,8 @@ from dsabench.load.bench_serving.measure import ENDPOINTS, Heard, Wanted, report
 from dsabench.load.bench_serving.record import record_of
 from dsabench.load.bench_serving.report import Order, Report
 from dsabench.load.draw.tokenizers import load_tokenizer
-from dsabench.load.readers import READERS, Spoken
+from dsabench.load.read.json_stream import ReplyText
+from dsabench.load.read.replies import READERS
 from dsabench.model.sample import Frames, RequestSample
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "bench_serving"
@@ -25,7 +26,7 @@ SLOS = {"ttft": 60.0, "tpot": 20.0, "e2el": 400.0}
 pytest.importorskip("tokenizers")
 
 
-def read(index: int, reply: dict[str, Any]) -> tuple[RequestSample, Spoken]:
+def read(index: int, reply: dict[str, Any]) -> tuple[RequestSample, ReplyText]:
     reads = [(at_s, text.encode("latin-1")) for at_s, text in reply["reads"]]
     answer = READERS[reply["endpoint"]](reads, 0.0, keep_text=True)
     sample = RequestSample(
@@ -40,7 +41,7 @@ def read(index: int, reply: dict[str, Any]) -> tuple[RequestSample, Spoken]:
         cached_tokens=answer.cached_tokens,
         error=f"http {reply['status']}: busy" if "status" in reply else answer.error,
     )
-    return sample, answer.spoken or Spoken()
+    return sample, answer.spoken or ReplyText()
 
 
 def report_for(golden: dict[str, Any]) -> Report:

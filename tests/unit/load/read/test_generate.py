@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsabench.http import Read
-from dsabench.load.readers import read_generate
+from dsabench.load.read.generate import read_generate
 from dsabench.model.sample import Frame
 from paced_server import Pace, cut, frames
 

@@ -18,12 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsabench.http import Read
-from dsabench.load.readers import READERS, read_generate
+from dsabench.load.read.generate import read_generate
+from dsabench.load.read.replies import READERS
 from dsabench.load.target import EndpointName, Target
 from dsabench.model.sample import Prompt
 from paced_server import Pace, PacedServer
 from pd_router import PdRouter
-from unit.load.readers.streams import chat, completion
+from unit.load.read.streams import chat, completion
 
 TEXTS = ("é", "🙂 ", "sparse ", "", "\n", '"', "語")
 

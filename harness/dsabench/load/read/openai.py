@@ -11,15 +11,14 @@ Tokens, best source first (`Reply.count_source` says which it was):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dsabench.http import Read
-from dsabench.load.readers.reply import Piece, Reply, Spoken
-from dsabench.load.readers.stream import Stream, as_float, as_int, shown
+from dsabench.load.read.json_stream import JsonStream, ReplyText, StreamReply, TextPiece, as_float, as_int, shown
 from dsabench.model.sample import CountSource, Frames
 
 Pairs = list[tuple[float, int]]
@@ -28,10 +27,10 @@ TextOf = Callable[[dict[str, Any]], str]
 
 
 @dataclass(slots=True)
-class _Heard:
+class _OpenAiEvents:
     """What the events said so far."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[TextPiece] = field(default_factory=list)
     grown: Pairs = field(default_factory=list)
     """(time, new tokens) wherever `usage.completion_tokens` grew."""
     tokens: int | None = None
@@ -55,14 +54,14 @@ class _Heard:
                 self.grown.append((at_s, count - (self.tokens or 0)))
             self.tokens = max(count, self.tokens or 0)
         if text:
-            self.pieces.append(Piece(at_s, text))
+            self.pieces.append(TextPiece(at_s, text))
             self.beside_text = count if count is not None else self.beside_text
             self.untold += count is None
 
 
-def read_openai(reads: Iterable[Read], start_s: float, text_of: TextOf, *, keep_text: bool) -> Reply:
+def read_openai(reads: Iterable[Read], start_s: float, text_of: TextOf, *, keep_text: bool) -> StreamReply:
     """Frames with times relative to `start_s`; what came before an error is kept."""
-    stream, heard = Stream(reads, start_s), _Heard()
+    stream, heard = JsonStream(reads, start_s), _OpenAiEvents()
     for at_s, frame in stream:
         choices = frame.get("choices", []) if isinstance(frame, dict) else None
         if not isinstance(frame, dict) or not isinstance(choices, list) or not frame.keys() & {"choices", "usage"}:
@@ -79,7 +78,7 @@ def read_openai(reads: Iterable[Read], start_s: float, text_of: TextOf, *, keep_
     error = stream.verdict(tokens, finished=heard.finish_reason is not None, aborted=aborted)
     if error is not None and error.startswith("empty:") and heard.tokens:
         error = f"empty: usage counts {heard.tokens} tokens, but no event had any text, so none has a time"
-    return Reply(
+    return StreamReply(
         frames=Frames.of(pairs),
         input_tokens=as_int(heard.usage.get("prompt_tokens")),
         cached_tokens=_cached(heard),
@@ -91,16 +90,16 @@ def read_openai(reads: Iterable[Read], start_s: float, text_of: TextOf, *, keep_
     )
 
 
-def _counted(heard: _Heard) -> tuple[Pairs, CountSource]:
+def _counted(heard: _OpenAiEvents) -> tuple[Pairs, CountSource]:
     at_s = [piece.at_s for piece in heard.pieces]
     if heard.tokens and heard.untold == 0 and (heard.pieces or len(heard.grown) > 1):
         return heard.grown, "frames"
     if heard.tokens:
-        return spread(at_s, heard.tokens), "total"
+        return spread_tokens(at_s, heard.tokens), "total"
     return [(at, 1) for at in at_s], "deltas"
 
 
-def spread(at_s: Sequence[float], tokens: int) -> Pairs:
+def spread_tokens(at_s: Sequence[float], tokens: int) -> Pairs:
     """`tokens` over events at these times; see the module's text."""
     if not at_s:
         return []
@@ -112,7 +111,7 @@ def spread(at_s: Sequence[float], tokens: int) -> Pairs:
     return [(at_s[place], 1) for place in kept.tolist()]
 
 
-def _cached(heard: _Heard) -> int | None:
+def _cached(heard: _OpenAiEvents) -> int | None:
     details = heard.usage.get("prompt_tokens_details")
     if isinstance(details, dict) and (cached := as_int(details.get("cached_tokens"))) is not None:
         return cached
@@ -128,12 +127,43 @@ def _accept_length(extension: dict[str, Any]) -> float | None:
     return (as_float(details.get("spec_accept_length")) or None) if isinstance(details, dict) else None
 
 
-def _spoken(heard: _Heard) -> Spoken:
+def _spoken(heard: _OpenAiEvents) -> ReplyText:
     details = heard.extension.get("cached_tokens_details")
-    return Spoken(
+    return ReplyText(
         text="".join(piece.text for piece in heard.pieces),
         pieces=tuple(heard.pieces),
         reported_tokens=heard.tokens,
         reported_beside_text=heard.beside_text,
         cached_tokens_details=details if isinstance(details, dict) else None,
     )
+
+
+def read_chat(reads: Iterable[Read], start_s: float, *, keep_text: bool = False) -> StreamReply:
+    """See `openai` for how tokens are counted."""
+    return read_openai(reads, start_s, _chat_text, keep_text=keep_text)
+
+
+def _chat_text(choice: dict[str, Any]) -> str:
+    delta = choice.get("delta")
+    return "".join(part for part in _parts(delta) if isinstance(part, str)) if isinstance(delta, dict) else ""
+
+
+def _parts(delta: dict[str, Any]) -> Iterator[object]:
+    """`reasoning` is what vllm calls sglang's `reasoning_content`; some servers send both, with one text."""
+    yield delta.get("reasoning_content") or delta.get("reasoning")
+    yield delta.get("content")
+    calls = delta.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
+            yield function.get("name")
+            yield function.get("arguments")
+
+
+def read_completions(reads: Iterable[Read], start_s: float, *, keep_text: bool = False) -> StreamReply:
+    """See `openai` for how tokens are counted."""
+    return read_openai(reads, start_s, _completion_text, keep_text=keep_text)
+
+
+def _completion_text(choice: dict[str, Any]) -> str:
+    text = choice.get("text")
+    return text if isinstance(text, str) else ""

@@ -8,16 +8,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dsabench.load.readers import READERS, Reply
+from dsabench.load.read.json_stream import StreamReply
+from dsabench.load.read.replies import READERS
 from dsabench.load.target import EndpointName, Target
 from dsabench.model.sample import Prompt
-from unit.load.readers.test_wire import post
+from unit.load.read.test_wire import post
 from unit.serving.serving import Server
 
 PROMPT = Prompt(12, 24, text="sparse attention")
 
 
-def ask(server: Server, target: Target) -> Reply:
+def ask(server: Server, target: Target) -> StreamReply:
     parts = urlsplit(target.url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port)
     try:

@@ -1,19 +1,108 @@
-"""What came back, on disk as it came, and how to get at it after the run."""
+"""What came back, on disk as it came: reads sorted by request, taken out of HTTP's framing."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, Any
 
+import httptools
 import numpy as np
 import numpy.typing as npt
 
 from dsabench.load.client.log import RequestLog
-from dsabench.load.recognise import Found, Recogniser
-from dsabench.load.response import Response, decode
+from dsabench.load.read.recognise import FrameRecogniser, RecognisedReads
+
+_WINDOW_BITS = {b"gzip": 31, b"x-gzip": 31, b"deflate": 47}
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedResponse:
+    """Status, headers in lower case, and the body's pieces with the time of the read that brought them."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: tuple[tuple[float, bytes], ...]
+    error: str | None = None
+    """Set where the body could not be decompressed: `garbage: …`."""
+
+    def header(self, name: bytes) -> bytes:
+        """Value of the last header of this name, in lower case; empty if there is none."""
+        return dict(self.headers).get(name, b"").strip().lower()
+
+    @property
+    def coded(self) -> bool:
+        """Whether the body came compressed."""
+        return self.header(b"content-encoding") not in {b"", b"identity"}
+
+    @property
+    def chunked(self) -> bool:
+        """Whether the body came in chunks."""
+        return self.header(b"transfer-encoding") == b"chunked"
+
+
+class _HttpPieces:
+    """httptools' callbacks."""
+
+    def __init__(self) -> None:
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.pieces: list[bytes] = []
+        self.parser = httptools.HttpResponseParser(self)
+        self.status = 0
+
+    def feed(self, data: bytes) -> bool:
+        """Whether it stopped being HTTP."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            return True
+        return False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self.status = self.parser.get_status_code()
+        if self.status < 200:
+            self.headers.clear()
+
+    def on_body(self, data: bytes) -> None:
+        self.pieces.append(data)
+
+
+def decode(raw: Iterable[tuple[float, bytes]]) -> DecodedResponse:
+    """Take one answer apart. Where it stops being HTTP the body ends; what came before is kept."""
+    seen = _HttpPieces()
+    body: list[tuple[float, bytes]] = []
+    for at_s, data in raw:
+        broken = seen.feed(data)
+        if seen.pieces:
+            body.append((at_s, b"".join(seen.pieces)))
+            seen.pieces.clear()
+        if broken:
+            break
+    coding = dict(seen.headers).get(b"content-encoding", b"identity").strip().lower()
+    if coding in _WINDOW_BITS:
+        body, error = _inflated(body, _WINDOW_BITS[coding])
+        return DecodedResponse(seen.status, tuple(seen.headers), tuple(body), error)
+    return DecodedResponse(seen.status, tuple(seen.headers), tuple(body))
+
+
+def _inflated(body: list[tuple[float, bytes]], window_bits: int) -> tuple[list[tuple[float, bytes]], str | None]:
+    stream = zlib.decompressobj(window_bits)
+    plain: list[tuple[float, bytes]] = []
+    for at_s, data in body:
+        try:
+            piece = stream.decompress(data)
+        except zlib.error as error:
+            return plain, f"garbage: the body cannot be decompressed: {error}"
+        if piece:
+            plain.append((at_s, piece))
+    return plain, None
+
 
 Seconds = npt.NDArray[np.float64]
 
@@ -54,7 +143,7 @@ class Reel:
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class ReadIndex:
     """Every read of the run, those of one request together and in order; columns of equal length.
 
     25 bytes a read in memory; `close` of the recording lets them go.
@@ -65,8 +154,8 @@ class Reads:
     length: npt.NDArray[np.int32]
     reel: npt.NDArray[np.int16]
     """Per request."""
-    found: Found | None
-    """What `Recogniser` saw in each read, where it was asked."""
+    found: RecognisedReads | None
+    """What `FrameRecogniser` saw in each read, where it was asked."""
     starts: npt.NDArray[np.int64]
     """Place of each request's first read, and one more: the end of the last."""
 
@@ -101,15 +190,15 @@ class Recording:
     """0 where no headers came."""
     errors: Mapping[int, str]
     reels: Sequence[Reel]
-    _reads: list[Reads] = field(default_factory=list)
+    _reads: list[ReadIndex] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.sent_s)
 
-    def sorted_reads(self, *, recognise: bool = False) -> Reads:
+    def sorted_reads(self, *, recognise: bool = False) -> ReadIndex:
         """All reads by request; made on the first call, and again when `counts` are wanted and not there."""
         if not self._reads or (recognise and self._reads[0].found is None):
-            self._reads[:] = [_sorted(self.reels, len(self), self.start_ns, Recogniser() if recognise else None)]
+            self._reads[:] = [_sorted(self.reels, len(self), self.start_ns, FrameRecogniser() if recognise else None)]
         return self._reads[0]
 
     def raw(self, index: int) -> list[tuple[float, bytes]]:
@@ -131,7 +220,7 @@ class Recording:
             self.reels[reads.reel.item(index)].data.fileno(), reads.length.item(place), reads.offset.item(place)
         )
 
-    def response(self, index: int) -> Response:
+    def response(self, index: int) -> DecodedResponse:
         """One request's answer, taken out of HTTP's framing."""
         return decode(self.raw(index))
 
@@ -159,7 +248,9 @@ class Recording:
             reel.close()
 
 
-def merged(logs: Sequence[RequestLog], reels: Sequence[Reel], *, start_ns: int, started_at: datetime) -> Recording:
+def merge_workers(
+    logs: Sequence[RequestLog], reels: Sequence[Reel], *, start_ns: int, started_at: datetime
+) -> Recording:
     """One recording of all workers' logs; each request was sent by one of them."""
 
     def column(name: str) -> npt.NDArray[np.int64]:
@@ -182,7 +273,7 @@ def merged(logs: Sequence[RequestLog], reels: Sequence[Reel], *, start_ns: int, 
     )
 
 
-def _sorted(reels: Sequence[Reel], count: int, start_ns: int, recogniser: Recogniser | None) -> Reads:
+def _sorted(reels: Sequence[Reel], count: int, start_ns: int, recogniser: FrameRecogniser | None) -> ReadIndex:
     """Counting sort by request, a block of the index at a time, so that memory holds the result and one block."""
     counts, reel_of = np.zeros(count + 1, np.int64), np.zeros(count, np.int16)
     for number, reel in enumerate(reels):
@@ -192,8 +283,8 @@ def _sorted(reels: Sequence[Reel], count: int, start_ns: int, recogniser: Recogn
             reel_of[here > 0] = number
     starts = np.cumsum(counts)
     total = int(starts[-1])
-    found = None if recogniser is None else Found(np.empty(total, np.int32), np.empty(total, np.uint8))
-    reads = Reads(np.empty(total), np.empty(total, np.int64), np.empty(total, np.int32), reel_of, found, starts)
+    found = None if recogniser is None else RecognisedReads(np.empty(total, np.int32), np.empty(total, np.uint8))
+    reads = ReadIndex(np.empty(total), np.empty(total, np.int64), np.empty(total, np.int32), reel_of, found, starts)
     free = starts[:-1].copy()
     for reel in reels:
         for offset, block in reel.blocks():

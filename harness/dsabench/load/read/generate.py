@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from dsabench.http import Read
-from dsabench.load.readers.reply import Piece, Reply, Spoken
-from dsabench.load.readers.stream import Stream, as_float, as_int, message_of, problem_of, shown
+from dsabench.load.read.json_stream import (
+    JsonStream,
+    ReplyText,
+    StreamReply,
+    TextPiece,
+    as_float,
+    as_int,
+    message_of,
+    problem_of,
+    shown,
+)
 from dsabench.model.sample import Frames
 
 if TYPE_CHECKING:
@@ -26,7 +35,7 @@ class _Text:
     """The answer's text as it grows."""
 
     text: str = ""
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[TextPiece] = field(default_factory=list)
     beside_text: int | None = None
 
     def grow(self, at_s: float, frame: dict[str, Any], tokens: int) -> None:
@@ -41,15 +50,15 @@ class _Text:
         else:  # the end of a text may change while half a character waits for its other half
             new, self.text = text[_shared(text, self.text) :], text
         if new:
-            self.pieces.append(Piece(at_s, new))
+            self.pieces.append(TextPiece(at_s, new))
 
 
-def read_generate(reads: Iterable[Read], start_s: float, *, keep_text: bool = False) -> Reply:
+def read_generate(reads: Iterable[Read], start_s: float, *, keep_text: bool = False) -> StreamReply:
     """Frames with times relative to `start_s`. A frame that brings no new token gives none.
 
     What came before an error is kept.
     """
-    stream = Stream(reads, start_s)
+    stream = JsonStream(reads, start_s)
     pairs: list[tuple[float, int]] = []
     tokens, text = 0, _Text()
     values: dict[str, Any] = {}
@@ -72,7 +81,7 @@ def read_generate(reads: Iterable[Read], start_s: float, *, keep_text: bool = Fa
     return _reply(Frames.of(pairs), values, error, spoken)
 
 
-def close_generate(last: bytes, frames: Frames, tokens: int) -> Reply | None:
+def reply_from_last_frame(last: bytes, frames: Frames, tokens: int) -> StreamReply | None:
     """The reply of an answer that ended with `[DONE]` and whose frames are known, of its last frame's JSON.
 
     None where that frame says anything but that all is well after so many `tokens`.
@@ -89,9 +98,9 @@ def close_generate(last: bytes, frames: Frames, tokens: int) -> Reply | None:
     return None
 
 
-def _reply(frames: Frames, values: dict[str, Any], error: str | None, spoken: Spoken | None) -> Reply:
+def _reply(frames: Frames, values: dict[str, Any], error: str | None, spoken: ReplyText | None) -> StreamReply:
     """`values` are the last frame's `meta_info`; of a request, those of all others are of no interest here."""
-    return Reply(
+    return StreamReply(
         frames=frames,
         input_tokens=as_int(values.get("prompt_tokens")),
         cached_tokens=as_int(values.get("cached_tokens")),
@@ -108,9 +117,9 @@ def _name_of(reason: JsonValue) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def _spoken(text: _Text, tokens: int, details: object) -> Spoken:
+def _spoken(text: _Text, tokens: int, details: object) -> ReplyText:
     kept = details if isinstance(details, dict) else None
-    return Spoken(text.text, tuple(text.pieces), tokens or None, text.beside_text, kept)
+    return ReplyText(text.text, tuple(text.pieces), tokens or None, text.beside_text, kept)
 
 
 def _shared(left: str, right: str) -> int:

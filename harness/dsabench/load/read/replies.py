@@ -1,18 +1,37 @@
-"""A recording → the reply to each request, and its sample."""
+"""Read every recorded answer and make one sample per request."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from dsabench.errors import printable
-from dsabench.load.readers import READERS, Reply
-from dsabench.load.recording import Recording
-from dsabench.load.streams import read_streams
+from dsabench.http import Read
+from dsabench.load.read.fast_generate import read_streams
+from dsabench.load.read.generate import read_generate
+from dsabench.load.read.json_stream import StreamReply
+from dsabench.load.read.openai import read_chat, read_completions
+from dsabench.load.read.recording import Recording
 from dsabench.load.target import EndpointName
 from dsabench.model.sample import Prompt, RequestSample
 
 
-def replies(recording: Recording, endpoint: EndpointName, *, keep_text: bool = False) -> Iterator[Reply]:
+class ReplyReader(Protocol):
+    """Reads one recorded stream."""
+
+    def __call__(self, reads: Iterable[Read], start_s: float, *, keep_text: bool = False) -> StreamReply:
+        """Frames with times relative to `start_s`; `keep_text` fills `StreamReply.spoken`. Never raises."""
+
+
+READERS: Mapping[EndpointName, ReplyReader] = {
+    "generate": read_generate,
+    "completions": read_completions,
+    "chat": read_chat,
+}
+"""Endpoint → its reader."""
+
+
+def read_replies(recording: Recording, endpoint: EndpointName, *, keep_text: bool = False) -> Iterator[StreamReply]:
     """Every request's reply in order, times in seconds after the start."""
     if endpoint == "generate" and not keep_text:
         yield from read_streams(recording)
@@ -22,7 +41,7 @@ def replies(recording: Recording, endpoint: EndpointName, *, keep_text: bool = F
         yield read(recording.reads(index), 0.0, keep_text=keep_text)
 
 
-def samples_of(prompts: Sequence[Prompt], answers: Iterable[Reply], recording: Recording) -> list[RequestSample]:
+def to_samples(prompts: Sequence[Prompt], answers: Iterable[StreamReply], recording: Recording) -> list[RequestSample]:
     """What was seen of each request: the recording's times, the reply's frames."""
     times = (recording.scheduled_s.tolist(), recording.sent_s.tolist(), recording.done_s.tolist())
     broken = recording.broken()
@@ -47,7 +66,7 @@ def samples_of(prompts: Sequence[Prompt], answers: Iterable[Reply], recording: R
     ]
 
 
-def _said(reply: Reply, error: str | None) -> str | None:
+def _said(reply: StreamReply, error: str | None) -> str | None:
     """The server's own words say more than the broken connection that followed them."""
     told = reply.error is not None and reply.error.startswith(("server:", "abort:"))
     http = error is not None and error.startswith("http ")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.load.response import decode
+from dsabench.load.read.recording import decode
 
 Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
@@ -57,7 +57,7 @@ def _controls(text: bytes) -> int:
     return sum(byte < 32 for byte in text)
 
 
-class Found(NamedTuple):
+class RecognisedReads(NamedTuple):
     """Columns of equal length, one row per read."""
 
     counts: npt.NDArray[np.int32]
@@ -65,7 +65,7 @@ class Found(NamedTuple):
     kinds: npt.NDArray[np.uint8]
 
 
-class _Cores(NamedTuple):
+class _FrameBodies(NamedTuple):
     """What is left of each read without headers and the last two chunks."""
 
     starts: Places
@@ -75,7 +75,7 @@ class _Cores(NamedTuple):
     """Control characters in what was taken off."""
 
 
-class Recogniser:
+class FrameRecogniser:
     """Remembers headers and where the counts stood; feed it the blocks of one recording."""
 
     def __init__(self) -> None:
@@ -83,11 +83,11 @@ class Recogniser:
         self._room = bytearray()
         self._controls = np.empty(0, np.bool_)
         self._heads: dict[bytes, int | None] = {}  # header → its control characters; None: not 200, or not in chunks
-        self._sizes = _Sizes()
+        self._sizes = _ChunkHeads()
 
-    def look(self, data_fd: int, offset: int, lengths: npt.NDArray[np.uint32]) -> Found:
+    def look(self, data_fd: int, offset: int, lengths: npt.NDArray[np.uint32]) -> RecognisedReads:
         """What each read brings, given that they lie one after another from `offset` on."""
-        found = Found(np.full(len(lengths), ODD, np.int32), np.zeros(len(lengths), np.uint8))
+        found = RecognisedReads(np.full(len(lengths), ODD, np.int32), np.zeros(len(lengths), np.uint8))
         for first, end, size in _batches(lengths):
             if len(self._room) < size + 16:
                 self._room = bytearray(max(size, _BATCH_BYTES) + 16)
@@ -98,7 +98,7 @@ class Recogniser:
             offset += size
         return found
 
-    def _batch(self, data: bytearray, size: int, lengths: npt.NDArray[np.uint32]) -> Found:
+    def _batch(self, data: bytearray, size: int, lengths: npt.NDArray[np.uint32]) -> RecognisedReads:
         counts = np.full(len(lengths), ODD, np.int32)
         ends = 8 + np.cumsum(lengths, dtype=np.int64)
         words = np.ndarray((size + 9,), np.dtype("<u8"), data, strides=(1,))  # the eight bytes from each place on
@@ -115,9 +115,9 @@ class Recogniser:
         counts[candidates] = _numbers(words, keys[known] + len(_KEY))
         cores.kinds[counts != ODD] |= FRAME
         cores.kinds[filled & (counts == ODD)] = 0
-        return Found(counts, cores.kinds)
+        return RecognisedReads(counts, cores.kinds)
 
-    def _cores(self, data: bytearray, words: Words, starts: Places, ends: Places) -> _Cores:
+    def _cores(self, data: bytearray, words: Words, starts: Places, ends: Places) -> _FrameBodies:
         starts, ends, kinds = starts.copy(), ends.copy(), np.zeros(len(starts), np.uint8)
         controls = 0
         for read in np.flatnonzero(words[starts] == _HTTP).tolist():
@@ -135,7 +135,7 @@ class Recogniser:
             long = long[words[ends[long] - before] == word]
         ends[long] -= len(_DONE_CHUNK)
         kinds[long] |= DONE
-        return _Cores(starts, ends, kinds, controls + len(long) * _controls(_DONE_CHUNK))
+        return _FrameBodies(starts, ends, kinds, controls + len(long) * _controls(_DONE_CHUNK))
 
     def _known(self, head: bytes) -> int | None:
         if head not in self._heads:
@@ -192,7 +192,7 @@ def _batches(lengths: npt.NDArray[np.uint32]) -> Iterator[tuple[int, int, int]]:
         first, before = end, int(ends[end - 1])
 
 
-class _Sizes:
+class _ChunkHeads:
     """Chunk heads by the length of the read that they begin, as far as lengths were met."""
 
     def __init__(self) -> None:
@@ -232,7 +232,7 @@ class _Sizes:
             self._heads[fits], self._shifts[fits] = head, 64 - 8 * (digits + 2)
 
 
-def _one_line_each(controls: Mask, usual: Mask, cores: _Cores, filled: Mask) -> Mask:
+def _one_line_each(controls: Mask, usual: Mask, cores: _FrameBodies, filled: Mask) -> Mask:
     """Keep only frames with no line break, nor any other control character, but the six of their framing.
 
     JSON has none inside strings, so one look at the whole batch is nearly always enough. `controls` [bytes] begins 8

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dsabench.load.latencies import gaps_s
-from dsabench.load.readers import read_chat, read_completions
-from dsabench.load.readers.openai import spread
+from dsabench.load.read.openai import read_chat, read_completions, spread_tokens
 from dsabench.model.sample import Frame
-from unit.load.readers.streams import chat, completion, reads
+from unit.load.read.streams import chat, completion, reads
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 6, "prompt_tokens_details": {"cached_tokens": 3}}
 
@@ -141,7 +140,7 @@ def test_the_end_needs_no_done_where_a_finish_reason_came() -> None:
 
 @given(st.lists(st.floats(0.0, 10.0), min_size=1, max_size=30).map(sorted), st.integers(1, 100))
 def test_spreading_keeps_total_order_and_the_first_event(at_s: list[float], tokens: int) -> None:
-    pairs = spread(at_s, tokens)
+    pairs = spread_tokens(at_s, tokens)
     assert sum(count for _, count in pairs) == tokens
     assert all(count >= 1 for _, count in pairs)
     assert [at for at, _ in pairs] == sorted(at for at, _ in pairs)
@@ -150,4 +149,4 @@ def test_spreading_keeps_total_order_and_the_first_event(at_s: list[float], toke
 
 
 def test_fewer_tokens_than_events_drop_those_close_behind_another() -> None:
-    assert spread([0.0, 1.0, 1.0, 2.0], 3) == [(0.0, 1), (1.0, 1), (2.0, 1)]
+    assert spread_tokens([0.0, 1.0, 1.0, 2.0], 3) == [(0.0, 1), (1.0, 1), (2.0, 1)]
