@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.load.generate import generate
-from dsabench.load.summarise import summarise
+from dsabench.load.judge.summary import summarise
 from dsabench.load.target import Target
 from factories import make_workload
 

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 from dsabench.load.drive import drive, drive_alone
-from dsabench.load.health import ClientHealth
-from dsabench.load.machine import MachineUse, machine_use
+from dsabench.load.judge.machine_use import MachineUse, machine_use
+from dsabench.load.judge.validity import ClientHealth
 from dsabench.load.plan import ClosedLoop, OpenLoop, Plan, Timeouts
 from dsabench.load.read.json_stream import ReplyText
 from dsabench.load.read.replies import read_replies, to_samples

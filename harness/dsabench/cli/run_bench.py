@@ -28,12 +28,12 @@ from dsabench.load.bench_serving.server import BenchServer
 from dsabench.load.bench_serving.steady import steady_lines
 from dsabench.load.draw.as_bench_serving import DatasetSelection, SeededGenerators, draw_exact
 from dsabench.load.draw.tokenizers import NoTokenizer, Tokenizer
-from dsabench.load.failures import FAILED_SHARE_MAX, too_many
-from dsabench.load.machine import Done, Figure, machine_figures, machine_line, observed_cautions
-from dsabench.load.request_cautions import request_cautions
+from dsabench.load.judge.machine_use import CompletedWork, machine_line, machine_metrics, observed_warnings
+from dsabench.load.judge.metrics import MetricValue
+from dsabench.load.judge.stalls import stall_warnings
+from dsabench.load.judge.summary import request_warnings
+from dsabench.load.judge.validity import FAILED_SHARE_MAX, ServerInfoPair, too_many_failed
 from dsabench.load.schedule import ArrivalSchedule, ConstantRate, exact_arrivals, recorded_arrivals
-from dsabench.load.server_view import ServerView
-from dsabench.load.standstill import standstill_cautions
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt
 
@@ -101,7 +101,7 @@ def _restart(before: object, after: object) -> str | None:
     """What shows that another server process answered at the end; None where nothing does, or nothing is told."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return None
-    return ServerView(before, after).restarted
+    return ServerInfoPair(before, after).restarted
 
 
 def _draw(args: Namespace, selection: DatasetSelection, tokenizer: Tokenizer) -> _Draw:
@@ -221,19 +221,19 @@ class _Doubts(NamedTuple):
 def _doubts(report: Report, seen: BenchAnswers, observer: MachineSampler, info: object) -> _Doubts:
     return _Doubts(
         [
-            *standstill_cautions(report.samples, seen.health.lag_max_ms),
-            *request_cautions(report.samples, report.order.dataset_name),
-            *observed_cautions(seen.machine, observer.fault),
+            *stall_warnings(report.samples, seen.health.lag_max_ms),
+            *request_warnings(report.samples, report.order.dataset_name),
+            *observed_warnings(seen.machine, observer.fault),
         ],
         _void(report, seen, _restart(info, report.server_info)),
     )
 
 
-def _machine(report: Report, seen: BenchAnswers) -> dict[str, Figure]:
+def _machine(report: Report, seen: BenchAnswers) -> dict[str, MetricValue]:
     if seen.machine is None:
         return {}
     figures = report.figures
-    return machine_figures(seen.machine, Done(figures.completed, figures.total_input, figures.total_output))
+    return machine_metrics(seen.machine, CompletedWork(figures.completed, figures.total_input, figures.total_output))
 
 
 def _publish(args: Namespace, report: Report, seen: BenchAnswers, startup_cpu_s: float, doubts: _Doubts) -> int:
@@ -276,7 +276,7 @@ def _void(report: Report, seen: BenchAnswers, restart: str | None) -> list[str]:
     """Why the numbers are no measurement of what was asked; empty where they are."""
     sent = len(report.samples)
     found = []
-    if too_many(failed := sent - report.figures.completed, sent):
+    if too_many_failed(failed := sent - report.figures.completed, sent):
         found.append(
             f"more than {FAILED_SHARE_MAX:.0%} of the requests failed ({failed} of {sent}), so these numbers are no "
             "measurement of the load that was asked"

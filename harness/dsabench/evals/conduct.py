@@ -17,7 +17,7 @@ from dsabench.evals.plan import Plan
 from dsabench.evals.run import Effort, Pace, run
 from dsabench.evals.sample_log import open_log
 from dsabench.evals.summarise import Tally, summarise, tally
-from dsabench.load.failures import too_many
+from dsabench.load.judge.validity import too_many_failed
 from dsabench.model.environment import Environment
 from dsabench.model.record import EvalTrial, Failed, Outcome, Phase, Record
 from dsabench.model.runtime import RANDOM_WEIGHTS, RuntimeSpec, labels_of
@@ -139,7 +139,7 @@ def _next_occasion(setting: Setting, trial_id: str) -> int:
 
 
 def _too_many_failed(counted: Tally) -> bool:
-    return too_many(counted.failed, counted.total)
+    return too_many_failed(counted.failed, counted.total)
 
 
 def _outcome(plan: Plan, counted: Tally, pace: Pace, samples: Path) -> Outcome:

@@ -20,7 +20,7 @@ from dsabench.load.client.share import Schedule, Share, own_tickets
 from dsabench.load.client.spool import unnamed_file
 from dsabench.load.client.worker import Done, Stopper, run_worker
 from dsabench.load.client.workers import wanted_workers
-from dsabench.load.health import ClientHealth, health_of
+from dsabench.load.judge.validity import ClientHealth, judge_client
 from dsabench.load.plan import Plan, Timeouts
 from dsabench.load.process import allow_open_files, no_full_collections
 from dsabench.load.read.recording import Recording, Reel, merge_workers
@@ -43,7 +43,7 @@ class Driven:
         recording = self.recording
         request_s = float(np.percentile(recording.done_s - recording.sent_s, 50)) if len(recording) else 0.0
         reads = [reel.read_count() for reel in recording.reels]
-        return health_of(self.vitals, reads, recording.late_s, request_s)
+        return judge_client(self.vitals, reads, recording.late_s, request_s)
 
 
 @dataclass(frozen=True, slots=True)

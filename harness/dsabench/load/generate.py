@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from dsabench.load.draw.prompts import draw_prompts
 from dsabench.load.drive import drive
-from dsabench.load.failures import FAILED_SHARE_MAX, refuse_failures
-from dsabench.load.health import ClientHealth
-from dsabench.load.machine import MachineUse, machine_use
+from dsabench.load.judge.machine_use import MachineUse, machine_use
+from dsabench.load.judge.validity import FAILED_SHARE_MAX, ClientHealth, refuse_failures
 from dsabench.load.plan import ClosedLoop, Pacing, Plan, Timeouts
 from dsabench.load.read.recording import Recording
 from dsabench.load.read.replies import read_replies, to_samples

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.load.latencies import gaps_s
+from dsabench.load.judge.metrics import gaps_s
 from dsabench.model.sample import RequestSample, Times
 from dsabench.stats.percentiles import percentile
 

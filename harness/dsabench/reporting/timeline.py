@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dsabench.errors import InputError, StoreError
-from dsabench.load.steady import Unsteady, Window, steady_window
+from dsabench.load.judge.steady_state import NoSteadyState, SteadyWindow, steady_window
 from dsabench.model.sample import RequestSample, Times
 from dsabench.model.workload import Workload
 from dsabench.reporting.over_time import (
@@ -100,12 +100,16 @@ def _draw(panels: Any, samples: Sequence[RequestSample], workload: Workload | No
     _draw_rate(panels[3], samples, bins)
     panels[3].set_xlabel("seconds since the start of the measurement")
     panels[3].set_xlim(-0.01 * bins.edges_s[-1], bins.edges_s[-1])
-    window = Unsteady("") if workload is None else steady_window(samples, workload)
-    if isinstance(window, Window):
+    window = NoSteadyState("") if workload is None else steady_window(samples, workload)
+    if isinstance(window, SteadyWindow):
         for panel in panels:
             panel.axvspan(window.start_s, window.end_s, color=_SHADE, zorder=0, lw=0)
-    said = f"steady state: {window.start_s:.3g} to {window.end_s:.3g} s (shaded)" if isinstance(window, Window) else ""
-    if isinstance(window, Unsteady) and window.reason:
+    said = (
+        f"steady state: {window.start_s:.3g} to {window.end_s:.3g} s (shaded)"
+        if isinstance(window, SteadyWindow)
+        else ""
+    )
+    if isinstance(window, NoSteadyState) and window.reason:
         said = f"no steady state: {window.reason}"
     panels[0].set_title(said, loc="left", fontsize=8, color="#444444")
     for panel in panels:

@@ -17,9 +17,9 @@ from typing import TypeVar
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.load.generate import Run, generate, warm_up
+from dsabench.load.judge.summary import summarise
+from dsabench.load.judge.validity import ServerInfoPair
 from dsabench.load.rehearse import Rehearsal, rehearse
-from dsabench.load.server_view import ServerView
-from dsabench.load.summarise import summarise
 from dsabench.load.target import Target
 from dsabench.machine.cpu_use import CpuSnapshot, warn_of_others
 from dsabench.machine.sampler import MachineSampler
@@ -211,7 +211,7 @@ class _LoadResult:
     rehearsal: Rehearsal
     others_share: float
     """Share of the cores that other processes used during the load."""
-    view: ServerView
+    view: ServerInfoPair
     """What the server reported about itself before and after."""
 
 
@@ -233,12 +233,12 @@ async def _load(session: TrialSession, server: Server, trial: Trial) -> _LoadRes
         run = await generate(target, trial.workload, on_progress=session.observer.requests_done, observer=sampler)
     except TrialFault as fault:
         # Broken connections are a symptom. If another process answers now, the restart is the cause.
-        if (sign := ServerView(info, await server.info()).restarted) is None:
+        if (sign := ServerInfoPair(info, await server.info()).restarted) is None:
             raise
         message = f"the server restarted during the run: {sign}; {fault.message}"
         raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
     others_share = CpuSnapshot.now(session.cores, mark).others_share(before)
-    return _LoadResult(run, rehearsal, others_share, ServerView(info, await server.info()))
+    return _LoadResult(run, rehearsal, others_share, ServerInfoPair(info, await server.info()))
 
 
 def _rehearsed(rehearsal: Rehearsal) -> dict[str, Metric]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dsabench.load.generate import Run
-from dsabench.load.health import ClientHealth
+from dsabench.load.judge.validity import ClientHealth
 from dsabench.model.sample import Frames, RequestSample
 
 CALM = ClientHealth(0.5, 0.1, 0.2, 1.0, 2.0, 0.3)

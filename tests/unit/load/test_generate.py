@@ -13,7 +13,7 @@ import pytest
 from closed_port import nobody_listens
 from dsabench.errors import TrialFault
 from dsabench.load.generate import Run, generate, warm_up
-from dsabench.load.summarise import summarise
+from dsabench.load.judge.summary import summarise
 from dsabench.load.target import Target
 from dsabench.model.workload import Workload
 from paced_server import Pace, PacedServer, connections_to

@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from dsabench.errors import InputError
-from dsabench.load.goodput import goodput, per_request_ms
-from dsabench.load.summarise import summarise
+from dsabench.load.judge.metrics import goodput, per_request_ms
+from dsabench.load.judge.summary import summarise
 from dsabench.model.record import Trial
 from dsabench.model.sample import NO_FRAMES, Frames
 from dsabench.model.study import Objective

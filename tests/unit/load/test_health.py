@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dsabench.load.client.pulse import Vitals
-from dsabench.load.health import ClientHealth, health_of
+from dsabench.load.judge.validity import ClientHealth, judge_client
 
 CALM = Vitals(
     wall_s=2.0, cpu_s=0.3, loop_cpu_s=0.2, lags_s=array("d", [0.0002] * 200), gc_pauses=1, gc_s=0.001, gc_max_s=0.001,
@@ -16,7 +16,7 @@ CALM = Vitals(
 
 
 def health(*vitals: Vitals, late_s: tuple[float, ...] = (0.0001,) * 5, request_s: float = 1.0) -> ClientHealth:
-    return health_of(vitals, [10_000] * len(vitals), np.array(late_s), request_s)
+    return judge_client(vitals, [10_000] * len(vitals), np.array(late_s), request_s)
 
 
 def test_an_idle_loop_is_on_time() -> None:

@@ -7,8 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from dsabench.load.machine import Done, MachineUse, machine_cautions, machine_figures, machine_line, machine_use
-from dsabench.load.summarise import summarise
+from dsabench.load.judge.machine_use import (
+    CompletedWork,
+    MachineUse,
+    machine_line,
+    machine_metrics,
+    machine_use,
+    machine_warnings,
+)
+from dsabench.load.judge.summary import summarise
 from dsabench.machine.cpu_use import is_disturbed
 from dsabench.machine.sampler import MachineSampler
 from dsabench.machine.usage import CpuUsage, GpuUsage
@@ -23,7 +30,7 @@ WORKLOAD = make_workload(num_prompts=40)
 
 
 def cautions(cpu: CpuUsage = QUIET, *gpus: GpuUsage) -> list[str]:
-    return list(machine_cautions(MachineUse(cpu, gpus)))
+    return list(machine_warnings(MachineUse(cpu, gpus)))
 
 
 def measured(use: MachineUse | None, unobserved: str | None = None) -> Measured:
@@ -63,10 +70,10 @@ def test_what_is_not_known_is_absent() -> None:
         "host.cpu_busy_share", "host.steal_share",
     }  # fmt: skip
     mute = BUSY._replace(energy_j=None, busy_share=None)
-    partly = machine_figures(MachineUse(QUIET, (BUSY, mute)), Done(1, 10, 10))
+    partly = machine_metrics(MachineUse(QUIET, (BUSY, mute)), CompletedWork(1, 10, 10))
     assert "gpu.sm_clock_mhz.mean" in partly
     assert not {name for name in partly if "energy" in name or "busy_share.m" in name}
-    nothing = machine_figures(MachineUse(QUIET, (BUSY,)), Done(0, 0, 0))
+    nothing = machine_metrics(MachineUse(QUIET, (BUSY,)), CompletedWork(0, 0, 0))
     assert "gpu.energy_j" in nothing
     assert "energy_per_token_j" not in nothing
 
@@ -115,13 +122,16 @@ def test_warnings_reach_the_record() -> None:
 
 
 def test_one_line_of_it() -> None:
-    line = machine_line(machine_figures(MachineUse(QUIET, (BUSY,)), Done(40, 400, 2000)))
+    line = machine_line(machine_metrics(MachineUse(QUIET, (BUSY,)), CompletedWork(40, 400, 2000)))
     assert line == (
         "Machine: GPU 97% busy, GPU clock 1900 MHz, 600 W per GPU, 61 °C, 3 J per output token, CPU 20% busy, 0.1% stolen, "
         "a task waited for a core 30% of the time"
     )
     untold = QUIET._replace(pressure_share=None)
-    assert machine_line(machine_figures(MachineUse(untold, ()), Done(1, 1, 1))) == "Machine: CPU 20% busy, 0.1% stolen"
+    assert (
+        machine_line(machine_metrics(MachineUse(untold, ()), CompletedWork(1, 1, 1)))
+        == "Machine: CPU 20% busy, 0.1% stolen"
+    )
 
 
 def test_a_load_that_was_not_observed_whole_tells_nothing() -> None:

@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from dsabench.load.judge.summary import summarise
+from dsabench.load.judge.validity import ServerInfoPair
 from dsabench.load.read.json_stream import StreamReply
-from dsabench.load.server_view import ServerView
-from dsabench.load.summarise import summarise
 from dsabench.model.metrics import METRICS
 from dsabench.model.workload import Slo
 from factories import make_workload
@@ -28,7 +28,7 @@ def test_every_metric_is_on_the_page() -> None:
     told = [replace(one, accept_length=2.0, cached_tokens=0) for one in closed_loop(4, 10)]
     metrics = set(summarise(run_of(told, 10.75), EVERYTHING).metrics)
     info = {"internal_states": [{"avg_spec_accept_length": 2.0}]}
-    metrics |= set(summarise(run_of(closed_loop(4, 10), 10.75), EVERYTHING, ServerView(info, info)).metrics)
+    metrics |= set(summarise(run_of(closed_loop(4, 10), 10.75), EVERYTHING, ServerInfoPair(info, info)).metrics)
     metrics |= set(METRICS)
     short = {"input_throughput_tok_s": "input_…", "output_throughput_tok_s": "output_…"}
     missing = [name for name in families(metrics) if short.get(name, name.replace(".ttft_ms", ".LATENCY")) not in PAGE]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from dsabench.errors import TrialFault
-from dsabench.load.server_view import ServerView
-from dsabench.load.summarise import summarise
+from dsabench.load.judge.summary import summarise
+from dsabench.load.judge.validity import ServerInfoPair
 from factories import make_workload
 from unit.load.made import run_of, sample
 
@@ -25,22 +25,22 @@ SAME: dict[str, Any] = {"version": "0.5.23", "random_seed": 7, "startup_time": {
     ],
 )
 def test_a_restart_shows_in_what_a_process_keeps_for_life(after: dict[str, Any], sign: str | None) -> None:
-    assert ServerView(SAME, {**SAME, **after}).restarted == sign
+    assert ServerInfoPair(SAME, {**SAME, **after}).restarted == sign
 
 
 def test_counters_of_the_reference_runtime_only_grow() -> None:
     views = [{"reference": {"counters": {"requests": n}}} for n in (5, 3)]
-    assert ServerView(*views).restarted == "its counter requests fell from 5 to 3"
-    assert ServerView(*reversed(views)).restarted is None
+    assert ServerInfoPair(*views).restarted == "its counter requests fell from 5 to 3"
+    assert ServerInfoPair(*reversed(views)).restarted is None
 
 
 def test_what_a_server_does_not_tell_is_no_sign() -> None:
-    assert ServerView({}, SAME).restarted is None
-    assert ServerView(SAME, {}).restarted is None
+    assert ServerInfoPair({}, SAME).restarted is None
+    assert ServerInfoPair(SAME, {}).restarted is None
 
 
 def test_a_restart_is_a_fault_worth_another_try() -> None:
-    view = ServerView(SAME, {**SAME, "random_seed": 8})
+    view = ServerInfoPair(SAME, {**SAME, "random_seed": 8})
     with pytest.raises(TrialFault, match="restarted during the run: random_seed") as caught:
         summarise(run_of([sample()], 1.0), make_workload(), view)
     assert (caught.value.kind, caught.value.transient) == ("server_restarted", True)
@@ -51,7 +51,7 @@ LIFETIME = {"internal_states": [{"avg_spec_accept_length": 2.0}, {"avg_spec_acce
 
 @pytest.mark.parametrize("info", [LIFETIME, {"prefill": [{}], "decode": [LIFETIME]}])
 def test_the_servers_average_is_a_labelled_fallback(info: dict[str, Any]) -> None:
-    view = ServerView(info, info)
+    view = ServerInfoPair(info, info)
     measured = summarise(run_of([sample()], 1.0), make_workload(), view)
     lifetime = measured.metrics["accept_length.lifetime"]
     assert (lifetime.value, lifetime.n) == (2.5, 2)
@@ -60,11 +60,11 @@ def test_the_servers_average_is_a_labelled_fallback(info: dict[str, Any]) -> Non
 
 
 def test_what_requests_tell_goes_before_the_servers_average() -> None:
-    measured = summarise(run_of([sample(accept_length=1.5)], 1.0), make_workload(), ServerView(LIFETIME, LIFETIME))
+    measured = summarise(run_of([sample(accept_length=1.5)], 1.0), make_workload(), ServerInfoPair(LIFETIME, LIFETIME))
     assert measured.metrics["accept_length.mean"].value == 1.5
     assert "accept_length.lifetime" not in measured.metrics
 
 
 @pytest.mark.parametrize("states", [None, [], [{"avg_spec_accept_length": 0.0}], ["x"], {"a": 1}])
 def test_a_server_without_drafts_has_no_accept_length(states: Any) -> None:
-    assert ServerView({}, {"internal_states": states}).lifetime_accept_length is None
+    assert ServerInfoPair({}, {"internal_states": states}).lifetime_accept_length is None

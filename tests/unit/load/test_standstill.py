@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.load.standstill import Standstill, standstill_cautions, standstills
-from dsabench.load.summarise import summarise
+from dsabench.load.judge.stalls import ServerStall, server_stalls, stall_warnings
+from dsabench.load.judge.summary import summarise
 from dsabench.model.sample import NO_FRAMES, Frames, RequestSample
 from dsabench.results.samples import read_samples
 from factories import make_workload
@@ -34,27 +34,27 @@ def paused(samples: list[RequestSample], at_s: float, for_s: float) -> list[Requ
 
 
 def test_a_server_that_pauses_is_seen_with_when_and_how_long() -> None:
-    [found] = standstills(paused(closed_loop(4, 10), 3.02, 2.0))
+    [found] = server_stalls(paused(closed_loop(4, 10), 3.02, 2.0))
     assert found.in_flight == 4
     assert found.start_s == pytest.approx(3.0, abs=0.05)
     assert found.duration_s == pytest.approx(2.0, abs=0.2)
 
 
 def test_a_run_without_one_says_nothing() -> None:
-    assert standstills(closed_loop(4, 10)) == ()
-    assert standstills(paused(closed_loop(4, 10), 3.02, 0.9)) == ()
-    assert standstills([]) == ()
-    assert list(standstill_cautions(closed_loop(4, 10), 0.0)) == []
+    assert server_stalls(closed_loop(4, 10)) == ()
+    assert server_stalls(paused(closed_loop(4, 10), 3.02, 0.9)) == ()
+    assert server_stalls([]) == ()
+    assert list(stall_warnings(closed_loop(4, 10), 0.0)) == []
 
 
 def test_one_line_for_several_names_the_longest() -> None:
-    [line] = standstill_cautions(paused(paused(closed_loop(4, 10), 3.02, 2.0), 7.03, 4.0), 1.0)
+    [line] = stall_warnings(paused(paused(closed_loop(4, 10), 3.02, 2.0), 7.03, 4.0), 1.0)
     assert line.startswith("the server stood still: 2 times, 6.")
     assert "no token from any stream for 4.1 s, from 7.0 to 11.1 s of the run, with 4 in flight" in line
 
 
 def test_a_load_generator_that_was_late_itself_is_named() -> None:
-    [line] = standstill_cautions(paused(closed_loop(4, 10), 3.02, 2.0), 1900.0)
+    [line] = stall_warnings(paused(closed_loop(4, 10), 3.02, 2.0), 1900.0)
     assert line.startswith("the load generator (or the whole machine) stood still")
 
 
@@ -67,34 +67,34 @@ def test_waiting_for_long_prompts_alone_is_no_standstill() -> None:
         frames = Frames.of((at_s + first_s + 0.01 * k, 1) for k in range(8))
         each.append(sample(i, at_s, first_s + 0.07, tokens=8, input_len=tokens, frames=frames))
         at_s += first_s + 0.1
-    assert standstills(each) == ()
-    assert len(standstills(paused(each, each[1].sent_s + 0.05, 3.0))) == 1
+    assert server_stalls(each) == ()
+    assert len(server_stalls(paused(each, each[1].sent_s + 0.05, 3.0))) == 1
 
 
 def test_a_prompt_from_the_cache_is_not_long() -> None:
     cached = [sample(i, i * 0.2, 0.1, tokens=1, input_len=50_000, cached_tokens=49_000) for i in range(20)]
-    assert len(standstills(paused(cached, 1.05, 3.0))) == 1
+    assert len(server_stalls(paused(cached, 1.05, 3.0))) == 1
 
 
 def test_idle_between_arrivals_is_no_standstill() -> None:
-    assert standstills([sample(i, i * 5.0, 0.5) for i in range(10)]) == ()
+    assert server_stalls([sample(i, i * 5.0, 0.5) for i in range(10)]) == ()
 
 
 def test_streams_that_bring_many_tokens_at_a_time_are_quiet_between() -> None:
     def slow(i: int) -> RequestSample:
         return sample(i, 0.0, 20.0, frames=Frames.of((2.0 * (k + 1), 50) for k in range(10)), tokens=500)
 
-    assert standstills([slow(i) for i in range(4)]) == ()
+    assert server_stalls([slow(i) for i in range(4)]) == ()
 
 
 def test_answers_in_one_piece_say_nothing() -> None:
     whole = [sample(i, i * 3.0, 3.0, frames=Frames.of([(i * 3.0 + 3.0, 10)])) for i in range(5)]
-    assert standstills([*whole, sample(5, 15.0, 40.0, frames=Frames.of([(55.0, 200)]))]) == ()
+    assert server_stalls([*whole, sample(5, 15.0, 40.0, frames=Frames.of([(55.0, 200)]))]) == ()
 
 
 def test_a_pause_before_the_first_token_of_all_counts() -> None:
     late = paused(closed_loop(4, 10), -1.0, 3.0)
-    [found] = standstills([replace(one, sent_s=0.0) if one.index < 4 else one for one in late])
+    [found] = server_stalls([replace(one, sent_s=0.0) if one.index < 4 else one for one in late])
     assert (found.start_s, found.in_flight) == (0.0, 4)
 
 
@@ -106,13 +106,13 @@ def test_it_is_among_the_warnings_of_a_measurement() -> None:
 
 def test_requests_that_failed_do_not_break_it() -> None:
     lost = [sample(90 + i, 1.0, 0.1, error="reset: gone", frames=NO_FRAMES) for i in range(3)]
-    assert len(standstills([*paused(closed_loop(4, 10), 3.02, 2.0), *lost])) == 1
+    assert len(server_stalls([*paused(closed_loop(4, 10), 3.02, 2.0), *lost])) == 1
 
 
 @pytest.mark.skipif(not RESULTS.is_dir(), reason="no results in this installation")
 def test_measured_runs() -> None:
     """Four H200: one run stood still between two waves of prompts, the seven others did not."""
-    found = {file.name[:8]: standstills(read_samples(file)) for file in sorted(RESULTS.glob("*-c353941d-0.parquet"))}
+    found = {file.name[:8]: server_stalls(read_samples(file)) for file in sorted(RESULTS.glob("*-c353941d-0.parquet"))}
     stood = found.pop("f9b0aa69")
-    assert stood == (Standstill(pytest.approx(0.898, abs=1e-3), pytest.approx(5.976, abs=1e-3), 16),)
+    assert stood == (ServerStall(pytest.approx(0.898, abs=1e-3), pytest.approx(5.976, abs=1e-3), 16),)
     assert set(found.values()) == {()}

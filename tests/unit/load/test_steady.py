@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dsabench.load.figures import accept_lengths, steady_figures
-from dsabench.load.steady import Unsteady, Window, steady_window
-from dsabench.load.summarise import summarise
+from dsabench.load.judge.metrics import accept_lengths
+from dsabench.load.judge.steady_state import NoSteadyState, SteadyWindow, steady_metrics, steady_window
+from dsabench.load.judge.summary import summarise
 from dsabench.model.sample import NO_FRAMES
 from factories import make_workload
 from unit.load.made import closed_loop, run_of, sample
@@ -18,12 +18,12 @@ FOUR = make_workload(max_concurrency=4)
 def test_a_closed_loop_is_steady_from_the_first_end_to_the_last_send() -> None:
     """Four slots out of step by 0.25 s, ten rounds of 1 s: full from 0.75 s, first end at 1 s, last send at 9.75 s."""
     samples = closed_loop(4, 10)
-    assert steady_window(samples, FOUR) == pytest.approx(Window(1.0, 9.75))
+    assert steady_window(samples, FOUR) == pytest.approx(SteadyWindow(1.0, 9.75))
 
 
 def test_figures_of_the_window_know_nothing_of_ramp_and_drain() -> None:
     slow_start = [replace(one, done_s=one.done_s, sent_s=one.sent_s) for one in closed_loop(4, 10)]
-    metrics = steady_figures(slow_start, Window(1.0, 9.75))
+    metrics = steady_metrics(slow_start, SteadyWindow(1.0, 9.75))
     assert metrics["steady.duration_s"].value == pytest.approx(8.75)
     assert metrics["steady.concurrency.mean"].value == pytest.approx(4.0)
     # ten tokens a second from each of four
@@ -44,7 +44,9 @@ def test_whole_run_and_window_differ_by_ramp_and_drain() -> None:
 
 def test_tokens_of_requests_from_before_the_window_count_where_they_arrive() -> None:
     early = sample(0, 0.0, 10.0, tokens=10)  # a token each second
-    metrics = steady_figures([early, *(sample(i, i * 0.5, 0.4, tokens=1) for i in range(1, 15))], Window(2.5, 6.5))
+    metrics = steady_metrics(
+        [early, *(sample(i, i * 0.5, 0.4, tokens=1) for i in range(1, 15))], SteadyWindow(2.5, 6.5)
+    )
     inside = 4 + len([i for i in range(1, 15) if 2.5 < i * 0.5 + 0.4 <= 6.5])
     assert metrics["steady.output_throughput_tok_s"].value == pytest.approx(inside / 4.0)
     assert metrics["steady.itl_ms.mean"].n == 4
@@ -53,7 +55,7 @@ def test_tokens_of_requests_from_before_the_window_count_where_they_arrive() -> 
 def test_an_open_loop_is_steady_between_first_end_and_last_arrival() -> None:
     samples = [sample(i, i * 0.1, 1.0) for i in range(60)]
     window = steady_window(samples, make_workload(max_concurrency=None, request_rate=10.0))
-    assert window == pytest.approx(Window(1.0, 5.9))
+    assert window == pytest.approx(SteadyWindow(1.0, 5.9))
 
 
 def test_the_window_waits_until_the_loop_is_full() -> None:
@@ -61,24 +63,30 @@ def test_the_window_waits_until_the_loop_is_full() -> None:
     slow_ramp = [sample(0, 0.0, 0.1), *(sample(i, i * 1.0, 20.0) for i in range(1, 4))]
     rest = [sample(4 + i, 3.0 + i * 0.5, 0.5) for i in range(40)]
     window = steady_window([*slow_ramp, *rest], FOUR)
-    assert isinstance(window, Window)
+    assert isinstance(window, SteadyWindow)
     assert window.start_s == 3.0
 
 
 def test_a_moment_on_the_edge_belongs_to_what_follows_the_start_and_precedes_the_end() -> None:
-    assert Window(1.0, 2.0).holds(np.array([0.5, 1.0, 1.5, 2.0, 2.5])).tolist() == [False, False, True, True, False]
+    assert SteadyWindow(1.0, 2.0).holds(np.array([0.5, 1.0, 1.5, 2.0, 2.5])).tolist() == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_request_that_failed_at_once_begins_nothing() -> None:
     early = sample(40, 0.0, 0.01, error="connect: refused", frames=NO_FRAMES)
-    assert steady_window([*closed_loop(4, 10), early], FOUR) == pytest.approx(Window(1.0, 9.75))
+    assert steady_window([*closed_loop(4, 10), early], FOUR) == pytest.approx(SteadyWindow(1.0, 9.75))
     lost = [sample(i, i * 0.1, error="reset: gone", frames=NO_FRAMES) for i in range(20)]
-    assert steady_window(lost, FOUR) == Unsteady("no request ended well")
+    assert steady_window(lost, FOUR) == NoSteadyState("no request ended well")
 
 
 def test_a_trace_brings_its_own_times_so_slots_need_not_be_full() -> None:
     trace = make_workload(dataset="mooncake", input_len=None, output_len=None, max_concurrency=1000)
-    assert isinstance(steady_window([sample(i, i * 0.1, 1.0) for i in range(60)], trace), Window)
+    assert isinstance(steady_window([sample(i, i * 0.1, 1.0) for i in range(60)], trace), SteadyWindow)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +117,7 @@ def test_a_trace_brings_its_own_times_so_slots_need_not_be_full() -> None:
 )  # fmt: skip
 def test_without_a_steady_state_there_is_a_reason(samples, workload, reason) -> None:
     window = steady_window(samples, workload)
-    assert isinstance(window, Unsteady)
+    assert isinstance(window, NoSteadyState)
     assert reason in window.reason
     measured = summarise(run_of(samples, 60.0), workload)
     assert f"no steady state: {window.reason}" in measured.warnings

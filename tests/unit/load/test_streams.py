@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsabench.load import whole
+from dsabench.load.read import fast_generate
 from dsabench.load.read.fast_generate import read_streams
 from dsabench.load.read.generate import read_generate
 from dsabench.load.read.recognise import DONE, END, FRAME, ODD
@@ -97,7 +97,7 @@ def test_answers_of_several_workers() -> None:
 
 
 def test_requests_are_looked_at_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole, "_BLOCK_READS", 50)
+    monkeypatch.setattr(fast_generate, "_BLOCK_READS", 50)
     check([[HEAD, *answer(list(range(1, 2 + own * 7 % 60)))] for own in range(40)] + [[], [HEAD]])
 
 

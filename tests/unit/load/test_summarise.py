@@ -8,8 +8,8 @@ import pytest
 
 from dsabench.errors import TrialFault
 from dsabench.load.generate import Run
-from dsabench.load.health import ClientHealth
-from dsabench.load.summarise import summarise
+from dsabench.load.judge.summary import summarise
+from dsabench.load.judge.validity import ClientHealth
 from dsabench.model.record import Measured
 from dsabench.model.sample import NO_FRAMES, Frames, RequestSample
 from dsabench.model.workload import Workload

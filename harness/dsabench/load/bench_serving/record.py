@@ -11,8 +11,8 @@ from dsabench.errors import StoreError
 from dsabench.load.bench_serving.figures import Spread
 from dsabench.load.bench_serving.report import Report
 from dsabench.load.bench_serving.steady import Steady, told
-from dsabench.load.machine import Figure
-from dsabench.load.steady import Unsteady
+from dsabench.load.judge.metrics import MetricValue
+from dsabench.load.judge.steady_state import NoSteadyState
 
 Json = Mapping[str, object]
 
@@ -38,7 +38,7 @@ class ClientCost(NamedTuple):
     gc_max_ms: float | None = None
 
 
-def record_of(report: Report, *, details: bool, machine: Mapping[str, Figure] | None = None) -> Json:
+def record_of(report: Report, *, details: bool, machine: Mapping[str, MetricValue] | None = None) -> Json:
     """bench_serving's keys in its order, then those of ours that it lacks."""
     order, figures = report.order, report.figures
     record: dict[str, object] = {
@@ -142,7 +142,7 @@ def _attainment(report: Report) -> dict[str, object]:
     return {} if interval is None else {"slo_attainment_interval": [interval.low, interval.high]}
 
 
-def _steady(steady: Steady | Unsteady | None) -> dict[str, float | int | None] | dict[str, str] | None:
+def _steady(steady: Steady | NoSteadyState | None) -> dict[str, float | int | None] | dict[str, str] | None:
     if steady is None:
         return None
-    return {"none": steady.reason} if isinstance(steady, Unsteady) else steady.as_json()
+    return {"none": steady.reason} if isinstance(steady, NoSteadyState) else steady.as_json()

@@ -10,8 +10,8 @@ from dsabench.load.bench_serving.answers import Answers
 from dsabench.load.bench_serving.cache import CacheReport
 from dsabench.load.bench_serving.figures import Figures, Goodput
 from dsabench.load.bench_serving.steady import Steady, Tail
+from dsabench.load.judge.steady_state import NoSteadyState
 from dsabench.load.read.json_stream import ReplyText
-from dsabench.load.steady import Unsteady
 from dsabench.model.sample import RequestSample
 
 
@@ -52,5 +52,5 @@ class Report(NamedTuple):
     """What the server tells of its whole life (`avg_spec_accept_length`), as in bench_serving."""
     server_info: object = None
     from_schedule: Mapping[str, Tail] = MappingProxyType({})
-    steady: Steady | Unsteady | None = None
+    steady: Steady | NoSteadyState | None = None
     """None where it was not looked for."""

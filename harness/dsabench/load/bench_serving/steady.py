@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dsabench.load.bench_serving.answers import Answers, Floats
-from dsabench.load.steady import Unsteady, in_flight, steady_window
+from dsabench.load.judge.steady_state import NoSteadyState, in_flight, steady_window
 from dsabench.model.sample import RequestSample
 from dsabench.stats.percentiles import percentile
 
@@ -66,10 +66,10 @@ def tail_lines(latencies: Mapping[str, Tail]) -> Iterator[str]:
                 yield f"{f'{label} {_SHOWN[name]} (ms):':<40} {ms:<10.2f}"
 
 
-def steady_of(answers: Answers, samples: Sequence[RequestSample], pattern: Pattern) -> Steady | Unsteady:
+def steady_of(answers: Answers, samples: Sequence[RequestSample], pattern: Pattern) -> Steady | NoSteadyState:
     """The figures, or why there is no steady state."""
     window = steady_window(samples, pattern)
-    if isinstance(window, Unsteady):
+    if isinstance(window, NoSteadyState):
         return window
     start_s, done_s, ok = answers.start_s, answers.start_s + answers.latency_s, answers.ok
     first_s = start_s + answers.ttft_s
@@ -98,10 +98,10 @@ def steady_of(answers: Answers, samples: Sequence[RequestSample], pattern: Patte
     )
 
 
-def steady_lines(steady: Steady | Unsteady) -> Iterator[str]:
+def steady_lines(steady: Steady | NoSteadyState) -> Iterator[str]:
     """A block of its own, in the form of the one before it."""
     yield f"{' Steady State ':=^{_WIDTH}}"
-    if isinstance(steady, Unsteady):
+    if isinstance(steady, NoSteadyState):
         yield f"none: {steady.reason}"
     else:
         yield f"{'From, for (s):':<40} {steady.start_s:.2f}, {steady.duration_s:.2f}"

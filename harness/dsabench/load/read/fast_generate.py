@@ -13,7 +13,8 @@ import numpy.typing as npt
 from dsabench.load.read.generate import read_generate, reply_from_last_frame
 from dsabench.load.read.json_stream import StreamReply
 from dsabench.load.read.recognise import DONE, END, FRAME, HEAD
-from dsabench.load.read.recording import ReadIndex, Recording, decode
+from dsabench.load.read.recording import ReadIndex, Recording
+from dsabench.load.read.response import decode
 from dsabench.model.sample import NO_FRAMES, Counts, Frames, Times
 
 Places = npt.NDArray[np.int64]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.load.read.recording import decode
+from dsabench.load.read.response import decode
 
 Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsabench.load.latencies import gaps_s
+from dsabench.load.judge.metrics import gaps_s
 from dsabench.load.read.openai import read_chat, read_completions, spread_tokens
 from dsabench.model.sample import Frame
 from unit.load.read.streams import chat, completion, reads

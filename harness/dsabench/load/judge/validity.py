@@ -1,14 +1,29 @@
-"""Whether the client could keep up. A client that was late measured itself, not the server."""
+"""Why a run measures nothing: the client was late, the server restarted, or too many requests failed.
+
+Imports no pydantic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from dsabench.errors import TrialFault
 from dsabench.load.client.pulse import Vitals
+from dsabench.load.judge.metrics import MetricValue
+from dsabench.model.sample import RequestSample
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    Info = Mapping[str, JsonValue]
+    from dsabench.model.record import FaultKind, Stage
+
 
 CPU_SHARE_MAX = 0.95
 """Of one core, over a run of at least `CPU_WINDOW_S`: the event loop had no idle time left, so frames queued."""
@@ -56,7 +71,7 @@ class ClientHealth:
     workers: int = 1
 
 
-def health_of(
+def judge_client(
     vitals: Sequence[Vitals], reads: Sequence[int], late_s: npt.NDArray[np.float64], request_s: float
 ) -> ClientHealth:
     """Sum up all workers, together with how late each request left and what a request typically takes.
@@ -117,3 +132,91 @@ def _late(send_lag_p90_ms: float) -> str | None:
     if send_lag_p90_ms > SEND_LAG_P90_MS_MAX:
         return f"a tenth of the requests left over {send_lag_p90_ms:.0f} ms late; {_ADVICE}"
     return None
+
+
+OF_ONE_PROCESS = ("startup_time", "start_time", "pid", "random_seed", "version", "model_path", "served_model_name")
+"""Entries of /server_info that a process keeps for life. sglang draws `random_seed` at each start and measures how long
+each took (`startup_time`), so that a restart with the same flags shows too."""
+_COUNTERS = ("requests", "generated_tokens", "prompt_tokens", "decode_steps")
+_GROWING = "uptime_s"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfoPair:
+    """`/server_info` around a run."""
+
+    before: Info
+    after: Info
+
+    @property
+    def restarted(self) -> str | None:
+        """What shows that another process answers now; None where nothing does."""
+        for name in OF_ONE_PROCESS:
+            if name in self.before and name in self.after and self.before[name] != self.after[name]:
+                return f"{name} is another than before the run"
+        for name, (before, after) in _counters(self.before, self.after).items():
+            if after < before:
+                return f"its counter {name} fell from {before:g} to {after:g}"
+        return None
+
+    @property
+    def lifetime_accept_length(self) -> MetricValue | None:
+        """Mean of `avg_spec_accept_length` over the data-parallel ranks: since the server's start, not of this run."""
+        values = [
+            float(value)
+            for state in _states(self.after)
+            if isinstance(value := state.get("avg_spec_accept_length"), int | float) and value > 0
+        ]
+        return MetricValue(sum(values) / len(values), len(values)) if values else None
+
+
+def _states(info: Info) -> list[Mapping[str, JsonValue]]:
+    """One per data-parallel rank. A PD router lists its servers' infos; tokens are decoded by the decode servers."""
+    servers: Sequence[JsonValue] = decode if isinstance(decode := info.get("decode"), list) else [dict(info)]
+    lists = [server.get("internal_states") for server in servers if isinstance(server, dict)]
+    return [state for states in lists if isinstance(states, list) for state in states if isinstance(state, dict)]
+
+
+def _counters(before: Info, after: Info) -> dict[str, tuple[float, float]]:
+    """Numbers that only grow while one process lives, where both views have them."""
+    found: dict[str, tuple[float, float]] = {}
+    places: list[tuple[Info, Info, tuple[str, ...]]] = [(before, after, (_GROWING,))]
+    left, right = before.get("reference"), after.get("reference")
+    if isinstance(left, dict) and isinstance(right, dict):
+        one, other = left.get("counters"), right.get("counters")
+        if isinstance(one, dict) and isinstance(other, dict):
+            places.append((one, other, _COUNTERS))
+    for old, new, names in places:
+        for name in names:
+            was, now = old.get(name), new.get(name)
+            if isinstance(was, int | float) and isinstance(now, int | float):
+                found[name] = (float(was), float(now))
+    return found
+
+
+FAILED_SHARE_MAX = 0.1
+"""Beyond one failed request in ten the others are no sample of the load that was asked: the fastest survive. Nor are the
+other answers of an eval a score: what failed is no random part of the questions."""
+
+_FAULTS: dict[str, FaultKind] = {"timeout": "request_timeout", "connect": "unreachable", "garbage": "bad_response"}
+"""Class of a request's error → kind of the fault; all others are `request_errors`."""
+
+
+def too_many_failed(failed: int, total: int, share_max: float = FAILED_SHARE_MAX) -> bool:
+    """Whether the rest measures nothing."""
+    return failed > share_max * total
+
+
+def refuse_failures(samples: Sequence[RequestSample], *, stage: Stage, share_max: float) -> None:
+    """Let few failures pass.
+
+    Raises:
+        TrialFault: more than `share_max` of the requests failed; carries the commonest error.
+
+    """
+    errors = Counter(sample.error for sample in samples if sample.error is not None)
+    if not too_many_failed(errors.total(), len(samples), share_max):
+        return
+    [(commonest, _)] = errors.most_common(1)
+    kind = _FAULTS.get(commonest.partition(":")[0], "request_errors")
+    raise TrialFault(kind, f"{errors.total()} of {len(samples)} requests failed, most with {commonest}", stage=stage)

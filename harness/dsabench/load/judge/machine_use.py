@@ -1,4 +1,4 @@
-"""What the machine did while a load was measured: figures by name, and what of it changes how the others are read.
+"""What the CPU and the GPUs did while the load was measured: metrics by name, and what of it changes how others are read.
 
 Imports no pydantic.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from dsabench.load.judge.metrics import MetricValue
 from dsabench.machine.cpu_use import warn_of_steal
 from dsabench.machine.sampler import MachineSampler
 from dsabench.machine.usage import CpuUsage, GpuUsage, MachineSamples, TimeWindow
@@ -34,13 +35,6 @@ class MachineUse(NamedTuple):
     """Those that the server computes on, as far as that is known and they are in this machine."""
 
 
-class Figure(NamedTuple):
-    """A number and how many observations are behind it."""
-
-    value: float
-    n: int
-
-
 def machine_use(observer: MachineSampler, start_s: float, samples: Sequence[RequestSample]) -> MachineUse | None:
     """From the first scheduled request to the last byte. None where it was not observed as long.
 
@@ -58,7 +52,7 @@ def machine_use(observer: MachineSampler, start_s: float, samples: Sequence[Requ
     return MachineUse(course.cpu(window), gpus)
 
 
-class Done(NamedTuple):
+class CompletedWork(NamedTuple):
     """What came of a run: completed requests, and their tokens."""
 
     requests: int
@@ -66,18 +60,18 @@ class Done(NamedTuple):
     output_tokens: int
 
 
-def machine_figures(use: MachineUse, done: Done) -> dict[str, Figure]:
+def machine_metrics(use: MachineUse, done: CompletedWork) -> dict[str, MetricValue]:
     """By the names of the metrics; what is not known of all GPUs is not in it."""
     cpu = use.cpu
     figures = {
-        "host.cpu_busy_share": Figure(cpu.busy_share, cpu.cores),
-        "host.steal_share": Figure(cpu.stolen_share, cpu.cores),
+        "host.cpu_busy_share": MetricValue(cpu.busy_share, cpu.cores),
+        "host.steal_share": MetricValue(cpu.stolen_share, cpu.cores),
     }
     if cpu.pressure_share is not None:
-        figures["host.cpu_pressure_share"] = Figure(cpu.pressure_share, 1)
+        figures["host.cpu_pressure_share"] = MetricValue(cpu.pressure_share, 1)
     for name, gauge, over_gpus, counted in _GAUGES:
         if told := _of_all(use.gpus, gauge):
-            figures[name] = Figure(over_gpus(told), sum(map(counted, use.gpus)))
+            figures[name] = MetricValue(over_gpus(told), sum(map(counted, use.gpus)))
     if used_j := _of_all(use.gpus, attrgetter("energy_j")):
         figures |= _energy(sum(used_j), len(used_j), done)
     return figures
@@ -109,17 +103,17 @@ def _of_all(gpus: Sequence[GpuUsage], gauge: Callable[[GpuUsage], float | None])
     return told if len(told) == len(gpus) else []
 
 
-def _energy(joules: float, gpus: int, done: Done) -> dict[str, Figure]:
+def _energy(joules: float, gpus: int, done: CompletedWork) -> dict[str, MetricValue]:
     """All that the GPUs used, idle power included, over what came of it."""
     per_token = {
         "energy_per_output_token_j": done.output_tokens,
         "energy_per_token_j": done.input_tokens + done.output_tokens,
     }
-    figures = {name: Figure(joules / tokens, done.requests) for name, tokens in per_token.items() if tokens}
-    return figures | {"gpu.energy_j": Figure(joules, gpus)}
+    figures = {name: MetricValue(joules / tokens, done.requests) for name, tokens in per_token.items() if tokens}
+    return figures | {"gpu.energy_j": MetricValue(joules, gpus)}
 
 
-def machine_cautions(use: MachineUse) -> Iterator[str]:
+def machine_warnings(use: MachineUse) -> Iterator[str]:
     """One line each, where a number means something else than it seems to."""
     yield from _of_clocks(use.gpus)
     if (stolen := warn_of_steal(use.cpu.stolen_of_wanted, use.cpu.stolen_cores)) is not None:
@@ -127,12 +121,12 @@ def machine_cautions(use: MachineUse) -> Iterator[str]:
     yield from _of_idling(use.gpus)
 
 
-def observed_cautions(use: MachineUse | None, unobserved: str | None) -> Iterator[str]:
+def observed_warnings(use: MachineUse | None, unobserved: str | None) -> Iterator[str]:
     """The same, and why nothing was observed where it should have been."""
     if unobserved is not None:
         yield f"the machine was not observed: {unobserved}"
     if use is not None:
-        yield from machine_cautions(use)
+        yield from machine_warnings(use)
 
 
 def _of_clocks(gpus: Sequence[GpuUsage]) -> Iterator[str]:
@@ -158,7 +152,7 @@ def _of_idling(gpus: Sequence[GpuUsage]) -> Iterator[str]:
         )
 
 
-def machine_line(figures: Mapping[str, Figure]) -> str:
+def machine_line(figures: Mapping[str, MetricValue]) -> str:
     """The most of it in one line: means over the GPUs, their energy together."""
     told = ", ".join(words.format(figures[name].value) for name, words in _SHOWN.items() if name in figures)
     return f"Machine: {told}"

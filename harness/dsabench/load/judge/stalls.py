@@ -21,7 +21,7 @@ USUAL_QUANTILE = 0.25
 """Of the run's times to the first token per prompt token: a stall may hit most requests of a short run."""
 
 
-class Standstill(NamedTuple):
+class ServerStall(NamedTuple):
     """Seconds on the measurement's clock."""
 
     start_s: float
@@ -35,7 +35,7 @@ class Standstill(NamedTuple):
         return self.end_s - self.start_s
 
 
-def standstills(samples: Sequence[RequestSample]) -> tuple[Standstill, ...]:
+def server_stalls(samples: Sequence[RequestSample]) -> tuple[ServerStall, ...]:
     """All of them, in the order of time; none where most answers come in one piece: that says nothing of their tokens."""
     if 2 * sum(_is_one_piece(sample) for sample in samples) >= len(samples):
         return ()
@@ -51,9 +51,9 @@ def standstills(samples: Sequence[RequestSample]) -> tuple[Standstill, ...]:
     )
 
 
-def standstill_cautions(samples: Sequence[RequestSample], client_lag_max_ms: float) -> Iterator[str]:
+def stall_warnings(samples: Sequence[RequestSample], client_lag_max_ms: float) -> Iterator[str]:
     """One line for all of them. `client_lag_max_ms`: how late the load generator's own event loop ever was."""
-    found = standstills(samples)
+    found = server_stalls(samples)
     if not found:
         return
     longest = max(found, key=lambda one: one.duration_s)
@@ -78,13 +78,13 @@ def _silences(signs_s: Times) -> Iterator[tuple[float, float]]:
         yield signs_s.item(place), signs_s.item(place + 1)
 
 
-def _between(before_s: float, after_s: float, sent_s: Times, done_s: Times) -> Standstill | None:
+def _between(before_s: float, after_s: float, sent_s: Times, done_s: Times) -> ServerStall | None:
     """From when a request was in flight. All ends are signs, so those in flight before are so until the next sign."""
     waiting = (sent_s < after_s) & (done_s >= after_s)
     if not waiting.any():
         return None
     start_s = max(before_s, float(sent_s[waiting].min()))
-    return Standstill(start_s, after_s, int(waiting.sum())) if after_s - start_s > STANDSTILL_S else None
+    return ServerStall(start_s, after_s, int(waiting.sum())) if after_s - start_s > STANDSTILL_S else None
 
 
 def _usual_first_token_s(samples: Sequence[RequestSample]) -> float:
@@ -101,7 +101,7 @@ def _prefilled(sample: RequestSample) -> int:
     return max(1, sample.input_len - (sample.cached_tokens or 0))
 
 
-def _usual_silence_s(found: Standstill, samples: Sequence[RequestSample], per_token_s: float) -> float:
+def _usual_silence_s(found: ServerStall, samples: Sequence[RequestSample], per_token_s: float) -> float:
     """Of those in flight the longest: to a first token as the prompt is long, between two frames the median gap."""
     usual_s = 0.0
     for sample in samples:

@@ -1,0 +1,152 @@
+"""TTFT, TPOT, ITL, goodput, accept length and throughput of a run, each with its n.
+
+The formulas are bench_serving's (sglang 0.5.23 benchmark/serving.py and goodput.py). Imports no pydantic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dsabench.model.sample import Frames, RequestSample, Times
+from dsabench.stats.percentiles import percentile
+
+if TYPE_CHECKING:  # a load test from the command line has no workload, and pydantic costs 100 ms
+    from dsabench.model.workload import Slo
+
+
+QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+Met = npt.NDArray[np.bool_]
+
+
+class MetricValue(NamedTuple):
+    """A number and how many observations are behind it. `model.record.Metric` is its form in a record."""
+
+    value: float
+    n: int
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+def latencies_ms(samples: Sequence[RequestSample]) -> dict[str, Times]:
+    """Name → values of all requests given, which must have ended well; milliseconds.
+
+    - ttft: first token − sent. e2e: last byte − sent, where `[DONE]` is the last.
+    - tpot: (e2e − ttft) / (tokens − 1), only of requests with more than one token.
+    - itl: a frame of k tokens gives k gaps of a k-th of its distance to the frame before; the first frame gives none.
+    - …_from_schedule: counted from when the request was due, so that waiting for the server to take it counts.
+    - queue_wait: sent − scheduled.
+    """
+    scheduled_s = np.array([sample.scheduled_s for sample in samples], np.float64)
+    sent_s = np.array([sample.sent_s for sample in samples], np.float64)
+    first_s = np.array([sample.frames.at_s[0] for sample in samples], np.float64)
+    done_s = np.array([sample.done_s for sample in samples], np.float64)
+    tokens = np.array([sample.output_tokens for sample in samples], np.int64)
+    several = tokens > 1
+    return {
+        "ttft_ms": (first_s - sent_s) * 1e3,
+        "tpot_ms": (done_s - first_s)[several] * 1e3 / (tokens[several] - 1),
+        "itl_ms": np.concatenate([gaps_s(sample.frames) for sample in samples] or [np.empty(0)]) * 1e3,
+        "e2e_ms": (done_s - sent_s) * 1e3,
+        "ttft_from_schedule_ms": (first_s - scheduled_s) * 1e3,
+        "e2e_from_schedule_ms": (done_s - scheduled_s) * 1e3,
+        "queue_wait_ms": (sent_s - scheduled_s) * 1e3,
+    }
+
+
+def gaps_s(frames: Frames) -> Times:
+    """Gaps between consecutive tokens, seconds; as many as there are tokens after the first frame."""
+    later = frames.tokens[1:]
+    return np.repeat(np.diff(frames.at_s) / later, later)
+
+
+def distribution(name: str, values: Times) -> dict[str, MetricValue]:
+    """Mean, least, largest, and the percentiles that there are enough values for."""
+    n = len(values)
+    if n == 0:
+        return {}
+    figures = {"mean": float(values.mean()), "min": float(values.min()), "max": float(values.max())}
+    figures |= {label: p for label, q in QUANTILES.items() if (p := percentile(values, q)) is not None}
+    return {f"{name}.{label}": MetricValue(value=value, n=n) for label, value in figures.items()}
+
+
+def accept_lengths(completed: Sequence[RequestSample]) -> dict[str, MetricValue]:
+    """Tokens per decode step, of requests whose server tells; by data-parallel rank where it tells that too.
+
+    `mean` is over requests. `weighted` is all tokens over all steps, which is what the decode steps of the server saw:
+    a request's steps are its tokens divided by its accept length.
+    """
+    told = [sample for sample in completed if sample.accept_length]
+    if not told:
+        return {}
+    lengths = np.array([sample.accept_length for sample in told], np.float64)
+    tokens = np.array([sample.output_tokens for sample in told], np.float64)
+    metrics = {
+        "accept_length.mean": MetricValue(value=float(lengths.mean()), n=len(told)),
+        "accept_length.weighted": MetricValue(value=float(tokens.sum() / (tokens / lengths).sum()), n=len(told)),
+    }
+    ranks = np.array([-1 if sample.dp_rank is None else sample.dp_rank for sample in told])
+    for rank in np.unique(ranks[ranks >= 0]).tolist():
+        of_rank = lengths[ranks == rank]
+        metrics[f"accept_length.dp_rank_{rank}"] = MetricValue(value=float(of_rank.mean()), n=len(of_rank))
+    return metrics
+
+
+def goodput(samples: Sequence[RequestSample], slo: Slo, duration_s: float) -> dict[str, MetricValue]:
+    """`goodput_req_s`, `slo_attainment` and `slo_attainment.LATENCY`, with Wilson's 95 % interval.
+
+    Shares are of all requests sent: one that failed met nothing. The interval takes requests as independent, so it
+    holds for this boot; between boots see the comparison.
+    """
+    completed = [sample for sample in samples if sample.error is None]
+    observed = per_request_ms(completed)
+    met = {name: observed[name] <= limit for name, limit in slo.limits_ms.items()}
+    every: Met = np.logical_and.reduce(list(met.values())) if completed else np.empty(0, np.bool_)
+    share = _share(int(every.sum()), len(samples))
+    if share is None:
+        return {}
+    rate = len(samples) / duration_s
+    low, high = (None if end is None else end * rate for end in (share.ci_low, share.ci_high))
+    return {
+        "goodput_req_s": MetricValue(value=share.value * rate, n=share.n, ci_low=low, ci_high=high),
+        "slo_attainment": share,
+        **{
+            f"slo_attainment.{name}": one
+            for name, of_one in met.items()
+            if (one := _share(int(of_one.sum()), len(samples))) is not None
+        },
+    }
+
+
+def per_request_ms(samples: Sequence[RequestSample]) -> dict[str, Times]:
+    """Latency → one value per completed request; 0 where an answer is too short to have it. `itl_ms` is the largest gap."""
+    scheduled_s, sent_s, first_s, done_s = (
+        np.array(column, np.float64)
+        for column in (
+            [sample.scheduled_s for sample in samples],
+            [sample.sent_s for sample in samples],
+            [sample.frames.at_s[0] for sample in samples],
+            [sample.done_s for sample in samples],
+        )
+    )
+    later_tokens = np.array([sample.output_tokens - 1 for sample in samples], np.int64)
+    tpot_s = np.where(later_tokens > 0, (done_s - first_s) / np.maximum(later_tokens, 1), 0.0)
+    largest_gap_s = np.array([gaps_s(sample.frames).max(initial=0.0) for sample in samples], np.float64)
+    return {
+        "ttft_ms": (first_s - sent_s) * 1e3,
+        "tpot_ms": tpot_s * 1e3,
+        "itl_ms": largest_gap_s * 1e3,
+        "e2e_ms": (done_s - sent_s) * 1e3,
+        "ttft_from_schedule_ms": (first_s - scheduled_s) * 1e3,
+        "e2e_from_schedule_ms": (done_s - scheduled_s) * 1e3,
+    }
+
+
+def _share(hits: int, n: int) -> MetricValue | None:
+    from dsabench.stats.intervals import wilson  # noqa: PLC0415  (scipy costs 100 ms that few load tests need)
+
+    interval = wilson(hits, n)
+    return None if interval is None else MetricValue(value=hits / n, n=n, ci_low=interval.low, ci_high=interval.high)
