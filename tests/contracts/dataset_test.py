@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from dsabench.load.draw.prompts import DATASETS, draw_prompts
-from dsabench.load.target import Target
+from dsabench.load.requests import LoadTarget
 from dsabench.model.sample import Prompt
 from dsabench.model.workload import Workload
 
-TARGET = Target("http://127.0.0.1:1", "tiny", vocab_size=256, tokenizer="bytes")
+TARGET = LoadTarget("http://127.0.0.1:1", "tiny", vocab_size=256, tokenizer="bytes")
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.load.generate import generate
 from dsabench.load.judge.summary import summarise
-from dsabench.load.target import Target
+from dsabench.load.load_test import run_load_test
+from dsabench.load.requests import LoadTarget
 from factories import make_workload
 
 pytestmark = [pytest.mark.slow, pytest.mark.timing]
@@ -60,9 +60,9 @@ def _wait(process: subprocess.Popen[bytes], url: str) -> None:
 async def test_a_server_that_is_stopped_under_load(server: tuple[subprocess.Popen[bytes], str]) -> None:
     process, url = server
     workload = make_workload(num_prompts=60, output_len=16, input_len=32)
-    target = Target(url, "tiny", vocab_size=256)
-    await generate(target, workload, on_progress=lambda _done, _all: None)  # nothing is new to it afterwards
-    calm = await generate(target, workload, on_progress=lambda _done, _all: None)
+    target = LoadTarget(url, "tiny", vocab_size=256)
+    await run_load_test(target, workload, on_progress=lambda _done, _all: None)  # nothing is new to it afterwards
+    calm = await run_load_test(target, workload, on_progress=lambda _done, _all: None)
     assert not [line for line in summarise(calm, workload).warnings if "stood still" in line]
 
     stopped: list[float] = []
@@ -73,7 +73,7 @@ async def test_a_server_that_is_stopped_under_load(server: tuple[subprocess.Pope
             os.killpg(process.pid, signal.SIGSTOP)
             asyncio.get_running_loop().call_later(1.6, os.killpg, process.pid, signal.SIGCONT)
 
-    run = await generate(target, workload, on_progress=stop_once)
+    run = await run_load_test(target, workload, on_progress=stop_once)
     assert stopped
     [line] = [line for line in summarise(run, workload).warnings if "stood still" in line]
     assert line.startswith("the server stood still: no token from any stream for 1.")

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from paced import compiled, serving
 
-from dsabench.load.drive import drive_alone
-from dsabench.load.plan import ClosedLoop, Plan
+from dsabench.load.drive import send_plan_here
+from dsabench.load.plan import ClosedLoop, LoadPlan
 from dsabench.machine.sampler import MachineReader, MachineSampler
 from nvml_driver import driver
 
@@ -55,9 +55,9 @@ def main() -> None:
 
 def _run(url: str, observer: MachineSampler | None) -> tuple[float, float, float]:
     body = orjson.dumps({"input_ids": [1], "sampling_params": {"max_new_tokens": TOKENS}, "stream": True})
-    plan = Plan(f"{url}/generate", [body] * REQUESTS, ClosedLoop(STREAMS), workers=1)
+    plan = LoadPlan(f"{url}/generate", [body] * REQUESTS, ClosedLoop(STREAMS), workers=1)
     with observer or nullcontext():
-        driven = drive_alone(plan)
+        driven = send_plan_here(plan)
     recording, [vitals], health = driven.recording, driven.vitals, driven.health()
     recording.close()
     assert observer is None or observer.fault is None

@@ -24,8 +24,8 @@ import orjson
 sys.path.insert(0, str(Path(__file__).parent))
 from paced import compiled, serving
 
-from dsabench.load.drive import drive
-from dsabench.load.plan import ClosedLoop, Plan
+from dsabench.load.drive import send_plan
+from dsabench.load.plan import ClosedLoop, LoadPlan
 from dsabench.load.read.replies import read_replies
 
 
@@ -63,8 +63,8 @@ def main() -> None:
 async def _run(base_url: str, workers: int, options: argparse.Namespace) -> dict[str, Any]:
     body = orjson.dumps({"input_ids": [1] * 32, "sampling_params": {"max_new_tokens": options.tokens}, "stream": True})
     count = workers * options.streams * options.per_stream
-    plan = Plan(f"{base_url}/generate", [body] * count, ClosedLoop(workers * options.streams), workers=workers)
-    driven = await drive(plan)
+    plan = LoadPlan(f"{base_url}/generate", [body] * count, ClosedLoop(workers * options.streams), workers=workers)
+    driven = await send_plan(plan)
     recording, begun_s = driven.recording, time.perf_counter()
     tokens = frames = failed = 0
     for reply in read_replies(recording, "generate"):

@@ -25,8 +25,8 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parent))
 from paced import compiled, serving
 
-from dsabench.load.drive import drive
-from dsabench.load.plan import ClosedLoop, Plan
+from dsabench.load.drive import send_plan
+from dsabench.load.plan import ClosedLoop, LoadPlan
 from dsabench.load.read.replies import read_replies
 
 
@@ -74,13 +74,13 @@ def main() -> None:
 
 async def _run(base_url: str, options: argparse.Namespace, rounds: int, memory: Memory) -> dict[str, Any]:
     body = orjson.dumps({"input_ids": [1] * 32, "sampling_params": {"max_new_tokens": options.tokens}, "stream": True})
-    plan = Plan(
+    plan = LoadPlan(
         f"{base_url}/generate",
         [body] * (options.streams * rounds),
         ClosedLoop(options.streams),
         workers=options.workers,
     )
-    driven = await drive(plan)
+    driven = await send_plan(plan)
     loaded = len(memory.rss_mb)
     health = driven.health()
     tokens = errors = 0

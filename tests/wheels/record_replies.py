@@ -17,10 +17,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dsabench.load.drive import drive
-from dsabench.load.plan import ClosedLoop, Plan
+from dsabench.load.drive import send_plan
+from dsabench.load.plan import ClosedLoop, LoadPlan
 from dsabench.load.read.recording import Recording
-from dsabench.load.target import EndpointName, Target
+from dsabench.load.requests import EndpointName, LoadTarget
 from dsabench.model.sample import Prompt
 
 TARGET = Path(__file__).parents[1] / "golden" / "bench_serving" / "recording.json"
@@ -47,9 +47,9 @@ async def record(url: str, endpoint: EndpointName, count: int) -> list[dict[str,
         else Prompt(20 + i, 4 + 3 * (i % 4), input_ids=tuple(words.choices(range(256), k=20 + i)))
         for i in range(count)
     ]
-    target = Target(url, "tiny", endpoint=endpoint, usage=False)
-    plan = Plan(target.url, [target.body(prompt) for prompt in prompts], ClosedLoop(3))
-    recording = (await drive(plan)).recording
+    target = LoadTarget(url, "tiny", endpoint=endpoint, usage=False)
+    plan = LoadPlan(target.url, [target.body(prompt) for prompt in prompts], ClosedLoop(3))
+    recording = (await send_plan(plan)).recording
     thinned = words.sample(range(count), count // 2) if endpoint == "generate" else []
     replies = [reply_of(endpoint, prompts[i], recording, i, thin=i in thinned) for i in range(count)]
     if endpoint == "generate":

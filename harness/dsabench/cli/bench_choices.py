@@ -7,12 +7,11 @@ from datetime import datetime
 from pathlib import Path
 
 from dsabench.errors import InputError
-from dsabench.load.bench_serving.bodies import Wish
-from dsabench.load.bench_serving.measure import ENDPOINTS
-from dsabench.load.bench_serving.report import Order
+from dsabench.load.bench_serving.report import ENDPOINTS, BenchOptions
 from dsabench.load.bench_serving.server import BenchServer, auth_headers, vocabulary_of
 from dsabench.load.draw.as_bench_serving import DatasetSelection, SharedPrefixShape, TraceReplay
 from dsabench.load.draw.tokenizers import NoTokenizer, Tokenizer, load_tokenizer
+from dsabench.load.requests import RequestOptions
 
 _PORTS = {"lmdeploy": 23333, "vllm": 8000}
 _FAKE_PREFILL = {"bootstrap_host": "2.2.2.2", "bootstrap_room": 0}
@@ -32,9 +31,9 @@ def server_for(args: Namespace) -> BenchServer:
     return BenchServer((args.base_url or f"http://{host}:{port}").rstrip("/"), headers)
 
 
-def order_for(args: Namespace) -> Order:
+def order_for(args: Namespace) -> BenchOptions:
     """What the record repeats."""
-    return Order(
+    return BenchOptions(
         backend=args.backend,
         dataset_name=args.dataset_name,
         request_rate=args.request_rate,
@@ -79,7 +78,7 @@ def selection_for(args: Namespace) -> DatasetSelection:
     )
 
 
-def wish_for(args: Namespace, model: str) -> Wish:
+def wish_for(args: Namespace, model: str) -> RequestOptions:
     """What every request asks."""
     endpoint = ENDPOINTS[args.backend]
     if endpoint != "generate" and (args.temperature != 0.0 or args.top_p != 1.0):
@@ -87,7 +86,7 @@ def wish_for(args: Namespace, model: str) -> Wish:
     extra = dict(args.extra_request_body)
     if args.cache_report and endpoint != "generate":
         extra["return_cached_tokens_details"] = True
-    return Wish(
+    return RequestOptions(
         endpoint=endpoint,
         model=args.served_model_name or model,
         ignore_eos=not args.disable_ignore_eos,

@@ -14,18 +14,25 @@ from typing import NamedTuple
 import numpy as np
 
 from dsabench.cli.bench_choices import order_for, output_path, selection_for, server_for, tokenizer_for, wish_for
-from dsabench.cli.bench_load import BenchAnswers, BenchLoad, measure
 from dsabench.cli.bench_progress import progress_for
 from dsabench.errors import TrialFault, printable
-from dsabench.load.bench_serving.block import result_lines
-from dsabench.load.bench_serving.bodies import Wish, body_of
 from dsabench.load.bench_serving.cpu import cpu_s
-from dsabench.load.bench_serving.measure import Heard, Wanted, report_run
-from dsabench.load.bench_serving.record import ClientCost, append_record, record_of
-from dsabench.load.bench_serving.report import Report
-from dsabench.load.bench_serving.schedule import schedule_lines
+from dsabench.load.bench_serving.output import (
+    ClientCost,
+    append_record,
+    record_of,
+    result_lines,
+    schedule_lines,
+    steady_lines,
+)
+from dsabench.load.bench_serving.report import (
+    BenchData,
+    BenchReport,
+    ReportOptions,
+    report_run,
+)
+from dsabench.load.bench_serving.run import BenchAnswers, BenchLoad, measure
 from dsabench.load.bench_serving.server import BenchServer
-from dsabench.load.bench_serving.steady import steady_lines
 from dsabench.load.draw.as_bench_serving import DatasetSelection, SeededGenerators, draw_exact
 from dsabench.load.draw.tokenizers import NoTokenizer, Tokenizer
 from dsabench.load.judge.machine_use import CompletedWork, machine_line, machine_metrics, observed_warnings
@@ -33,6 +40,7 @@ from dsabench.load.judge.metrics import MetricValue
 from dsabench.load.judge.stalls import stall_warnings
 from dsabench.load.judge.summary import request_warnings
 from dsabench.load.judge.validity import FAILED_SHARE_MAX, ServerInfoPair, too_many_failed
+from dsabench.load.requests import RequestOptions, body_of
 from dsabench.load.schedule import ArrivalSchedule, ConstantRate, exact_arrivals, recorded_arrivals
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt
@@ -144,8 +152,8 @@ def _counts(args: Namespace, tokenizer: Tokenizer) -> bool:
     return not (args.disable_retokenize or isinstance(tokenizer, NoTokenizer))
 
 
-def _load(args: Namespace, server: BenchServer, wish: Wish, draw: _Draw, *, keep_text: bool) -> BenchLoad:
-    from dsabench.load.target import PATHS
+def _load(args: Namespace, server: BenchServer, wish: RequestOptions, draw: _Draw, *, keep_text: bool) -> BenchLoad:
+    from dsabench.load.requests import PATHS
 
     return BenchLoad(
         url=server.base_url + PATHS[wish.endpoint],
@@ -160,7 +168,7 @@ def _load(args: Namespace, server: BenchServer, wish: Wish, draw: _Draw, *, keep
     )
 
 
-def _warm_up(args: Namespace, server: BenchServer, wish: Wish, load: BenchLoad, first: Prompt) -> None:
+def _warm_up(args: Namespace, server: BenchServer, wish: RequestOptions, load: BenchLoad, first: Prompt) -> None:
     """The first prompt with at most 32 tokens, as often as asked, at the run's concurrency; then flush.
 
     Raises:
@@ -186,14 +194,14 @@ def _refuse_total_failure(seen: BenchAnswers, what: str) -> None:
 
 def _report(
     args: Namespace, server: BenchServer, tokenizer: Tokenizer, seen: BenchAnswers, duration_s: float
-) -> Report:
+) -> BenchReport:
     _refuse_total_failure(seen, "measured")
-    wanted = Wanted(
+    wanted = ReportOptions(
         count_tokens=tokenizer.count if _counts(args, tokenizer) else None,
         goodput_slos_ms=dict(args.goodput) if args.goodput else None,
         cache_report=args.cache_report,
     )
-    heard = Heard(seen.samples, seen.spoken, duration_s, server.find("/server_info"))
+    heard = BenchData(seen.samples, seen.spoken, duration_s, server.find("/server_info"))
     return report_run(order_for(args), heard, wanted)
 
 
@@ -218,7 +226,7 @@ class _Doubts(NamedTuple):
     void: Sequence[str]
 
 
-def _doubts(report: Report, seen: BenchAnswers, observer: MachineSampler, info: object) -> _Doubts:
+def _doubts(report: BenchReport, seen: BenchAnswers, observer: MachineSampler, info: object) -> _Doubts:
     return _Doubts(
         [
             *stall_warnings(report.samples, seen.health.lag_max_ms),
@@ -229,14 +237,14 @@ def _doubts(report: Report, seen: BenchAnswers, observer: MachineSampler, info: 
     )
 
 
-def _machine(report: Report, seen: BenchAnswers) -> dict[str, MetricValue]:
+def _machine(report: BenchReport, seen: BenchAnswers) -> dict[str, MetricValue]:
     if seen.machine is None:
         return {}
     figures = report.figures
     return machine_metrics(seen.machine, CompletedWork(figures.completed, figures.total_input, figures.total_output))
 
 
-def _publish(args: Namespace, report: Report, seen: BenchAnswers, startup_cpu_s: float, doubts: _Doubts) -> int:
+def _publish(args: Namespace, report: BenchReport, seen: BenchAnswers, startup_cpu_s: float, doubts: _Doubts) -> int:
     """Append the line, then print and warn: a terminal that is gone loses no measurement.
 
     Returns 3 where the numbers are void: too many requests failed, the client was saturated, or the server
@@ -272,7 +280,7 @@ def _cost(seen: BenchAnswers, startup_cpu_s: float) -> ClientCost:
     )
 
 
-def _void(report: Report, seen: BenchAnswers, restart: str | None) -> list[str]:
+def _void(report: BenchReport, seen: BenchAnswers, restart: str | None) -> list[str]:
     """Why the numbers are no measurement of what was asked; empty where they are."""
     sent = len(report.samples)
     found = []

@@ -13,17 +13,22 @@ from time import perf_counter_ns
 import numpy as np
 
 from dsabench.errors import TrialFault
-from dsabench.load.client.address import Address
-from dsabench.load.client.log import Progress
-from dsabench.load.client.pulse import Vitals
-from dsabench.load.client.share import Schedule, Share, own_tickets
-from dsabench.load.client.spool import unnamed_file
-from dsabench.load.client.worker import Done, Stopper, run_worker
-from dsabench.load.client.workers import wanted_workers
+from dsabench.load.client.address import HttpAddress
+from dsabench.load.client.monitor import WorkerVitals
+from dsabench.load.client.spool import RequestCounter, SpoolFiles
+from dsabench.load.client.worker import (
+    SessionSchedule,
+    StopSignal,
+    WorkerResult,
+    WorkerShare,
+    own_sessions,
+    run_worker,
+    workers_wanted,
+)
 from dsabench.load.judge.validity import ClientHealth, judge_client
-from dsabench.load.plan import Plan, Timeouts
+from dsabench.load.plan import LoadPlan, RequestTimeouts
 from dsabench.load.process import allow_open_files, no_full_collections
-from dsabench.load.read.recording import Recording, Reel, merge_workers
+from dsabench.load.read.recording import Recording, merge_workers
 
 _TOLD_EVERY_S = 0.1
 
@@ -31,41 +36,43 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Driven:
+class RawRun:
     """A plan that ran to its end. Close the recording when it has been read."""
 
     recording: Recording
-    vitals: tuple[Vitals, ...]
+    vitals: tuple[WorkerVitals, ...]
     """One per worker."""
 
     def health(self) -> ClientHealth:
         """What the client says of itself."""
         recording = self.recording
         request_s = float(np.percentile(recording.done_s - recording.sent_s, 50)) if len(recording) else 0.0
-        reads = [reel.read_count() for reel in recording.reels]
+        reads = [spool.read_count() for spool in recording.spools]
         return judge_client(self.vitals, reads, recording.late_s, request_s)
 
 
 @dataclass(frozen=True, slots=True)
-class _Orders:
+class _PreparedRun:
     """A plan in the form that workers take."""
 
-    address: Address
-    timeouts: Timeouts
-    schedule: Schedule
+    address: HttpAddress
+    timeouts: RequestTimeouts
+    schedule: SessionSchedule
     requests: list[bytes]
-    reels: tuple[Reel, ...]
+    spools: tuple[SpoolFiles, ...]
     """One per worker."""
 
     @property
-    def share(self) -> Share:
+    def share(self) -> WorkerShare:
         """All of it."""
         schedule = self.schedule
-        take = own_tickets(len(schedule.sessions), 0, 1)
-        return Share(self.address, self.timeouts, schedule, self.requests, schedule.slots, schedule.open_at_start, take)
+        take = own_sessions(len(schedule.sessions), 0, 1)
+        return WorkerShare(
+            self.address, self.timeouts, schedule, self.requests, schedule.slots, schedule.open_at_start, take
+        )
 
 
-async def drive(plan: Plan, *, on_progress: OnProgress | None = None) -> Driven:
+async def send_plan(plan: LoadPlan, *, on_progress: OnProgress | None = None) -> RawRun:
     """Send all of a plan's requests and keep what comes back.
 
     Connections are open before the clock starts. `on_progress` is told (ended, all) about ten times a second and at the
@@ -76,30 +83,30 @@ async def drive(plan: Plan, *, on_progress: OnProgress | None = None) -> Driven:
         InputError: the URL or a header cannot be sent.
 
     """
-    return await _drive(_orders(plan), on_progress or _silent)
+    return await _drive(_prepare(plan), on_progress or _silent)
 
 
-async def _drive(orders: _Orders, tell: OnProgress) -> Driven:
-    with _keeping(orders.reels):
-        if len(orders.reels) == 1:
-            start_ns, dones = await _run_beside(orders, tell)
+async def _drive(prepared: _PreparedRun, tell: OnProgress) -> RawRun:
+    with _keeping(prepared.spools):
+        if len(prepared.spools) == 1:
+            start_ns, results = await _run_beside(prepared, tell)
         else:
-            from dsabench.load.client.processes import Job, run_processes  # noqa: PLC0415  (4 ms that one worker needs not pay)
+            from dsabench.load.client.worker_process import SharedTask, run_processes  # noqa: PLC0415  (4 ms that one worker needs not pay)
 
-            job = Job(orders.address, orders.timeouts, orders.schedule, orders.requests)
-            start_ns, dones = await run_processes(job, [reel.files for reel in orders.reels], tell)
-    return _driven(orders, start_ns, dones)
+            job = SharedTask(prepared.address, prepared.timeouts, prepared.schedule, prepared.requests)
+            start_ns, results = await run_processes(job, [spool.descriptors for spool in prepared.spools], tell)
+    return _raw_run(prepared, start_ns, results)
 
 
-def drive_alone(plan: Plan) -> Driven:
-    """As `drive`, for a program that does nothing else meanwhile, and raises KeyboardInterrupt at Ctrl-C.
+def send_plan_here(plan: LoadPlan) -> RawRun:
+    """As `send_plan`, for a program that does nothing else meanwhile, and raises KeyboardInterrupt at Ctrl-C.
 
     One worker runs in this thread. In a process with a second thread every read takes references and locks that it needs
     not take otherwise: a tenth of its cost.
     """
-    orders = _orders(plan)
-    if len(orders.reels) > 1:
-        return asyncio.run(_drive(orders, _silent))
+    prepared = _prepare(plan)
+    if len(prepared.spools) > 1:
+        return asyncio.run(_drive(prepared, _silent))
     start_ns = 0
 
     async def ready() -> int:
@@ -107,29 +114,31 @@ def drive_alone(plan: Plan) -> Driven:
         start_ns = perf_counter_ns()
         return start_ns
 
-    with _keeping(orders.reels), no_full_collections():
-        done = run_worker(orders.share, orders.reels[0].files, ready, Progress(), Stopper())
-    return _driven(orders, start_ns, [done])
+    with _keeping(prepared.spools), no_full_collections():
+        done = run_worker(prepared.share, prepared.spools[0].descriptors, ready, RequestCounter(), StopSignal())
+    return _raw_run(prepared, start_ns, [done])
 
 
-def _orders(plan: Plan) -> _Orders:
-    schedule, address = Schedule.of(plan), Address.of(plan.url)
+def _prepare(plan: LoadPlan) -> _PreparedRun:
+    schedule, address = SessionSchedule.of(plan), HttpAddress.of(plan.url)
     head = address.head(plan.headers)
     requests = [b"%s%d\r\n\r\n%s" % (head, len(body), body) for body in plan.bodies]
-    workers = wanted_workers(plan, schedule)
+    workers = workers_wanted(plan, schedule)
     allow_open_files(schedule.most_open // workers + 64)
-    reels = tuple(Reel(unnamed_file(), unnamed_file()) for _ in range(workers))
-    return _Orders(address, plan.timeouts, schedule, requests, reels)
+    spools = tuple(SpoolFiles.make() for _ in range(workers))
+    return _PreparedRun(address, plan.timeouts, schedule, requests, spools)
 
 
-def _driven(orders: _Orders, start_ns: int, dones: list[Done]) -> Driven:
+def _raw_run(prepared: _PreparedRun, start_ns: int, results: list[WorkerResult]) -> RawRun:
     started_at = datetime.now(UTC) - timedelta(microseconds=(perf_counter_ns() - start_ns) / 1e3)
-    recording = merge_workers([done.log for done in dones], orders.reels, start_ns=start_ns, started_at=started_at)
-    return Driven(recording, tuple(done.vitals for done in dones))
+    recording = merge_workers(
+        [result.times for result in results], prepared.spools, start_ns=start_ns, started_at=started_at
+    )
+    return RawRun(recording, tuple(result.vitals for result in results))
 
 
 @contextmanager
-def _keeping(reels: tuple[Reel, ...]) -> Iterator[None]:
+def _keeping(spools: tuple[SpoolFiles, ...]) -> Iterator[None]:
     """The files stay open only where all went well."""
     kept = False
     try:
@@ -139,20 +148,20 @@ def _keeping(reels: tuple[Reel, ...]) -> Iterator[None]:
         raise _fault_of(error) from error
     finally:
         if not kept:
-            _close(reels)
+            _close(spools)
 
 
-async def _run_beside(orders: _Orders, on_progress: OnProgress) -> tuple[int, list[Done]]:
+async def _run_beside(prepared: _PreparedRun, on_progress: OnProgress) -> tuple[int, list[WorkerResult]]:
     """In a thread: a process of its own would cost its start and gain nothing while this thread only waits."""
-    progress, stopper, started, count = Progress(), Stopper(), [0], len(orders.requests)
+    progress, stopper, started, count = RequestCounter(), StopSignal(), [0], len(prepared.requests)
 
     async def ready() -> int:
         started[0] = perf_counter_ns()
         return started[0]
 
-    def run() -> Done:
+    def run() -> WorkerResult:
         with no_full_collections():
-            return run_worker(orders.share, orders.reels[0].files, ready, progress, stopper)
+            return run_worker(prepared.share, prepared.spools[0].descriptors, ready, progress, stopper)
 
     working = asyncio.get_running_loop().run_in_executor(None, run)
     try:
@@ -180,6 +189,6 @@ def _fault_of(error: OSError) -> TrialFault:
     return TrialFault("internal", f"the load generator cannot run: {error}", stage="load")
 
 
-def _close(reels: tuple[Reel, ...]) -> None:
-    for reel in reels:
-        reel.close()
+def _close(spools: tuple[SpoolFiles, ...]) -> None:
+    for spool in spools:
+        spool.close()

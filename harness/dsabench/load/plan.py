@@ -25,7 +25,7 @@ class OpenLoop:
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
+class SessionPacing:
     """Conversations: the turns of one session go one after another, sessions beside each other.
 
     Session i begins at `due_s[i]` (ascending), with at most `limit` sessions open at a time; no `due_s` begins each as
@@ -41,11 +41,11 @@ class Sessions:
     limit: int | None = None
 
 
-Pacing = ClosedLoop | OpenLoop | Sessions
+Pacing = ClosedLoop | OpenLoop | SessionPacing
 
 
 @dataclass(frozen=True, slots=True)
-class Timeouts:
+class RequestTimeouts:
     """How long each phase of a request may take, seconds. None waits for ever."""
 
     connect_s: float | None = 30.0
@@ -58,7 +58,7 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """Everything that `drive` needs."""
 
     url: str
@@ -67,6 +67,6 @@ class Plan:
     pacing: Pacing
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Beyond those that every request has. May hold keys, so they are shown nowhere."""
-    timeouts: Timeouts = field(default_factory=Timeouts)
+    timeouts: RequestTimeouts = field(default_factory=RequestTimeouts)
     workers: int | None = None
     """Processes that share the load; None: as many as the load needs and the cores allow."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.load.plan import ClosedLoop, OpenLoop, Pacing, Sessions
+from dsabench.load.plan import ClosedLoop, OpenLoop, Pacing, SessionPacing
 from dsabench.model.sample import Prompt
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def pacing_for(workload: Workload, prompts: DrawnPrompts) -> Pacing:
     due_s = prompts.due_s.tolist()
     if workload.sessions is not None and prompts.turns is not None:
         think_s = [workload.sessions.think_s] * len(prompts.measured)
-        return Sessions(prompts.turns, think_s, due_s if by_clock else None, workload.max_concurrency)
+        return SessionPacing(prompts.turns, think_s, due_s if by_clock else None, workload.max_concurrency)
     if workload.max_concurrency is not None and not by_clock:
         return ClosedLoop(workload.max_concurrency)
     return OpenLoop(due_s, workload.max_concurrency)

@@ -16,11 +16,10 @@ from typing import TypeVar
 
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.errors import InputError, StoreError, TrialFault
-from dsabench.load.generate import Run, generate, warm_up
 from dsabench.load.judge.summary import summarise
 from dsabench.load.judge.validity import ServerInfoPair
-from dsabench.load.rehearse import Rehearsal, rehearse
-from dsabench.load.target import Target
+from dsabench.load.load_test import LoadRun, Rehearsal, rehearse, run_load_test, warm_up
+from dsabench.load.requests import LoadTarget
 from dsabench.machine.cpu_use import CpuSnapshot, warn_of_others
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.record import SERVER_LOST, Failed, Measured, Metric, Outcome, Record, Stage, Trial
@@ -207,7 +206,7 @@ def late_beside_others(fault: TrialFault, share: float) -> TrialFault | None:
 class _LoadResult:
     """The result of one load test and its circumstances."""
 
-    run: Run
+    run: LoadRun
     rehearsal: Rehearsal
     others_share: float
     """Share of the cores that other processes used during the load."""
@@ -230,7 +229,7 @@ async def _load(session: TrialSession, server: Server, trial: Trial) -> _LoadRes
     before = CpuSnapshot.now(session.cores, mark)
     try:
         sampler = MachineSampler(session.cores, server.gpus)
-        run = await generate(target, trial.workload, on_progress=session.observer.requests_done, observer=sampler)
+        run = await run_load_test(target, trial.workload, on_progress=session.observer.requests_done, observer=sampler)
     except TrialFault as fault:
         # Broken connections are a symptom. If another process answers now, the restart is the cause.
         if (sign := ServerInfoPair(info, await server.info()).restarted) is None:
@@ -262,9 +261,9 @@ def _otherwise_than_asked(server: Server) -> tuple[str, ...]:
     return ()
 
 
-def _target(server: Server, trial: Trial) -> Target:
+def _target(server: Server, trial: Trial) -> LoadTarget:
     """Where the load is sent. The vocabulary size stays unknown if the server does not report it."""
-    target = Target(server.base_url, trial.runtime.model, endpoint=trial.workload.endpoint or "generate")
+    target = LoadTarget(server.base_url, trial.runtime.model, endpoint=trial.workload.endpoint or "generate")
     match server.resolved:
         case {"reference": {"vocab_size": int(vocab_size)}}:
             return replace(target, vocab_size=vocab_size, tokenizer="bytes")

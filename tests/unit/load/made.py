@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from dsabench.load.generate import Run
 from dsabench.load.judge.validity import ClientHealth
+from dsabench.load.load_test import LoadRun
 from dsabench.model.sample import Frames, RequestSample
 
 CALM = ClientHealth(0.5, 0.1, 0.2, 1.0, 2.0, 0.3)
@@ -36,5 +36,5 @@ def closed_loop(slots: int, rounds: int, last_s: float = 1.0, **changes: Any) ->
     ]
 
 
-def run_of(samples: list[RequestSample], duration_s: float) -> Run:
-    return Run(tuple(samples), datetime.now(UTC), duration_s, CALM)
+def run_of(samples: list[RequestSample], duration_s: float) -> LoadRun:
+    return LoadRun(tuple(samples), datetime.now(UTC), duration_s, CALM)

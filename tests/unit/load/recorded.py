@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from dsabench.load.client.log import RequestLog
-from dsabench.load.client.spool import Spool, unnamed_file
-from dsabench.load.read.recording import Recording, Reel, merge_workers
+from dsabench.load.client.spool import RequestTimes, Spool, SpoolFiles
+from dsabench.load.read.recording import Recording, merge_workers
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -18,9 +17,9 @@ def chunk(data: bytes) -> bytes:
 
 def recording_of(requests: Sequence[Sequence[bytes]], reels: int = 1) -> Recording:
     """Reads in turn: the first of every request, then the second of every request; 1 ms from one to the next."""
-    files = [Reel(unnamed_file(), unnamed_file()) for _ in range(reels)]
-    spools = [Spool(*reel.files, on_fault=_raise) for reel in files]
-    log = RequestLog(len(requests))
+    files = [SpoolFiles.make() for _ in range(reels)]
+    spools = [Spool(*reel.descriptors, on_fault=_raise) for reel in files]
+    log = RequestTimes(len(requests))
     now_ns = 0
     for turn in range(max(map(len, requests), default=0)):
         for index, reads in enumerate(requests):

@@ -9,7 +9,7 @@ import pytest
 
 from dsabench.errors import InputError
 from dsabench.load.draw.prompts import RandomIdDataset, ShareGpt, TokenLengths, draw_lengths, draw_prompts
-from dsabench.load.target import Target
+from dsabench.load.requests import LoadTarget
 from dsabench.model.workload import Workload
 
 
@@ -18,8 +18,8 @@ def workload(**changes: Any) -> Workload:
     return Workload.model_validate(fields | changes)
 
 
-def target(**changes: Any) -> Target:
-    return Target(**{"base_url": "http://h:1", "model": "m", "vocab_size": 1000, "tokenizer": "bytes"} | changes)
+def target(**changes: Any) -> LoadTarget:
+    return LoadTarget(**{"base_url": "http://h:1", "model": "m", "vocab_size": 1000, "tokenizer": "bytes"} | changes)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from closed_port import nobody_listens
 from dsabench.errors import InputError, TrialFault
-from dsabench.load.drive import Driven, drive
-from dsabench.load.plan import ClosedLoop, OpenLoop, Pacing, Plan, Sessions, Timeouts
+from dsabench.load.drive import RawRun, send_plan
+from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, Pacing, RequestTimeouts, SessionPacing
 from paced_server import Pace, PacedServer, connections_to
 from unit.load.recorded import HEAD, chunk
 from unit.load.wire_server import Script, WireServer
@@ -31,7 +31,7 @@ BODY = b'{"input_ids":[1,2],"sampling_params":{"max_new_tokens":4}}'
 END = b"0\r\n\r\n"
 
 
-_DRIVEN: list[Driven] = []
+_DRIVEN: list[RawRun] = []
 
 
 @pytest.fixture(autouse=True)
@@ -43,19 +43,19 @@ def _close_recordings() -> Iterator[None]:
 
 async def run(
     url: str, count: int, pacing: Pacing | None = None, bodies: Sequence[bytes] = (), **changes: Any
-) -> Driven:
-    driven = await drive(Plan(url, bodies or [BODY] * count, pacing or ClosedLoop(count), **changes))
+) -> RawRun:
+    driven = await send_plan(LoadPlan(url, bodies or [BODY] * count, pacing or ClosedLoop(count), **changes))
     _DRIVEN.append(driven)
     return driven
 
 
-def body_of(driven: Driven, index: int) -> bytes:
+def body_of(driven: RawRun, index: int) -> bytes:
     return b"".join(data for _, data in driven.recording.reads(index))
 
 
 async def outcome(script: Script, **timeouts: float) -> tuple[str | None, bytes]:
     async with WireServer(script) as server:
-        driven = await run(server.url, 1, timeouts=Timeouts(**timeouts))
+        driven = await run(server.url, 1, timeouts=RequestTimeouts(**timeouts))
     return driven.recording.error(0), body_of(driven, 0)
 
 
@@ -200,7 +200,7 @@ async def test_open_loop_sends_on_time_and_a_limit_holds(workers: int) -> None:
 async def test_turns_of_a_session_follow_each_other_with_time_to_think() -> None:
     turns, think_s = [(0, 1, 2), (3,), (4, 5)], [0.0, 0.05, 0.1, 0.0, 0.0, 0.05]
     async with PacedServer(Pace(ttft_s=0.02, gap_s=0.0)) as server:
-        driven = await run(server.base_url + "/generate", 6, Sessions(turns, think_s, limit=2))
+        driven = await run(server.base_url + "/generate", 6, SessionPacing(turns, think_s, limit=2))
         assert server.most_in_flight == 2
     recording = driven.recording
     for before, after in [(0, 1), (1, 2), (4, 5)]:
@@ -226,14 +226,14 @@ async def test_cancelling_ends_everything_at_once(workers: int) -> None:
 _RUN = textwrap.dedent("""
     import asyncio, resource, sys
     from dsabench.errors import TrialFault
-    from dsabench.load.drive import drive
-    from dsabench.load.plan import ClosedLoop, Plan
+    from dsabench.load.drive import send_plan
+    from dsabench.load.plan import ClosedLoop, LoadPlan
     body = b'{"input_ids":[1],"sampling_params":{"max_new_tokens":2000}}'
     async def main():
         if sys.argv[3] != "0":
             resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
         try:
-            await drive(Plan(sys.argv[1], [body] * 8, ClosedLoop(8), workers=int(sys.argv[2])))
+            await send_plan(LoadPlan(sys.argv[1], [body] * 8, ClosedLoop(8), workers=int(sys.argv[2])))
         except TrialFault as fault:
             print(fault.kind, fault.message)
     asyncio.run(main())
@@ -271,8 +271,8 @@ async def test_progress_and_a_large_result_do_not_mix() -> None:
     """A worker tells how far it is while it hands over more than a pipe takes at once."""
     told: list[int] = []
     async with PacedServer(Pace(ttft_s=0.0, gap_s=0.0)) as server:
-        plan = Plan(server.base_url + "/generate", [BODY] * 3000, ClosedLoop(50), workers=2)
-        driven = await drive(plan, on_progress=lambda ended, _: told.append(ended))
+        plan = LoadPlan(server.base_url + "/generate", [BODY] * 3000, ClosedLoop(50), workers=2)
+        driven = await send_plan(plan, on_progress=lambda ended, _: told.append(ended))
     _DRIVEN.append(driven)
     assert driven.recording.errors == {}
     assert told == sorted(told)
@@ -303,7 +303,7 @@ def test_a_worker_that_dies_is_a_fault(tmp_path: Any) -> None:
             while server.in_flight < 4:
                 await asyncio.sleep(0.01)
             workers: Sequence[psutil.Process] = psutil.Process().children()
-            next(one for one in workers if "dsabench.load.client.child" in " ".join(one.cmdline())).kill()
+            next(one for one in workers if "dsabench.load.client.worker_process" in " ".join(one.cmdline())).kill()
             with pytest.raises(TrialFault, match="a worker of the load generator died"):
                 await running
 

@@ -12,9 +12,9 @@ import pytest
 
 from closed_port import nobody_listens
 from dsabench.errors import TrialFault
-from dsabench.load.generate import Run, generate, warm_up
 from dsabench.load.judge.summary import summarise
-from dsabench.load.target import Target
+from dsabench.load.load_test import LoadRun, run_load_test, warm_up
+from dsabench.load.requests import LoadTarget
 from dsabench.model.workload import Workload
 from paced_server import Pace, PacedServer, connections_to
 
@@ -24,13 +24,13 @@ def workload(**changes: Any) -> Workload:
     return Workload.model_validate(fields | {"max_concurrency": 4} | changes)
 
 
-def target(server: PacedServer) -> Target:
-    return Target(server.base_url, "m", vocab_size=256)
+def target(server: PacedServer) -> LoadTarget:
+    return LoadTarget(server.base_url, "m", vocab_size=256)
 
 
-async def load(pace: Pace, **changes: Any) -> tuple[Run, PacedServer]:
+async def load(pace: Pace, **changes: Any) -> tuple[LoadRun, PacedServer]:
     async with PacedServer(pace) as server:
-        return await generate(target(server), workload(**changes), on_progress=lambda _done, _all: None), server
+        return await run_load_test(target(server), workload(**changes), on_progress=lambda _done, _all: None), server
 
 
 @pytest.mark.timing
@@ -149,7 +149,7 @@ async def test_a_failing_server_is_one_clear_fault(fault: str, kind: str, messag
 
 async def test_a_server_that_is_not_there_is_unreachable() -> None:
     with nobody_listens() as url, pytest.raises(TrialFault, match="connect: ") as caught:
-        await warm_up(Target(url, "m", vocab_size=256), workload())
+        await warm_up(LoadTarget(url, "m", vocab_size=256), workload())
     assert (caught.value.kind, caught.value.stage) == ("unreachable", "warmup")
 
 
@@ -174,7 +174,7 @@ async def test_warm_up_sends_other_prompts_of_the_same_lengths() -> None:
     async with PacedServer(Pace(ttft_s=0.001, gap_s=0.0)) as server:
         await warm_up(target(server), workload(warmup_requests=3))
         assert len(server.served) == 3
-        await generate(target(server), workload(warmup_requests=3), on_progress=lambda _done, _all: None)
+        await run_load_test(target(server), workload(warmup_requests=3), on_progress=lambda _done, _all: None)
     bodies = [served.body for served in server.served]
     assert len({body["input_ids"][0] for body in bodies}) == 15
     assert {(len(body["input_ids"]), body["sampling_params"]["max_new_tokens"]) for body in bodies} == {(16, 8)}
@@ -196,7 +196,7 @@ async def test_no_warm_up_sends_nothing() -> None:
 async def test_progress_is_told_while_it_runs_and_at_the_end() -> None:
     told: list[tuple[int, int]] = []
     async with PacedServer(Pace(ttft_s=0.15, gap_s=0.0)) as server:
-        await generate(target(server), workload(), on_progress=lambda done, count: told.append((done, count)))
+        await run_load_test(target(server), workload(), on_progress=lambda done, count: told.append((done, count)))
     assert told == sorted(told)
     assert len(told) >= 3
     assert told[-1] == (12, 12)
@@ -204,7 +204,7 @@ async def test_progress_is_told_while_it_runs_and_at_the_end() -> None:
 
 async def test_cancelling_leaves_no_connection_open() -> None:
     async with PacedServer(Pace(ttft_s=0.01, gap_s=5.0)) as server:
-        running = asyncio.create_task(generate(target(server), workload(), on_progress=lambda _done, _all: None))
+        running = asyncio.create_task(run_load_test(target(server), workload(), on_progress=lambda _done, _all: None))
         while server.in_flight < 4:
             await asyncio.sleep(0.01)
         running.cancel()

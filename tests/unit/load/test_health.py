@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dsabench.load.client.pulse import Vitals
+from dsabench.load.client.monitor import WorkerVitals
 from dsabench.load.judge.validity import ClientHealth, judge_client
 
-CALM = Vitals(
+CALM = WorkerVitals(
     wall_s=2.0, cpu_s=0.3, loop_cpu_s=0.2, lags_s=array("d", [0.0002] * 200), gc_pauses=1, gc_s=0.001, gc_max_s=0.001,
     backlog_samples=800, backlog_hits=8, busy_connections=100.0,
 )  # fmt: skip
 
 
-def health(*vitals: Vitals, late_s: tuple[float, ...] = (0.0001,) * 5, request_s: float = 1.0) -> ClientHealth:
+def health(*vitals: WorkerVitals, late_s: tuple[float, ...] = (0.0001,) * 5, request_s: float = 1.0) -> ClientHealth:
     return judge_client(vitals, [10_000] * len(vitals), np.array(late_s), request_s)
 
 

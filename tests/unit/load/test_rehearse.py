@@ -10,8 +10,8 @@ from aiohttp import web
 
 from dsabench.errors import TrialFault
 from dsabench.load.draw.prompts import draw_prompts, draw_rehearsal
-from dsabench.load.rehearse import Rehearsal, rehearse
-from dsabench.load.target import Target
+from dsabench.load.load_test import Rehearsal, rehearse
+from dsabench.load.requests import LoadTarget
 from dsabench.model.workload import ConversationSpec, Workload
 
 WORKLOAD = Workload(
@@ -20,7 +20,7 @@ WORKLOAD = Workload(
 
 
 @asynccontextmanager
-async def compiling_server(first_s: float, seen: list[list[int]], status: int = 200) -> AsyncIterator[Target]:
+async def compiling_server(first_s: float, seen: list[list[int]], status: int = 200) -> AsyncIterator[LoadTarget]:
     """Answers at once, but for the first request of each prompt length."""
     lengths: set[int] = set()
 
@@ -41,7 +41,7 @@ async def compiling_server(first_s: float, seen: list[list[int]], status: int = 
     await site.start()
     port = runner.addresses[0][1]
     try:
-        yield Target(base_url=f"http://127.0.0.1:{port}", model="m", vocab_size=1000)
+        yield LoadTarget(base_url=f"http://127.0.0.1:{port}", model="m", vocab_size=1000)
     finally:
         await runner.cleanup()
 
@@ -96,7 +96,7 @@ async def test_without_warm_up_there_is_none() -> None:
     async def flush() -> None:
         raise AssertionError
 
-    nobody = Target(base_url="http://127.0.0.1:1", model="m", vocab_size=10)
+    nobody = LoadTarget(base_url="http://127.0.0.1:1", model="m", vocab_size=10)
     assert await rehearse(nobody, WORKLOAD.model_copy(update={"warmup_requests": 0}), flush) == Rehearsal()
 
 
@@ -116,7 +116,7 @@ def test_settled_means_as_fast_as_before(passes_s: tuple[float, ...], *, settled
 
 
 def test_passes_have_the_measured_lengths_and_other_content() -> None:
-    target = Target(base_url="http://x", model="m", vocab_size=1000)
+    target = LoadTarget(base_url="http://x", model="m", vocab_size=1000)
     mixed = WORKLOAD.model_copy(update={"range_ratio": 0.25, "input_len": 64, "warmup_requests": 0})
     measured = draw_prompts(target, mixed).measured
     first, second = (draw_rehearsal(target, mixed, 12, number) for number in (0, 1))

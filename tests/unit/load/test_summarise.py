@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dsabench.errors import TrialFault
-from dsabench.load.generate import Run
 from dsabench.load.judge.summary import summarise
 from dsabench.load.judge.validity import ClientHealth
+from dsabench.load.load_test import LoadRun
 from dsabench.model.record import Measured
 from dsabench.model.sample import NO_FRAMES, Frames, RequestSample
 from dsabench.model.workload import Workload
@@ -29,7 +29,7 @@ def sample(index: int = 0, sent_s: float = 0.0, **changes: Any) -> RequestSample
 
 
 def measure(*samples: RequestSample, client: ClientHealth = CALM, workload: Workload = WORKLOAD) -> Measured:
-    return summarise(Run(samples, datetime.now(UTC), 2.0, client), workload)
+    return summarise(LoadRun(samples, datetime.now(UTC), 2.0, client), workload)
 
 
 def test_latencies_follow_bench_serving() -> None:

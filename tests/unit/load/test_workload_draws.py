@@ -12,7 +12,7 @@ import pytest
 
 from dsabench.errors import InputError
 from dsabench.load.draw.prompts import draw_prompts, draw_rehearsal
-from dsabench.load.target import Target
+from dsabench.load.requests import LoadTarget
 from dsabench.model.sample import Prompt
 from dsabench.model.workload import Workload
 from dsabench.serving.openai_messages import ChatBody, chat_prompt
@@ -21,7 +21,7 @@ pytest.importorskip("tokenizers")
 GOLDEN = Path(__file__).parents[2] / "golden" / "bench_serving"
 DATA = GOLDEN / "data"
 DRAWS = {(one["case"], one["tokenizer"]): one for one in json.loads((GOLDEN / "draws.json").read_text())}
-BYTES = Target("http://h:1", "tiny", vocab_size=256, tokenizer="bytes")
+BYTES = LoadTarget("http://h:1", "tiny", vocab_size=256, tokenizer="bytes")
 PREFIX = {"groups": 3, "prompts_per_group": 4, "system_prompt_len": 20, "question_len": 8, "output_len": 6}
 WORKLOADS: dict[str, dict[str, Any]] = {
     "contract": {
@@ -68,7 +68,7 @@ def test_a_workload_draws_what_the_command_line_draws(case: str) -> None:
 
 def test_chat_requests_keep_what_they_bring() -> None:
     fields = {"dataset": "openai", "dataset_path": "openai.jsonl", "num_prompts": 4}
-    target = Target("http://h:1", "m", endpoint="chat", usage=False)
+    target = LoadTarget("http://h:1", "m", endpoint="chat", usage=False)
     prompts = draw_prompts(target, workload(**fields, tokenizer=str(DATA / "tokenizer"))).measured
     bodies = [json.loads(target.body(prompt)) for prompt in prompts]
     assert bodies[1]["temperature"] == 0.5
@@ -132,7 +132,7 @@ def test_chats_of_the_reference_runtime_are_counted_as_it_counts_them() -> None:
 
 def test_an_unknown_tokenizer_is_asked_for() -> None:
     with pytest.raises(InputError, match="give tokenizer"):
-        draw_prompts(Target("http://h:1", "m"), workload(**WORKLOADS["sharegpt"]))
+        draw_prompts(LoadTarget("http://h:1", "m"), workload(**WORKLOADS["sharegpt"]))
 
 
 def test_a_rehearsal_has_prompts_of_its_own() -> None:

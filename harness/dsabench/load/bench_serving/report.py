@@ -1,21 +1,115 @@
-"""What one run of `dsabench bench` has to say, before it is printed and written."""
+"""One bench run: its options and samples, and everything that is computed from them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dsabench.load.bench_serving.answers import Answers
-from dsabench.load.bench_serving.cache import CacheReport
-from dsabench.load.bench_serving.figures import Figures, Goodput
-from dsabench.load.bench_serving.steady import Steady, Tail
-from dsabench.load.judge.steady_state import NoSteadyState
+import numpy as np
+
+from dsabench.load.bench_serving.metrics import (
+    AnswerColumns,
+    BenchMetrics,
+    Floats,
+    GoodputReport,
+    PrefixCacheReport,
+    answer_columns,
+    compute_goodput,
+    compute_metrics,
+    report_cache,
+    split_by_text,
+)
+from dsabench.load.judge.steady_state import NoSteadyState, in_flight, steady_window
 from dsabench.load.read.json_stream import ReplyText
+from dsabench.load.requests import EndpointName
 from dsabench.model.sample import RequestSample
+from dsabench.stats.percentiles import percentile
 
 
-class Order(NamedTuple):
+class _BenchShape(NamedTuple):
+    """How requests were sent, as the flags say it."""
+
+    dataset: str
+    arrivals: str
+    request_rate: float | None
+    max_concurrency: int | None
+
+
+class LatencyTail(NamedTuple):
+    """Of one latency, milliseconds; None from too few observations."""
+
+    mean: float | None
+    median: float | None
+    p99: float | None
+
+
+class SteadyReport(NamedTuple):
+    """Requests count where they were sent, tokens and gaps where they arrived, completions where they ended."""
+
+    start_s: float
+    duration_s: float
+    completed: int
+    concurrency: float
+    request_throughput: float
+    output_throughput: float
+    latencies: dict[str, LatencyTail]
+
+
+def steady_of(
+    answers: AnswerColumns, samples: Sequence[RequestSample], pattern: _BenchShape
+) -> SteadyReport | NoSteadyState:
+    """The figures, or why there is no steady state."""
+    window = steady_window(samples, pattern)
+    if isinstance(window, NoSteadyState):
+        return window
+    start_s, done_s, ok = answers.start_s, answers.start_s + answers.latency_s, answers.ok
+    first_s = start_s + answers.ttft_s
+    sent = ok & window.holds(start_s)
+    several = sent & (answers.output_len > 1)
+    later = window.holds(answers.gap_ends_s)
+    openings = np.fromiter((s.frames.tokens.item(0) if len(s.frames) else 0 for s in samples), np.int64, len(samples))
+    tokens = int(later.sum()) + int(openings[ok & window.holds(first_s)].sum())
+    ended = int((ok & window.holds(done_s)).sum())
+    sent_s, left_s = (
+        np.array(column, np.float64) for column in zip(*((s.sent_s, s.done_s) for s in samples), strict=True)
+    )
+    return SteadyReport(
+        start_s=window.start_s,
+        duration_s=window.duration_s,
+        completed=ended,
+        concurrency=in_flight(window, sent_s, left_s),
+        request_throughput=ended / window.duration_s,
+        output_throughput=tokens / window.duration_s,
+        latencies={
+            "ttft": tail_of(answers.ttft_s[sent]),
+            "tpot": tail_of((done_s - first_s)[several] / (answers.output_len[several] - 1)),
+            "itl": tail_of(answers.gaps_s[later]),
+            "e2e_latency": tail_of(answers.latency_s[sent]),
+        },
+    )
+
+
+def tail_of(values_s: Floats) -> LatencyTail:
+    """Of values in seconds."""
+    mean_ms = float(values_s.mean()) * 1e3 if len(values_s) else None
+    median_s, p99_s = percentile(values_s, 0.5), percentile(values_s, 0.99)
+    return LatencyTail(mean_ms, None if median_s is None else median_s * 1e3, None if p99_s is None else p99_s * 1e3)
+
+
+def from_schedule(answers: AnswerColumns, samples: Sequence[RequestSample]) -> dict[str, LatencyTail]:
+    """`queue_wait` from due to sent, `ttft` and `e2e_latency` from due; of requests that ended well."""
+    due_s = np.fromiter((sample.scheduled_s for sample in samples), np.float64, len(samples))[answers.ok]
+    wait_s = answers.start_s[answers.ok] - due_s
+    return {
+        "queue_wait": tail_of(wait_s),
+        "ttft": tail_of(answers.ttft_s[answers.ok] + wait_s),
+        "e2e_latency": tail_of(answers.latency_s[answers.ok] + wait_s),
+    }
+
+
+class BenchOptions(NamedTuple):
     """The arguments that bench_serving repeats in its record."""
 
     backend: str
@@ -37,20 +131,106 @@ class Order(NamedTuple):
         return "trace" if self.from_trace else self.request_rate
 
 
-class Report(NamedTuple):
+class BenchReport(NamedTuple):
     """One run: the samples and what was computed from them."""
 
-    order: Order
+    order: BenchOptions
     duration_s: float
     samples: Sequence[RequestSample]
     spoken: Sequence[ReplyText | None]
-    answers: Answers
-    figures: Figures
-    goodput: Goodput | None = None
-    cache: CacheReport | None = None
+    answers: AnswerColumns
+    figures: BenchMetrics
+    goodput: GoodputReport | None = None
+    cache: PrefixCacheReport | None = None
     accept_length: float | None = None
     """What the server tells of its whole life (`avg_spec_accept_length`), as in bench_serving."""
     server_info: object = None
-    from_schedule: Mapping[str, Tail] = MappingProxyType({})
-    steady: Steady | NoSteadyState | None = None
+    from_schedule: Mapping[str, LatencyTail] = MappingProxyType({})
+    steady: SteadyReport | NoSteadyState | None = None
     """None where it was not looked for."""
+
+
+CountTokens = Callable[[str], int]
+"""Tokens of a text, without special ones."""
+
+ENDPOINTS: Mapping[str, EndpointName] = {
+    "sglang": "generate",
+    "sglang-native": "generate",
+    "sglang-oai": "completions",
+    "sglang-oai-chat": "chat",
+    "vllm": "completions",
+    "vllm-chat": "chat",
+    "lmdeploy": "completions",
+    "lmdeploy-chat": "chat",
+}
+"""bench_serving's backends, less those for embeddings and for servers of other formats."""
+_SPLIT_BY_TEXT = frozenset({"sglang-oai", "sglang-oai-chat"})
+
+
+class BenchData(NamedTuple):
+    """What a run left, one row per request."""
+
+    samples: Sequence[RequestSample]
+    spoken: Sequence[ReplyText | None]
+    duration_s: float
+    server_info: object = None
+    """What the server told of itself after it."""
+
+
+class ReportOptions(NamedTuple):
+    """What is computed only when it is asked for."""
+
+    count_tokens: CountTokens | None
+    """Without it (no tokenizer) the retokenised totals are 0, as in sglang's Rust client."""
+    goodput_slos_ms: Mapping[str, float] | None = None
+    cache_report: bool = False
+
+
+def report_run(order: BenchOptions, heard: BenchData, wanted: ReportOptions) -> BenchReport:
+    """Everything that is computed after a run."""
+    samples, spoken, duration_s, server_info = heard
+    count = wanted.count_tokens
+    answers = answer_columns(samples, spoken, ENDPOINTS[order.backend])
+    accept_length = accept_length_of(server_info) if "sglang" in order.backend else None
+    gaps_s = None
+    if count is not None and accept_length and order.backend in _SPLIT_BY_TEXT:
+        ended = [words for sample, words in zip(samples, spoken, strict=True) if sample.error is None]
+        gaps_s = split_by_text(answers, [count(piece.text) for words in ended if words for piece in words.pieces[1:]])
+    texts = [words.text if words else "" for words in spoken]
+    retokenized = [0 if count is None or not text else count(text) for text in texts]
+    figures = compute_metrics(
+        answers,
+        duration_s,
+        input_lens=np.fromiter((sample.input_len for sample in samples), np.int64, len(samples)),
+        retokenized=np.array(retokenized, np.int64),
+        gaps_s=gaps_s,
+    )
+    return BenchReport(
+        order=order,
+        duration_s=duration_s,
+        samples=samples,
+        spoken=spoken,
+        answers=answers,
+        figures=figures,
+        goodput=compute_goodput(answers, wanted.goodput_slos_ms, duration_s) if wanted.goodput_slos_ms else None,
+        cache=report_cache(samples, spoken) if wanted.cache_report else None,
+        accept_length=accept_length,
+        server_info=server_info,
+        from_schedule=from_schedule(answers, samples),
+        steady=steady_of(answers, samples, _pattern(order)),
+    )
+
+
+def _pattern(order: BenchOptions) -> _BenchShape:
+    rate = None if math.isinf(order.request_rate) else order.request_rate
+    return _BenchShape(order.dataset_name, "poisson", rate, order.max_concurrency)
+
+
+def accept_length_of(server_info: object) -> float | None:
+    """`avg_spec_accept_length` of the first (behind a router: the first decode server's) scheduler."""
+    match server_info:
+        case {"decode": [first, *_]}:
+            return accept_length_of(first)
+        case {"internal_states": [{"avg_spec_accept_length": int() | float() as accepted}, *_]}:
+            return float(accepted)
+    return None

@@ -1,6 +1,6 @@
-"""The hot loop. While it runs, bytes are stamped and spooled, and nothing else is done with them.
+"""The hot path: while the clock runs, bytes are stamped and written, and nothing else is done with them.
 
-`share` says what one worker has to do → `worker` runs it on an event loop: `dispatch` sends what is due over
-`connection`s, which receive into the `spool`; `pulse` measures the loop itself. `processes` spreads shares over
+`worker` says what one worker has to do and runs it on an event loop: its `dispatcher` sends what is due over
+`connection`s, which receive into the `spool`; the `monitor` measures the loop itself. `worker_process` makes processes of
 workers.
 """

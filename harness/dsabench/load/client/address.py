@@ -18,7 +18,7 @@ _OWN_HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class HttpAddress:
     """Of an http or https URL."""
 
     host: str
@@ -27,7 +27,7 @@ class Address:
     tls: bool
 
     @classmethod
-    def of(cls, url: str) -> Address:
+    def of(cls, url: str) -> HttpAddress:
         """Take a URL apart.
 
         Raises:

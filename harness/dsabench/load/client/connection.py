@@ -18,17 +18,17 @@ _IDLE_NS = 2_000_000_000
 """Servers of this kind (uvicorn) close a connection after 5 idle seconds; a request sent into that moment is lost."""
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Who is told what became of a request."""
 
-    def ended(self, connection: Connection, index: int, done_ns: int, error: str | None) -> None:
+    def ended(self, connection: StreamConnection, index: int, done_ns: int, error: str | None) -> None:
         """Tell that the answer ended well (`error` is None) or not."""
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: StreamConnection) -> None:
         """Tell that the connection is gone. Comes after `ended`, if a request was running."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class StreamConnection(asyncio.BufferedProtocol):
     """States: idle (`index` is None) or busy with one request."""
 
     __slots__ = (
@@ -49,7 +49,7 @@ class Connection(asyncio.BufferedProtocol):
         "usable",
     )  # fmt: skip
 
-    def __init__(self, owner: Owner, spool: Spool) -> None:
+    def __init__(self, owner: ConnectionOwner, spool: Spool) -> None:
         self._owner, self._spool = owner, spool
         self._parser = httptools.HttpResponseParser(self)
         self._feed = self._parser.feed_data
@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # the request
 
-    def fresh(self, now_ns: int) -> bool:
+    def may_send(self, now_ns: int) -> bool:
         """Whether a request may be sent on this idle connection."""
         return self.usable and not (self._used and now_ns - self.last_ns > _IDLE_NS)
 
@@ -89,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         except BlockingIOError:
             wrote = 0
         except OSError as error:
-            asyncio.get_running_loop().call_soon(self._broken, error)
+            asyncio.get_running_loop().call_soon(self._closed, error)
             return self.sent_ns
         if wrote < len(request):
             transport.write(memoryview(request)[wrote:])
@@ -152,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End what was running."""
         self.usable, self._sock_fd = False, None
-        self._broken(exc)
+        self._closed(exc)
         self._owner.lost(self)
 
     # httptools
@@ -177,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # ends
 
-    def _broken(self, exc: Exception | None) -> None:
+    def _closed(self, exc: Exception | None) -> None:
         if self.index is None:
             return
         if exc is None and self.status and not self._framed:

@@ -11,10 +11,12 @@ import os
 import tempfile
 from array import array
 from collections.abc import Callable
-from typing import IO
+from dataclasses import dataclass
+from typing import IO, Self
 
 ARENA_BYTES = 1 << 19
 """Fits a core's L2 cache, so that the parser reads what the kernel has just written there."""
+INDEX_BYTES = 16
 READ_BYTES = 1 << 17
 """A connection is never offered less room than this."""
 
@@ -53,6 +55,33 @@ class Spool:
         del self.index[:]
 
 
+@dataclass(frozen=True, slots=True)
+class SpoolFiles:
+    """One worker's files."""
+
+    data: IO[bytes]
+    index: IO[bytes]
+
+    @classmethod
+    def make(cls) -> Self:
+        """Empty ones."""
+        return cls(unnamed_file(), unnamed_file())
+
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """Of data and index."""
+        return self.data.fileno(), self.index.fileno()
+
+    def close(self) -> None:
+        """Give the disk back."""
+        self.data.close()
+        self.index.close()
+
+    def read_count(self) -> int:
+        """Reads in them."""
+        return os.fstat(self.index.fileno()).st_size // INDEX_BYTES
+
+
 def unnamed_file() -> IO[bytes]:
     """A file that is gone with its last descriptor, also after kill -9. Its folder follows TMPDIR."""
     return tempfile.TemporaryFile(prefix="dsabench-", buffering=0)
@@ -61,3 +90,21 @@ def unnamed_file() -> IO[bytes]:
 def _write_all(fd: int, data: memoryview) -> None:
     while data:
         data = data[os.write(fd, data) :]
+
+
+class RequestTimes:
+    """Filled by the dispatcher. Times are ns of `perf_counter_ns`, which all processes of a machine share; 0: not yet."""
+
+    __slots__ = ("done_ns", "errors", "late_ns", "scheduled_ns", "sent_ns", "status")
+
+    def __init__(self, count: int) -> None:
+        self.scheduled_ns, self.sent_ns, self.done_ns, self.late_ns = (array("q", bytes(8 * count)) for _ in range(4))
+        self.status = array("i", bytes(4 * count))
+        self.errors: dict[int, str] = {}
+
+
+@dataclass(slots=True)
+class RequestCounter:
+    """Read by whoever shows it, written by the worker; an int is enough of a lock."""
+
+    ended: int = 0

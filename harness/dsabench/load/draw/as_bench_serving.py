@@ -17,8 +17,8 @@ import numpy as np
 from dsabench.errors import InputError
 from dsabench.load.draw.prompts import DrawnPrompts
 from dsabench.load.draw.tokenizers import ByteTokenizer, NoTokenizer, Tokenizer, load_tokenizer
+from dsabench.load.requests import LoadTarget
 from dsabench.load.schedule import Times, arrivals_for, exact_arrivals, recorded_arrivals
-from dsabench.load.target import Target
 from dsabench.model.sample import Prompt
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def draw_exact(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGe
 WARM_UP_TOKENS_MAX = 32
 
 
-def draw_as_bench_serving(target: Target, workload: Workload) -> DrawnPrompts:
+def draw_as_bench_serving(target: LoadTarget, workload: Workload) -> DrawnPrompts:
     """The warm-up is the first prompt again, with at most 32 tokens: flush the cache after it.
 
     Raises:
@@ -196,7 +196,7 @@ def _shared_prefix(workload: Workload) -> SharedPrefixShape:
     )
 
 
-def _tokenizer(target: Target, workload: Workload) -> Tokenizer:
+def _tokenizer(target: LoadTarget, workload: Workload) -> Tokenizer:
     if workload.tokenizer is not None:
         return load_tokenizer(workload.tokenizer)
     if workload.dataset == "random-ids" and target.vocab_size is not None:

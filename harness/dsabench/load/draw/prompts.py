@@ -12,8 +12,8 @@ import numpy as np
 import orjson
 
 from dsabench.errors import InputError
+from dsabench.load.requests import LoadTarget
 from dsabench.load.schedule import Times, arrivals_for
-from dsabench.load.target import Target
 from dsabench.model.sample import Prompt
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class DrawnPrompts(NamedTuple):
     """Of each session the places in `measured`; None where every request is on its own."""
 
 
-def draw_prompts(target: Target, workload: Workload) -> DrawnPrompts:
+def draw_prompts(target: LoadTarget, workload: Workload) -> DrawnPrompts:
     """All prompts of a workload and their times; the seed decides them.
 
     Raises:
@@ -208,7 +208,7 @@ def draw_prompts(target: Target, workload: Workload) -> DrawnPrompts:
     return draw_as_bench_serving(target, workload)
 
 
-def _draw_own(target: Target, workload: Workload) -> DrawnPrompts:
+def _draw_own(target: LoadTarget, workload: Workload) -> DrawnPrompts:
     """No prompt is drawn twice, for the warm-up neither."""
     rng = np.random.default_rng([workload.seed, 0])
     count = workload.num_prompts
@@ -218,7 +218,7 @@ def _draw_own(target: Target, workload: Workload) -> DrawnPrompts:
     return DrawnPrompts(prompts[:count], prompts[count:], due_s)
 
 
-def draw_rehearsal(target: Target, workload: Workload, count: int, number: int) -> tuple[Prompt, ...]:
+def draw_rehearsal(target: LoadTarget, workload: Workload, count: int, number: int) -> tuple[Prompt, ...]:
     """The first `count` prompts' lengths with content of their own for each `number`; see `draw_prompts`.
 
     Where bench_serving's draw or sessions are asked for, prompts of another seed stand in.
@@ -231,7 +231,7 @@ def draw_rehearsal(target: Target, workload: Workload, count: int, number: int) 
     return DATASETS[workload.dataset](target, workload).draw(lengths, content)
 
 
-def _draw_sessions(target: Target, workload: Workload, shape: ConversationSpec) -> DrawnPrompts:
+def _draw_sessions(target: LoadTarget, workload: Workload, shape: ConversationSpec) -> DrawnPrompts:
     turns = shape.turns
     if workload.dataset != "random-ids" or workload.draw is not None:
         raise InputError(f"workload {workload.name}: sessions are drawn from dataset random-ids, without draw")
@@ -253,7 +253,7 @@ def _draw_sessions(target: Target, workload: Workload, shape: ConversationSpec) 
     return DrawnPrompts(prompts[:count], prompts[count:][: workload.warmup_requests], due_s, turns_of(count, turns))
 
 
-def _random_ids(target: Target, workload: Workload) -> RandomIdDataset:
+def _random_ids(target: LoadTarget, workload: Workload) -> RandomIdDataset:
     if target.vocab_size is None:
         raise InputError(
             f"workload {workload.name}: random-ids needs the vocabulary size, which {target.base_url} does not tell"
@@ -261,7 +261,7 @@ def _random_ids(target: Target, workload: Workload) -> RandomIdDataset:
     return RandomIdDataset(target.vocab_size)
 
 
-def _sharegpt(target: Target, workload: Workload) -> ShareGpt:
+def _sharegpt(target: LoadTarget, workload: Workload) -> ShareGpt:
     if workload.dataset_path is None:
         raise InputError(f"workload {workload.name}: dataset random needs dataset_path (ShareGPT's JSON)")
     if target.tokenizer != "bytes":
@@ -272,5 +272,5 @@ def _sharegpt(target: Target, workload: Workload) -> ShareGpt:
     return ShareGpt(Path(workload.dataset_path))
 
 
-DATASETS: Mapping[str, Callable[[Target, Workload], Dataset]] = {"random-ids": _random_ids, "random": _sharegpt}
+DATASETS: Mapping[str, Callable[[LoadTarget, Workload], Dataset]] = {"random-ids": _random_ids, "random": _sharegpt}
 """Name in a workload → its dataset for a target, of those that have a draw of our own."""

@@ -19,12 +19,12 @@ from dsabench.model.sample import RequestSample, Times
 from dsabench.stats.percentiles import observations_needed
 
 if TYPE_CHECKING:
-    from dsabench.load.generate import Run
+    from dsabench.load.load_test import LoadRun
     from dsabench.model.record import Measured
     from dsabench.model.workload import Workload
 
 
-def summarise(run: Run, workload: Workload, server: ServerInfoPair | None = None) -> Measured:
+def summarise(run: LoadRun, workload: Workload, server: ServerInfoPair | None = None) -> Measured:
     """Metrics and warnings; where the samples lie is set by who stores them.
 
     `server` is what it said of itself before and after the run, where it was asked.
@@ -57,7 +57,7 @@ def summarise(run: Run, workload: Workload, server: ServerInfoPair | None = None
     return Measured(metrics=recorded, warnings=tuple(warnings_of(run, workload, latencies, metrics, window)))
 
 
-def _totals(run: Run, completed: Sequence[RequestSample]) -> dict[str, MetricValue]:
+def _totals(run: LoadRun, completed: Sequence[RequestSample]) -> dict[str, MetricValue]:
     n, duration_s = len(completed), run.duration_s
     input_tokens = sum(sample.input_len if sample.input_tokens is None else sample.input_tokens for sample in completed)
     output_tokens = sum(sample.output_tokens for sample in completed)
@@ -89,7 +89,7 @@ def _server_side(completed: Sequence[RequestSample], server: ServerInfoPair | No
     return metrics
 
 
-def _machine(run: Run, totals: Mapping[str, MetricValue]) -> dict[str, MetricValue]:
+def _machine(run: LoadRun, totals: Mapping[str, MetricValue]) -> dict[str, MetricValue]:
     """What it did meanwhile; empty where nobody observed it."""
     if run.machine is None:
         return {}
@@ -97,7 +97,7 @@ def _machine(run: Run, totals: Mapping[str, MetricValue]) -> dict[str, MetricVal
     return machine_metrics(run.machine, done)
 
 
-def _client(run: Run) -> dict[str, MetricValue]:
+def _client(run: LoadRun) -> dict[str, MetricValue]:
     client, n = run.client, len(run.samples)
     values = {
         "client.cpu_s": client.cpu_s,
@@ -110,7 +110,7 @@ def _client(run: Run) -> dict[str, MetricValue]:
 
 
 def warnings_of(
-    run: Run,
+    run: LoadRun,
     workload: Workload,
     latencies: Mapping[str, Times],
     metrics: Mapping[str, MetricValue],
@@ -145,7 +145,7 @@ def _refusals(latencies: Mapping[str, Times]) -> Iterator[str]:
             yield f"no {label} from fewer than {observations_needed(q)} observations: {', '.join(refused)}"
 
 
-def _of_client(run: Run, workload: Workload) -> Iterator[str]:
+def _of_client(run: LoadRun, workload: Workload) -> Iterator[str]:
     if run.client.lag_p99_ms > LAG_P99_MS_WARN:
         yield f"the load generator was up to {run.client.lag_p99_ms:.0f} ms late (p99 of its event loop's lag)"
     if workload.request_rate is not None and workload.max_concurrency is not None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsabench.errors import TrialFault
-from dsabench.load.client.pulse import Vitals
+from dsabench.load.client.monitor import WorkerVitals
 from dsabench.load.judge.metrics import MetricValue
 from dsabench.model.sample import RequestSample
 
@@ -72,7 +72,7 @@ class ClientHealth:
 
 
 def judge_client(
-    vitals: Sequence[Vitals], reads: Sequence[int], late_s: npt.NDArray[np.float64], request_s: float
+    vitals: Sequence[WorkerVitals], reads: Sequence[int], late_s: npt.NDArray[np.float64], request_s: float
 ) -> ClientHealth:
     """Sum up all workers, together with how late each request left and what a request typically takes.
 
@@ -104,7 +104,7 @@ def judge_client(
     )
 
 
-def _backlog_ms(own: Vitals, reads: int) -> float | None:
+def _backlog_ms(own: WorkerVitals, reads: int) -> float | None:
     if own.backlog_samples < BACKLOG_SAMPLES_MIN or not reads:
         return None
     between_reads_s = own.wall_s * own.busy_connections / reads
@@ -114,7 +114,7 @@ def _backlog_ms(own: Vitals, reads: int) -> float | None:
 _ADVICE = "lower max_concurrency or request_rate, or give the client a core of its own"
 
 
-def _saturation(own: Vitals, cpu_share: float, lag_p90_ms: float, backlog_ms: float | None) -> str | None:
+def _saturation(own: WorkerVitals, cpu_share: float, lag_p90_ms: float, backlog_ms: float | None) -> str | None:
     if cpu_share > CPU_SHARE_MAX and own.wall_s >= CPU_WINDOW_S:
         return f"the load generator used {cpu_share:.0%} of a core; {_ADVICE}"
     if lag_p90_ms > LAG_P90_MS_MAX:

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.load.client.log import RequestLog
+from dsabench.load.client.spool import RequestTimes, SpoolFiles
 from dsabench.load.read.recognise import FrameRecogniser, RecognisedReads
 from dsabench.load.read.response import DecodedResponse, decode
 
@@ -20,37 +20,6 @@ Seconds = npt.NDArray[np.float64]
 INDEX = np.dtype([("at_ns", "<i8"), ("length", "<u4"), ("request", "<u4")])
 """One read; 16 bytes. What `Spool` writes as two int64 is this on a little-endian machine."""
 _BLOCK_READS = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Reel:
-    """One worker's files."""
-
-    data: IO[bytes]
-    index: IO[bytes]
-
-    @property
-    def files(self) -> tuple[int, int]:
-        """Descriptors of data and index."""
-        return self.data.fileno(), self.index.fileno()
-
-    def close(self) -> None:
-        """Give the disk back."""
-        self.data.close()
-        self.index.close()
-
-    def read_count(self) -> int:
-        """Reads in it."""
-        return os.fstat(self.index.fileno()).st_size // INDEX.itemsize
-
-    def blocks(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Parts of the index in order of arrival, each with the place of its first byte in the data."""
-        offset, at = 0, 0
-        while raw := os.pread(self.index.fileno(), _BLOCK_READS * INDEX.itemsize, at):
-            block = np.frombuffer(raw, INDEX)
-            yield offset, block
-            offset += int(block["length"].sum(dtype=np.int64))
-            at += len(raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +32,8 @@ class ReadIndex:
     at_s: Seconds
     offset: npt.NDArray[np.int64]
     length: npt.NDArray[np.int32]
-    reel: npt.NDArray[np.int16]
-    """Per request."""
+    worker: npt.NDArray[np.int16]
+    """Per request: whose files hold it."""
     found: RecognisedReads | None
     """What `FrameRecogniser` saw in each read, where it was asked."""
     starts: npt.NDArray[np.int64]
@@ -100,7 +69,7 @@ class Recording:
     status: npt.NDArray[np.int32]
     """0 where no headers came."""
     errors: Mapping[int, str]
-    reels: Sequence[Reel]
+    spools: Sequence[SpoolFiles]
     _reads: list[ReadIndex] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -109,7 +78,7 @@ class Recording:
     def sorted_reads(self, *, recognise: bool = False) -> ReadIndex:
         """All reads by request; made on the first call, and again when `counts` are wanted and not there."""
         if not self._reads or (recognise and self._reads[0].found is None):
-            self._reads[:] = [_sorted(self.reels, len(self), self.start_ns, FrameRecogniser() if recognise else None)]
+            self._reads[:] = [_sorted(self.spools, len(self), self.start_ns, FrameRecogniser() if recognise else None)]
         return self._reads[0]
 
     def raw(self, index: int) -> list[tuple[float, bytes]]:
@@ -121,14 +90,14 @@ class Recording:
     def raw_of(self, index: int, places: Sequence[int]) -> list[tuple[float, bytes]]:
         """Some of one request's reads, by their places in `sorted_reads`."""
         reads = self.sorted_reads()
-        fd = self.reels[int(reads.reel[index])].data.fileno()
+        fd = self.spools[int(reads.worker[index])].data.fileno()
         return [(float(reads.at_s[p]), os.pread(fd, int(reads.length[p]), int(reads.offset[p]))) for p in places]
 
     def bytes_of(self, index: int, place: int) -> bytes:
         """The bytes alone of one of its reads."""
         reads = self.sorted_reads()
         return os.pread(
-            self.reels[reads.reel.item(index)].data.fileno(), reads.length.item(place), reads.offset.item(place)
+            self.spools[reads.worker.item(index)].data.fileno(), reads.length.item(place), reads.offset.item(place)
         )
 
     def response(self, index: int) -> DecodedResponse:
@@ -155,22 +124,32 @@ class Recording:
     def close(self) -> None:
         """Give the disk and the memory back."""
         self._reads.clear()
-        for reel in self.reels:
-            reel.close()
+        for spool in self.spools:
+            spool.close()
+
+
+def _blocks(spool: SpoolFiles) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Parts of the index in order of arrival, each with the place of its first byte in the data."""
+    offset, at = 0, 0
+    while raw := os.pread(spool.index.fileno(), _BLOCK_READS * INDEX.itemsize, at):
+        block = np.frombuffer(raw, INDEX)
+        yield offset, block
+        offset += int(block["length"].sum(dtype=np.int64))
+        at += len(raw)
 
 
 def merge_workers(
-    logs: Sequence[RequestLog], reels: Sequence[Reel], *, start_ns: int, started_at: datetime
+    times: Sequence[RequestTimes], spools: Sequence[SpoolFiles], *, start_ns: int, started_at: datetime
 ) -> Recording:
-    """One recording of all workers' logs; each request was sent by one of them."""
+    """One recording of all workers; each request was sent by one of them."""
 
     def column(name: str) -> npt.NDArray[np.int64]:
-        parts = [np.frombuffer(getattr(log, name), np.int64) for log in logs]
+        parts = [np.frombuffer(getattr(own, name), np.int64) for own in times]
         longest: npt.NDArray[np.int64] = np.maximum.reduce(parts)
         return longest
 
-    status = np.maximum.reduce([np.frombuffer(log.status, np.int32) for log in logs])
-    errors = {index: error for log in logs for index, error in log.errors.items()}
+    status = np.maximum.reduce([np.frombuffer(own.status, np.int32) for own in times])
+    errors = {index: error for own in times for index, error in own.errors.items()}
     return Recording(
         started_at=started_at,
         start_ns=start_ns,
@@ -180,32 +159,34 @@ def merge_workers(
         late_s=column("late_ns") / 1e9,
         status=status,
         errors=errors,
-        reels=tuple(reels),
+        spools=tuple(spools),
     )
 
 
-def _sorted(reels: Sequence[Reel], count: int, start_ns: int, recogniser: FrameRecogniser | None) -> ReadIndex:
+def _sorted(spools: Sequence[SpoolFiles], count: int, start_ns: int, recogniser: FrameRecogniser | None) -> ReadIndex:
     """Counting sort by request, a block of the index at a time, so that memory holds the result and one block."""
-    counts, reel_of = np.zeros(count + 1, np.int64), np.zeros(count, np.int16)
-    for number, reel in enumerate(reels):
-        for _, block in reel.blocks():
+    counts, worker_of = np.zeros(count + 1, np.int64), np.zeros(count, np.int16)
+    for number, spool in enumerate(spools):
+        for _, block in _blocks(spool):
             here = np.bincount(block["request"], minlength=count)
             counts[1:] += here
-            reel_of[here > 0] = number
+            worker_of[here > 0] = number
     starts = np.cumsum(counts)
     total = int(starts[-1])
     found = None if recogniser is None else RecognisedReads(np.empty(total, np.int32), np.empty(total, np.uint8))
-    reads = ReadIndex(np.empty(total), np.empty(total, np.int64), np.empty(total, np.int32), reel_of, found, starts)
+    reads = ReadIndex(np.empty(total), np.empty(total, np.int64), np.empty(total, np.int32), worker_of, found, starts)
     free = starts[:-1].copy()
-    for reel in reels:
-        for offset, block in reel.blocks():
+    for spool in spools:
+        for offset, block in _blocks(spool):
             length = block["length"].astype(np.int64)
             places = _places(block["request"], free)
             reads.at_s[places] = (block["at_ns"] - start_ns) / 1e9
             reads.offset[places] = offset + np.cumsum(length) - length
             reads.length[places] = length
             if recogniser is not None and found is not None:
-                found.counts[places], found.kinds[places] = recogniser.look(reel.data.fileno(), offset, block["length"])
+                found.counts[places], found.kinds[places] = recogniser.look(
+                    spool.data.fileno(), offset, block["length"]
+                )
     return reads
 
 

@@ -10,11 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsabench.load.bench_serving.answers import answers_in_columns
-from dsabench.load.bench_serving.figures import compute_figures
-from dsabench.load.bench_serving.measure import ENDPOINTS, Heard, Wanted, report_run
-from dsabench.load.bench_serving.record import record_of
-from dsabench.load.bench_serving.report import Order, Report
+from dsabench.load.bench_serving.metrics import answer_columns, compute_metrics
+from dsabench.load.bench_serving.output import record_of
+from dsabench.load.bench_serving.report import (
+    ENDPOINTS,
+    BenchData,
+    BenchOptions,
+    BenchReport,
+    ReportOptions,
+    report_run,
+)
 from dsabench.load.draw.tokenizers import load_tokenizer
 from dsabench.load.read.json_stream import ReplyText
 from dsabench.load.read.replies import READERS
@@ -44,16 +49,16 @@ def read(index: int, reply: dict[str, Any]) -> tuple[RequestSample, ReplyText]:
     return sample, answer.spoken or ReplyText()
 
 
-def report_for(golden: dict[str, Any]) -> Report:
+def report_for(golden: dict[str, Any]) -> BenchReport:
     endpoint = ENDPOINTS[golden["backend"]]
     replies = [one for one in json.loads((GOLDEN / "recording.json").read_text()) if one["endpoint"] == endpoint]
     samples, spoken = zip(*map(read, range(len(replies)), replies), strict=True)
     info = {"internal_states": [{"avg_spec_accept_length": golden["accept_length"]}]}
     count = load_tokenizer(str(GOLDEN / "data" / "tokenizer")).count
     return report_run(
-        Order(golden["backend"], "random-ids", float("inf"), 3),
-        Heard(samples, spoken, 1.75, info),
-        Wanted(count, goodput_slos_ms=SLOS, cache_report=True),
+        BenchOptions(golden["backend"], "random-ids", float("inf"), 3),
+        BenchData(samples, spoken, 1.75, info),
+        ReportOptions(count, goodput_slos_ms=SLOS, cache_report=True),
     )
 
 
@@ -111,8 +116,8 @@ def test_columns_cost_little_for_600_000_frames() -> None:
     times = []
     for _ in range(3):
         began_s = time.process_time()
-        answers = answers_in_columns(samples, [None] * len(samples), "generate")
-        figures = compute_figures(answers, 100.0, input_lens=lens, retokenized=lens)
+        answers = answer_columns(samples, [None] * len(samples), "generate")
+        figures = compute_metrics(answers, 100.0, input_lens=lens, retokenized=lens)
         times.append(time.process_time() - began_s)
     assert figures.total_output == 600_000
     assert min(times) < 0.25  # 0.1 s on an idle machine

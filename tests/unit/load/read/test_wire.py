@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from dsabench.http import Read
 from dsabench.load.read.generate import read_generate
 from dsabench.load.read.replies import READERS
-from dsabench.load.target import EndpointName, Target
+from dsabench.load.requests import EndpointName, LoadTarget
 from dsabench.model.sample import Prompt
 from paced_server import Pace, PacedServer
 from pd_router import PdRouter
@@ -172,7 +172,7 @@ def test_a_real_connection_delivers_the_same() -> None:
         def check(drawn: tuple[EndpointName, int, list[bytes]]) -> None:
             endpoint, tokens, server.pieces = drawn  # type: ignore[attr-defined]
             start_s = perf_counter()
-            body = Target("http://x", "m", endpoint=endpoint).body(Prompt(1, tokens, text="x"))
+            body = LoadTarget("http://x", "m", endpoint=endpoint).body(Prompt(1, tokens, text="x"))
             reply = READERS[endpoint](post(connection, "/", body), start_s)
             assert (reply.error, int(reply.frames.tokens.sum())) == (None, tokens)
             assert 0.0 <= reply.frames.at_s[0] <= reply.frames.at_s[-1] <= perf_counter() - start_s
@@ -190,7 +190,7 @@ async def through_router(fault: str | None) -> tuple[list[Read], PacedServer, Pa
         PacedServer(decode_pace) as decode,
         PdRouter(prefill.base_url, decode.base_url) as router,
     ):
-        target = Target(router.base_url, "m")
+        target = LoadTarget(router.base_url, "m")
         parts = urlsplit(target.url)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port)
         body = target.body(Prompt(3, 9, input_ids=(1, 2, 3)))

@@ -1,4 +1,4 @@
-"""The one place where `dsabench bench` meets what drives requests: a plan in, samples out."""
+"""Send a bench run's requests and read what came back."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from dsabench.load.drive import drive, drive_alone
+from dsabench.load.drive import send_plan, send_plan_here
 from dsabench.load.judge.machine_use import MachineUse, machine_use
 from dsabench.load.judge.validity import ClientHealth
-from dsabench.load.plan import ClosedLoop, OpenLoop, Plan, Timeouts
+from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, RequestTimeouts
 from dsabench.load.read.json_stream import ReplyText
 from dsabench.load.read.replies import read_replies, to_samples
+from dsabench.load.requests import EndpointName
 from dsabench.load.schedule import Times
-from dsabench.load.target import EndpointName
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt, RequestSample
 from dsabench.signals import run_loop
@@ -36,14 +36,14 @@ class BenchLoad(NamedTuple):
     keep_text: bool
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> LoadPlan:
         """All at once is a closed loop with a slot for each, as far as there are slots."""
-        timeouts = Timeouts(total_s=self.timeout_s)
+        timeouts = RequestTimeouts(total_s=self.timeout_s)
         if self.due_s is None or not self.due_s.any():
             pacing: ClosedLoop | OpenLoop = ClosedLoop(self.max_concurrency or len(self.bodies))
         else:
             pacing = OpenLoop(self.due_s.tolist(), self.max_concurrency)
-        return Plan(self.url, self.bodies, pacing, self.headers, timeouts, self.workers)
+        return LoadPlan(self.url, self.bodies, pacing, self.headers, timeouts, self.workers)
 
 
 class BenchAnswers(NamedTuple):
@@ -79,7 +79,7 @@ def measure(
     """
     plan = load.plan
     with observer or nullcontext():
-        driven = drive_alone(plan) if tell is None else run_loop(drive(plan, on_progress=tell))
+        driven = send_plan_here(plan) if tell is None else run_loop(send_plan(plan, on_progress=tell))
     recording = driven.recording
     try:
         health = driven.health()

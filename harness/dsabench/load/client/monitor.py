@@ -1,4 +1,4 @@
-"""A worker's tick: measures how late the loop is and what waits in the sockets, and ends requests that take too long."""
+"""Measure the client itself: how late its event loop is, what waits in its sockets; and end requests that take too long."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from time import perf_counter, perf_counter_ns, process_time, thread_time
 from typing import Literal
 
-from dsabench.load.client.connection import Connection
-from dsabench.load.client.dispatch import Dispatcher
-from dsabench.load.plan import Timeouts
+from dsabench.load.client.connection import StreamConnection
+from dsabench.load.client.dispatcher import Dispatcher
+from dsabench.load.plan import RequestTimeouts
 
 TICK_S = 0.025
 """Each tick wakes the loop once and costs as much as five frames."""
@@ -27,7 +27,7 @@ _INT = struct.Struct("i")
 
 
 @dataclass(frozen=True, slots=True)
-class Vitals:
+class WorkerVitals:
     """What one worker measured of itself, over the time that the clock ran."""
 
     wall_s: float
@@ -48,10 +48,10 @@ class Vitals:
     """Mean over the ticks."""
 
 
-class Pulse:
+class LoopMonitor:
     """Runs from `start` to `stop` on the loop it was made in."""
 
-    def __init__(self, dispatcher: Dispatcher, timeouts: Timeouts) -> None:
+    def __init__(self, dispatcher: Dispatcher, timeouts: RequestTimeouts) -> None:
         self._dispatcher, self._timeouts = dispatcher, timeouts
         self._loop = asyncio.get_running_loop()
         self._lags_s = array("d")
@@ -61,7 +61,7 @@ class Pulse:
         limits = [s for s in (timeouts.first_byte_s, timeouts.stall_s, timeouts.total_s) if s is not None]
         check_s = min([_CHECK_S_MAX, *(_LATE_SHARE * limit for limit in limits)])
         self._every = max(round(check_s / TICK_S), 1) if limits else 0
-        self._order: list[Connection] = []
+        self._order: list[StreamConnection] = []
 
     def start(self) -> None:
         """Begin the window."""
@@ -70,12 +70,12 @@ class Pulse:
         self._due_s = perf_counter() + TICK_S
         self._timer = self._loop.call_later(TICK_S, self._tick)
 
-    def stop(self) -> Vitals:
+    def stop(self) -> WorkerVitals:
         """End it."""
         self._timer.cancel()
         if self._collected in gc.callbacks:
             gc.callbacks.remove(self._collected)
-        return Vitals(
+        return WorkerVitals(
             wall_s=perf_counter() - self._wall_s,
             cpu_s=process_time() - self._cpu_s,
             loop_cpu_s=thread_time() - self._loop_cpu_s,

@@ -6,11 +6,13 @@ import asyncio
 import heapq
 from math import ceil
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
-from dsabench.load.client.connection import Connection, one_line
-from dsabench.load.client.log import Progress, RequestLog
-from dsabench.load.client.share import Share
-from dsabench.load.client.spool import Spool
+from dsabench.load.client.connection import StreamConnection, one_line
+from dsabench.load.client.spool import RequestCounter, RequestTimes, Spool
+
+if TYPE_CHECKING:
+    from dsabench.load.client.worker import WorkerShare
 
 _BURST = 16
 """Requests sent in one turn of the loop: a write takes about 10 µs, and between them answers must be stamped."""
@@ -22,12 +24,12 @@ class Dispatcher:
     """Runs one worker's share. `finished` is done when every request has ended, or holds what stopped the run."""
 
     def __init__(
-        self, share: Share, log: RequestLog, spool: Spool, endpoint: tuple[str, int], progress: Progress
+        self, share: WorkerShare, times: RequestTimes, spool: Spool, endpoint: tuple[str, int], progress: RequestCounter
     ) -> None:
-        self._share, self._log, self._spool, self._endpoint = share, log, spool, endpoint
+        self._share, self._times, self._spool, self._endpoint = share, times, spool, endpoint
         self._loop = asyncio.get_running_loop()
         self._context = share.address.context()
-        self._idle: list[Connection] = []
+        self._idle: list[StreamConnection] = []
         self._due: list[tuple[int, int, int, int]] = []  # heap of (due, session, turn, ready)
         self._timer: asyncio.TimerHandle | None = None
         self._again = False
@@ -37,7 +39,7 @@ class Dispatcher:
         self._open_sessions = 0
         self._all_taken = False
         self._start_ns = 0
-        self.connections: set[Connection] = set()
+        self.connections: set[StreamConnection] = set()
         self._progress = progress
         self.finished: asyncio.Future[None] = self._loop.create_future()
         spool.on_fault = self._disk_fault
@@ -50,7 +52,7 @@ class Dispatcher:
         while left > 0:
             batch = min(left, _OPENING)
             opened = await asyncio.gather(*(self._open() for _ in range(batch)), return_exceptions=True)
-            made = [connection for connection in opened if isinstance(connection, Connection)]
+            made = [connection for connection in opened if isinstance(connection, StreamConnection)]
             self._idle += made
             left = left - batch if made else 0
 
@@ -64,7 +66,7 @@ class Dispatcher:
         self._dispatch()
 
     def stop(self) -> None:
-        """Close everything; what was running stays unended in the log."""
+        """Close everything; what was running stays unended in the times."""
         if self._timer is not None:
             self._timer.cancel()
         self._due.clear()
@@ -83,7 +85,7 @@ class Dispatcher:
     # sessions
 
     def _begin_session(self, free_ns: int) -> bool:
-        session = self._share.take()
+        session = self._share.next_session()
         if session is None:
             self._all_taken = True
             return False
@@ -118,12 +120,12 @@ class Dispatcher:
             self._timer = self._loop.call_later(ceil(wait_ns / 1e6) / 1e3, self._dispatch)
 
     def _send(self, index: int, session: int, turn: int, due_ns: int, ready_ns: int) -> None:
-        self._log.scheduled_ns[index] = due_ns
+        self._times.scheduled_ns[index] = due_ns
         self._ready_ns[index], self._place[index] = ready_ns, (session, turn)
         now_ns = perf_counter_ns()
         while self._idle:
             connection = self._idle.pop()
-            if connection.fresh(now_ns):
+            if connection.may_send(now_ns):
                 self._sent(index, connection.send(index, self._share.requests[index]))
                 return
             connection.close()
@@ -132,17 +134,17 @@ class Dispatcher:
         task.add_done_callback(self._openings.discard)
 
     def _sent(self, index: int, sent_ns: int) -> None:
-        self._log.sent_ns[index] = sent_ns
-        self._log.late_ns[index] = max(sent_ns - self._ready_ns.pop(index), 0)
+        self._times.sent_ns[index] = sent_ns
+        self._times.late_ns[index] = max(sent_ns - self._ready_ns.pop(index), 0)
 
     # connections
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> StreamConnection:
         host, port = self._endpoint
         address = self._share.address
         async with asyncio.timeout(self._share.timeouts.connect_s):
             _, connection = await self._loop.create_connection(
-                lambda: Connection(self, self._spool),
+                lambda: StreamConnection(self, self._spool),
                 host,
                 port,
                 ssl=self._context,
@@ -164,28 +166,28 @@ class Dispatcher:
             return
         now_ns = perf_counter_ns()
         self._sent(index, now_ns)
-        self._over(index, now_ns, error)
+        self._request_ended(index, now_ns, error)
 
     # Owner of connections
 
-    def ended(self, connection: Connection, index: int, done_ns: int, error: str | None) -> None:
+    def ended(self, connection: StreamConnection, index: int, done_ns: int, error: str | None) -> None:
         """Note the end, and let the slot's next request go at once."""
-        self._log.status[index] = connection.status
+        self._times.status[index] = connection.status
         if connection.usable:
             self._idle.append(connection)
-        self._over(index, done_ns, error)
+        self._request_ended(index, done_ns, error)
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: StreamConnection) -> None:
         """Forget it."""
         self.connections.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
 
-    def _over(self, index: int, done_ns: int, error: str | None) -> None:
-        log, schedule = self._log, self._share.schedule
-        log.done_ns[index] = done_ns
+    def _request_ended(self, index: int, done_ns: int, error: str | None) -> None:
+        times, schedule = self._times, self._share.schedule
+        times.done_ns[index] = done_ns
         if error is not None:
-            log.errors[index] = error
+            times.errors[index] = error
         self._progress.ended += 1
         session, turn = self._place.pop(index)
         turns = schedule.sessions[session]
