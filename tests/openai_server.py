@@ -100,6 +100,8 @@ class OpenAiServer:
         count = len(turn.text.split())
         if "text" in body:
             return web.json_response({"text": turn.text, "meta_info": {"completion_tokens": count, "prompt_tokens": 7}})
+        asked = body.get("max_tokens") or body.get("max_completion_tokens") or count
+        count = asked if turn.finish == "length" else min(count, asked)
         tokens = self.count_tokens(prompt_of(body))
         usage = {"prompt_tokens": tokens, "completion_tokens": count, "total_tokens": tokens + count}
         message = {"role": "assistant", "content": turn.text, "reasoning_content": turn.reasoning}

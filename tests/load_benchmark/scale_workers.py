@@ -67,7 +67,7 @@ async def _run(base_url: str, workers: int, options: argparse.Namespace) -> dict
     driven = await send_plan(plan)
     recording, begun_s = driven.recording, time.perf_counter()
     tokens = frames = failed = 0
-    for reply in read_replies(recording, "generate"):
+    for reply in read_replies(recording, "generate", [None] * len(recording)):
         tokens += int(reply.frames.tokens.sum())
         frames += len(reply.frames)
         failed += reply.error is not None

@@ -84,7 +84,7 @@ async def _run(base_url: str, options: argparse.Namespace, rounds: int, memory: 
     loaded = len(memory.rss_mb)
     health = driven.health()
     tokens = errors = 0
-    for reply in read_replies(driven.recording, "generate"):
+    for reply in read_replies(driven.recording, "generate", [None] * len(driven.recording)):
         tokens += int(reply.frames.tokens.sum())
         errors += reply.error is not None
     driven.recording.close()

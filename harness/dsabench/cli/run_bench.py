@@ -20,6 +20,7 @@ from dsabench.load.bench_serving.cpu import cpu_s
 from dsabench.load.bench_serving.output import (
     ClientCost,
     append_record,
+    other_count_lines,
     record_of,
     result_lines,
     schedule_lines,
@@ -40,7 +41,7 @@ from dsabench.load.judge.metrics import MetricValue
 from dsabench.load.judge.stalls import stall_warnings
 from dsabench.load.judge.summary import request_warnings
 from dsabench.load.judge.validity import FAILED_SHARE_MAX, ServerInfoPair, too_many_failed
-from dsabench.load.requests import RequestOptions, body_of
+from dsabench.load.requests import RequestOptions, asked_tokens, body_of
 from dsabench.load.schedule import ArrivalSchedule, ConstantRate, exact_arrivals, recorded_arrivals
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt
@@ -165,6 +166,7 @@ def _load(args: Namespace, server: BenchServer, wish: RequestOptions, draw: _Dra
         timeout_s=args.request_timeout_s,
         workers=args.workers,
         keep_text=keep_text,
+        asked=[asked_tokens(wish, prompt) for prompt in draw.prompts],
     )
 
 
@@ -178,7 +180,15 @@ def _warm_up(args: Namespace, server: BenchServer, wish: RequestOptions, load: B
     if args.warmup_requests:
         prompt = replace(first, output_len=min(first.output_len, _WARM_UP_TOKENS_MAX), extra=None)
         prompts = [prompt] * args.warmup_requests
-        seen = measure(load._replace(bodies=[body_of(wish, prompt)] * len(prompts), due_s=None), prompts, None)
+        seen = measure(
+            load._replace(
+                bodies=[body_of(wish, prompt)] * len(prompts),
+                due_s=None,
+                asked=[asked_tokens(wish, prompt)] * len(prompts),
+            ),
+            prompts,
+            None,
+        )
         _refuse_total_failure(seen, "warm-up")
     if args.flush_cache:
         server.flush(args.backend, args.flush_cache_timeout)
@@ -230,7 +240,7 @@ def _doubts(report: BenchReport, seen: BenchAnswers, observer: MachineSampler, i
     return _Doubts(
         [
             *stall_warnings(report.samples, seen.health.lag_max_ms),
-            *request_warnings(report.samples, report.order.dataset_name),
+            *request_warnings(report.samples, report.order.dataset_name, counts_sent=True),
             *observed_warnings(seen.machine, observer.fault),
         ],
         _void(report, seen, _restart(info, report.server_info)),
@@ -240,7 +250,7 @@ def _doubts(report: BenchReport, seen: BenchAnswers, observer: MachineSampler, i
 def _machine(report: BenchReport, seen: BenchAnswers) -> dict[str, MetricValue]:
     if seen.machine is None:
         return {}
-    figures = report.figures
+    figures = report.metrics
     return machine_metrics(seen.machine, CompletedWork(figures.completed, figures.total_input, figures.total_output))
 
 
@@ -254,7 +264,7 @@ def _publish(args: Namespace, report: BenchReport, seen: BenchAnswers, startup_c
     record = record_of(report, details=args.output_details, machine=machine)
     lines, path = result_lines(report), output_path(args)
     more = [*schedule_lines(report.from_schedule), *(steady_lines(report.steady) if report.steady is not None else ())]
-    more += [machine_line(machine)] if machine else []
+    more += [*other_count_lines(report), *([machine_line(machine)] if machine else [])]
     client = _cost(seen, startup_cpu_s)
     append_record(path, record, client)
     for warning in (*doubts.cautions, *doubts.void):
@@ -284,7 +294,7 @@ def _void(report: BenchReport, seen: BenchAnswers, restart: str | None) -> list[
     """Why the numbers are no measurement of what was asked; empty where they are."""
     sent = len(report.samples)
     found = []
-    if too_many_failed(failed := sent - report.figures.completed, sent):
+    if too_many_failed(failed := sent - report.metrics.completed, sent):
         found.append(
             f"more than {FAILED_SHARE_MAX:.0%} of the requests failed ({failed} of {sent}), so these numbers are no "
             "measurement of the load that was asked"

@@ -14,6 +14,7 @@ import orjson
 
 from dsabench.errors import HttpFault
 from dsabench.http import DONE, HttpClient
+from dsabench.load.read.json_stream import as_int, broken_count, broken_end
 from dsabench.model.evals import Endpoint, EvalTask
 from dsabench.model.secrets import hide_keys
 
@@ -83,7 +84,7 @@ def client_for(target: Target, task: EvalTask, timeout_s: float) -> HttpClient:
 async def ask(client: HttpClient, task: EvalTask, model: str, prompt: str) -> Reply | Failure:
     """Send one request and read its answer. Never raises but for cancellation, which closes the connection."""
     body = _body(task, model, prompt)
-    answer = _Answer(perf_counter())
+    answer = _Answer(perf_counter(), task.max_tokens)
     try:
         async with client.stream("POST", _PATHS[task.endpoint], body) as stream:
             if stream.status != 200:
@@ -96,8 +97,10 @@ async def ask(client: HttpClient, task: EvalTask, model: str, prompt: str) -> Re
                 answer.take((await stream.read()).body)
                 answer.take(DONE)
     except HttpFault as fault:
-        if fault.kind in ("timeout", "too_large"):
-            return Failure(f"{'timeout' if fault.kind == 'timeout' else 'garbage'}: {fault}", passing=True)
+        if fault.kind == "timeout":
+            return Failure(f"timeout: {fault}", passing=True)
+        if fault.kind == "too_large":
+            return Failure(f"garbage: {fault}", passing=False)
         return broken(str(fault))
     return answer.finish()
 
@@ -107,6 +110,8 @@ class _Answer:
     """One answer as it grows."""
 
     sent_s: float
+    asked: int
+    """Tokens at most."""
     _text: list[str] = field(default_factory=list)
     _reasoning: list[str] = field(default_factory=list)
     _finish_reason: str | None = None
@@ -121,6 +126,8 @@ class _Answer:
             return Failure(self._error, passing=True)
         if not self._done and self._finish_reason is None:
             return broken("the answer ended before its end was told")
+        if (rule := self._broken_rule()) is not None:
+            return Failure(f"garbage: {rule}", passing=False)
         return Reply(
             text="".join(self._text),
             reasoning="".join(self._reasoning) or None,
@@ -129,6 +136,14 @@ class _Answer:
             latency_s=perf_counter() - self.sent_s,
             first_token_s=None if self._first_s is None else self._first_s - self.sent_s,
         )
+
+    def _broken_rule(self) -> str | None:
+        """Which rule about counts it breaks."""
+        for name, most in (("prompt_tokens", None), ("completion_tokens", self.asked)):
+            if (rule := broken_count(name, self._usage.get(name), most)) is not None:
+                return rule
+        tokens = as_int(self._usage.get("completion_tokens"))
+        return None if tokens is None else broken_end(tokens, self.asked, self._finish_reason)
 
     def take(self, data: bytes) -> None:
         """An event's data, or the whole answer of a server that does not stream."""

@@ -128,7 +128,7 @@ def _plan(
 def _samples(target: LoadTarget, prompts: Sequence[Prompt], recording: Recording) -> tuple[RequestSample, ...]:
     """Read the answers, and let the recording go."""
     try:
-        return tuple(to_samples(prompts, read_replies(recording, target.endpoint), recording))
+        return tuple(to_samples(prompts, read_replies(recording, target.endpoint, target.asked(prompts)), recording))
     finally:
         recording.close()
 

@@ -6,7 +6,7 @@ same work.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -60,6 +60,11 @@ class LoadTarget:
         """The JSON of one streaming request; see `body_of`."""
         return body_of(self.options, prompt)
 
+    def asked(self, prompts: Sequence[Prompt]) -> list[int | None]:
+        """Tokens that each asks for; see `asked_tokens`."""
+        options = self.options
+        return [asked_tokens(options, prompt) for prompt in prompts]
+
 
 _TELL = {
     "stream_options": {"include_usage": True, "continuous_usage_stats": True},
@@ -95,6 +100,15 @@ def body_of(options: RequestOptions, prompt: Prompt) -> bytes:
     extra = {**options.extra, **prompt.extra} if prompt.extra else options.extra
     body = _generate_body(options, prompt) if options.endpoint == "generate" else _openai_body(options, prompt)
     return orjson.dumps({**body, **extra})
+
+
+def asked_tokens(options: RequestOptions, prompt: Prompt) -> int | None:
+    """How many tokens the request asks for; None where keys that were added to the body decide it."""
+    added = options.extra.keys() | (prompt.extra or {}).keys()
+    return None if added & _LENGTH_KEYS else prompt.output_len
+
+
+_LENGTH_KEYS = frozenset({"sampling_params", "max_tokens", "max_completion_tokens", "n"})
 
 
 def _generate_body(options: RequestOptions, prompt: Prompt) -> dict[str, object]:

@@ -30,7 +30,9 @@ async def compiling_server(first_s: float, seen: list[list[int]], status: int = 
         if len(asked["input_ids"]) not in lengths:
             lengths.add(len(asked["input_ids"]))
             await asyncio.sleep(first_s)
-        meta = '{"output_ids": [1], "meta_info": {"completion_tokens": 2, "finish_reason": {"type": "length"}}}'
+        tokens = asked["sampling_params"]["max_new_tokens"]
+        reason = '{"type": "length"}'
+        meta = f'{{"output_ids": [1], "meta_info": {{"completion_tokens": {tokens}, "finish_reason": {reason}}}}}'
         return web.Response(text=f"data: {meta}\n\ndata: [DONE]\n\n", status=status)
 
     app = web.Application()

@@ -48,8 +48,9 @@ def answer(counts: list[int], **meta: Any) -> list[bytes]:
 def check(requests: list[list[bytes]], reels: int = 1) -> None:
     recording = recording_of(requests, reels)
     try:
-        exact = [read_generate(recording.reads(index), 0.0) for index in range(len(requests))]
-        assert list(read_streams(recording)) == exact
+        for asked in (None, 3, 39, 1010):
+            exact = [read_generate(recording.reads(index), 0.0, asked=asked) for index in range(len(requests))]
+            assert list(read_streams(recording, [asked] * len(requests))) == exact
     finally:
         recording.close()
 
@@ -61,7 +62,7 @@ def test_a_usual_answer_is_recognised_in_every_read() -> None:
     assert found is not None
     assert found.counts.tolist() == [ODD, *range(1, 130), ODD, ODD]
     assert found.kinds.tolist() == [HEADERS, *[FRAME] * 129, DONE, END]
-    [reply] = read_streams(recording)
+    [reply] = read_streams(recording, [129])
     assert reply.error is None
     assert reply.frames.tokens.tolist() == [1] * 129
     assert reply.frames.at_s.tolist() == pytest.approx([0.001 * place for place in range(2, 131)])

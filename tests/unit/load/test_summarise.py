@@ -12,7 +12,7 @@ from dsabench.load.judge.validity import ClientHealth
 from dsabench.load.load_test import LoadRun
 from dsabench.model.record import Measured
 from dsabench.model.sample import NO_FRAMES, Frames, RequestSample
-from dsabench.model.workload import Workload
+from dsabench.model.workload import Slo, Workload
 
 WORKLOAD = Workload(name="w", dataset="random-ids", input_len=10, output_len=4, num_prompts=2)
 CALM = ClientHealth(0.5, 0.1, 0.2, 1.0, 2.0, 0.3)
@@ -32,11 +32,11 @@ def measure(*samples: RequestSample, client: ClientHealth = CALM, workload: Work
     return summarise(LoadRun(samples, datetime.now(UTC), 2.0, client), workload)
 
 
-def test_latencies_follow_bench_serving() -> None:
+def test_latencies_follow_bench_serving_but_for_the_tokens_of_the_first_event() -> None:
     metrics = measure(sample()).metrics
     assert metrics["ttft_ms.mean"].value == pytest.approx(100.0)
     assert metrics["e2e_ms.mean"].value == pytest.approx(310.0)
-    assert metrics["tpot_ms.mean"].value == pytest.approx((310 - 100) / 5)
+    assert metrics["tpot_ms.mean"].value == pytest.approx((310 - 100) / 4)  # two of six tokens came first
     # one gap of 50 ms, three of 150 / 3; the first frame's second token gives none
     assert (metrics["itl_ms.mean"].n, metrics["itl_ms.mean"].value) == (4, pytest.approx(50.0))
     assert metrics["ttft_from_schedule_ms.mean"].value == pytest.approx(150.0)
@@ -91,7 +91,10 @@ def test_warns_of_what_would_mislead() -> None:
     short = sample(frames=Frames.of([(0.1, 1)]), cached_tokens=5, input_tokens=11)
     lines = measure(short, client=ClientHealth(0.5, 0.1, 1.0, 35.0, 80.0, 0.3)).warnings
     assert "1 of 1 answers have fewer tokens than were asked for" in lines
-    assert "the server counts other prompt lengths than were sent in 1 of 1 requests" in lines
+    assert (
+        "the server counts other prompt lengths than were sent in 1 of 1 requests: 11 tokens for 10 (1.1 times); the input "
+        "throughput counts what the server says"
+    ) in lines
     assert "the prefix cache answered 50% of the prompt tokens: prefill is faster than the workload asks" in lines
     assert any("35 ms late" in line for line in lines)
     limited = WORKLOAD.model_copy(update={"request_rate": 10.0, "max_concurrency": 1})
@@ -106,3 +109,20 @@ def test_a_saturated_client_measures_nothing() -> None:
     with pytest.raises(TrialFault, match="it used 100% of a core") as caught:
         measure(sample(), client=client)
     assert (caught.value.kind, caught.value.stage) == ("client_saturated", "summarise")
+
+
+def test_an_answer_in_one_event_has_no_tpot_and_no_goodput() -> None:
+    """Public report sglang#36272: a server that holds its answers back would attain every limit."""
+    slo = WORKLOAD.model_copy(update={"slo": Slo(ttft_ms=500.0, tpot_ms=25.0, itl_ms=50.0)})
+    whole = sample(frames=Frames.of([(0.31, 6)]))
+    measured = measure(whole, workload=slo)
+    assert not [name for name in measured.metrics if name.startswith(("tpot_ms", "itl_ms"))]
+    assert measured.metrics.keys() & {"slo_attainment", "slo_attainment.tpot_ms", "goodput_req_s"} == set()
+    assert measured.metrics["slo_attainment.ttft_ms"].value == 1.0
+    assert (
+        "1 of 1 answers came in one event: their TTFT is the time of the whole answer, and their TPOT and ITL were not "
+        "observed"
+    ) in measured.warnings
+    assert "no goodput: a latency that the SLO limits was not observed of some answers" in measured.warnings
+    one_token = sample(frames=Frames.of([(0.31, 1)]), output_len_asked=1)
+    assert measure(one_token, workload=slo).metrics["slo_attainment"].value == 1.0

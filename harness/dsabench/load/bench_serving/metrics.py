@@ -31,6 +31,11 @@ class AnswerColumns(NamedTuple):
     ttft_s: Floats
     latency_s: Floats
     output_len: Ints
+    """Tokens that came."""
+    first_len: Ints
+    """Of these, those of the event that the answer began with."""
+    asked_len: Ints
+    """What bench_serving takes for the tokens of an answer: of an OpenAI answer without usage all that were asked for."""
     gaps_s: Floats
     """[g] inter-token latencies, request after request."""
     gap_counts: Ints
@@ -49,8 +54,8 @@ def answer_columns(
 ) -> AnswerColumns:
     """Native /generate: a frame of k tokens after the first gives k gaps of a k-th of its distance to the one before.
 
-    OpenAI endpoints: each event with text is one gap, whatever it holds, and the number of tokens is what `usage` says,
-    or else what was asked for (serving.py, async_request_sglang_generate and async_request_openai_completions).
+    OpenAI endpoints: each event with text is one gap, whatever it holds (serving.py, async_request_sglang_generate and
+    async_request_openai_completions).
     Where the text is known, an answer begins with the first event that has some: half a character has none yet.
     """
     native = endpoint == "generate"
@@ -67,7 +72,9 @@ def answer_columns(
         start_s=sent_s,
         ttft_s=np.where(np.isnan(first_s), 0.0, first_s - sent_s),
         latency_s=np.where(ok, done_s - sent_s, 0.0),
-        output_len=counted * ok,
+        output_len=np.fromiter((sample.output_tokens for sample in samples), np.int64, len(samples)) * ok,
+        first_len=_first_lens(rows if native else [sample.frames for sample in samples]) * ok,
+        asked_len=counted * ok,
         gaps_s=gaps_s,
         gap_counts=gap_counts,
         gap_ends_s=gap_ends_s,
@@ -93,6 +100,10 @@ def _heard_openai(sample: RequestSample, spoken: ReplyText | None) -> Frames:
         return sample.frames
     at_s = np.fromiter((piece.at_s for piece in spoken.pieces), np.float64, len(spoken.pieces))
     return Frames(at_s, np.ones(len(at_s), np.int32))
+
+
+def _first_lens(rows: Sequence[Frames]) -> Ints:
+    return np.fromiter((row.tokens.item(0) if len(row) else 0 for row in rows), np.int64, len(rows))
 
 
 def _native_lens(samples: Sequence[RequestSample], rows: Sequence[Frames]) -> Ints:
@@ -135,15 +146,15 @@ def _gaps(rows: Sequence[Frames], *, split: bool) -> tuple[Floats, Ints, Floats]
 
 
 class LatencyStatistics(NamedTuple):
-    """Of one latency, milliseconds; zeros where nothing was observed, as bench_serving has it."""
+    """Of one latency, milliseconds; None where nothing was observed."""
 
-    mean: float
-    median: float
-    std: float
-    p90: float
-    p95: float
-    p99: float
-    max: float
+    mean: float | None = None
+    median: float | None = None
+    std: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
 
 
 class BenchMetrics(NamedTuple):
@@ -167,12 +178,12 @@ class BenchMetrics(NamedTuple):
 
 
 class GoodputReport(NamedTuple):
-    """Requests that met every SLO; the fields are the keys of the record."""
+    """Requests that met every SLO; the fields are the keys of the record. None: see `compute_goodput`."""
 
     goodput_slos_ms: dict[str, float]
-    request_goodput: float
-    slo_attainment: float
-    slo_attainment_by_metric: dict[str, float]
+    request_goodput: float | None
+    slo_attainment: float | None
+    slo_attainment_by_metric: dict[str, float | None]
 
 
 def compute_metrics(
@@ -198,7 +209,7 @@ def compute_metrics(
         output_throughput=total_output / duration_s,
         total_throughput=(total_input + total_output) / duration_s,
         ttft=_spread_ms(answers.ttft_s[ok]),
-        tpot=_spread_ms(_tpots_s(answers)[ok & (answers.output_len > 1)]),
+        tpot=_spread_ms(_tpots_s(answers)[ok & (answers.output_len > answers.first_len)]),
         itl=_spread_ms(answers.gaps_s if gaps_s is None else gaps_s),
         e2e=_spread_ms(latency_s),
         concurrency=float(np.sum(latency_s) / duration_s),
@@ -207,22 +218,34 @@ def compute_metrics(
     )
 
 
+def as_bench_serving(answers: AnswerColumns) -> AnswerColumns:
+    """The same answers with the counts that bench_serving makes of them: it takes the first event for one token."""
+    return answers._replace(output_len=answers.asked_len, first_len=np.ones_like(answers.first_len))
+
+
+def counts_differ(answers: AnswerColumns) -> bool:
+    """Whether bench_serving would count otherwise."""
+    other = (answers.output_len != answers.asked_len) | (answers.first_len != 1)
+    return bool((other & answers.ok).any())
+
+
 def compute_goodput(answers: AnswerColumns, slos_ms: Mapping[str, float], duration_s: float) -> GoodputReport:
-    """Shares are of all requests sent; the TPOT of a single-token answer counts as 0."""
+    """Shares are of all requests sent; the TPOT of a single-token answer counts as 0.
+
+    Of TPOT there is none where it was not observed of some answer, because all of its tokens came in one event.
+    """
+    several = answers.output_len > answers.first_len
     observed_ms = {
         "ttft": answers.ttft_s * 1000,
-        "tpot": np.where(answers.output_len > 1, _tpots_s(answers), 0.0) * 1000,
+        "tpot": np.where(several, _tpots_s(answers), 0.0) * 1000,
         "e2el": answers.latency_s * 1000,
     }
     met = {name: answers.ok & (observed_ms[name] <= slo_ms) for name, slo_ms in slos_ms.items()}
-    good = int(np.logical_and.reduce(list(met.values())).sum())
-    sent = len(answers.ok)
-    return GoodputReport(
-        goodput_slos_ms=dict(slos_ms),
-        request_goodput=good / duration_s,
-        slo_attainment=good / sent,
-        slo_attainment_by_metric={name: int(values.sum()) / sent for name, values in met.items()},
-    )
+    sent, good = len(answers.ok), int(np.logical_and.reduce(list(met.values())).sum())
+    shares: dict[str, float | None] = {name: int(values.sum()) / sent for name, values in met.items()}
+    if "tpot" in shares and (answers.ok & ~several & (answers.output_len > 1)).any():
+        return GoodputReport(dict(slos_ms), None, None, shares | {"tpot": None})
+    return GoodputReport(dict(slos_ms), good / duration_s, good / sent, shares)
 
 
 def split_by_text(answers: AnswerColumns, chunk_tokens: Sequence[int]) -> Floats:
@@ -235,12 +258,13 @@ def split_by_text(answers: AnswerColumns, chunk_tokens: Sequence[int]) -> Floats
 
 
 def _tpots_s(answers: AnswerColumns) -> Floats:
-    return (answers.latency_s - answers.ttft_s) / np.maximum(answers.output_len - 1, 1)
+    tpots_s: Floats = (answers.latency_s - answers.ttft_s) / np.maximum(answers.output_len - answers.first_len, 1)
+    return tpots_s
 
 
 def _spread_ms(values_s: Floats) -> LatencyStatistics:
     if not len(values_s):
-        return LatencyStatistics(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return LatencyStatistics()
     p50, p90, p95, p99 = np.percentile(values_s, [50, 90, 95, 99])  # np.median would import numpy.ma: 20 ms
     figures = (np.mean(values_s), p50, np.std(values_s), p90, p95, p99, np.max(values_s))
     return LatencyStatistics(*(float(value * 1000) for value in figures))
@@ -249,7 +273,7 @@ def _spread_ms(values_s: Floats) -> LatencyStatistics:
 def _peaks(answers: AnswerColumns) -> tuple[float, int]:
     """Most tokens and most requests in one second, seconds counted from the first request's start.
 
-    A first frame counts as one token whatever it brought; requests are in every second that they touch.
+    Requests are in every second that they touch.
     """
     ok = answers.ok
     if not ok.any():
@@ -262,7 +286,9 @@ def _peaks(answers: AnswerColumns) -> tuple[float, int]:
     before = np.concatenate(([0.0], sums))[np.cumsum(counts) - counts]
     later_s = sums + np.repeat(first_s - before, counts)
     buckets = (np.concatenate((first_s, later_s)) - begin_s).astype(np.int64)
-    tokens = np.bincount(buckets[(buckets >= 0) & (buckets < seconds)], minlength=1)
+    brought = np.concatenate((answers.first_len[ok], np.ones(len(later_s), np.int64)))
+    inside = (buckets >= 0) & (buckets < seconds)
+    tokens = np.bincount(buckets[inside], weights=brought[inside], minlength=1)
     changes = np.bincount((start_s - begin_s).astype(np.int64), minlength=seconds + 2)
     changes -= np.bincount(((start_s + latency_s) - begin_s).astype(np.int64) + 1, minlength=seconds + 2)
     return float(tokens.max()), int(np.cumsum(changes)[:seconds].max())

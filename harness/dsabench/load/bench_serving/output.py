@@ -21,7 +21,7 @@ _SHOWN = {
 
 def result_lines(report: BenchReport) -> Iterator[str]:
     """The block, from the blank line before it to the rule that closes it."""
-    figures = report.figures
+    figures = report.metrics
     yield ""
     yield _rule(" Serving Benchmark Result ", "=")
     yield from _head(report)
@@ -45,7 +45,7 @@ def result_lines(report: BenchReport) -> Iterator[str]:
 
 
 def _head(report: BenchReport) -> Iterator[str]:
-    figures = report.figures
+    figures = report.metrics
     yield _entry("Backend:", report.order.backend)
     yield _entry("Traffic request rate:", report.order.shown_rate)
     yield _entry("Max request concurrency:", report.order.max_concurrency or "not set")
@@ -79,9 +79,9 @@ def _goodput_lines(goodput: GoodputReport) -> Iterator[str]:
     yield _rule("Goodput", "-")
     yield _entry("SLOs (ms):", " ".join(f"{name}:{slo_ms:g}" for name, slo_ms in goodput.goodput_slos_ms.items()))
     yield _figure("Request goodput (req/s):", goodput.request_goodput)
-    yield _figure("SLO attainment (%):", goodput.slo_attainment * 100)
-    for name, share in goodput.slo_attainment_by_metric.items():
-        yield _figure(f"{name.upper()} SLO attainment (%):", share * 100)
+    for name, share in {"": goodput.slo_attainment, **goodput.slo_attainment_by_metric}.items():
+        label = f"{name.upper()} SLO attainment (%):".lstrip()
+        yield _figure(label, None if share is None else share * 100)
 
 
 def _cache_lines(cache: PrefixCacheReport) -> Iterator[str]:
@@ -96,6 +96,21 @@ def _cache_lines(cache: PrefixCacheReport) -> Iterator[str]:
         yield f"{f'  {name}:':<40} {tokens / cache.cached_tokens * 100:.1f}%"
 
 
+def other_count_lines(report: BenchReport) -> Iterator[str]:
+    """A block of its own: what bench_serving says where it counts other tokens than came."""
+    if report.as_bench_serving is None:
+        return
+    yield _rule(" As bench_serving Counts ", "=")
+    own, theirs = (list(_counted_lines(one)) for one in (report.metrics, report.as_bench_serving))
+    yield from (line for line, mine in zip(theirs, own, strict=True) if line != mine)
+
+
+def _counted_lines(metrics: BenchMetrics) -> Iterator[str]:
+    yield _entry("Total generated tokens:", metrics.total_output)
+    yield from _throughputs(metrics)
+    yield from _spread_lines("TPOT", metrics.tpot)
+
+
 def _rule(title: str, fill: str) -> str:
     return f"{title:{fill}^{_WIDTH}}"
 
@@ -104,8 +119,8 @@ def _entry(label: str, value: float | str) -> str:
     return f"{label:<40} {value:<10}"
 
 
-def _figure(label: str, value: float) -> str:
-    return f"{label:<40} {value:<10.2f}"
+def _figure(label: str, value: float | None) -> str:
+    return _entry(label, "not observed") if value is None else f"{label:<40} {value:<10.2f}"
 
 
 def schedule_lines(latencies: Mapping[str, LatencyTail]) -> Iterator[str]:
@@ -166,7 +181,7 @@ class ClientCost(NamedTuple):
 
 def record_of(report: BenchReport, *, details: bool, machine: Mapping[str, MetricValue] | None = None) -> Json:
     """bench_serving's keys in its order, then those of ours that it lacks."""
-    order, figures = report.order, report.figures
+    order, keys = report.order, metric_keys(report.metrics, report.accept_length)
     record: dict[str, object] = {
         "tag": order.tag,
         "backend": order.backend,
@@ -179,24 +194,7 @@ def record_of(report: BenchReport, *, details: bool, machine: Mapping[str, Metri
         "random_range_ratio": order.random_range_ratio,
         "server_info": report.server_info,
         "duration": report.duration_s,
-        "completed": figures.completed,
-        "total_input_tokens": figures.total_input,
-        "total_input_text_tokens": figures.total_input,
-        "total_input_vision_tokens": 0,
-        "total_output_tokens": figures.total_output,
-        "total_output_tokens_retokenized": figures.total_output_retokenized,
-        "request_throughput": figures.request_throughput,
-        "input_throughput": figures.input_throughput,
-        "output_throughput": figures.output_throughput,
-        "total_throughput": figures.total_throughput,
-        **_spread_keys("e2e_latency", figures.e2e),
-        **_spread_keys("ttft", figures.ttft),
-        **_spread_keys("tpot", figures.tpot),
-        **_spread_keys("itl", figures.itl),
-        "concurrency": figures.concurrency,
-        "accept_length": report.accept_length,
-        "max_output_tokens_per_s": figures.max_output_tokens_per_s,
-        "max_concurrent_requests": figures.max_concurrent_requests,
+        **keys,
     }
     if report.goodput is not None:
         record |= report.goodput._asdict()
@@ -205,6 +203,30 @@ def record_of(report: BenchReport, *, details: bool, machine: Mapping[str, Metri
     if details:
         record |= _details(report)
     return record | _ours(report) | {"machine": {name: figure.value for name, figure in (machine or {}).items()}}
+
+
+def metric_keys(metrics: BenchMetrics, accept_length: float | None) -> dict[str, object]:
+    """The keys that are computed of the answers, in bench_serving's order."""
+    return {
+        "completed": metrics.completed,
+        "total_input_tokens": metrics.total_input,
+        "total_input_text_tokens": metrics.total_input,
+        "total_input_vision_tokens": 0,
+        "total_output_tokens": metrics.total_output,
+        "total_output_tokens_retokenized": metrics.total_output_retokenized,
+        "request_throughput": metrics.request_throughput,
+        "input_throughput": metrics.input_throughput,
+        "output_throughput": metrics.output_throughput,
+        "total_throughput": metrics.total_throughput,
+        **_spread_keys("e2e_latency", metrics.e2e),
+        **_spread_keys("ttft", metrics.ttft),
+        **_spread_keys("tpot", metrics.tpot),
+        **_spread_keys("itl", metrics.itl),
+        "concurrency": metrics.concurrency,
+        "accept_length": accept_length,
+        "max_output_tokens_per_s": metrics.max_output_tokens_per_s,
+        "max_concurrent_requests": metrics.max_concurrent_requests,
+    }
 
 
 def append_record(path: Path, record: Json, client: ClientCost) -> None:
@@ -222,7 +244,7 @@ def append_record(path: Path, record: Json, client: ClientCost) -> None:
         raise StoreError(f"{path}: {error.strerror or error}") from error
 
 
-def _spread_keys(name: str, spread: LatencyStatistics) -> dict[str, float]:
+def _spread_keys(name: str, spread: LatencyStatistics) -> dict[str, float | None]:
     figures = spread._asdict()
     del figures["max"]
     return {f"{figure}_{name}_ms": value for figure, value in figures.items()}
@@ -248,18 +270,27 @@ def _details(report: BenchReport) -> dict[str, object]:
 def _ours(report: BenchReport) -> dict[str, object]:
     accepted = [s.accept_length for s in report.samples if s.error is None and s.accept_length is not None]
     return {
-        "max_itl_ms": report.figures.itl.max,
-        "failed": len(report.samples) - report.figures.completed,
+        "max_itl_ms": report.metrics.itl.max,
+        "failed": len(report.samples) - report.metrics.completed,
         "accept_length_of_requests": sum(accepted) / len(accepted) if accepted else None,
         "from_schedule": _tail_keys(report.from_schedule),
         "steady_state": _steady(report.steady),
+        "bench_serving": _other_counts(report),
         **_attainment(report),
     }
 
 
+def _other_counts(report: BenchReport) -> dict[str, object] | None:
+    """The keys whose values bench_serving gives otherwise, with its values: 0 where it observed nothing."""
+    if report.as_bench_serving is None:
+        return None
+    own, theirs = (metric_keys(one, None) for one in (report.metrics, report.as_bench_serving))
+    return {name: value or 0.0 for name, value in theirs.items() if value != own[name]}
+
+
 def _attainment(report: BenchReport) -> dict[str, object]:
     """Wilson's 95 % interval of the share that met every SLO; it takes requests as independent."""
-    if report.goodput is None:
+    if report.goodput is None or report.goodput.slo_attainment is None:
         return {}
     from dsabench.stats.intervals import wilson  # noqa: PLC0415  (only a run with SLOs needs it)
 

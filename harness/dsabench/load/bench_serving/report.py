@@ -16,8 +16,10 @@ from dsabench.load.bench_serving.metrics import (
     GoodputReport,
     PrefixCacheReport,
     answer_columns,
+    as_bench_serving,
     compute_goodput,
     compute_metrics,
+    counts_differ,
     report_cache,
     split_by_text,
 )
@@ -67,7 +69,7 @@ def steady_of(
     start_s, done_s, ok = answers.start_s, answers.start_s + answers.latency_s, answers.ok
     first_s = start_s + answers.ttft_s
     sent = ok & window.holds(start_s)
-    several = sent & (answers.output_len > 1)
+    several = sent & (answers.output_len > answers.first_len)
     later = window.holds(answers.gap_ends_s)
     openings = np.fromiter((s.frames.tokens.item(0) if len(s.frames) else 0 for s in samples), np.int64, len(samples))
     tokens = int(later.sum()) + int(openings[ok & window.holds(first_s)].sum())
@@ -84,7 +86,7 @@ def steady_of(
         output_throughput=tokens / window.duration_s,
         latencies={
             "ttft": tail_of(answers.ttft_s[sent]),
-            "tpot": tail_of((done_s - first_s)[several] / (answers.output_len[several] - 1)),
+            "tpot": tail_of((done_s - first_s)[several] / (answers.output_len - answers.first_len)[several]),
             "itl": tail_of(answers.gaps_s[later]),
             "e2e_latency": tail_of(answers.latency_s[sent]),
         },
@@ -139,7 +141,9 @@ class BenchReport(NamedTuple):
     samples: Sequence[RequestSample]
     spoken: Sequence[ReplyText | None]
     answers: AnswerColumns
-    figures: BenchMetrics
+    metrics: BenchMetrics
+    as_bench_serving: BenchMetrics | None = None
+    """The same by bench_serving's counts, where they are others; see `AnswerColumns`."""
     goodput: GoodputReport | None = None
     cache: PrefixCacheReport | None = None
     accept_length: float | None = None
@@ -198,20 +202,24 @@ def report_run(order: BenchOptions, heard: BenchData, wanted: ReportOptions) -> 
         gaps_s = split_by_text(answers, [count(piece.text) for words in ended if words for piece in words.pieces[1:]])
     texts = [words.text if words else "" for words in spoken]
     retokenized = [0 if count is None or not text else count(text) for text in texts]
-    figures = compute_metrics(
-        answers,
-        duration_s,
-        input_lens=np.fromiter((sample.input_len for sample in samples), np.int64, len(samples)),
-        retokenized=np.array(retokenized, np.int64),
-        gaps_s=gaps_s,
-    )
+
+    def metrics_of(columns: AnswerColumns) -> BenchMetrics:
+        return compute_metrics(
+            columns,
+            duration_s,
+            input_lens=np.fromiter((sample.input_len for sample in samples), np.int64, len(samples)),
+            retokenized=np.array(retokenized, np.int64),
+            gaps_s=gaps_s,
+        )
+
     return BenchReport(
         order=order,
         duration_s=duration_s,
         samples=samples,
         spoken=spoken,
         answers=answers,
-        figures=figures,
+        metrics=metrics_of(answers),
+        as_bench_serving=metrics_of(as_bench_serving(answers)) if counts_differ(answers) else None,
         goodput=compute_goodput(answers, wanted.goodput_slos_ms, duration_s) if wanted.goodput_slos_ms else None,
         cache=report_cache(samples, spoken) if wanted.cache_report else None,
         accept_length=accept_length,

@@ -34,6 +34,8 @@ class BenchLoad(NamedTuple):
     timeout_s: float
     workers: int | None
     keep_text: bool
+    asked: Sequence[int | None]
+    """Tokens that each body asks for; see `asked_tokens`."""
 
     @property
     def plan(self) -> LoadPlan:
@@ -83,7 +85,7 @@ def measure(
     recording = driven.recording
     try:
         health = driven.health()
-        answers = list(read_replies(recording, load.endpoint, keep_text=load.keep_text))
+        answers = list(read_replies(recording, load.endpoint, load.asked, keep_text=load.keep_text))
         samples = to_samples(prompts, answers, recording)
         machine = None if observer is None else machine_use(observer, recording.start_ns / 1e9, samples)
         return BenchAnswers(

@@ -35,7 +35,8 @@ def latencies_ms(samples: Sequence[RequestSample]) -> dict[str, Times]:
     """Name → values of all requests given, which must have ended well; milliseconds.
 
     - ttft: first token − sent. e2e: last byte − sent, where `[DONE]` is the last.
-    - tpot: (e2e − ttft) / (tokens − 1), only of requests with more than one token.
+    - tpot: (e2e − ttft) / (tokens after the first event), only of requests that have any. bench_serving divides by the
+      tokens less one, which makes it smaller where the first event brings several.
     - itl: a frame of k tokens gives k gaps of a k-th of its distance to the frame before; the first frame gives none.
     - …_from_schedule: counted from when the request was due, so that waiting for the server to take it counts.
     - queue_wait: sent − scheduled.
@@ -45,10 +46,11 @@ def latencies_ms(samples: Sequence[RequestSample]) -> dict[str, Times]:
     first_s = np.array([sample.frames.at_s[0] for sample in samples], np.float64)
     done_s = np.array([sample.done_s for sample in samples], np.float64)
     tokens = np.array([sample.output_tokens for sample in samples], np.int64)
-    several = tokens > 1
+    later = tokens - np.array([sample.frames.tokens[0] for sample in samples], np.int64)
+    several = later > 0
     return {
         "ttft_ms": (first_s - sent_s) * 1e3,
-        "tpot_ms": (done_s - first_s)[several] * 1e3 / (tokens[several] - 1),
+        "tpot_ms": (done_s - first_s)[several] * 1e3 / later[several],
         "itl_ms": np.concatenate([gaps_s(sample.frames) for sample in samples] or [np.empty(0)]) * 1e3,
         "e2e_ms": (done_s - sent_s) * 1e3,
         "ttft_from_schedule_ms": (first_s - scheduled_s) * 1e3,
@@ -98,31 +100,34 @@ def accept_lengths(completed: Sequence[RequestSample]) -> dict[str, MetricValue]
 def goodput(samples: Sequence[RequestSample], slo: Slo, duration_s: float) -> dict[str, MetricValue]:
     """`goodput_req_s`, `slo_attainment` and `slo_attainment.LATENCY`, with Wilson's 95 % interval.
 
-    Shares are of all requests sent: one that failed met nothing. The interval takes requests as independent, so it
-    holds for this boot; between boots see the comparison.
+    Shares are of all requests sent: one that failed met nothing. A share that hangs on a latency which was not observed
+    of some answer is not given. The interval takes requests as independent, so it holds for this boot; between boots see
+    the comparison.
     """
     completed = [sample for sample in samples if sample.error is None]
-    observed = per_request_ms(completed)
-    met = {name: observed[name] <= limit for name, limit in slo.limits_ms.items()}
-    every: Met = np.logical_and.reduce(list(met.values())) if completed else np.empty(0, np.bool_)
+    limited = {name: (per_request_ms(completed)[name], limit) for name, limit in slo.limits_ms.items()}
+    met = {name: values <= limit for name, (values, limit) in limited.items() if not np.isnan(values).any()}
+    every: Met = np.logical_and.reduce(list(met.values())) if completed and met else np.empty(0, np.bool_)
     share = _share(int(every.sum()), len(samples))
-    if share is None:
-        return {}
+    by_latency = {
+        f"slo_attainment.{name}": one
+        for name, of_one in met.items()
+        if (one := _share(int(of_one.sum()), len(samples))) is not None
+    }
+    if share is None or len(met) < len(limited):
+        return by_latency
     rate = len(samples) / duration_s
     low, high = (None if end is None else end * rate for end in (share.ci_low, share.ci_high))
-    return {
-        "goodput_req_s": MetricValue(value=share.value * rate, n=share.n, ci_low=low, ci_high=high),
-        "slo_attainment": share,
-        **{
-            f"slo_attainment.{name}": one
-            for name, of_one in met.items()
-            if (one := _share(int(of_one.sum()), len(samples))) is not None
-        },
-    }
+    rates = MetricValue(value=share.value * rate, n=share.n, ci_low=low, ci_high=high)
+    return {"goodput_req_s": rates, "slo_attainment": share, **by_latency}
 
 
 def per_request_ms(samples: Sequence[RequestSample]) -> dict[str, Times]:
-    """Latency → one value per completed request; 0 where an answer is too short to have it. `itl_ms` is the largest gap."""
+    """Latency → one value per completed request. `itl_ms` is the largest gap.
+
+    TPOT and gaps of an answer of one token are 0: it has none. Where several tokens came in one event they were not
+    observed: NaN.
+    """
     scheduled_s, sent_s, first_s, done_s = (
         np.array(column, np.float64)
         for column in (
@@ -132,9 +137,12 @@ def per_request_ms(samples: Sequence[RequestSample]) -> dict[str, Times]:
             [sample.done_s for sample in samples],
         )
     )
-    later_tokens = np.array([sample.output_tokens - 1 for sample in samples], np.int64)
-    tpot_s = np.where(later_tokens > 0, (done_s - first_s) / np.maximum(later_tokens, 1), 0.0)
-    largest_gap_s = np.array([gaps_s(sample.frames).max(initial=0.0) for sample in samples], np.float64)
+    tokens = np.array([sample.output_tokens for sample in samples], np.int64)
+    later = tokens - np.array([sample.frames.tokens[0] for sample in samples], np.int64)
+    none = np.where(tokens > 1, np.nan, 0.0)
+    tpot_s = np.where(later > 0, (done_s - first_s) / np.maximum(later, 1), none)
+    gaps = np.array([gaps_s(sample.frames).max(initial=0.0) for sample in samples], np.float64)
+    largest_gap_s = np.where(later > 0, gaps, none)
     return {
         "ttft_ms": (first_s - sent_s) * 1e3,
         "tpot_ms": tpot_s * 1e3,

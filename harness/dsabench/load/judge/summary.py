@@ -119,6 +119,8 @@ def warnings_of(
     """All lines, what spoils most first."""
     yield from stall_warnings(run.samples, run.client.lag_max_ms)
     yield from request_warnings(run.samples, workload.dataset, in_sessions=workload.sessions is not None)
+    if workload.slo is not None and "slo_attainment" not in metrics:
+        yield "no goodput: a latency that the SLO limits was not observed of some answers"
     yield from _of_accept_length(metrics)
     yield from _refusals(latencies)
     if isinstance(steady, NoSteadyState):
@@ -160,13 +162,18 @@ SHARING_DATASETS = frozenset({"generated-shared-prefix", "mooncake", "openai", "
 """Datasets whose prompts share prefixes on purpose, or may."""
 
 
-def request_warnings(samples: Sequence[RequestSample], dataset: str, *, in_sessions: bool = False) -> Iterator[str]:
+def request_warnings(
+    samples: Sequence[RequestSample], dataset: str, *, counts_sent: bool = False, in_sessions: bool = False
+) -> Iterator[str]:
     """One line each: failures, short answers, other prompt lengths, how tokens were counted, a cached prefix.
+
+    `counts_sent`: the input throughput counts the prompts' tokens as they were drawn, not as the server counts them.
 
     The turns of a session begin with those before them, whatever their dataset.
     """
     completed = [sample for sample in samples if sample.error is None]
     yield from _of_requests(samples, completed)
+    yield from _of_prompt_lengths(completed, counts_sent=counts_sent)
     yield from _of_counting(completed)
     if not in_sessions and dataset not in SHARING_DATASETS:
         yield from _of_cache(completed)
@@ -180,12 +187,27 @@ def _of_requests(samples: Sequence[RequestSample], completed: Sequence[RequestSa
     short = sum(sample.output_tokens < sample.output_len_asked for sample in completed)
     if short:
         yield f"{short} of {len(completed)} answers have fewer tokens than were asked for"
-    other = sum(sample.input_tokens not in {None, sample.input_len} for sample in completed)
+
+
+def _of_prompt_lengths(completed: Sequence[RequestSample], *, counts_sent: bool) -> Iterator[str]:
+    told = [(sample.input_len, sample.input_tokens) for sample in completed if sample.input_tokens is not None]
+    other = sum(drawn != counted for drawn, counted in told)
     if other:
-        yield f"the server counts other prompt lengths than were sent in {other} of {len(completed)} requests"
+        drawn, counted = (sum(column) for column in zip(*told, strict=True))
+        times = f" ({counted / drawn:.3g} times)" if drawn and not 0.995 < counted / drawn < 1.005 else ""
+        yield (
+            f"the server counts other prompt lengths than were sent in {other} of {len(completed)} requests: {counted:,} "
+            f"tokens for {drawn:,}{times}; the input throughput counts {'what was sent' if counts_sent else 'what the server says'}"
+        )
 
 
 def _of_counting(completed: Sequence[RequestSample]) -> Iterator[str]:
+    whole = sum(sample.output_tokens > 1 and len(sample.frames) == 1 for sample in completed)
+    if whole:
+        yield (
+            f"{whole} of {len(completed)} answers came in one event: their TTFT is the time of the whole answer, and their "
+            "TPOT and ITL were not observed"
+        )
     deltas = sum(sample.count_source == "deltas" for sample in completed)
     if deltas:
         yield (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -108,7 +108,7 @@ Runs = list[tuple[int, int]]
 """First and last place of each run of usual reads."""
 
 
-def read_streams(recording: Recording) -> Iterator[StreamReply]:
+def read_streams(recording: Recording, asked: Sequence[int | None]) -> Iterator[StreamReply]:
     """Every request's reply, in order, times in seconds after the start. Equal to `read_generate` of all its reads."""
     reads = recording.sorted_reads(recognise=True)
     piecewise: _MixedAnswers | None = None
@@ -118,13 +118,13 @@ def read_streams(recording: Recording) -> Iterator[StreamReply]:
             if seen.whole[place]:
                 data = recording.bytes_of(index, seen.last_reads[place])
                 frames = Frames(seen.at_s[first:end], seen.tokens[first:end])
-                reply = reply_from_last_frame(last_frame(data), frames, seen.totals[place])
+                reply = reply_from_last_frame(last_frame(data), frames, seen.totals[place], asked[index])
                 if reply is not None:
                     yield reply
                     continue
             piecewise = piecewise or _MixedAnswers(recording, reads)
-            reply = piecewise.reply(index)
-            yield reply if reply is not None else read_generate(recording.reads(index), 0.0)
+            reply = piecewise.reply(index, asked[index])
+            yield reply if reply is not None else read_generate(recording.reads(index), 0.0, asked=asked[index])
 
 
 class _MixedAnswers:
@@ -139,18 +139,18 @@ class _MixedAnswers:
         self._falling = np.flatnonzero((counts[1:] <= counts[:-1]) & usual[1:] & usual[:-1]) + 1
         self._falls = np.searchsorted(self._falling, reads.starts)
 
-    def reply(self, index: int) -> StreamReply | None:
+    def reply(self, index: int, asked: int | None) -> StreamReply | None:
         """None where that is not enough."""
         first, end = int(self._reads.starts[index]), int(self._reads.starts[index + 1])
         falls = self._falling[self._falls[index] : self._falls[index + 1]]
         if not bool((falls == first).all()):
             return None
         odd = self._odd[self._bounds[index] : self._bounds[index + 1]].tolist()
-        return _counted(self._recording, self._reads, index, (first, end), odd)
+        return _counted(self._recording, self._reads, index, (first, end), odd, asked=asked)
 
 
 def _counted(
-    recording: Recording, reads: ReadIndex, index: int, span: tuple[int, int], odd: list[int]
+    recording: Recording, reads: ReadIndex, index: int, span: tuple[int, int], odd: list[int], *, asked: int | None
 ) -> StreamReply | None:
     """Read the odd places and the last of each run; None where that is not enough."""
     runs = _runs(span, odd)
@@ -165,7 +165,7 @@ def _counted(
     response = decode(raw)
     if response.error is not None or response.coded or not response.chunked:
         return None
-    reply = read_generate(response.body, 0.0)
+    reply = read_generate(response.body, 0.0, asked=asked)
     frames = _expanded(reads, runs, reply.frames)
     return None if frames is None else replace(reply, frames=frames)
 

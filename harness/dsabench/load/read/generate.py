@@ -6,7 +6,7 @@ new, while the counts stay cumulative. Behind a PD router the frames are the dec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from dsabench.load.read.json_stream import (
     TextPiece,
     as_float,
     as_int,
+    broken_count,
+    broken_end,
     message_of,
     problem_of,
     shown,
@@ -53,10 +55,12 @@ class _Text:
             self.pieces.append(TextPiece(at_s, new))
 
 
-def read_generate(reads: Iterable[Read], start_s: float, *, keep_text: bool = False) -> StreamReply:
+def read_generate(
+    reads: Iterable[Read], start_s: float, *, asked: int | None = None, keep_text: bool = False
+) -> StreamReply:
     """Frames with times relative to `start_s`. A frame that brings no new token gives none.
 
-    What came before an error is kept.
+    What came before an error is kept. `asked`: tokens that were asked for, where that is known.
     """
     stream = JsonStream(reads, start_s)
     pairs: list[tuple[float, int]] = []
@@ -68,6 +72,9 @@ def read_generate(reads: Iterable[Read], start_s: float, *, keep_text: bool = Fa
         if not isinstance(frame, dict) or not isinstance(info, dict) or count is None:
             stream.refuse(f"a frame without meta_info.completion_tokens: {shown(frame)}")
             break
+        if (broken := _broken(info, asked, tokens)) is not None:
+            stream.refuse(broken)
+            break
         values = info
         if count > tokens:
             pairs.append((at_s, count - tokens))
@@ -76,12 +83,21 @@ def read_generate(reads: Iterable[Read], start_s: float, *, keep_text: bool = Fa
             text.grow(at_s, frame, count)
     reason = values.get("finish_reason")
     aborted = message_of(reason) if _name_of(reason) == "abort" else None
-    error = stream.verdict(tokens, finished=reason is not None, aborted=aborted)
+    end = broken_end(tokens, asked, _name_of(reason))
+    error = stream.verdict(tokens, finished=reason is not None, aborted=aborted, broken=end)
     spoken = _spoken(text, tokens, values.get("cached_tokens_details")) if keep_text else None
     return _reply(Frames.of(pairs), values, error, spoken)
 
 
-def reply_from_last_frame(last: bytes, frames: Frames, tokens: int) -> StreamReply | None:
+def _broken(info: Mapping[str, Any], asked: int | None, before: int) -> str | None:
+    return (
+        broken_count("completion_tokens", info.get("completion_tokens"), asked, before)
+        or broken_count("prompt_tokens", info.get("prompt_tokens"))
+        or broken_count("cached_tokens", info.get("cached_tokens"))
+    )
+
+
+def reply_from_last_frame(last: bytes, frames: Frames, tokens: int, asked: int | None) -> StreamReply | None:
     """The reply of an answer that ended with `[DONE]` and whose frames are known, of its last frame's JSON.
 
     None where that frame says anything but that all is well after so many `tokens`.
@@ -92,7 +108,10 @@ def reply_from_last_frame(last: bytes, frames: Frames, tokens: int) -> StreamRep
         return None
     match frame:
         case {"meta_info": {"completion_tokens": int() as count} as values} if problem_of(frame) is None:
-            if count is True or count != tokens or _name_of(values.get("finish_reason")) == "abort":
+            reason = _name_of(values.get("finish_reason"))
+            if count is True or count != tokens or reason == "abort":
+                return None
+            if _broken(values, asked, 0) is not None or broken_end(tokens, asked, reason) is not None:
                 return None
             return _reply(frames, values, None, None)
     return None

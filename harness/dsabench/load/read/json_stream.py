@@ -48,7 +48,7 @@ class StreamReply:
 
     - `server: …` an error object inside the stream
     - `abort: …` the server gave the request up
-    - `garbage: …` a frame that is no JSON, or lacks the counts
+    - `garbage: …` a frame that is no JSON or lacks the counts, or a count that cannot be true
     - `cut: …` the stream ended before the answer did
     - `empty: …` the answer has no token
     """
@@ -113,15 +113,51 @@ class JsonStream:
         if self._whole:
             self.error = f"garbage: {why}"
 
-    def verdict(self, tokens: int, *, finished: bool, aborted: str | None) -> str | None:
-        """The reply's error: what the stream told comes first, then how it ended, then what it lacks."""
+    def verdict(self, tokens: int, *, finished: bool, aborted: str | None, broken: str | None = None) -> str | None:
+        """The reply's error: what the stream told comes first, then how it ended, then what it lacks.
+
+        `broken` is a rule about counts that the end broke; see `broken_end`.
+        """
         if self.error is not None:
             return self.error
         if aborted is not None:
             return f"abort: {aborted}"
         if not self.done and not finished:
             return f"cut: the stream ended after {tokens} tokens"
-        return "empty: the answer has no token" if tokens == 0 else None
+        if tokens == 0:
+            return "empty: the answer has no token"
+        return None if broken is None else f"garbage: {broken}"
+
+
+COUNT_MAX = 2**31 - 1
+
+
+def broken_count(name: str, count: object, asked: int | None = None, before: int = 0) -> str | None:
+    """Why a server's count of tokens cannot be true; None where it can. Whatever is no integer is no count.
+
+    `asked` is the most that there can be, `before` what the same count was in an earlier frame.
+    """
+    if (tokens := as_int(count)) is None:
+        return None
+    if not 0 <= tokens <= COUNT_MAX:
+        return f"{name} is {tokens}, which is no number of tokens"
+    if tokens < before:
+        return f"{name} fell from {before} to {tokens}"
+    if asked is not None and tokens > asked:
+        return f"{name} is {tokens} where {asked} tokens were asked for"
+    return None
+
+
+def broken_end(tokens: int, asked: int | None, reason: str | None) -> str | None:
+    """Why an answer of so many tokens cannot have ended like this; None where it can.
+
+    "length" is the end at exactly the number that was asked for. An end before that has a reason.
+    """
+    if asked is None or tokens == asked:
+        return None
+    if reason == "length":
+        return f'finish_reason is "length" after {tokens} of {asked} tokens'
+    return None if reason is not None else f"the answer ends after {tokens} of {asked} tokens and does not say why"
 
 
 def message_of(problem: JsonValue) -> str:

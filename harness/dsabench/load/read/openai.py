@@ -18,7 +18,17 @@ from typing import Any
 import numpy as np
 
 from dsabench.http import Read
-from dsabench.load.read.json_stream import JsonStream, ReplyText, StreamReply, TextPiece, as_float, as_int, shown
+from dsabench.load.read.json_stream import (
+    JsonStream,
+    ReplyText,
+    StreamReply,
+    TextPiece,
+    as_float,
+    as_int,
+    broken_count,
+    broken_end,
+    shown,
+)
 from dsabench.model.sample import CountSource, Frames
 
 Pairs = list[tuple[float, int]]
@@ -42,9 +52,16 @@ class _OpenAiEvents:
     extension: dict[str, Any] = field(default_factory=dict)
     """sglang's `sglext`: what OpenAI's format has no place for."""
 
-    def take(self, at_s: float, frame: dict[str, Any], text: str) -> None:
+    def take(self, at_s: float, frame: dict[str, Any], text: str, asked: int | None) -> str | None:
+        """Add an event; returns which rule about counts it breaks."""
         usage = frame.get("usage")
         count = as_int(usage.get("completion_tokens")) if isinstance(usage, dict) else None
+        if isinstance(usage, dict):
+            prompt = usage.get("prompt_tokens")
+            broken = broken_count("completion_tokens", count, asked, self.tokens or 0)
+            broken = broken or broken_count("prompt_tokens", prompt)
+            if broken is not None:
+                return broken
         if isinstance(usage, dict):
             self.usage |= usage
         if isinstance(extension := frame.get("sglext"), dict):
@@ -57,9 +74,12 @@ class _OpenAiEvents:
             self.pieces.append(TextPiece(at_s, text))
             self.beside_text = count if count is not None else self.beside_text
             self.untold += count is None
+        return None
 
 
-def read_openai(reads: Iterable[Read], start_s: float, text_of: TextOf, *, keep_text: bool) -> StreamReply:
+def read_openai(
+    reads: Iterable[Read], start_s: float, text_of: TextOf, *, asked: int | None, keep_text: bool
+) -> StreamReply:
     """Frames with times relative to `start_s`; what came before an error is kept."""
     stream, heard = JsonStream(reads, start_s), _OpenAiEvents()
     for at_s, frame in stream:
@@ -68,20 +88,26 @@ def read_openai(reads: Iterable[Read], start_s: float, text_of: TextOf, *, keep_
             stream.refuse(f"a frame without choices: {shown(frame)}")
             break
         said = [choice for choice in choices if isinstance(choice, dict)]
-        heard.take(at_s, frame, "".join(map(text_of, said)))
+        if (broken := heard.take(at_s, frame, "".join(map(text_of, said)), asked)) is not None:
+            stream.refuse(broken)
+            break
         for choice in said:
             if isinstance(reason := choice.get("finish_reason"), str):
                 heard.finish_reason = reason
     pairs, source = _counted(heard)
     tokens = sum(count for _, count in pairs)
     aborted = "the server gave the request up" if heard.finish_reason == "abort" else None
-    error = stream.verdict(tokens, finished=heard.finish_reason is not None, aborted=aborted)
+    cached = _cached(heard)
+    end = broken_count("cached_tokens", cached)
+    if heard.tokens is not None:  # events with text alone are no count
+        end = end or broken_end(heard.tokens, asked, heard.finish_reason)
+    error = stream.verdict(tokens, finished=heard.finish_reason is not None, aborted=aborted, broken=end)
     if error is not None and error.startswith("empty:") and heard.tokens:
         error = f"empty: usage counts {heard.tokens} tokens, but no event had any text, so none has a time"
     return StreamReply(
         frames=Frames.of(pairs),
         input_tokens=as_int(heard.usage.get("prompt_tokens")),
-        cached_tokens=_cached(heard),
+        cached_tokens=cached,
         accept_length=_accept_length(heard.extension),
         finish_reason=heard.finish_reason,
         count_source=source,
@@ -138,9 +164,11 @@ def _spoken(heard: _OpenAiEvents) -> ReplyText:
     )
 
 
-def read_chat(reads: Iterable[Read], start_s: float, *, keep_text: bool = False) -> StreamReply:
+def read_chat(
+    reads: Iterable[Read], start_s: float, *, asked: int | None = None, keep_text: bool = False
+) -> StreamReply:
     """See `openai` for how tokens are counted."""
-    return read_openai(reads, start_s, _chat_text, keep_text=keep_text)
+    return read_openai(reads, start_s, _chat_text, asked=asked, keep_text=keep_text)
 
 
 def _chat_text(choice: dict[str, Any]) -> str:
@@ -159,9 +187,11 @@ def _parts(delta: dict[str, Any]) -> Iterator[object]:
             yield function.get("arguments")
 
 
-def read_completions(reads: Iterable[Read], start_s: float, *, keep_text: bool = False) -> StreamReply:
+def read_completions(
+    reads: Iterable[Read], start_s: float, *, asked: int | None = None, keep_text: bool = False
+) -> StreamReply:
     """See `openai` for how tokens are counted."""
-    return read_openai(reads, start_s, _completion_text, keep_text=keep_text)
+    return read_openai(reads, start_s, _completion_text, asked=asked, keep_text=keep_text)
 
 
 def _completion_text(choice: dict[str, Any]) -> str:

@@ -19,8 +19,13 @@ from dsabench.model.sample import Prompt, RequestSample
 class ReplyReader(Protocol):
     """Reads one recorded stream."""
 
-    def __call__(self, reads: Iterable[Read], start_s: float, *, keep_text: bool = False) -> StreamReply:
-        """Frames with times relative to `start_s`; `keep_text` fills `StreamReply.spoken`. Never raises."""
+    def __call__(
+        self, reads: Iterable[Read], start_s: float, *, asked: int | None = None, keep_text: bool = False
+    ) -> StreamReply:
+        """Frames with times relative to `start_s`; `keep_text` fills `StreamReply.spoken`. Never raises.
+
+        `asked` are the tokens that were asked for. A count that cannot be true is an error `garbage: …`.
+        """
 
 
 READERS: Mapping[EndpointName, ReplyReader] = {
@@ -31,14 +36,16 @@ READERS: Mapping[EndpointName, ReplyReader] = {
 """Endpoint → its reader."""
 
 
-def read_replies(recording: Recording, endpoint: EndpointName, *, keep_text: bool = False) -> Iterator[StreamReply]:
-    """Every request's reply in order, times in seconds after the start."""
+def read_replies(
+    recording: Recording, endpoint: EndpointName, asked: Sequence[int | None], *, keep_text: bool = False
+) -> Iterator[StreamReply]:
+    """Every request's reply in order, times in seconds after the start. `asked`: tokens; None where nobody knows."""
     if endpoint == "generate" and not keep_text:
-        yield from read_streams(recording)
+        yield from read_streams(recording, asked)
         return
     read = READERS[endpoint]
     for index in range(len(recording)):
-        yield read(recording.reads(index), 0.0, keep_text=keep_text)
+        yield read(recording.reads(index), 0.0, asked=asked[index], keep_text=keep_text)
 
 
 def to_samples(prompts: Sequence[Prompt], answers: Iterable[StreamReply], recording: Recording) -> list[RequestSample]:
