@@ -41,7 +41,7 @@ from dsabench.load.judge.metrics import MetricValue
 from dsabench.load.judge.stalls import stall_warnings
 from dsabench.load.judge.summary import request_warnings
 from dsabench.load.judge.validity import FAILED_SHARE_MAX, ServerInfoPair, too_many_failed
-from dsabench.load.requests import RequestOptions, asked_tokens, body_of
+from dsabench.load.requests import RequestOptions, asked_tokens, body_of, size_limits
 from dsabench.load.schedule import ArrivalSchedule, ConstantRate, exact_arrivals, recorded_arrivals
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt
@@ -166,6 +166,7 @@ def _load(args: Namespace, server: BenchServer, wish: RequestOptions, draw: _Dra
         timeout_s=args.request_timeout_s,
         workers=args.workers,
         keep_text=keep_text,
+        limits=size_limits(wish, draw.prompts),
         asked=[asked_tokens(wish, prompt) for prompt in draw.prompts],
     )
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from time import perf_counter_ns
 
@@ -26,7 +28,7 @@ from dsabench.load.client.worker import (
     workers_wanted,
 )
 from dsabench.load.judge.validity import ClientHealth, judge_client
-from dsabench.load.plan import LoadPlan, RequestTimeouts
+from dsabench.load.plan import LoadPlan, RequestTimeouts, SizeLimits
 from dsabench.load.process import allow_open_files, no_full_collections
 from dsabench.load.read.recording import Recording, merge_workers
 
@@ -57,6 +59,8 @@ class _PreparedRun:
 
     address: HttpAddress
     timeouts: RequestTimeouts
+    limits: SizeLimits
+    """Of one worker."""
     schedule: SessionSchedule
     requests: list[bytes]
     spools: tuple[SpoolFiles, ...]
@@ -68,7 +72,14 @@ class _PreparedRun:
         schedule = self.schedule
         take = own_sessions(len(schedule.sessions), 0, 1)
         return WorkerShare(
-            self.address, self.timeouts, schedule, self.requests, schedule.slots, schedule.open_at_start, take
+            self.address,
+            self.timeouts,
+            self.limits,
+            schedule,
+            self.requests,
+            schedule.slots,
+            schedule.open_at_start,
+            take,
         )
 
 
@@ -93,7 +104,7 @@ async def _drive(prepared: _PreparedRun, tell: OnProgress) -> RawRun:
         else:
             from dsabench.load.client.worker_process import SharedTask, run_processes  # noqa: PLC0415  (4 ms that one worker needs not pay)
 
-            job = SharedTask(prepared.address, prepared.timeouts, prepared.schedule, prepared.requests)
+            job = SharedTask(prepared.address, prepared.timeouts, prepared.limits, prepared.schedule, prepared.requests)
             start_ns, results = await run_processes(job, [spool.descriptors for spool in prepared.spools], tell)
     return _raw_run(prepared, start_ns, results)
 
@@ -126,7 +137,11 @@ def _prepare(plan: LoadPlan) -> _PreparedRun:
     workers = workers_wanted(plan, schedule)
     allow_open_files(schedule.most_open // workers + 64)
     spools = tuple(SpoolFiles.make() for _ in range(workers))
-    return _PreparedRun(address, plan.timeouts, schedule, requests, spools)
+    run_bytes = plan.limits.run_bytes
+    if run_bytes is None:
+        run_bytes = shutil.disk_usage(tempfile.gettempdir()).free // 2
+    limits = replace(plan.limits, run_bytes=run_bytes // workers)
+    return _PreparedRun(address, plan.timeouts, limits, schedule, requests, spools)
 
 
 def _raw_run(prepared: _PreparedRun, start_ns: int, results: list[WorkerResult]) -> RawRun:
@@ -183,6 +198,13 @@ def _silent(_ended: int, _all: int) -> None: ...
 
 
 def _fault_of(error: OSError) -> TrialFault:
+    if error.errno == errno.EMSGSIZE:
+        return TrialFault(
+            "bad_response",
+            "the answers take more than half of the disk that was free for them: the server sends more than was asked, or "
+            "TMPDIR is too small for this load",
+            stage="load",
+        )
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         advice = "free space in TMPDIR, or set it to a folder with more"
         return TrialFault("disk_full", f"the answers cannot be kept on disk: {error.strerror}; {advice}", stage="load")

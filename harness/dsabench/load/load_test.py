@@ -122,7 +122,7 @@ def _plan(
 ) -> LoadPlan:
     bodies = [target.body(prompt) for prompt in prompts]
     timeouts = RequestTimeouts(connect_s=workload.request_timeout_s, total_s=workload.request_timeout_s)
-    return LoadPlan(target.url, bodies, pacing, timeouts=timeouts, workers=workers)
+    return LoadPlan(target.url, bodies, pacing, timeouts=timeouts, limits=target.limits_for(prompts), workers=workers)
 
 
 def _samples(target: LoadTarget, prompts: Sequence[Prompt], recording: Recording) -> tuple[RequestSample, ...]:

@@ -57,6 +57,28 @@ class RequestTimeouts:
     """From sending to the end of the answer."""
 
 
+HEADER_BYTES_MAX = 64 << 10
+"""Of the headers of an answer. The parser joins a header piece by piece, so that an endless one would outlive timeouts."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLimits:
+    """How much may come. None is no limit."""
+
+    answer_bytes: int | None = None
+    """Of one answer, with its framing."""
+    run_bytes: int | None = None
+    """Of all answers together; None takes half of what is free where they are kept."""
+
+
+def honest_answer_bytes(output_len: int) -> int:
+    """More than an honest answer of so many tokens has: 400 bytes an event, and /generate repeats its text in each.
+
+    A text of 8 bytes a token makes 340 MB of 8,192 tokens; this is 2.2 GB.
+    """
+    return (1 << 20) + 4096 * output_len + 32 * output_len**2
+
+
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
     """Everything that `drive` needs."""
@@ -68,5 +90,6 @@ class LoadPlan:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Beyond those that every request has. May hold keys, so they are shown nowhere."""
     timeouts: RequestTimeouts = field(default_factory=RequestTimeouts)
+    limits: SizeLimits = field(default_factory=SizeLimits)
     workers: int | None = None
     """Processes that share the load; None: as many as the load needs and the cores allow."""

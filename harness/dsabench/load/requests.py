@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from dsabench.errors import InputError
+from dsabench.load.plan import SizeLimits, honest_answer_bytes
 from dsabench.model.sample import Prompt
 
 EndpointName = Literal["generate", "completions", "chat"]
@@ -59,6 +60,10 @@ class LoadTarget:
     def body(self, prompt: Prompt) -> bytes:
         """The JSON of one streaming request; see `body_of`."""
         return body_of(self.options, prompt)
+
+    def limits_for(self, prompts: Sequence[Prompt]) -> SizeLimits:
+        """Of the answers to these; see `size_limits`."""
+        return size_limits(self.options, prompts)
 
     def asked(self, prompts: Sequence[Prompt]) -> list[int | None]:
         """Tokens that each asks for; see `asked_tokens`."""
@@ -106,6 +111,17 @@ def asked_tokens(options: RequestOptions, prompt: Prompt) -> int | None:
     """How many tokens the request asks for; None where keys that were added to the body decide it."""
     added = options.extra.keys() | (prompt.extra or {}).keys()
     return None if added & _LENGTH_KEYS else prompt.output_len
+
+
+def size_limits(options: RequestOptions, prompts: Sequence[Prompt]) -> SizeLimits:
+    """What honest answers may have. Where added keys may make them longer (log probabilities, experts, tools' words),
+    only the run has a limit.
+    """
+    told = options.return_logprob or options.return_routed_experts
+    added = options.extra.keys() | {name for prompt in prompts for name in prompt.extra or ()}
+    if told or added - _TELL.keys() - {"return_cached_tokens_details", "temperature", "top_p", "stop"}:
+        return SizeLimits()
+    return SizeLimits(honest_answer_bytes(max((prompt.output_len for prompt in prompts), default=0)))
 
 
 _LENGTH_KEYS = frozenset({"sampling_params", "max_tokens", "max_completion_tokens", "n"})

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from closed_port import nobody_listens
 from dsabench.errors import InputError, TrialFault
 from dsabench.load.drive import RawRun, send_plan
-from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, Pacing, RequestTimeouts, SessionPacing
+from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, Pacing, RequestTimeouts, SessionPacing, SizeLimits
+from dsabench.load.read.replies import read_replies
 from paced_server import Pace, PacedServer, connections_to
 from unit.load.recorded import HEAD, chunk
 from unit.load.wire_server import Script, WireServer
@@ -95,12 +96,62 @@ async def test_every_end_of_an_answer(pieces: list[bytes], then: Any, error: str
     assert said == error if error is None or not error.endswith(": ") else str(said).startswith(error)
 
 
-async def test_gzip_is_read_after_the_run() -> None:
+async def test_a_compressed_answer_is_refused() -> None:
+    """It was asked for plain, and a bomb would be unpacked in memory."""
     head = HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
     packed = gzip.compress(b"data: x\n\n" * 500)
-    said, kept = await outcome(Script([head, *(chunk(packed[i : i + 7]) for i in range(0, len(packed), 7)), END]))
-    assert said is None
-    assert kept == b"data: x\n\n" * 500
+    async with WireServer(Script([head, chunk(packed), END])) as server:
+        driven = await run(server.url, 1)
+    [reply] = read_replies(driven.recording, "generate", [4])
+    assert reply.error == "garbage: a compressed answer (gzip), which was not asked for"
+
+
+MIB = 1 << 20
+LIMITS = {
+    "a header without an end": ([b"HTTP/1.1 200 OK\r\nX: ", *[b"y" * MIB] * 80], "headers of more than 64 KiB"),
+    "headers without an end": ([b"HTTP/1.1 200 OK\r\n", *[b"x: y\r\n" * 10_000] * 900], "headers of more than 64 KiB"),
+    "interim answers without an end": (
+        [b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000] * 200,
+        "headers of more than 64 KiB",
+    ),
+    "a body without an end": ([b"HTTP/1.1 200 OK\r\n\r\n", *[b"x" * MIB] * 80], "an answer of more than 2 MiB"),
+    "trailers without an end": (
+        [HEAD, b"0\r\n", *[b"x: " + b"y" * 65536 + b"\r\n"] * 900],
+        "an answer of more than 2 MiB",
+    ),
+    "chunks of nothing": ([HEAD, *[b"1;" + b"e" * 65536 + b"\r\nx\r\n"] * 900], "an answer of more than 2 MiB"),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+async def test_what_has_no_end_ends_at_its_limit(name: str) -> None:
+    pieces, error = LIMITS[name]
+    before = psutil.Process().memory_info().rss
+    async with WireServer(Script(pieces, "hang")) as server:
+        async with asyncio.timeout(10):
+            driven = await run(server.url, 2, limits=SizeLimits(answer_bytes=2 * MIB))
+    assert driven.recording.error(0) == driven.recording.error(1) == f"garbage: {error}"
+    assert psutil.Process().memory_info().rss - before < 150 * MIB
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_run_has_a_limit_of_its_own(workers: int) -> None:
+    async with PacedServer(Pace(ttft_s=0.0, gap_s=0.0)) as server:
+        bodies = [b'{"input_ids":[1],"sampling_params":{"max_new_tokens":2000}}'] * 8
+        with pytest.raises(TrialFault, match="the answers take more than half of the disk") as caught:
+            await run(
+                server.base_url + "/generate", 8, bodies=bodies, workers=workers, limits=SizeLimits(run_bytes=MIB)
+            )
+    assert caught.value.kind == "bad_response"
+
+
+async def test_timeouts_hold_while_bytes_flood_and_trickle() -> None:
+    flood, trickle = [HEAD, *[chunk(b"x" * 65536)] * 100_000], [HEAD, *[chunk(b"x")] * 10_000]
+    for script in (Script(flood), Script(trickle, pause_s=0.01)):
+        async with WireServer(script) as server:
+            async with asyncio.timeout(10):
+                driven = await run(server.url, 2, timeouts=RequestTimeouts(total_s=0.5))
+        assert driven.recording.error(0) == "timeout: not finished after 0.5 s"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dsabench.load.drive import send_plan, send_plan_here
 from dsabench.load.judge.machine_use import MachineUse, machine_use
 from dsabench.load.judge.validity import ClientHealth
-from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, RequestTimeouts
+from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, RequestTimeouts, SizeLimits
 from dsabench.load.read.json_stream import ReplyText
 from dsabench.load.read.replies import read_replies, to_samples
 from dsabench.load.requests import EndpointName
@@ -34,6 +34,7 @@ class BenchLoad(NamedTuple):
     timeout_s: float
     workers: int | None
     keep_text: bool
+    limits: SizeLimits
     asked: Sequence[int | None]
     """Tokens that each body asks for; see `asked_tokens`."""
 
@@ -45,7 +46,7 @@ class BenchLoad(NamedTuple):
             pacing: ClosedLoop | OpenLoop = ClosedLoop(self.max_concurrency or len(self.bodies))
         else:
             pacing = OpenLoop(self.due_s.tolist(), self.max_concurrency)
-        return LoadPlan(self.url, self.bodies, pacing, self.headers, timeouts, self.workers)
+        return LoadPlan(self.url, self.bodies, pacing, self.headers, timeouts, self.limits, self.workers)
 
 
 class BenchAnswers(NamedTuple):

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from time import perf_counter_ns
 from typing import Protocol, cast
 
 import httptools
 
 from dsabench.load.client.spool import Spool
+from dsabench.load.plan import HEADER_BYTES_MAX
 
 _IDLE_NS = 2_000_000_000
 """Servers of this kind (uvicorn) close a connection after 5 idle seconds; a request sent into that moment is lost."""
@@ -35,7 +37,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_complete",
         "_feed",
         "_framed",
+        "_head_bytes",
         "_key",
+        "_left",
+        "_limit",
         "_owner",
         "_parser",
         "_sock_fd",
@@ -49,8 +54,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         "usable",
     )  # fmt: skip
 
-    def __init__(self, owner: ConnectionOwner, spool: Spool) -> None:
+    def __init__(self, owner: ConnectionOwner, spool: Spool, answer_bytes: int | None = None) -> None:
         self._owner, self._spool = owner, spool
+        self._limit = sys.maxsize if answer_bytes is None else answer_bytes
+        self._left = self._head_bytes = 0
         self._parser = httptools.HttpResponseParser(self)
         self._feed = self._parser.feed_data
         self._transport: asyncio.Transport | None = None
@@ -80,6 +87,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         assert transport is not None
         self.index, self._key, self.status = index, index << 32, 0
         self._complete = self._framed = False
+        self._left, self._head_bytes = self._limit, 0
         self.sent_ns = self.last_ns = perf_counter_ns()
         if self._sock_fd is None:
             transport.write(bytes(request))
@@ -142,8 +150,15 @@ class StreamConnection(asyncio.BufferedProtocol):
         except httptools.HttpParserError as error:
             self.fail(f"protocol: {one_line(str(error))}")
             return
+        self._left -= size
         if self._complete:
             self._end(now_ns, None)
+        elif self._left < 0:
+            self.fail(f"garbage: an answer of more than {self._limit / (1 << 20):.3g} MiB")
+        elif not self.status:
+            self._head_bytes += size
+            if self._head_bytes > HEADER_BYTES_MAX:
+                self.fail(f"garbage: headers of more than {HEADER_BYTES_MAX >> 10} KiB")
 
     def eof_received(self) -> bool:
         """Let the transport close."""

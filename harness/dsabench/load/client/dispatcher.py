@@ -144,7 +144,7 @@ class Dispatcher:
         address = self._share.address
         async with asyncio.timeout(self._share.timeouts.connect_s):
             _, connection = await self._loop.create_connection(
-                lambda: StreamConnection(self, self._spool),
+                lambda: StreamConnection(self, self._spool, self._share.limits.answer_bytes),
                 host,
                 port,
                 ssl=self._context,

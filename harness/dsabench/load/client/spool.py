@@ -7,6 +7,7 @@ index, however long the run: at the worst, of reads of one byte, 6 MB.
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from array import array
@@ -24,11 +25,14 @@ READ_BYTES = 1 << 17
 class Spool:
     """Mutable on purpose: the one place that the hot path writes to."""
 
-    __slots__ = ("_data_fd", "_index_fd", "end", "fault", "high", "index", "note", "on_fault", "view")
+    __slots__ = ("_bytes_left", "_data_fd", "_index_fd", "end", "fault", "high", "index", "note", "on_fault", "view")
 
-    def __init__(self, data_fd: int, index_fd: int, on_fault: Callable[[OSError], None]) -> None:
+    def __init__(
+        self, data_fd: int, index_fd: int, on_fault: Callable[[OSError], None], bytes_max: int | None = None
+    ) -> None:
         self._data_fd, self._index_fd = data_fd, index_fd
         self.view = memoryview(bytearray(ARENA_BYTES))
+        self._bytes_left = bytes_max
         self.end = 0
         """Bytes of the arena in use."""
         self.high = ARENA_BYTES - READ_BYTES
@@ -41,11 +45,15 @@ class Spool:
     def flush(self) -> None:
         """Empty into the files.
 
-        A full disk is told once to `on_fault` and not raised: from inside a transport's callback it would be taken for
-        an error of the connection.
+        A full disk, or more bytes than the run may have (EMSGSIZE), is told once to `on_fault` and not raised: from
+        inside a transport's callback it would be taken for an error of the connection.
         """
         if self.fault is None:
             try:
+                if self._bytes_left is not None:
+                    self._bytes_left -= self.end
+                    if self._bytes_left < 0:
+                        raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))  # noqa: TRY301  (as a full disk)
                 _write_all(self._data_fd, self.view[: self.end])
                 _write_all(self._index_fd, memoryview(self.index.tobytes()))
             except OSError as error:

@@ -19,7 +19,7 @@ from dsabench.load.client.address import HttpAddress
 from dsabench.load.client.dispatcher import Dispatcher
 from dsabench.load.client.monitor import LoopMonitor, WorkerVitals
 from dsabench.load.client.spool import RequestCounter, RequestTimes, Spool
-from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, RequestTimeouts
+from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, RequestTimeouts, SizeLimits
 
 NextSession = Callable[[], int | None]
 """The number of the next session to begin; None when all are taken."""
@@ -69,6 +69,7 @@ class WorkerShare:
 
     address: HttpAddress
     timeouts: RequestTimeouts
+    limits: SizeLimits
     schedule: SessionSchedule
     requests: Sequence[bytes | memoryview]
     """Of all requests, head and body."""
@@ -190,7 +191,7 @@ async def _run(
     assert task is not None
     stop.hold(task)
     times = RequestTimes(len(share.requests))
-    spool = Spool(*files, on_fault=lambda _: None)
+    spool = Spool(*files, on_fault=lambda _: None, bytes_max=share.limits.run_bytes)
     dispatcher = Dispatcher(share, times, spool, _endpoint(share), progress)
     try:
         await dispatcher.connect()

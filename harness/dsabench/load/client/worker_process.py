@@ -36,7 +36,7 @@ from dsabench.load.client.worker import (
     shared_sessions,
     write_session_numbers,
 )
-from dsabench.load.plan import RequestTimeouts
+from dsabench.load.plan import RequestTimeouts, SizeLimits
 from dsabench.load.process import no_full_collections
 
 MESSAGE = struct.Struct("<cQ")
@@ -51,6 +51,7 @@ class WorkerTask:
 
     address: HttpAddress
     timeouts: RequestTimeouts
+    limits: SizeLimits
     schedule: SessionSchedule
     ends: array[int]
     """End of each request in the requests' file."""
@@ -92,6 +93,7 @@ def main(task_fd: int) -> None:
     share = WorkerShare(
         address=task.address,
         timeouts=task.timeouts,
+        limits=task.limits,
         schedule=task.schedule,
         requests=MappedRequests(task.requests_fd, task.ends),
         slots=task.slots,
@@ -167,6 +169,7 @@ class SharedTask:
 
     address: HttpAddress
     timeouts: RequestTimeouts
+    limits: SizeLimits
     schedule: SessionSchedule
     requests: Sequence[bytes]
 
@@ -221,7 +224,7 @@ async def run_processes(
         try:
             for worker, (data_fd, index_fd) in enumerate(files):
                 task = WorkerTask(
-                    shared.address, shared.timeouts, schedule, ends, worker, workers, slots[worker], connections[worker],
+                    shared.address, shared.timeouts, shared.limits, schedule, ends, worker, workers, slots[worker], connections[worker],
                     requests.fileno(), tickets.fileno(), data_fd, index_fd,
                 )  # fmt: skip
                 handles.append(await _start(task))

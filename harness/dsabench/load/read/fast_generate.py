@@ -14,7 +14,7 @@ from dsabench.load.read.generate import read_generate, reply_from_last_frame
 from dsabench.load.read.json_stream import StreamReply
 from dsabench.load.read.recognise import DONE, END, FRAME, HEAD
 from dsabench.load.read.recording import ReadIndex, Recording
-from dsabench.load.read.response import decode
+from dsabench.load.read.response import ResponseReader
 from dsabench.model.sample import NO_FRAMES, Counts, Frames, Times
 
 Places = npt.NDArray[np.int64]
@@ -157,15 +157,16 @@ def _counted(
     if not any(last > first for first, last in runs):
         return None
     places = sorted([*odd, *(last for _, last in runs)])
-    raw = recording.raw_of(index, places)
+    raw = list(recording.raw_of(index, places))
     before_run = dict(runs)
     for place, (_, data) in zip(places, raw, strict=True):  # a run begins where a chunk does
         if place + 1 in before_run and place in odd and not data.endswith(b"\r\n"):
             return None
-    response = decode(raw)
-    if response.error is not None or response.coded or not response.chunked:
+    response = ResponseReader()
+    body = list(response.body(raw))
+    if not response.is_chunked:
         return None
-    reply = read_generate(response.body, 0.0, asked=asked)
+    reply = read_generate(body, 0.0, asked=asked)
     frames = _expanded(reads, runs, reply.frames)
     return None if frames is None else replace(reply, frames=frames)
 

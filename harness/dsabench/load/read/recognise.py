@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.load.read.response import decode
+from dsabench.load.read.response import ResponseReader
 
 Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
@@ -141,8 +141,9 @@ class FrameRecogniser:
         if head not in self._heads:
             if len(self._heads) >= _HEADS_MAX:
                 self._heads.clear()
-            response = decode([(0.0, head)])
-            good = response.status == 200 and response.chunked and not response.coded
+            response = ResponseReader()
+            no_body = not list(response.body([(0.0, head)]))
+            good = no_body and response.status == 200 and response.is_chunked and response.is_plain
             self._heads[head] = _controls(head) if good else None
         return self._heads[head]
 

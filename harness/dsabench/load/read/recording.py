@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dsabench.errors import HttpFault
+from dsabench.http import Read
 from dsabench.load.client.spool import RequestTimes, SpoolFiles
 from dsabench.load.read.recognise import FrameRecogniser, RecognisedReads
-from dsabench.load.read.response import DecodedResponse, decode
+from dsabench.load.read.response import ResponseReader
 
 Seconds = npt.NDArray[np.float64]
 
 INDEX = np.dtype([("at_ns", "<i8"), ("length", "<u4"), ("request", "<u4")])
 """One read; 16 bytes. What `Spool` writes as two int64 is this on a little-endian machine."""
 _BLOCK_READS = 1 << 16
+_SHOWN_BYTES = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class Recording:
     - `cut: …` the connection broke in the body
     - `timeout: …` a phase took longer than allowed
     - `protocol: …` the answer is no valid HTTP
+    - `garbage: …` more came than an answer or its headers can have
     """
 
     started_at: datetime
@@ -81,17 +85,19 @@ class Recording:
             self._reads[:] = [_sorted(self.spools, len(self), self.start_ns, FrameRecogniser() if recognise else None)]
         return self._reads[0]
 
-    def raw(self, index: int) -> list[tuple[float, bytes]]:
+    def raw(self, index: int) -> Iterator[Read]:
         """One request's reads as they came off the wire: (seconds after the start, bytes)."""
         reads = self.sorted_reads()
         first, end = int(reads.starts[index]), int(reads.starts[index + 1])
         return self.raw_of(index, range(first, end))
 
-    def raw_of(self, index: int, places: Sequence[int]) -> list[tuple[float, bytes]]:
+    def raw_of(self, index: int, places: Sequence[int]) -> Iterator[Read]:
         """Some of one request's reads, by their places in `sorted_reads`."""
         reads = self.sorted_reads()
         fd = self.spools[int(reads.worker[index])].data.fileno()
-        return [(float(reads.at_s[p]), os.pread(fd, int(reads.length[p]), int(reads.offset[p]))) for p in places]
+        for place in places:
+            data = os.pread(fd, int(reads.length[place]), int(reads.offset[place]))
+            yield float(reads.at_s[place]), data
 
     def bytes_of(self, index: int, place: int) -> bytes:
         """The bytes alone of one of its reads."""
@@ -100,22 +106,34 @@ class Recording:
             self.spools[reads.worker.item(index)].data.fileno(), reads.length.item(place), reads.offset.item(place)
         )
 
-    def response(self, index: int) -> DecodedResponse:
-        """One request's answer, taken out of HTTP's framing."""
-        return decode(self.raw(index))
+    def reads(self, index: int) -> Iterator[Read]:
+        """Body of one answer as it came: (seconds after the start, bytes), without chunk heads.
 
-    def reads(self, index: int) -> tuple[tuple[float, bytes], ...]:
-        """Body of one answer as it came: (seconds after the start, bytes), without chunk heads and compression."""
-        return self.response(index).body
+        Raises:
+            HttpFault: while it is read: it is compressed.
+
+        """
+        return ResponseReader().body(self.raw(index))
 
     def error(self, index: int) -> str | None:
         """Why a request failed; None if it did not, as far as HTTP goes."""
         broken = self.errors.get(index)
         status = int(self.status[index])
         if status not in {0, 200} and (broken is None or broken.startswith("cut")):
-            text = b"".join(data for _, data in self.reads(index)).decode("utf-8", "replace")
-            return f"http {status}: {' '.join(text[:4000].split())[:200]}"
+            return f"http {status}: {' '.join(self._beginning(index).split())[:200]}"
         return broken
+
+    def _beginning(self, index: int) -> str:
+        """Of a body, as text."""
+        found = bytearray()
+        try:
+            for _, data in self.reads(index):
+                found += data
+                if len(found) > _SHOWN_BYTES:
+                    break
+        except HttpFault as fault:
+            return str(fault)
+        return found[:_SHOWN_BYTES].decode("utf-8", "replace")
 
     def broken(self) -> set[int]:
         """Requests that `error` may say something of."""
