@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dsabench.errors import InputError
 from dsabench.load.bench_serving.report import ENDPOINTS, BenchOptions
-from dsabench.load.bench_serving.server import BenchServer, auth_headers, vocabulary_of
+from dsabench.load.bench_serving.server import BenchControl, auth_headers, vocabulary_of
 from dsabench.load.draw.as_bench_serving import DatasetSelection, SharedPrefixShape, TraceReplay
 from dsabench.load.draw.tokenizers import NoTokenizer, Tokenizer, load_tokenizer
 from dsabench.load.requests import RequestOptions
@@ -18,7 +18,7 @@ _FAKE_PREFILL = {"bootstrap_host": "2.2.2.2", "bootstrap_room": 0}
 """sglang's FAKE_BOOTSTRAP_HOST (srt/disaggregation/utils.py)."""
 
 
-def server_for(args: Namespace) -> BenchServer:
+def server_for(args: Namespace) -> BenchControl:
     """Where the load goes, with the keys from the environment and `--header`."""
     host = f"[{args.host}]" if ":" in args.host else args.host
     port = args.port or _PORTS.get(args.backend, 30000)
@@ -28,7 +28,7 @@ def server_for(args: Namespace) -> BenchServer:
         if not name or not value:
             raise InputError("--header: expected KEY=VALUE")
         headers[name] = value
-    return BenchServer((args.base_url or f"http://{host}:{port}").rstrip("/"), headers)
+    return BenchControl((args.base_url or f"http://{host}:{port}").rstrip("/"), headers)
 
 
 def order_for(args: Namespace) -> BenchOptions:
@@ -101,7 +101,7 @@ def wish_for(args: Namespace, model: str) -> RequestOptions:
     )
 
 
-def tokenizer_for(args: Namespace, server: BenchServer, model: str, info: object) -> Tokenizer:
+def tokenizer_for(args: Namespace, server: BenchControl, model: str, info: object) -> Tokenizer:
     """The one named, else the server's, else the model's; none at all for ids below --vocab-size.
 
     Raises:

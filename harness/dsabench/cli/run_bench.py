@@ -33,7 +33,7 @@ from dsabench.load.bench_serving.report import (
     report_run,
 )
 from dsabench.load.bench_serving.run import BenchAnswers, BenchLoad, measure
-from dsabench.load.bench_serving.server import BenchServer
+from dsabench.load.bench_serving.server import BenchControl
 from dsabench.load.draw.as_bench_serving import DatasetSelection, SeededGenerators, draw_exact
 from dsabench.load.draw.tokenizers import NoTokenizer, Tokenizer
 from dsabench.load.judge.machine_use import CompletedWork, machine_line, machine_metrics, observed_warnings
@@ -99,7 +99,7 @@ def _note(text: str) -> None:
     print(f"note: {printable(text)}; --ready-check-timeout-sec sets the time", file=sys.stderr, flush=True)
 
 
-def _gpus(server: BenchServer, info: object) -> tuple[str, ...]:
+def _gpus(server: BenchControl, info: object) -> tuple[str, ...]:
     """Those of this machine that the server computes on, as far as that is known."""
     from dsabench.machine.server_gpus import gpus_of_address
 
@@ -153,7 +153,7 @@ def _counts(args: Namespace, tokenizer: Tokenizer) -> bool:
     return not (args.disable_retokenize or isinstance(tokenizer, NoTokenizer))
 
 
-def _load(args: Namespace, server: BenchServer, wish: RequestOptions, draw: _Draw, *, keep_text: bool) -> BenchLoad:
+def _load(args: Namespace, server: BenchControl, wish: RequestOptions, draw: _Draw, *, keep_text: bool) -> BenchLoad:
     from dsabench.load.requests import PATHS
 
     return BenchLoad(
@@ -171,7 +171,7 @@ def _load(args: Namespace, server: BenchServer, wish: RequestOptions, draw: _Dra
     )
 
 
-def _warm_up(args: Namespace, server: BenchServer, wish: RequestOptions, load: BenchLoad, first: Prompt) -> None:
+def _warm_up(args: Namespace, server: BenchControl, wish: RequestOptions, load: BenchLoad, first: Prompt) -> None:
     """The first prompt with at most 32 tokens, as often as asked, at the run's concurrency; then flush.
 
     Raises:
@@ -204,7 +204,7 @@ def _refuse_total_failure(seen: BenchAnswers, what: str) -> None:
 
 
 def _report(
-    args: Namespace, server: BenchServer, tokenizer: Tokenizer, seen: BenchAnswers, duration_s: float
+    args: Namespace, server: BenchControl, tokenizer: Tokenizer, seen: BenchAnswers, duration_s: float
 ) -> BenchReport:
     _refuse_total_failure(seen, "measured")
     wanted = ReportOptions(

@@ -46,7 +46,7 @@ def cut(connection: socket.socket) -> None:
         pytest.param(trickle, "no whole answer within 5 s", marks=pytest.mark.slow),
         pytest.param(heads, "no whole answer within 5 s", marks=pytest.mark.slow),
         (flood, "more than 8 MiB of answer"),
-        (cut, "IncompleteRead(10 bytes read, 90 more expected)"),
+        (cut, "cut off after 10 bytes"),
     ],
 )
 def test_bench_waits_no_longer_than_it_was_told(

@@ -2,106 +2,51 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from socket import SHUT_RDWR, socket
-from threading import Event, Timer
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import orjson
 
-from dsabench.errors import InputError, TrialFault
+from dsabench.errors import HttpFault, InputError, TrialFault
+from dsabench.http import HttpAnswer
+from dsabench.load.client.address import ask_once
 
 _THERE = (200, 404, 405)
 _NOT_YET = 503
-_BYTES_MAX = 8 << 20
 
 
-class Answer(NamedTuple):
-    """Status and body."""
-
-    status: int
-    body: bytes
-
-    @property
-    def data(self) -> Any:
-        """The body as JSON, None where it is none."""
-        try:
-            return orjson.loads(self.body)
-        except orjson.JSONDecodeError:
-            return None
-
-
-def _found(answer: Answer | None) -> Any:
-    return answer.data if answer is not None and answer.status == 200 else None
-
-
-@contextmanager
-def _cut_off(connection: socket, timeout_s: float) -> Iterator[None]:
-    """End the connection when the time is over, however often something trickles in: its own timeout is of one wait."""
-    late = Event()
-
-    def end() -> None:
-        late.set()
-        with suppress(OSError):
-            connection.shutdown(SHUT_RDWR)
-
-    timer = Timer(timeout_s, end)
-    timer.daemon = True
-    timer.start()
+def _found(answer: HttpAnswer | None) -> Any:
+    """Its JSON; None where it has none."""
+    if answer is None or answer.status != 200:
+        return None
     try:
-        yield
-    except (OSError, http.client.HTTPException):
-        if not late.is_set():
-            raise
-    finally:
-        timer.cancel()
-    if late.is_set():
-        raise TimeoutError(f"no whole answer within {timeout_s:g} s")
+        return orjson.loads(answer.body)
+    except orjson.JSONDecodeError:
+        return None
 
 
-def _body(response: http.client.HTTPResponse) -> bytes:
-    """All of it, up to a limit: an endless one must not fill the memory."""
-    body = response.read(_BYTES_MAX + 1)
-    if len(body) > _BYTES_MAX:
-        raise http.client.HTTPException(f"more than {_BYTES_MAX >> 20} MiB of answer")
-    if response.length:  # told in the headers, and not come
-        raise http.client.IncompleteRead(body, response.length)
-    return body
-
-
-class BenchServer(NamedTuple):
-    """One address. Blocking calls: nothing else runs before and after the load, and aiohttp would double the start."""
+class BenchControl(NamedTuple):
+    """One address. The calls block: nothing else runs before and after the load."""
 
     base_url: str
     headers: Mapping[str, str] = MappingProxyType({})
     """Sent with every request; may hold a key, so it is never shown."""
 
-    def ask(self, method: str, path: str, body: Mapping[str, object] | None = None, timeout_s: float = 30.0) -> Answer:
+    def ask(
+        self, method: str, path: str, body: Mapping[str, object] | None = None, timeout_s: float = 30.0
+    ) -> HttpAnswer:
         """Send one request.
 
         Raises:
-            OSError, http.client.HTTPException: no answer, or none that came to its end in time.
+            HttpFault: no whole answer.
 
         """
-        parts = urlsplit(self.base_url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
-        headers = {**self.headers, **({} if body is None else {"Content-Type": "application/json"})}
-        try:
-            connection.connect()
-            with _cut_off(connection.sock, timeout_s):
-                content = None if body is None else orjson.dumps(body)
-                connection.request(method, parts.path.rstrip("/") + path, body=content, headers=headers)
-                response = connection.getresponse()
-                return Answer(response.status, _body(response))
-        finally:
-            connection.close()
+        content = b"" if body is None else orjson.dumps(body)
+        return ask_once(self.base_url + path, method, content, headers=self.headers, timeout_s=timeout_s)
 
     def find(self, path: str, timeout_s: float = 30.0) -> Any:
         """GET JSON; None where the server does not have it."""
@@ -119,8 +64,8 @@ class BenchServer(NamedTuple):
             try:
                 status = self.ask("GET", "/v1/models", timeout_s=5).status
                 problem = f"status {status}"
-            except (OSError, http.client.HTTPException) as error:
-                status, problem = 0, str(error) or type(error).__name__
+            except HttpFault as fault:
+                status, problem = 0, str(fault)
             if status in _THERE:
                 return
             if on_wait is not None:
@@ -142,11 +87,11 @@ class BenchServer(NamedTuple):
             self._pause(f"/server_info: status {_NOT_YET}", end_s, timeout_s)
         return _found(answer)
 
-    def _get(self, path: str, timeout_s: float = 30.0) -> Answer | None:
+    def _get(self, path: str, timeout_s: float = 30.0) -> HttpAnswer | None:
         """None where nothing answers."""
         try:
             return self.ask("GET", path, timeout_s=timeout_s)
-        except (OSError, http.client.HTTPException):
+        except HttpFault:
             return None
 
     def _pause(self, problem: str, end_s: float, timeout_s: float) -> None:
@@ -200,10 +145,10 @@ class BenchServer(NamedTuple):
     def _post(self, path: str, body: Mapping[str, object] | None, timeout_s: float) -> None:
         try:
             answer = self.ask("POST", path, body, timeout_s)
-        except (OSError, http.client.HTTPException) as error:
-            raise TrialFault("unreachable", f"{self.base_url}{path}: {error}", stage="warmup") from error
+        except HttpFault as fault:
+            raise TrialFault("unreachable", f"{self.base_url}{path}: {fault}", stage="warmup") from fault
         if answer.status != 200:
-            text = " ".join(answer.body.decode("utf-8", "replace").split())[:200]
+            text = " ".join(answer.text.split())[:200]
             raise TrialFault("request_errors", f"{self.base_url}{path}: status {answer.status}: {text}", stage="warmup")
 
 

@@ -1,13 +1,24 @@
-"""Where requests go, taken apart once."""
+"""A server's address, the head of a request to it, and one blocking call.
+
+The call is for what surrounds a load test: aiohttp or http.client would cost more than all of the client's own start.
+"""
 
 from __future__ import annotations
 
+import os
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from urllib.parse import urlsplit
 
-from dsabench.errors import InputError
+import httptools
+
+from dsabench.errors import HttpFault, InputError
+from dsabench.http import ANSWER_BYTES_MAX, HttpAnswer
+from dsabench.load.plan import HEADER_BYTES_MAX
 
 _OWN_HEADERS = {
     "Content-Type": "application/json",
@@ -49,7 +60,7 @@ class HttpAddress:
         """TLS with the system's certificates, where the URL asks for it."""
         return ssl.create_default_context() if self.tls else None
 
-    def head(self, headers: Mapping[str, str]) -> bytes:
+    def head(self, headers: Mapping[str, str], method: str = "POST") -> bytes:
         """Request line and headers up to the value of Content-Length; `headers` win over those every request has.
 
         Raises:
@@ -59,9 +70,118 @@ class HttpAddress:
         host = f"[{self.host}]" if ":" in self.host else self.host
         names = {name.lower() for name in headers}
         own = {name: value for name, value in _OWN_HEADERS.items() if name.lower() not in names}
-        lines = [f"POST {self.path} HTTP/1.1", f"Host: {host}:{self.port}"]
+        lines = [f"{method} {self.path} HTTP/1.1", f"Host: {host}:{self.port}"]
         for name, value in {**own, **headers}.items():
             if not name.isascii() or not name.isprintable() or ":" in name or any(c in value for c in "\r\n\0"):
                 raise InputError(f"header {name!r} cannot be sent: it holds a line break or is no header name")
             lines.append(f"{name}: {value}")
         return "\r\n".join([*lines, "Content-Length: "]).encode("latin-1", "replace")
+
+
+def ask_once(
+    url: str,
+    method: str = "GET",
+    body: bytes = b"",
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = 30.0,
+) -> HttpAnswer:
+    """Send one request on a connection of its own and wait for the whole answer. Any status is an answer.
+
+    Raises:
+        HttpFault: no whole answer, as `http.HttpClient` has it.
+        InputError: the URL or a header cannot be sent.
+
+    """
+    address = HttpAddress.of(url)
+    request = b"%s%d\r\n\r\n%s" % (address.head({"Connection": "close", **(headers or {})}, method), len(body), body)
+    answer = _OneAnswer()
+    end_s = perf_counter() + timeout_s
+    try:
+        with (
+            socket.create_connection((address.host, address.port), timeout_s) as plain,
+            _secured(plain, address) as sock,
+        ):
+            sock.sendall(request)
+            while not answer.is_whole:
+                sock.settimeout(_left_s(end_s))
+                answer.take(sock.recv(1 << 16))
+    except TimeoutError as error:
+        raise HttpFault("timeout", f"no whole answer within {timeout_s:g} s") from error
+    except httptools.HttpParserError as error:
+        raise HttpFault("broken", f"no HTTP: {error}") from error
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        if answer.has_begun:
+            raise HttpFault("broken", f"cut off: {why}") from error
+        raise HttpFault("refused", f"cannot connect to {address.host}:{address.port}: {why}") from error
+    return HttpAnswer(answer.status, bytes(answer.body))
+
+
+def _left_s(end_s: float) -> float:
+    left_s = end_s - perf_counter()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s
+
+
+@contextmanager
+def _secured(plain: socket.socket, address: HttpAddress) -> Iterator[socket.socket]:
+    context = address.context()
+    if context is None:
+        yield plain
+        return
+    with context.wrap_socket(plain, server_hostname=address.host) as sock:
+        yield sock
+
+
+class _OneAnswer:
+    """Status and body as they come."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.body = bytearray()
+        self.is_whole = self.has_begun = False
+        self._is_framed = self._is_compressed = False
+        self._head_bytes = 0
+        self._parser = httptools.HttpResponseParser(self)
+
+    def take(self, data: bytes) -> None:
+        """Add a read; no bytes are the connection's end."""
+        if not data:
+            if not self.status or self._is_framed:
+                told = f" after {len(self.body)} bytes" if self.status else ": the server closed the connection"
+                raise HttpFault("broken", f"cut off{told}")
+            self.is_whole = True
+            return
+        self.has_begun = True
+        self._parser.feed_data(data)
+        if not self.status:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEADER_BYTES_MAX:
+                raise HttpFault("too_large", f"headers of more than {HEADER_BYTES_MAX >> 10} KiB")
+        if self._is_compressed:
+            raise HttpFault("broken", "a compressed answer, which was not asked for")
+        if len(self.body) > ANSWER_BYTES_MAX:
+            raise HttpFault("too_large", f"more than {ANSWER_BYTES_MAX >> 20} MiB of answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """See whether the body says where it ends."""
+        name = name.lower()
+        if name in {b"transfer-encoding", b"content-length"}:
+            self._is_framed = True
+        elif name == b"content-encoding":
+            self._is_compressed = value.strip().lower() != b"identity"
+
+    def on_headers_complete(self) -> None:
+        """Keep the status; 1xx only announces the answer."""
+        status = self._parser.get_status_code()
+        self.status = 0 if status < 200 else status
+
+    def on_body(self, data: bytes) -> None:
+        """Keep a piece."""
+        self.body += data
+
+    def on_message_complete(self) -> None:
+        """Note the end."""
+        self.is_whole = bool(self.status)

@@ -46,6 +46,20 @@ class WorkerVitals:
     """Of these, how many found bytes that had not been read yet."""
     busy_connections: float = 0.0
     """Mean over the ticks."""
+    core_wait_s: float | None = None
+    """How long the loop's thread could have run and waited for a core; None where the kernel does not tell."""
+    core_turns: int | None = None
+    """How often it got one."""
+
+
+def _core_turns() -> tuple[int, int] | None:
+    """Of this thread: ns that it waited for a core, and how often it got one (proc(5), `schedstat`)."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:  # noqa: PTH123  (this module needs no pathlib)
+            _, waited_ns, turns = file.read().split()
+    except (OSError, ValueError):
+        return None
+    return int(waited_ns), int(turns)
 
 
 class LoopMonitor:
@@ -67,12 +81,15 @@ class LoopMonitor:
         """Begin the window."""
         gc.callbacks.append(self._collected)
         self._wall_s, self._cpu_s, self._loop_cpu_s = perf_counter(), process_time(), thread_time()
+        self._turns = _core_turns()
         self._due_s = perf_counter() + TICK_S
         self._timer = self._loop.call_later(TICK_S, self._tick)
 
     def stop(self) -> WorkerVitals:
         """End it."""
         self._timer.cancel()
+        before, now = self._turns, _core_turns()
+        waited = None if before is None or now is None else (now[0] - before[0], now[1] - before[1])
         if self._collected in gc.callbacks:
             gc.callbacks.remove(self._collected)
         return WorkerVitals(
@@ -86,6 +103,8 @@ class LoopMonitor:
             backlog_samples=self._samples,
             backlog_hits=self._hits,
             busy_connections=self._busy / max(self._ticks, 1),
+            core_wait_s=None if waited is None else waited[0] / 1e9,
+            core_turns=None if waited is None else waited[1],
         )
 
     def _tick(self) -> None:
