@@ -31,10 +31,11 @@ TEXTS = (
 )
 
 
-def frame(count: int, text: str, *, compact: bool = True, **meta: Any) -> bytes:
+def frame(count: int, text: str, *, compact: bool = True, ids: int | None = None, **meta: Any) -> bytes:
     info = {"id": "x" * 32, "finish_reason": None, "prompt_tokens": 7, "completion_tokens": count, "cached_tokens": 0}
     separators = (",", ":") if compact else None
-    data = json.dumps({"text": text, "meta_info": {**info, **meta}}, ensure_ascii=False, separators=separators)
+    new = {} if ids is None else {"output_ids": list(range(ids))}
+    data = json.dumps({"text": text, **new, "meta_info": {**info, **meta}}, ensure_ascii=False, separators=separators)
     return b"data: " + data.encode() + b"\n\n"
 
 
@@ -49,8 +50,12 @@ def check(requests: list[list[bytes]], reels: int = 1) -> None:
     recording = recording_of(requests, reels)
     try:
         for asked in (None, 3, 39, 1010):
-            exact = [read_generate(recording.reads(index), 0.0, asked=asked) for index in range(len(requests))]
-            assert list(read_streams(recording, [asked] * len(requests))) == exact
+            for keep_text in (False, True):
+                exact = [
+                    read_generate(recording.reads(index), 0.0, asked=asked, keep_text=keep_text)
+                    for index in range(len(requests))
+                ]
+                assert list(read_streams(recording, [asked] * len(requests), keep_text=keep_text)) == exact
     finally:
         recording.close()
 
@@ -80,6 +85,11 @@ def test_a_usual_answer_is_recognised_in_every_read() -> None:
         [[HEAD, *answer([1, 2, 2, 3, 3])]],
         [[HEAD, *answer([1, 2, 3, 2, 4])]],
         [[HEAD, *answer([0, 1, 2, 3])]],
+        [[HEAD, *(chunk(frame(n, text)) for n, text in enumerate(["", "", "a", "ab", "ab"], 1)), *answer([6])]],
+        [[HEAD, *(chunk(frame(n, "", finish_reason=None)) for n in range(1, 9)), *answer([9])]],
+        [[HEAD, *(chunk(frame(n, "w ")) for n in range(1, 9)), *answer([9])]],
+        [[HEAD, *(chunk(frame(n, "w ", ids=1)) for n in range(1, 9)), chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n"]],
+        [[HEAD, *(chunk(frame(n, "w " * n, ids=n)) for n in range(1, 9)), chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n"]],
         [[HEAD, *answer([1, 2, 3]), *answer([4, 5, 6])]],
         [[HEAD, *(chunk(frame(n, "a")) for n in range(1, 5)), chunk(b'data: {"error": {"message": "full"}}\n\n')]],
         [[HEAD, *(chunk(frame(n, "a")) for n in range(1, 5)), chunk(b"data: {not json}\n\n")]],

@@ -84,9 +84,9 @@ def answer_columns(
 def _heard_native(sample: RequestSample, spoken: ReplyText | None) -> Frames:
     """Frames from the first one with text on, which takes the tokens of the silent ones before it."""
     frames = sample.frames
-    if spoken is None or not spoken.pieces:
+    if spoken is None or spoken.first_at_s is None:
         return frames
-    silent = int(np.searchsorted(frames.at_s, spoken.pieces[0].at_s))
+    silent = int(np.searchsorted(frames.at_s, spoken.first_at_s))
     if not 0 < silent < len(frames):
         return frames
     tokens = frames.tokens[silent:].copy()

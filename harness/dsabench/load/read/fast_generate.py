@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from dsabench.load.read.generate import read_generate, reply_from_last_frame
 from dsabench.load.read.json_stream import StreamReply
@@ -38,6 +40,8 @@ class WholeAnswers(NamedTuple):
     """[f] New ones."""
     edges: list[int]
     """[n + 1] Each request's first frame, and the end of the last."""
+    first_reads: list[int]
+    """[n] Place of the read with its first frame."""
     last_reads: list[int]
     """[n] Place of the read with its last frame."""
     totals: list[int]
@@ -73,7 +77,7 @@ def _whole(reads: ReadIndex, first_request: int, end_request: int) -> WholeAnswe
     whole[here] = (kinds[first[here]] & HEAD > 0) & (kinds[end[here] - 1] & END > 0) & (last <= done_at)
     if not len(framed):
         return WholeAnswers(
-            first_request, [False] * len(first), NO_FRAMES.at_s, NO_FRAMES.tokens, [0] * len(starts), [], []
+            first_request, [False] * len(first), NO_FRAMES.at_s, NO_FRAMES.tokens, [0] * len(starts), [], [], []
         )
     told = counts[framed]
     tokens = np.diff(told, prepend=np.int32(0))
@@ -87,6 +91,7 @@ def _whole(reads: ReadIndex, first_request: int, end_request: int) -> WholeAnswe
         at_s=reads.at_s[base + framed],
         tokens=tokens,
         edges=edges.tolist(),
+        first_reads=(framed[np.minimum(edges[:-1], len(framed) - 1)] + base).tolist(),
         last_reads=(last_reads + base).tolist(),
         totals=counts[last_reads].tolist(),
     )
@@ -108,8 +113,13 @@ Runs = list[tuple[int, int]]
 """First and last place of each run of usual reads."""
 
 
-def read_streams(recording: Recording, asked: Sequence[int | None]) -> Iterator[StreamReply]:
-    """Every request's reply, in order, times in seconds after the start. Equal to `read_generate` of all its reads."""
+def read_streams(
+    recording: Recording, asked: Sequence[int | None], *, keep_text: bool = False
+) -> Iterator[StreamReply]:
+    """Every request's reply, in order, times in seconds after the start. Equal to `read_generate` of all its reads.
+
+    The text costs two frames a request: that of the last frame is all of it, and the first one nearly always has some.
+    """
     reads = recording.sorted_reads(recognise=True)
     piecewise: _MixedAnswers | None = None
     for seen in whole_answers(reads):
@@ -118,21 +128,40 @@ def read_streams(recording: Recording, asked: Sequence[int | None]) -> Iterator[
             if seen.whole[place]:
                 data = recording.bytes_of(index, seen.last_reads[place])
                 frames = Frames(seen.at_s[first:end], seen.tokens[first:end])
-                reply = reply_from_last_frame(last_frame(data), frames, seen.totals[place], asked[index])
+                look = partial(
+                    _first_text_s, recording, index, range(seen.first_reads[place], seen.last_reads[place] + 1)
+                )
+                reply = reply_from_last_frame(
+                    last_frame(data), frames, seen.totals[place], asked[index], look if keep_text else None
+                )
                 if reply is not None:
                     yield reply
                     continue
-            piecewise = piecewise or _MixedAnswers(recording, reads)
+            piecewise = piecewise or _MixedAnswers(recording, reads, keep_text=keep_text)
             reply = piecewise.reply(index, asked[index])
-            yield reply if reply is not None else read_generate(recording.reads(index), 0.0, asked=asked[index])
+            if reply is None:
+                reply = read_generate(recording.reads(index), 0.0, asked=asked[index], keep_text=keep_text)
+            yield reply
+
+
+def _first_text_s(recording: Recording, index: int, places: Sequence[int]) -> float | None:
+    """When the first of these frames with text came; None where none is a frame with text."""
+    for at_s, read in recording.raw_of(index, places):
+        try:
+            frame = orjson.loads(last_frame(read))
+        except ValueError:
+            return None
+        if isinstance(frame, dict) and frame.get("text"):
+            return at_s
+    return None
 
 
 class _MixedAnswers:
     """Reads what is odd exactly, and counts between."""
 
-    def __init__(self, recording: Recording, reads: ReadIndex) -> None:
+    def __init__(self, recording: Recording, reads: ReadIndex, *, keep_text: bool) -> None:
         assert reads.found is not None
-        self._recording, self._reads = recording, reads
+        self._recording, self._reads, self._keep_text = recording, reads, keep_text
         counts, usual = reads.found.counts, reads.found.kinds == FRAME
         self._odd = np.flatnonzero(~usual)
         self._bounds = np.searchsorted(self._odd, reads.starts)
@@ -146,11 +175,25 @@ class _MixedAnswers:
         if not bool((falls == first).all()):
             return None
         odd = self._odd[self._bounds[index] : self._bounds[index + 1]].tolist()
-        return _counted(self._recording, self._reads, index, (first, end), odd, asked=asked)
+        if self._keep_text:  # the first frame is looked at for its text
+            usual = next((place for place, one in enumerate(odd, start=first) if one != place), first + len(odd))
+            odd = sorted([*odd, usual]) if usual < end else odd
+        reply = _counted(self._recording, self._reads, index, (first, end), odd, asked=asked, keep_text=self._keep_text)
+        if reply is None or reply.spoken is None:
+            return reply
+        whole = not reply.spoken.in_parts and len(reply.frames) and reply.spoken.first_at_s == reply.frames.at_s[0]
+        return reply if whole else None
 
 
 def _counted(
-    recording: Recording, reads: ReadIndex, index: int, span: tuple[int, int], odd: list[int], *, asked: int | None
+    recording: Recording,
+    reads: ReadIndex,
+    index: int,
+    span: tuple[int, int],
+    odd: list[int],
+    *,
+    asked: int | None,
+    keep_text: bool,
 ) -> StreamReply | None:
     """Read the odd places and the last of each run; None where that is not enough."""
     runs = _runs(span, odd)
@@ -166,7 +209,7 @@ def _counted(
     body = list(response.body(raw))
     if not response.is_chunked:
         return None
-    reply = read_generate(body, 0.0, asked=asked)
+    reply = read_generate(body, 0.0, asked=asked, keep_text=keep_text)
     frames = _expanded(reads, runs, reply.frames)
     return None if frames is None else replace(reply, frames=frames)
 

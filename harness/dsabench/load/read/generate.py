@@ -6,8 +6,8 @@ new, while the counts stay cumulative. Behind a PD router the frames are the dec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,7 +17,6 @@ from dsabench.load.read.json_stream import (
     JsonStream,
     ReplyText,
     StreamReply,
-    TextPiece,
     as_float,
     as_int,
     broken_count,
@@ -37,22 +36,27 @@ class _Text:
     """The answer's text as it grows."""
 
     text: str = ""
-    pieces: list[TextPiece] = field(default_factory=list)
+    first_at_s: float | None = None
     beside_text: int | None = None
+    in_parts: bool = False
 
     def grow(self, at_s: float, frame: dict[str, Any], tokens: int) -> None:
-        text, ids = frame.get("text"), frame.get("output_ids")
+        text = frame.get("text")
         if not isinstance(text, str) or not text:
             return
         self.beside_text = tokens
-        if text.startswith(self.text) and not (isinstance(ids, list) and len(ids) < tokens):
-            new, self.text = text[len(self.text) :], text
-        elif isinstance(ids, list) and len(ids) < tokens:
-            new, self.text = text, self.text + text
-        else:  # the end of a text may change while half a character waits for its other half
-            new, self.text = text[_shared(text, self.text) :], text
-        if new:
-            self.pieces.append(TextPiece(at_s, new))
+        if self.first_at_s is None:
+            self.first_at_s = at_s
+        if _is_part(frame, tokens):
+            self.text, self.in_parts = self.text + text, True
+        else:
+            self.text = text
+
+
+def _is_part(frame: dict[str, Any], tokens: int) -> bool:
+    """Whether a frame has only what is new: its ids are fewer than its tokens."""
+    ids = frame.get("output_ids")
+    return isinstance(ids, list) and len(ids) < tokens
 
 
 def read_generate(
@@ -97,10 +101,13 @@ def _broken(info: Mapping[str, Any], asked: int | None, before: int) -> str | No
     )
 
 
-def reply_from_last_frame(last: bytes, frames: Frames, tokens: int, asked: int | None) -> StreamReply | None:
+def reply_from_last_frame(
+    last: bytes, frames: Frames, tokens: int, asked: int | None, first_text_s: Callable[[], float | None] | None
+) -> StreamReply | None:
     """The reply of an answer that ended with `[DONE]` and whose frames are known, of its last frame's JSON.
 
-    None where that frame says anything but that all is well after so many `tokens`.
+    None where that frame says anything but that all is well after so many `tokens`. With `first_text_s`, which finds when
+    the first text came, the reply has its text.
     """
     try:
         frame = orjson.loads(last)
@@ -109,12 +116,22 @@ def reply_from_last_frame(last: bytes, frames: Frames, tokens: int, asked: int |
     match frame:
         case {"meta_info": {"completion_tokens": int() as count} as values} if problem_of(frame) is None:
             reason = _name_of(values.get("finish_reason"))
-            if count is True or count != tokens or reason == "abort":
+            broken = _broken(values, asked, 0) or broken_end(tokens, asked, reason)
+            if count is True or count != tokens or reason == "abort" or broken is not None:
                 return None
-            if _broken(values, asked, 0) is not None or broken_end(tokens, asked, reason) is not None:
-                return None
-            return _reply(frames, values, None, None)
+            spoken = None if first_text_s is None else _last_text(frame, tokens, first_text_s)
+            return _reply(frames, values, None, spoken) if first_text_s is None or spoken is not None else None
     return None
+
+
+def _last_text(frame: dict[str, Any], tokens: int, first_text_s: Callable[[], float | None]) -> ReplyText | None:
+    """The text of the last frame, where that is all of it."""
+    text = _Text()
+    text.grow(0.0, frame, tokens)
+    if text.in_parts or not text.text or (at_s := first_text_s()) is None:
+        return None
+    text.first_at_s = at_s
+    return _spoken(text, tokens, frame["meta_info"].get("cached_tokens_details"))
 
 
 def _reply(frames: Frames, values: dict[str, Any], error: str | None, spoken: ReplyText | None) -> StreamReply:
@@ -137,13 +154,11 @@ def _name_of(reason: JsonValue) -> str | None:
 
 
 def _spoken(text: _Text, tokens: int, details: object) -> ReplyText:
-    kept = details if isinstance(details, dict) else None
-    return ReplyText(text.text, tuple(text.pieces), tokens or None, text.beside_text, kept)
-
-
-def _shared(left: str, right: str) -> int:
-    """Length of the beginning that both have."""
-    for place, (a, b) in enumerate(zip(left, right, strict=False)):
-        if a != b:
-            return place
-    return min(len(left), len(right))
+    return ReplyText(
+        text=text.text,
+        first_at_s=text.first_at_s,
+        in_parts=text.in_parts,
+        reported_tokens=tokens or None,
+        reported_beside_text=text.beside_text,
+        cached_tokens_details=details if isinstance(details, dict) else None,
+    )

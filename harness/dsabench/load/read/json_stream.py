@@ -32,8 +32,12 @@ class ReplyText:
 
     text: str = ""
     """The whole answer."""
+    first_at_s: float | None = None
+    """When the first event with text came, relative to the measurement's start."""
     pieces: tuple[TextPiece, ...] = ()
-    """The events with new text. /generate sends all of its text each time: a piece is what follows the text before."""
+    """OpenAI endpoints: the events with text."""
+    in_parts: bool = False
+    """/generate: frames had only the text that was new (`--incremental-streaming-output`)."""
     reported_tokens: int | None = None
     """`usage.completion_tokens` of the last event that carries it, or `meta_info.completion_tokens`."""
     reported_beside_text: int | None = None

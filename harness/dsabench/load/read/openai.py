@@ -157,6 +157,7 @@ def _spoken(heard: _OpenAiEvents) -> ReplyText:
     details = heard.extension.get("cached_tokens_details")
     return ReplyText(
         text="".join(piece.text for piece in heard.pieces),
+        first_at_s=heard.pieces[0].at_s if heard.pieces else None,
         pieces=tuple(heard.pieces),
         reported_tokens=heard.tokens,
         reported_beside_text=heard.beside_text,

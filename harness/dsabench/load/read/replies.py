@@ -40,8 +40,8 @@ def read_replies(
     recording: Recording, endpoint: EndpointName, asked: Sequence[int | None], *, keep_text: bool = False
 ) -> Iterator[StreamReply]:
     """Every request's reply in order, times in seconds after the start. `asked`: tokens; None where nobody knows."""
-    if endpoint == "generate" and not keep_text:
-        yield from read_streams(recording, asked)
+    if endpoint == "generate":
+        yield from read_streams(recording, asked, keep_text=keep_text)
         return
     read = READERS[endpoint]
     for index in range(len(recording)):
