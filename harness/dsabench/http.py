@@ -7,12 +7,10 @@ events without it.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,6 +19,8 @@ import orjson
 from dsabench.errors import HttpFault, StoreError, printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import aiohttp
 
 HEADER_BYTES_MAX = 64 << 10
@@ -237,6 +237,8 @@ async def download(
         StoreError: it cannot be written.
 
     """
+    import hashlib  # noqa: PLC0415
+
     client = HttpClient(url, timeout_s=timeout_s, bytes_max=bytes_max, is_public=True)
     part, found = file.with_name(f"{file.name}.{os.getpid()}.part"), hashlib.sha256()
     try:

@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from paced import compiled, serving
 
 from dsabench.load.drive import send_plan_here
+from dsabench.load.judge.validity import TypicalTimes, judge_client
 from dsabench.load.plan import ClosedLoop, LoadPlan
 from dsabench.machine.sampler import MachineReader, MachineSampler
 from nvml_driver import driver
@@ -58,7 +59,11 @@ def _run(url: str, observer: MachineSampler | None) -> tuple[float, float, float
     plan = LoadPlan(f"{url}/generate", [body] * REQUESTS, ClosedLoop(STREAMS), workers=1)
     with observer or nullcontext():
         driven = send_plan_here(plan)
-    recording, [vitals], health = driven.recording, driven.vitals, driven.health()
+    recording, [vitals], health = (
+        driven.recording,
+        driven.vitals,
+        judge_client(driven.vitals, driven.read_counts, driven.recording.late_s, TypicalTimes()),
+    )
     recording.close()
     assert observer is None or observer.fault is None
     frames = REQUESTS * TOKENS

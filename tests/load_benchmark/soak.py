@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from paced import compiled, serving
 
 from dsabench.load.drive import send_plan
+from dsabench.load.judge.validity import TypicalTimes, judge_client
 from dsabench.load.plan import ClosedLoop, LoadPlan
 from dsabench.load.read.replies import read_replies
 
@@ -82,7 +83,7 @@ async def _run(base_url: str, options: argparse.Namespace, rounds: int, memory: 
     )
     driven = await send_plan(plan)
     loaded = len(memory.rss_mb)
-    health = driven.health()
+    health = judge_client(driven.vitals, driven.read_counts, driven.recording.late_s, TypicalTimes())
     tokens = errors = 0
     for reply in read_replies(driven.recording, "generate", [None] * len(driven.recording)):
         tokens += int(reply.frames.tokens.sum())

@@ -31,6 +31,6 @@ def _bench(argv: Sequence[str]) -> int:
     # No matrix is multiplied here, and OpenBLAS's threads cost 30 ms of CPU to start.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from dsabench.cli.run_bench import run_bench
-    from dsabench.load.bench_serving.cpu import cpu_s
+    from dsabench.load.bench_serving.phases import PhaseClock
 
-    return run_bench(args, startup_cpu_s=cpu_s())
+    return run_bench(args, PhaseClock())

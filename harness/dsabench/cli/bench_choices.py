@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from datetime import datetime
 from pathlib import Path
 
 from dsabench.errors import InputError
-from dsabench.load.bench_serving.report import ENDPOINTS, BenchOptions
 from dsabench.load.bench_serving.server import BenchControl, auth_headers, vocabulary_of
 from dsabench.load.draw.as_bench_serving import DatasetSelection, SharedPrefixShape, TraceReplay
 from dsabench.load.draw.tokenizers import NoTokenizer, Tokenizer, load_tokenizer
-from dsabench.load.requests import RequestOptions
+from dsabench.load.requests import ENDPOINTS, RequestOptions
 
 _PORTS = {"lmdeploy": 23333, "vllm": 8000}
 _FAKE_PREFILL = {"bootstrap_host": "2.2.2.2", "bootstrap_room": 0}
@@ -29,22 +27,6 @@ def server_for(args: Namespace) -> BenchControl:
             raise InputError("--header: expected KEY=VALUE")
         headers[name] = value
     return BenchControl((args.base_url or f"http://{host}:{port}").rstrip("/"), headers)
-
-
-def order_for(args: Namespace) -> BenchOptions:
-    """What the record repeats."""
-    return BenchOptions(
-        backend=args.backend,
-        dataset_name=args.dataset_name,
-        request_rate=args.request_rate,
-        max_concurrency=args.max_concurrency,
-        tag=args.tag,
-        sharegpt_output_len=args.sharegpt_output_len,
-        random_input_len=args.random_input_len,
-        random_output_len=args.random_output_len,
-        random_range_ratio=args.random_range_ratio,
-        from_trace=args.use_trace_timestamps,
-    )
 
 
 def selection_for(args: Namespace) -> DatasetSelection:
@@ -124,6 +106,8 @@ def output_path(args: Namespace) -> Path:
     """`--output-file`, else bench_serving's name for it."""
     if args.output_file:
         return Path(args.output_file)
+    from datetime import datetime
+
     parts = [args.backend, datetime.now().astimezone().strftime("%m%d"), args.num_prompts]
     if args.dataset_name.startswith("random"):
         parts += [args.random_input_len, args.random_output_len]

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import shutil
-import tempfile
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from time import perf_counter_ns
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from dsabench.errors import TrialFault
 from dsabench.load.client.address import HttpAddress
 from dsabench.load.client.monitor import WorkerVitals
-from dsabench.load.client.spool import RequestCounter, SpoolFiles
+from dsabench.load.client.spool import RequestCounter, SpoolFiles, spool_folder
 from dsabench.load.client.worker import (
     SessionSchedule,
     StopSignal,
@@ -27,10 +26,11 @@ from dsabench.load.client.worker import (
     run_worker,
     workers_wanted,
 )
-from dsabench.load.judge.validity import ClientHealth, judge_client
 from dsabench.load.plan import LoadPlan, RequestTimeouts, SizeLimits
 from dsabench.load.process import allow_open_files, no_full_collections
-from dsabench.load.read.recording import Recording, merge_workers
+
+if TYPE_CHECKING:
+    from dsabench.load.read.recording import Recording
 
 _TOLD_EVERY_S = 0.1
 
@@ -45,12 +45,10 @@ class RawRun:
     vitals: tuple[WorkerVitals, ...]
     """One per worker."""
 
-    def health(self) -> ClientHealth:
-        """What the client says of itself."""
-        recording = self.recording
-        request_s = float(np.percentile(recording.done_s - recording.sent_s, 50)) if len(recording) else 0.0
-        reads = [spool.read_count() for spool in recording.spools]
-        return judge_client(self.vitals, reads, recording.late_s, request_s)
+    @property
+    def read_counts(self) -> list[int]:
+        """Reads of each worker; before the recording is closed."""
+        return [spool.read_count() for spool in self.recording.spools]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +137,23 @@ def _prepare(plan: LoadPlan) -> _PreparedRun:
     spools = tuple(SpoolFiles.make() for _ in range(workers))
     run_bytes = plan.limits.run_bytes
     if run_bytes is None:
-        run_bytes = shutil.disk_usage(tempfile.gettempdir()).free // 2
+        run_bytes = _free_bytes() // 2
     limits = replace(plan.limits, run_bytes=run_bytes // workers)
     return _PreparedRun(address, plan.timeouts, limits, schedule, requests, spools)
 
 
+def _free_bytes() -> int:
+    """Of the disk that keeps the answers."""
+    try:
+        disk = os.statvfs(spool_folder())
+    except OSError:
+        return sys.maxsize
+    return disk.f_bavail * disk.f_frsize
+
+
 def _raw_run(prepared: _PreparedRun, start_ns: int, results: list[WorkerResult]) -> RawRun:
+    from dsabench.load.read.recording import merge_workers  # noqa: PLC0415  (not before the first request)
+
     started_at = datetime.now(UTC) - timedelta(microseconds=(perf_counter_ns() - start_ns) / 1e3)
     recording = merge_workers(
         [result.times for result in results], prepared.spools, start_ns=start_ns, started_at=started_at

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dsabench.load.draw.prompts import draw_prompts, draw_rehearsal
 from dsabench.load.drive import send_plan
 from dsabench.load.judge.machine_use import MachineUse, machine_use
-from dsabench.load.judge.validity import FAILED_SHARE_MAX, ClientHealth, refuse_failures
+from dsabench.load.judge.validity import FAILED_SHARE_MAX, ClientHealth, judge_client, refuse_failures, typical_times
 from dsabench.load.plan import ClosedLoop, LoadPlan, Pacing, RequestTimeouts
 from dsabench.load.read.recording import Recording
 from dsabench.load.read.replies import read_replies, to_samples
@@ -93,8 +93,9 @@ async def run_load_test(
     async with _observed_by(observer):
         driven = await send_plan(plan, on_progress=on_progress)
     recording = driven.recording
-    health = driven.health()
+    reads = driven.read_counts
     samples = await asyncio.to_thread(_samples, target, prompts, recording)
+    health = judge_client(driven.vitals, reads, recording.late_s, typical_times(samples))
     refuse_failures(samples, stage="load", share_max=FAILED_SHARE_MAX)
     duration_s = float(recording.done_s.max() - recording.scheduled_s[0])
     run = LoadRun(samples, recording.started_at, duration_s, health)

@@ -27,6 +27,19 @@ PATHS: Mapping[EndpointName, str] = {
 """Endpoint → path. bench_serving calls them the backends sglang, sglang-oai and sglang-oai-chat."""
 
 
+ENDPOINTS: Mapping[str, EndpointName] = {
+    "sglang": "generate",
+    "sglang-native": "generate",
+    "sglang-oai": "completions",
+    "sglang-oai-chat": "chat",
+    "vllm": "completions",
+    "vllm-chat": "chat",
+    "lmdeploy": "completions",
+    "lmdeploy-chat": "chat",
+}
+"""bench_serving's backends, less those for embeddings and for servers of other formats."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadTarget:
     """A server and the endpoint that is measured. The bodies are bench_serving's (sglang 0.5.23 benchmark/serving.py)."""

@@ -62,6 +62,43 @@ def test_the_contract_line(tmp_path: Path) -> None:
     assert 0 < record["client"]["startup_cpu_s"] < record["client"]["cpu_s"] < 60
 
 
+LATER = (
+    "dsabench.load.read",
+    "dsabench.load.judge",
+    "dsabench.load.bench_serving.metrics",
+    "dsabench.cli.bench_report",
+)
+"""What is loaded after the first request: before it everything counts in the client's start."""
+
+
+def test_what_reads_and_reports_is_loaded_after_the_first_request(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom dsabench.load.client.dispatcher import Dispatcher\nfrom dsabench.cli.main import run\n"
+        "start, seen = Dispatcher.start, []\n"
+        "def spy(self, at):\n    seen.append(sorted(sys.modules))\n    start(self, at)\n"
+        "Dispatcher.start = spy\ncode = run(sys.argv[1:])\nprint('SEEN', *seen[0])\nsys.exit(code)"
+    )
+    with BenchServerThread() as server:
+        words = [*SHORT.split(), "--num-prompts", "2", "--base-url", server.url, "--output-file", str(tmp_path / "o")]
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = done.stdout.partition("SEEN ")[2].split()
+    assert [name for name in loaded if name.startswith(LATER)] == []
+    assert {"aiohttp", "http.client", "email", "tempfile", *HEAVY} & set(loaded) == set()
+    assert sum(name.startswith("dsabench") for name in loaded) < 45
+
+
+def test_the_line_says_where_the_time_went(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with BenchServerThread() as server:
+        client = bench(server, f"{SHORT} --num-prompts 12", tmp_path / "o")["client"]
+    phases = {"start", "wait", "draw", "warm_up", "connect", "load", "read", "report"}
+    assert client["phases_cpu_s"].keys() == client["phases_s"].keys() == phases
+    assert client["startup_cpu_s"] == client["phases_cpu_s"]["start"]
+    assert sum(client["phases_cpu_s"].values()) == pytest.approx(client["cpu_s"], abs=0.02)
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Time (s): start ")]
+    assert "CPU of the client" in line
+
+
 @pytest.mark.timing
 def test_on_a_quiet_machine_the_client_is_not_saturated_and_cheap(tmp_path: Path) -> None:
     with BenchServerThread() as server:
@@ -74,7 +111,7 @@ def test_the_block_has_bench_servings_lines(tmp_path: Path, capsys: pytest.Captu
     with BenchServerThread() as server:
         bench(server, f"{SHORT} --num-prompts 6 --goodput ttft:500 e2el:1000 --cache-report", tmp_path / "o")
     out = capsys.readouterr().out
-    block, steady = out.split("= Counted From Schedule =")[0].rsplit("\n", 1)[0] + "\n", out.splitlines()[-4:-1]
+    block, steady = out.split("= Counted From Schedule =")[0].rsplit("\n", 1)[0] + "\n", out.splitlines()[-5:-2]
     assert re.sub(r"\d+(\.\d+)? *(?=%?\n)", "N", block).splitlines() == KEYS["block"]
     assert steady == ["================== Steady State ==================", f"none: {TOO_FEW}", "=" * 50]
     assert "Backend:                                 sglang    \n" in out

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dsabench.load.client.monitor import WorkerVitals
-from dsabench.load.judge.validity import ClientHealth, judge_client
+from dsabench.load.judge.validity import ClientHealth, TypicalTimes, judge_client
 
 CALM = WorkerVitals(
     wall_s=2.0, cpu_s=0.3, loop_cpu_s=0.2, lags_s=array("d", [0.0002] * 200), gc_pauses=1, gc_s=0.001, gc_max_s=0.001,
@@ -15,8 +15,13 @@ CALM = WorkerVitals(
 )  # fmt: skip
 
 
-def health(*vitals: WorkerVitals, late_s: tuple[float, ...] = (0.0001,) * 5, request_s: float = 1.0) -> ClientHealth:
-    return judge_client(vitals, [10_000] * len(vitals), np.array(late_s), request_s)
+def health(
+    *vitals: WorkerVitals,
+    late_s: tuple[float, ...] = (0.0001,) * 5,
+    request_s: float = 1.0,
+    tokens_s: tuple[float, float] = (0.1, 0.02),
+) -> ClientHealth:
+    return judge_client(vitals, [10_000] * len(vitals), np.array(late_s), TypicalTimes(request_s, *tokens_s))
 
 
 def test_an_idle_loop_is_on_time() -> None:
@@ -59,3 +64,31 @@ def test_requests_that_leave_late_are_saturation() -> None:
 def test_cpu_adds_up_over_workers_and_the_rest_is_the_worst() -> None:
     both = health(CALM, replace(CALM, cpu_s=0.5, loop_cpu_s=0.4))
     assert (both.cpu_s, both.cpu_share, both.workers) == (pytest.approx(0.8), pytest.approx(0.2), 2)
+
+
+def late(lag_ms: float, wait_share: float | None, first_token_s: float, per_token_s: float) -> ClientHealth:
+    """A loop that is so late at every point of the grid."""
+    wait_s = None if wait_share is None else wait_share * 2.0
+    vitals = replace(CALM, lags_s=array("d", [lag_ms / 1e3] * 80), core_wait_s=wait_s, core_turns=100)
+    return health(vitals, tokens_s=(first_token_s, per_token_s))
+
+
+def test_lateness_is_judged_by_what_was_measured() -> None:
+    """Two busy cores: 37 ms late, where the first token took 55 ms."""
+    assert late(37.5, 0.6, 0.055, 0.2).saturated == (
+        "its event loop was 37.0 ms late on average and waited for a core 60% of the time, which is 67% of 55 ms to the "
+        "first token; lower max_concurrency or request_rate, or give the client a core of its own"
+    )
+    assert late(2.5, 0.5, 1.0, 0.005).saturated is not None  # 2 of 5 ms between tokens
+    calm = late(2.5, 0.5, 1.0, 0.1)
+    assert (calm.saturated, calm.doubt) == (None, None)
+    doubtful = late(2.5, None, 1.0, 0.02)
+    assert doubtful.saturated is None
+    assert doubtful.doubt == "its event loop was 2.0 ms late on average, which is 10% of 20 ms between tokens"
+    assert (doubtful.late_ms, doubtful.core_wait_share) == (pytest.approx(2.0), None)
+
+
+def test_what_a_wake_up_costs_is_no_lateness() -> None:
+    assert late(0.9, 0.02, 0.001, 0.0005).doubt is None  # below half a millisecond more than a timer's
+    assert late(2.0, 0.02, 0.001, 0.0005).saturated is None
+    assert late(2.0, 0.3, 0.001, 0.0005).saturated is not None  # the core was somebody else's

@@ -165,6 +165,10 @@ class ClientCost(NamedTuple):
     """CPU of the process and all its children, from its start until the line is written."""
     startup_cpu_s: float
     """The part of it until the program was loaded and its arguments read, before the first request to the server."""
+    phases_cpu_s: Mapping[str, float]
+    """CPU by phase; see `PhaseClock`. Writing the line comes after the last."""
+    phases_s: Mapping[str, float]
+    """Wall time by phase."""
     frames: int
     """Frames with new tokens, without those of the warm-up."""
     saturated: bool
@@ -172,11 +176,24 @@ class ClientCost(NamedTuple):
     """Why the numbers describe the client and not the server."""
     lag_p99_ms: float | None = None
     """How late its event loop ran a timer."""
+    late_ms: float | None = None
+    """How late what came was stamped, on average."""
+    core_wait_share: float | None = None
+    """Of the time that its thread could have run and had no core."""
     send_lag_max_ms: float | None = None
     backlog_ms: float | None = None
     """Mean time that bytes lay in a socket before they were read; None where too few looks were taken."""
     gc_pauses: int | None = None
     gc_max_ms: float | None = None
+
+
+def phase_line(client: ClientCost) -> str:
+    """Where the time went."""
+    order = ("start", "wait", "draw", "warm_up", "connect", "load", "read", "report")
+    told = ", ".join(
+        f"{name.replace('_', '-')} {client.phases_s[name]:.2f}" for name in order if name in client.phases_s
+    )
+    return f"Time (s): {told}; CPU of the client {sum(client.phases_cpu_s.values()):.2f}"
 
 
 def record_of(report: BenchReport, *, details: bool, machine: Mapping[str, MetricValue] | None = None) -> Json:

@@ -25,7 +25,7 @@ from dsabench.load.bench_serving.metrics import (
 )
 from dsabench.load.judge.steady_state import NoSteadyState, in_flight, steady_window
 from dsabench.load.read.json_stream import ReplyText
-from dsabench.load.requests import EndpointName
+from dsabench.load.requests import ENDPOINTS
 from dsabench.model.sample import RequestSample
 from dsabench.stats.percentiles import percentile
 
@@ -157,17 +157,6 @@ class BenchReport(NamedTuple):
 CountTokens = Callable[[str], int]
 """Tokens of a text, without special ones."""
 
-ENDPOINTS: Mapping[str, EndpointName] = {
-    "sglang": "generate",
-    "sglang-native": "generate",
-    "sglang-oai": "completions",
-    "sglang-oai-chat": "chat",
-    "vllm": "completions",
-    "vllm-chat": "chat",
-    "lmdeploy": "completions",
-    "lmdeploy-chat": "chat",
-}
-"""bench_serving's backends, less those for embeddings and for servers of other formats."""
 _SPLIT_BY_TEXT = frozenset({"sglang-oai", "sglang-oai-chat"})
 
 

@@ -1,22 +1,26 @@
-"""Send a bench run's requests and read what came back."""
+"""Send a bench run's requests and read what came back. What reads is loaded after the first request."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from dsabench.load.drive import send_plan, send_plan_here
-from dsabench.load.judge.machine_use import MachineUse, machine_use
-from dsabench.load.judge.validity import ClientHealth
+from dsabench.errors import TrialFault
+from dsabench.load.drive import RawRun, send_plan, send_plan_here
 from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, RequestTimeouts, SizeLimits
-from dsabench.load.read.json_stream import ReplyText
-from dsabench.load.read.replies import read_replies, to_samples
 from dsabench.load.requests import EndpointName
 from dsabench.load.schedule import Times
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt, RequestSample
 from dsabench.signals import run_loop
+
+if TYPE_CHECKING:
+    from dsabench.load.judge.machine_use import MachineUse
+    from dsabench.load.judge.validity import ClientHealth
+    from dsabench.load.read.json_stream import ReplyText
+    from dsabench.model.record import Stage
 
 Tell = Callable[[int, int], None]
 
@@ -71,26 +75,42 @@ class BenchAnswers(NamedTuple):
         return sum(len(sample.frames) for sample in self.samples)
 
 
-def measure(
-    load: BenchLoad, prompts: Sequence[Prompt], tell: Tell | None, observer: MachineSampler | None = None
-) -> BenchAnswers:
-    """Send everything, observed meanwhile, and read what came back afterwards.
+def send(load: BenchLoad, tell: Tell | None, observer: MachineSampler | None = None) -> RawRun:
+    """Send everything, observed meanwhile.
 
     Raises:
-        TrialFault, InputError: see `drive`.
+        TrialFault, InputError: see `send_plan`.
 
     """
     plan = load.plan
     with observer or nullcontext():
-        driven = send_plan_here(plan) if tell is None else run_loop(send_plan(plan, on_progress=tell))
-    recording = driven.recording
+        return send_plan_here(plan) if tell is None else run_loop(send_plan(plan, on_progress=tell))
+
+
+def read(
+    load: BenchLoad, prompts: Sequence[Prompt], run: RawRun, observer: MachineSampler | None = None
+) -> BenchAnswers:
+    """Read what came back, and let the recording go."""
+    from dsabench.load.judge.machine_use import machine_use  # noqa: PLC0415
+    from dsabench.load.judge.validity import judge_client, typical_times  # noqa: PLC0415
+    from dsabench.load.read.replies import read_replies, to_samples  # noqa: PLC0415
+
+    recording = run.recording
     try:
-        health = driven.health()
         answers = list(read_replies(recording, load.endpoint, load.asked, keep_text=load.keep_text))
         samples = to_samples(prompts, answers, recording)
+        health = judge_client(run.vitals, run.read_counts, recording.late_s, typical_times(samples))
         machine = None if observer is None else machine_use(observer, recording.start_ns / 1e9, samples)
-        return BenchAnswers(
-            samples, [reply.spoken for reply in answers], float(recording.done_s.max()), health, machine
-        )
+        spoken = [reply.spoken for reply in answers]
+        return BenchAnswers(samples, spoken, float(recording.done_s.max()), health, machine)
     finally:
         recording.close()
+
+
+def refuse_total_failure(seen: BenchAnswers, what: str, stage: Stage) -> None:
+    """Raise TrialFault where no request ended well."""
+    errors = Counter(sample.error for sample in seen.samples if sample.error is not None)
+    if errors.total() == len(seen.samples):
+        [(commonest, _)] = errors.most_common(1)
+        told = f"all {len(seen.samples)} {what} requests failed, most with {commonest}"
+        raise TrialFault("request_errors", told, stage=stage)

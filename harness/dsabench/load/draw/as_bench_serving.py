@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 import numpy as np
 
 from dsabench.errors import InputError
-from dsabench.load.draw.prompts import DrawnPrompts
 from dsabench.load.draw.tokenizers import ByteTokenizer, NoTokenizer, Tokenizer, load_tokenizer
 from dsabench.load.requests import LoadTarget
 from dsabench.load.schedule import Times, arrivals_for, exact_arrivals, recorded_arrivals
 from dsabench.model.sample import Prompt
 
 if TYPE_CHECKING:
+    from dsabench.load.draw.prompts import DrawnPrompts
     from dsabench.model.workload import Workload
 
 
@@ -133,6 +133,8 @@ def draw_as_bench_serving(target: LoadTarget, workload: Workload) -> DrawnPrompt
         InputError: a file is missing or of another format, or the dataset lacks what it needs.
 
     """
+    from dsabench.load.draw.prompts import DrawnPrompts  # noqa: PLC0415  (a command line draws no workload)
+
     dice = SeededGenerators.of(workload.seed)
     prompts = tuple(draw_exact(selection_of(workload), _tokenizer(target, workload), dice))
     if len(prompts) < workload.num_prompts:

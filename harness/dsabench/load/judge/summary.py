@@ -105,8 +105,10 @@ def _client(run: LoadRun) -> dict[str, MetricValue]:
         "client.send_lag_ms.max": client.send_lag_max_ms,
         "client.gc_pauses": client.gc_pauses,
         "client.gc_ms.max": client.gc_max_ms,
+        "client.late_ms": client.late_ms,
+        "client.core_wait_share": client.core_wait_share,
     }
-    return {name: MetricValue(value=value, n=n) for name, value in values.items()}
+    return {name: MetricValue(value=value, n=n) for name, value in values.items() if value is not None}
 
 
 def warnings_of(
@@ -148,7 +150,9 @@ def _refusals(latencies: Mapping[str, Times]) -> Iterator[str]:
 
 
 def _of_client(run: LoadRun, workload: Workload) -> Iterator[str]:
-    if run.client.lag_p99_ms > LAG_P99_MS_WARN:
+    if run.client.doubt is not None:
+        yield f"the load generator was late: {run.client.doubt}"
+    elif run.client.lag_p99_ms > LAG_P99_MS_WARN:
         yield f"the load generator was up to {run.client.lag_p99_ms:.0f} ms late (p99 of its event loop's lag)"
     if workload.request_rate is not None and workload.max_concurrency is not None:
         waited = sum(sample.sent_s - sample.scheduled_s > run.client.send_lag_max_ms / 1e3 for sample in run.samples)

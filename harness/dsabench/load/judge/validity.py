@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,18 @@ BACKLOG_MS_MAX = 50.0
 BACKLOG_SAMPLES_MIN = 100
 LAG_P99_MS_WARN = 20.0
 """From here on a p99 of the client's own lag is worth a warning beside the numbers."""
+LATE_SHARE_MAX = 0.2
+"""How late what came was stamped on average, as a share of the time to the first token or of that between tokens. Beyond
+it the numbers are the client's as much as the server's."""
+LATE_SHARE_WARN = 0.05
+LATE_MS_MIN = 2.0
+STARVED_LATE_MS_MIN = 1.0
+"""Less than this is what a wake-up costs on a busy machine; the smaller one for a client that has to wait for a core."""
+LATE_MS_WARN_MIN = 0.5
+STARVED_SHARE = 0.1
+"""Of the time in which the client's thread could have run, but had no core."""
+TIMER_MS = 0.5
+"""libuv's timers have whole milliseconds, so that half of one is no lateness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +81,55 @@ class ClientHealth:
     """Mean time that bytes lay in a socket before they were read. By Little's law the share of looks that found bytes
     waiting × the mean time between a connection's reads; None without looks."""
     workers: int = 1
+    late_ms: float = 0.0
+    """How late what came was stamped, on average: the loop's lag or the time in the socket, whichever is more."""
+    core_wait_share: float | None = None
+    """Of the time: the loop's thread could have run and had no core. None where the kernel does not tell."""
+    doubt: str | None = None
+    """Why the numbers are a little of the client's own making; None where they are not."""
+
+
+class TypicalTimes(NamedTuple):
+    """Medians over the answers, seconds; None where there are none."""
+
+    request_s: float | None = None
+    first_token_s: float | None = None
+    per_token_s: float | None = None
+
+
+def typical_times(samples: Sequence[RequestSample]) -> TypicalTimes:
+    """Of at most a thousand or two of the answers."""
+    ended = [sample for sample in samples[:: max(len(samples) // 1000, 1)] if sample.error is None]
+    first_s = [sample.frames.at_s.item(0) - sample.sent_s for sample in ended]
+    per_token_s = [
+        (sample.done_s - sample.frames.at_s.item(0)) / later
+        for sample in ended
+        if (later := sample.output_tokens - sample.frames.tokens.item(0)) > 0
+    ]
+    request_s = [sample.done_s - sample.sent_s for sample in ended]
+    return TypicalTimes(*(float(np.percentile(one, 50)) if one else None for one in (request_s, first_s, per_token_s)))
 
 
 def judge_client(
-    vitals: Sequence[WorkerVitals], reads: Sequence[int], late_s: npt.NDArray[np.float64], request_s: float
+    vitals: Sequence[WorkerVitals], reads: Sequence[int], late_s: npt.NDArray[np.float64], typical: TypicalTimes
 ) -> ClientHealth:
-    """Sum up all workers, together with how late each request left and what a request typically takes.
+    """Sum up all workers, together with how late each request left and what the answers typically took.
 
     `reads` are each worker's reads.
     """
     send_p90, send_worst = np.percentile(late_s if len(late_s) else [0.0], [90, 100]) * 1e3
-    late_ms = float(send_p90) if send_p90 > SEND_LAG_SHARE_MAX * request_s * 1e3 else 0.0
+    send_late_ms = float(send_p90) if send_p90 > SEND_LAG_SHARE_MAX * (typical.request_s or 0.0) * 1e3 else 0.0
     lags = np.array([np.percentile(own.lags_s or [0.0], [50, 90, 99, 100]) * 1e3 for own in vitals])
     shares = [own.loop_cpu_s / own.wall_s for own in vitals]
-    backlogs = [ms for own, count in zip(vitals, reads, strict=True) if (ms := _backlog_ms(own, count)) is not None]
+    backlogs = [_backlog_ms(own, count) for own, count in zip(vitals, reads, strict=True)]
+    late = [_late_ms(own, ms) for own, ms in zip(vitals, backlogs, strict=True)]
+    waits = [own.core_wait_s / own.wall_s for own in vitals if own.core_wait_s is not None]
     reasons = [
         _saturation(own, share, float(lag[1]), ms)
-        for own, share, lag, ms in zip(vitals, shares, lags, map(_backlog_ms, vitals, reads), strict=True)
+        for own, share, lag, ms in zip(vitals, shares, lags, backlogs, strict=True)
     ]
-    reasons.append(_late(late_ms))
+    wait_share = max(waits, default=None)
+    void, doubt = _lateness(max(late), wait_share, typical)
     p50, _, p99, worst = lags.max(axis=0)
     return ClientHealth(
         cpu_s=sum(own.cpu_s for own in vitals),
@@ -96,12 +138,38 @@ def judge_client(
         lag_p99_ms=float(p99),
         lag_max_ms=float(worst),
         send_lag_max_ms=float(send_worst),
-        saturated=next((reason for reason in reasons if reason is not None), None),
+        saturated=next((reason for reason in (*reasons, _late(send_late_ms), void) if reason is not None), None),
         gc_pauses=max(own.gc_pauses for own in vitals),
         gc_max_ms=max(own.gc_max_s for own in vitals) * 1e3,
-        backlog_ms=max(backlogs, default=None),
+        backlog_ms=max((ms for ms in backlogs if ms is not None), default=None),
         workers=len(vitals),
+        late_ms=max(late),
+        core_wait_share=wait_share,
+        doubt=doubt,
     )
+
+
+def _late_ms(own: WorkerVitals, backlog_ms: float | None) -> float:
+    lag_ms = sum(own.lags_s) / max(len(own.lags_s), 1) * 1e3
+    return max(lag_ms - TIMER_MS, backlog_ms or 0.0, 0.0)
+
+
+def _lateness(late_ms: float, wait_share: float | None, typical: TypicalTimes) -> tuple[str | None, str | None]:
+    """Why the numbers are void, and why they are doubtful: what came was stamped late for what was measured."""
+    shares = [
+        (late_ms / (seconds * 1e3), f"{seconds * 1e3:.3g} ms {what}")
+        for seconds, what in ((typical.first_token_s, "to the first token"), (typical.per_token_s, "between tokens"))
+        if seconds
+    ]
+    if not shares:
+        return None, None
+    share, of_what = max(shares)
+    waited = "" if wait_share is None else f" and waited for a core {wait_share:.0%} of the time"
+    told = f"its event loop was {late_ms:.1f} ms late on average{waited}, which is {share:.0%} of {of_what}"
+    starved = wait_share is not None and wait_share > STARVED_SHARE
+    if share > LATE_SHARE_MAX and late_ms >= (STARVED_LATE_MS_MIN if starved else LATE_MS_MIN):
+        return f"{told}; {_ADVICE}", None
+    return None, told if share > LATE_SHARE_WARN and late_ms >= LATE_MS_WARN_MIN else None
 
 
 def _backlog_ms(own: WorkerVitals, reads: int) -> float | None:
