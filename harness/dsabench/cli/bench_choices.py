@@ -56,6 +56,7 @@ def selection_for(args: Namespace) -> DatasetSelection:
             zipf_alpha=args.gsp_zipf_alpha,
             fast_prepare=args.gsp_fast_prepare,
         ),
+        exact=args.draw == "exact",
         trace=TraceReplay(args.mooncake_workload, args.mooncake_slowdown_factor, args.mooncake_num_rounds),
     )
 

@@ -177,8 +177,9 @@ def _add_datasets(parser: argparse.ArgumentParser) -> None:
     )
     add("--dataset-path", default="", help="file or http(s) address")
     add("--dataset-sha256", help="refuse the file if it has another checksum")
-    add("--draw", choices=("exact", "own"), default="exact",
-        help="exact: what bench_serving draws for the seed; own: random ids that share no prefix")  # fmt: skip
+    add("--draw", choices=("exact", "own"),
+        help="by default what bench_serving draws for the seed, but every row is checked, and a trace is replayed token for "
+        "token; exact: bench_serving's to the last prompt; own: random ids that share no prefix")  # fmt: skip
     add("--num-prompts", type=whole(1), default=1000, help="requests to send")
     add("--sharegpt-output-len", type=whole(4), help="output length of sharegpt, custom, openai")
     add("--sharegpt-context-len", type=whole(1), help="leave longer conversations out")

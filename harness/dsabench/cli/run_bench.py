@@ -5,6 +5,7 @@ What is not needed before the first request is imported after it.
 
 from __future__ import annotations
 
+import math
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -19,14 +20,15 @@ from dsabench.errors import printable
 from dsabench.load.bench_serving.phases import PhaseClock
 from dsabench.load.bench_serving.run import BenchLoad, read, refuse_total_failure, send
 from dsabench.load.bench_serving.server import BenchControl
-from dsabench.load.draw.as_bench_serving import DatasetSelection, SeededGenerators, draw_exact
+from dsabench.load.draw.as_bench_serving import DatasetSelection, DrawnDataset, SeededGenerators, draw_dataset
 from dsabench.load.draw.tokenizers import NoTokenizer, Tokenizer
 from dsabench.load.requests import PATHS, RequestOptions, asked_tokens, body_of, size_limits
-from dsabench.load.schedule import ArrivalSchedule, ConstantRate, exact_arrivals, recorded_arrivals
+from dsabench.load.schedule import ArrivalSchedule, ConstantRate, exact_arrivals, recorded_arrivals, sessions_of
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt
 
 _WARM_UP_TOKENS_MAX = 32
+_SIZED_BY_OTHER_FLAGS = frozenset({"generated-shared-prefix"})
 
 
 class _Draw(NamedTuple):
@@ -35,6 +37,7 @@ class _Draw(NamedTuple):
     prompts: Sequence[Prompt]
     warm_up: Prompt
     departures: ArrivalSchedule
+    notes: Sequence[str] = ()
 
 
 def run_bench(args: Namespace, clock: PhaseClock) -> int:
@@ -50,6 +53,8 @@ def run_bench(args: Namespace, clock: PhaseClock) -> int:
     wish = wish._replace(model=model)
     draw = _draw(args, selection, tokenizer)
     load = _load(args, server, wish, draw, keep_text=_needs_text(args, tokenizer))
+    for note in draw.notes:
+        print(f"note: {printable(note)}", file=sys.stderr, flush=True)
     clock.end("draw")
     _warm_up(args, server, wish, load, draw.warm_up)
     if args.profile:
@@ -87,17 +92,24 @@ def _gpus(server: BenchControl, info: object) -> tuple[str, ...]:
 def _draw(args: Namespace, selection: DatasetSelection, tokenizer: Tokenizer) -> _Draw:
     """In bench_serving's order: prompts first, then the gaps, of the same generators."""
     dice = SeededGenerators.of(args.seed)
-    prompts = _own_ids(args, tokenizer) if args.draw == "own" else draw_exact(selection, tokenizer, dice)
-    warm_up = prompts[0]
-    if args.dataset_name == "mooncake":
+    own = args.draw == "own" and args.dataset_name == "random-ids"
+    drawn = DrawnDataset(_own_ids(args, tokenizer)) if own else draw_dataset(selection, tokenizer, dice)
+    prompts, notes = drawn.prompts, list(drawn.notes)
+    if 0 < len(prompts) < args.num_prompts and args.dataset_name not in _SIZED_BY_OTHER_FLAGS:
+        notes.append(f"{args.num_prompts} requests were asked for, and the dataset has {len(prompts)}")
+    warm_up = replace(prompts[0], session=None)
+    if args.dataset_name == "mooncake" and selection.exact:
         from dsabench.load.draw.recorded import warm_up_prompt
 
-        return _Draw(prompts, warm_up_prompt(selection, tokenizer), recorded_arrivals(prompts))
+        warm_up = warm_up_prompt(selection, tokenizer)
+    if any(prompt.due_s is not None for prompt in prompts) and math.isinf(args.request_rate):
+        return _Draw(prompts, warm_up, recorded_arrivals(prompts), notes)
     if args.arrivals == "constant":
         evenly = ConstantRate(args.request_rate).times_s(len(prompts), np.random.default_rng())
-        return _Draw(prompts, warm_up, ArrivalSchedule.of(evenly))
+        return _Draw(prompts, warm_up, ArrivalSchedule.of(evenly), notes)
     rate = args.request_rate
-    return _Draw(prompts, warm_up, exact_arrivals(len(prompts), rate, dice.legacy, burstiness=args.burstiness))
+    departures = exact_arrivals(len(prompts), rate, dice.legacy, burstiness=args.burstiness)
+    return _Draw(prompts, warm_up, departures, notes)
 
 
 def _own_ids(args: Namespace, tokenizer: Tokenizer) -> list[Prompt]:
@@ -137,6 +149,8 @@ def _load(args: Namespace, server: BenchControl, wish: RequestOptions, draw: _Dr
         keep_text=keep_text,
         limits=size_limits(wish, draw.prompts),
         asked=[asked_tokens(wish, prompt) for prompt in draw.prompts],
+        turns=sessions_of(draw.prompts),
+        pauses_s=[prompt.pause_s for prompt in draw.prompts],
     )
 
 
@@ -151,7 +165,7 @@ def _warm_up(args: Namespace, server: BenchControl, wish: RequestOptions, load: 
         prompt = replace(first, output_len=min(first.output_len, _WARM_UP_TOKENS_MAX), extra=None)
         prompts = [prompt] * args.warmup_requests
         bodies, asked = [body_of(wish, prompt)] * len(prompts), [asked_tokens(wish, prompt)] * len(prompts)
-        load = load._replace(bodies=bodies, due_s=None, asked=asked)
+        load = load._replace(bodies=bodies, due_s=None, asked=asked, turns=None)
         refuse_total_failure(read(load, prompts, send(load, None)), "warm-up", "warmup")
     if args.flush_cache:
         server.flush(args.backend, args.flush_cache_timeout)

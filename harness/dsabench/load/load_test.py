@@ -41,6 +41,8 @@ class LoadRun:
     """What the machine did meanwhile; None where nobody observed it."""
     unobserved: str | None = None
     """Why the observer saw nothing, where one was asked for."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the numbers should know of the data."""
 
 
 async def warm_up(target: LoadTarget, workload: Workload) -> None:
@@ -98,7 +100,7 @@ async def run_load_test(
     health = judge_client(driven.vitals, reads, recording.late_s, typical_times(samples))
     refuse_failures(samples, stage="load", share_max=FAILED_SHARE_MAX)
     duration_s = float(recording.done_s.max() - recording.scheduled_s[0])
-    run = LoadRun(samples, recording.started_at, duration_s, health)
+    run = LoadRun(samples, recording.started_at, duration_s, health, notes=drawn.notes)
     if observer is None:
         return run
     return replace(run, machine=machine_use(observer, recording.start_ns / 1e9, samples), unobserved=observer.fault)

@@ -117,10 +117,12 @@ def arrivals_for(workload: Workload) -> Arrivals:
 
 def pacing_for(workload: Workload, prompts: DrawnPrompts) -> Pacing:
     """Closed where only a concurrency is given, by the clock where a rate or a trace says when, or turn after turn."""
-    by_clock = workload.request_rate is not None or workload.dataset == "mooncake"
+    timed = any(prompt.due_s is not None for prompt in prompts.measured)
+    by_clock = workload.request_rate is not None or timed
     due_s = prompts.due_s.tolist()
-    if workload.sessions is not None and prompts.turns is not None:
-        think_s = [workload.sessions.think_s] * len(prompts.measured)
+    if prompts.turns is not None:
+        pause_s = None if workload.sessions is None else workload.sessions.think_s
+        think_s = [prompt.pause_s if pause_s is None else pause_s for prompt in prompts.measured]
         return SessionPacing(prompts.turns, think_s, due_s if by_clock else None, workload.max_concurrency)
     if workload.max_concurrency is not None and not by_clock:
         return ClosedLoop(workload.max_concurrency)
@@ -156,6 +158,14 @@ def exact_arrivals(
         gaps_s = legacy.gamma(burstiness, 1.0 / (rate_req_s * burstiness), size=count)
     ends_s = np.cumsum(gaps_s)
     return ArrivalSchedule(np.concatenate(([0.0], ends_s[:-1])), float(ends_s[-1]))
+
+
+def sessions_of(prompts: Sequence[Prompt]) -> tuple[tuple[int, ...], ...] | None:
+    """Places of the prompts of each session, in the order in which sessions begin; None where none has two."""
+    found: dict[str, list[int]] = {}
+    for place, prompt in enumerate(prompts):
+        found.setdefault(f"#{place}" if prompt.session is None else prompt.session, []).append(place)
+    return tuple(map(tuple, found.values())) if len(found) < len(prompts) else None
 
 
 def recorded_arrivals(prompts: Sequence[Prompt]) -> ArrivalSchedule:

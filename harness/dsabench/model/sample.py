@@ -31,6 +31,10 @@ class Prompt:
     """Fields of the request body that the dataset sets (tools, temperature, …)."""
     due_s: float | None = None
     """When a trace sends it, in seconds after the first request; None leaves it to the arrivals."""
+    session: str | None = None
+    """Requests of one session are sent one after another; None is on its own."""
+    pause_s: float = 0.0
+    """Of a session: after the end of the answer before."""
 
 
 class Frame(NamedTuple):

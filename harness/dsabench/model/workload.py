@@ -106,7 +106,8 @@ class Workload(Value):
     """Expected checksum of the file; None trusts the first download."""
     draw: Literal["exact"] | None = None
     """`exact` draws the same as sglang's bench_serving for the same seed. None draws `random` and `random-ids` in our
-    own way, without shared prefixes. Other datasets are always drawn as bench_serving does.
+    own way, without shared prefixes, and replays a trace token for token. Other datasets are drawn as bench_serving does,
+    but a row that cannot be used is refused.
     """
     tokenizer: str | None = None
     """Folder with tokenizer.json; None takes what the runtime reports (`bytes` for the reference runtime)."""

@@ -189,7 +189,7 @@ def test_details_of_a_native_run(tmp_path: Path) -> None:
 
 def test_chat_counts_what_is_told_and_what_was_cached(tmp_path: Path) -> None:
     with BenchServerThread() as server:
-        words = f"{CHAT} --tokenizer bytes --sharegpt-output-len 6 --cache-report --output-details"
+        words = f"{CHAT} --draw exact --tokenizer bytes --sharegpt-output-len 6 --cache-report --output-details"
         record = bench(server, words, tmp_path / "o")
         body = server.bodies[-1]
     assert record["input_lens"] == [7] * 5

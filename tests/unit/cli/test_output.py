@@ -48,10 +48,12 @@ def test_a_terminal_with_ascii_only_loses_characters_and_nothing_else() -> None:
 
 def test_what_a_server_sent_is_no_command_to_the_terminal() -> None:
     def answer(connection: socket.socket) -> None:
-        connection.sendall(b"\x1b[2J\x1b]0;title\x07 no http\r\n\r\n")
+        body = b"data: \x1b[2J\x1b]0;title\x07 no json\n\n"
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
     with bad_server(answer) as url:
-        words = f"bench --base-url {url} --ready-check-timeout-sec 1 --dataset-name random-ids --num-prompts 1"
+        words = f"bench --base-url {url} --model m --dataset-name random-ids --num-prompts 1 --tokenize-prompt"
+        words += " --vocab-size 9 --random-input-len 4 --random-output-len 4"
         done = subprocess.run(argv(words), capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert "[2J" in done.stderr

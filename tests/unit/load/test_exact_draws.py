@@ -45,7 +45,7 @@ def golden(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 def test_draws_the_same_prompts_and_gaps(golden: dict[str, Any]) -> None:
     words = [str(DATA / word) if (DATA / word).is_file() else word for word in golden["flags"].split()]
-    args = parse_flags(words)
+    args = parse_flags([*words, "--draw", "exact"])
     dice = SeededGenerators.of(args.seed)
     prompts = draw_exact(selection_for(args), tokenizer_named(golden["tokenizer"]), dice)
     rows = [as_golden(prompt) for prompt in prompts]

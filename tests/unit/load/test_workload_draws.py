@@ -32,12 +32,12 @@ WORKLOADS: dict[str, dict[str, Any]] = {
         "num_prompts": 30, "seed": 3, "request_rate": 10.0, "draw": "exact",
     },
     "sharegpt": {"dataset": "sharegpt", "dataset_path": "conversations.json", "num_prompts": 25, "seed": 42},
-    "custom": {"dataset": "custom", "dataset_path": "custom.jsonl", "num_prompts": 12, "seed": 11, "request_rate": 2.0},
+    "custom": {"dataset": "custom", "dataset_path": "custom.jsonl", "num_prompts": 12, "seed": 11, "request_rate": 2.0, "draw": "exact"},
     "prefix": {
         "dataset": "generated-shared-prefix", "num_prompts": 12, "seed": 42, "shared_prefix": PREFIX,
     },
     "mooncake": {
-        "dataset": "mooncake", "dataset_path": "trace.jsonl", "num_prompts": 6, "seed": 42,
+        "dataset": "mooncake", "dataset_path": "trace.jsonl", "num_prompts": 6, "seed": 42, "draw": "exact",
         "trace": {"rounds": 2, "slowdown": 0.5},
     },
 }  # fmt: skip
@@ -67,7 +67,7 @@ def test_a_workload_draws_what_the_command_line_draws(case: str) -> None:
 
 
 def test_chat_requests_keep_what_they_bring() -> None:
-    fields = {"dataset": "openai", "dataset_path": "openai.jsonl", "num_prompts": 4}
+    fields = {"dataset": "openai", "dataset_path": "openai.jsonl", "num_prompts": 4, "draw": "exact"}
     target = LoadTarget("http://h:1", "m", endpoint="chat", usage=False)
     prompts = draw_prompts(target, workload(**fields, tokenizer=str(DATA / "tokenizer"))).measured
     bodies = [json.loads(target.body(prompt)) for prompt in prompts]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dsabench.errors import TrialFault
 from dsabench.load.drive import RawRun, send_plan, send_plan_here
-from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, RequestTimeouts, SizeLimits
+from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, Pacing, RequestTimeouts, SessionPacing, SizeLimits
 from dsabench.load.requests import EndpointName
 from dsabench.load.schedule import Times
 from dsabench.machine.sampler import MachineSampler
@@ -41,13 +41,21 @@ class BenchLoad(NamedTuple):
     limits: SizeLimits
     asked: Sequence[int | None]
     """Tokens that each body asks for; see `asked_tokens`."""
+    turns: Sequence[Sequence[int]] | None = None
+    """Places of the requests of each session; None where each is on its own."""
+    pauses_s: Sequence[float] = ()
+    """Of sessions: before each request, after the answer before it."""
 
     @property
     def plan(self) -> LoadPlan:
         """All at once is a closed loop with a slot for each, as far as there are slots."""
         timeouts = RequestTimeouts(total_s=self.timeout_s)
-        if self.due_s is None or not self.due_s.any():
-            pacing: ClosedLoop | OpenLoop = ClosedLoop(self.max_concurrency or len(self.bodies))
+        pacing: Pacing
+        if self.turns is not None:
+            due_s = None if self.due_s is None else [float(self.due_s[places[0]]) for places in self.turns]
+            pacing = SessionPacing(self.turns, self.pauses_s, due_s, self.max_concurrency)
+        elif self.due_s is None or not self.due_s.any():
+            pacing = ClosedLoop(self.max_concurrency or len(self.bodies))
         else:
             pacing = OpenLoop(self.due_s.tolist(), self.max_concurrency)
         return LoadPlan(self.url, self.bodies, pacing, self.headers, timeouts, self.limits, self.workers)

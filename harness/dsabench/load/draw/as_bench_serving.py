@@ -17,7 +17,7 @@ import numpy as np
 from dsabench.errors import InputError
 from dsabench.load.draw.tokenizers import ByteTokenizer, NoTokenizer, Tokenizer, load_tokenizer
 from dsabench.load.requests import LoadTarget
-from dsabench.load.schedule import Times, arrivals_for, exact_arrivals, recorded_arrivals
+from dsabench.load.schedule import Times, arrivals_for, exact_arrivals, recorded_arrivals, sessions_of
 from dsabench.model.sample import Prompt
 
 if TYPE_CHECKING:
@@ -77,6 +77,18 @@ class DatasetSelection(NamedTuple):
     """Send token ids where the dataset has them."""
     shared_prefix: SharedPrefixShape = SharedPrefixShape()
     trace: TraceReplay = TraceReplay()
+    exact: bool = True
+    """As bench_serving to the last prompt: damaged lines are passed over, traces become text. Else a line that cannot be
+    used is refused, and a trace is replayed token for token.
+    """
+
+
+class DrawnDataset(NamedTuple):
+    """Prompts in the order in which they are sent."""
+
+    prompts: list[Prompt]
+    notes: tuple[str, ...] = ()
+    """What a reader of the numbers should know of the data, one line each."""
 
 
 class SeededGenerators(NamedTuple):
@@ -111,6 +123,26 @@ _DRAWS: Mapping[DatasetName, tuple[str, str]] = {
 """Dataset → module beside this one, and its function."""
 
 
+def draw_dataset(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> DrawnDataset:
+    """What is sent; afterwards `dice` stands where the arrival gaps are drawn.
+
+    Raises:
+        InputError: see `draw_exact`; with file and line where a row is wrong.
+
+    """
+    if selection.exact:
+        return DrawnDataset(draw_exact(selection, tokenizer, dice))
+    if selection.dataset == "mooncake":
+        from dsabench.load.draw.traces import draw_trace  # noqa: PLC0415
+
+        return draw_trace(selection, tokenizer)
+    if selection.dataset in {"sharegpt", "custom", "openai"}:
+        from dsabench.load.draw.recorded import draw_checked  # noqa: PLC0415
+
+        return draw_checked(selection, tokenizer, dice)
+    return DrawnDataset(draw_exact(selection, tokenizer, dice))
+
+
 def draw_exact(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
     """The prompts in the order in which they are sent. Afterwards `dice` stands where the arrival gaps are drawn.
 
@@ -136,14 +168,20 @@ def draw_as_bench_serving(target: LoadTarget, workload: Workload) -> DrawnPrompt
     from dsabench.load.draw.prompts import DrawnPrompts  # noqa: PLC0415  (a command line draws no workload)
 
     dice = SeededGenerators.of(workload.seed)
-    prompts = tuple(draw_exact(selection_of(workload), _tokenizer(target, workload), dice))
+    drawn = draw_dataset(selection_of(workload), _tokenizer(target, workload), dice)
+    prompts = tuple(drawn.prompts)
     if len(prompts) < workload.num_prompts:
         raise InputError(
             f"workload {workload.name}: dataset {workload.dataset} has {len(prompts)} prompts for it, num_prompts is"
             f" {workload.num_prompts}"
         )
-    first = replace(prompts[0], output_len=min(prompts[0].output_len, WARM_UP_TOKENS_MAX), extra=None)
-    return DrawnPrompts(prompts, (first,) * workload.warmup_requests, _due_s(workload, prompts, dice))
+    first = replace(
+        prompts[0], output_len=min(prompts[0].output_len, WARM_UP_TOKENS_MAX), extra=None, due_s=None, session=None
+    )
+    turns, due_s = sessions_of(prompts), _due_s(workload, prompts, dice)
+    if turns is not None:
+        due_s = due_s[[places[0] for places in turns]]
+    return DrawnPrompts(prompts, (first,) * workload.warmup_requests, due_s, turns, drawn.notes)
 
 
 def selection_of(workload: Workload) -> DatasetSelection:
@@ -169,6 +207,7 @@ def selection_of(workload: Workload) -> DatasetSelection:
         context_len=workload.context_len,
         apply_chat_template=workload.apply_chat_template is True,
         as_ids=workload.dataset == "random-ids",
+        exact=workload.draw == "exact",
         shared_prefix=_shared_prefix(workload),
         trace=TraceReplay()
         if workload.trace is None
@@ -205,6 +244,8 @@ def _tokenizer(target: LoadTarget, workload: Workload) -> Tokenizer:
         return NoTokenizer(target.vocab_size)
     if target.tokenizer == "bytes":
         return ByteTokenizer()
+    if workload.dataset == "mooncake" and workload.draw is None and target.vocab_size is not None:
+        return NoTokenizer(target.vocab_size)
     raise InputError(
         f"workload {workload.name}: dataset {workload.dataset} counts tokens, and the tokenizer of {target.model} is not"
         " known here; give tokenizer (a folder with tokenizer.json)"
@@ -213,7 +254,7 @@ def _tokenizer(target: LoadTarget, workload: Workload) -> Tokenizer:
 
 def _due_s(workload: Workload, prompts: tuple[Prompt, ...], dice: SeededGenerators) -> Times:
     """A trace's own times, else Poisson gaps from the state that the prompts left behind, else our spacings."""
-    if workload.dataset == "mooncake":
+    if any(prompt.due_s is not None for prompt in prompts) and workload.request_rate is None:
         return recorded_arrivals(prompts).due_s
     if workload.arrivals == "poisson":
         return exact_arrivals(len(prompts), workload.request_rate or math.inf, dice.legacy).due_s

@@ -190,6 +190,8 @@ class DrawnPrompts(NamedTuple):
     """[measured], or [sessions]: seconds after the start, ascending from 0; all 0 for a closed loop."""
     turns: tuple[tuple[int, ...], ...] | None = None
     """Of each session the places in `measured`; None where every request is on its own."""
+    notes: tuple[str, ...] = ()
+    """What a reader of the numbers should know of the data."""
 
 
 def draw_prompts(target: LoadTarget, workload: Workload) -> DrawnPrompts:

@@ -10,15 +10,16 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from dsabench import rooms
-from dsabench.errors import HttpFault, InputError
+from dsabench.errors import HttpFault, InputError, printable
 from dsabench.http import download
-from dsabench.load.draw.as_bench_serving import DatasetSelection, SeededGenerators
+from dsabench.load.draw.as_bench_serving import DatasetSelection, DrawnDataset, SeededGenerators
 from dsabench.load.draw.tokenizers import ByteTokenizer, Tokenizer
 from dsabench.model.sample import Prompt
 from dsabench.model.value import digest_of_file
@@ -93,6 +94,12 @@ def draw_conversations(selection: DatasetSelection, tokenizer: Tokenizer, dice: 
 
     """
     turns = list(read_custom(selection) if selection.dataset == "custom" else read_sharegpt(selection))
+    return _as_prompts(turns, selection, tokenizer, dice)
+
+
+def _as_prompts(
+    turns: list[Turns], selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators
+) -> list[Prompt]:
     dice.python.shuffle(turns)
     prompts: list[Prompt] = []
     for question, answer in turns:
@@ -138,15 +145,22 @@ def read_custom(selection: DatasetSelection) -> Iterator[Turns]:
 
 def read_json_lines(selection: DatasetSelection) -> Iterator[Any]:
     """Every line that is JSON; others are passed over, as in bench_serving."""
+    return (value for _, value in _numbered_lines(selection))
+
+
+def _numbered_lines(selection: DatasetSelection) -> Iterator[tuple[int, Any]]:
+    """Number and value of every line. One that is no JSON is refused, or passed over in an exact draw."""
     path = dataset_file(selection.path or "", selection.sha256)
     with path.open(encoding="utf-8") as file:
         try:
-            for line in file:
+            for number, line in enumerate(file, start=1):
                 if line.strip():
                     try:
-                        yield json.loads(line)
-                    except ValueError:
-                        continue
+                        yield number, json.loads(line)
+                    except json.JSONDecodeError as error:
+                        if not selection.exact:
+                            told = f"not JSON: {error.msg} (character {error.pos + 1})"
+                            raise InputError(f"{path}:{number}: {told}") from error
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: not UTF-8: {error}") from error
 
@@ -186,14 +200,18 @@ def draw_openai(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededG
     del dice
     if selection.path is None:
         raise InputError("dataset openai needs a path (JSONL: {messages: […], max_tokens: …} a line)")
-    lines = read_json_lines(selection)
-    prompts = []
-    for request in itertools.islice(lines, selection.num_prompts if selection.num_prompts > 0 else None):
+    lines = _numbered_lines(selection)
+    prompts: list[Prompt] = []
+    for line, request in itertools.islice(lines, selection.num_prompts if selection.num_prompts > 0 else None):
+        place = f"{selection.path}:{line}"
         if not isinstance(request, dict) or not (messages := request.get("messages")):
+            if not selection.exact:
+                raise InputError(f"{place}: messages: a row is an object with a list of messages")
             continue
         extra = {name: value for name, value in request.items() if name not in _OURS}
+        timed = {} if selection.exact else _timed(extra, place)
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-            raise InputError(f"{selection.path}: messages is no list of objects")
+            raise InputError(f"{place}: messages is no list of objects")
         chat = tokenizer.runtime_chat if isinstance(tokenizer, ByteTokenizer) else tokenizer.render_chat
         rendered = chat(messages)
         if rendered is None:
@@ -202,10 +220,110 @@ def draw_openai(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededG
         if "tools" in extra:
             input_len += len(tokenizer.encode(json.dumps(extra["tools"])))
         output_len = selection.fixed_output_len or request.get("max_tokens", 256)
-        prompts.append(Prompt(input_len, output_len, messages=tuple(messages), extra=extra))
+        prompts.append(Prompt(input_len, output_len, messages=tuple(messages), extra=extra, **timed))
     if not prompts:
         raise InputError(f"{selection.path}: no line with messages")
     return prompts
+
+
+def _timed(extra: dict[str, Any], place: str) -> dict[str, Any]:
+    """When a row is sent: its `timestamp` (ms), `session_id` and `delay` (ms), which are taken out of its body."""
+    found: dict[str, Any] = {}
+    for key, field in (("timestamp", "due_s"), ("delay", "pause_s")):
+        value = extra.pop(key, None)
+        if value is None:
+            continue
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e15:
+            raise InputError(f"{place}: {key}: is a number of ms")
+        found[field] = value / 1e3
+    session = extra.pop("session_id", None)
+    return found if session is None else found | {"session": str(session)}
+
+
+def draw_checked(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> DrawnDataset:
+    """As bench_serving draws, but no row is dropped without a word: what cannot be read is refused, the rest is told.
+
+    Raises:
+        InputError: see `draw_conversations`, `draw_openai`.
+
+    """
+    if selection.dataset == "openai":
+        return DrawnDataset(_from_first(draw_openai(selection, tokenizer, dice)))
+    entries = list(_conversations(selection))
+    turns = [pair for entry in entries if (pair := _first_two(entry)) is not None]
+    if not turns:
+        keys = ", ".join(entries[0]) if entries and isinstance(entries[0], dict) else "none"
+        raise InputError(
+            f"{selection.path or SHAREGPT_URL}: no conversation with two turns of text; looked for {', '.join(_LISTS)} with "
+            f"{', '.join(_TEXTS)} in each turn; the keys of the first entry: {printable(keys, 80)}"
+        )
+    notes: list[str] = []
+    if left_out := len(entries) - len(turns):
+        notes.append(f"{left_out} of {len(entries)} conversations have no two turns of text and are left out")
+    if other := sum(_speaker(entry) in _ANSWERERS for entry in entries):
+        notes.append(
+            f"{other} of {len(entries)} conversations begin with a system prompt or with the assistant: as in bench_serving, "
+            "that first turn is what is asked"
+        )
+    return DrawnDataset(_as_prompts(turns, selection, tokenizer, dice), tuple(notes))
+
+
+_LISTS, _TEXTS = ("conversations", "conversation", "messages"), ("value", "content", "text")
+_ANSWERERS = frozenset({"gpt", "chatgpt", "bard", "bing", "assistant", "model", "system"})
+
+
+def _conversations(selection: DatasetSelection) -> Iterator[Any]:
+    """The entries of a JSON list, or one of each line."""
+    path = dataset_file(selection.path or SHAREGPT_URL, selection.sha256)
+    if selection.dataset == "sharegpt":
+        try:
+            whole = json.loads(path.read_bytes())
+        except ValueError as error:
+            if path.suffix != ".jsonl":
+                raise InputError(f"{path}: not JSON: {error}") from error
+            whole = None
+        if isinstance(whole, list):
+            yield from whole
+            return
+    elif selection.path is None:
+        raise InputError("dataset custom needs a path (JSONL: {conversations: [{content: …}, {content: …}]} a line)")
+    yield from (entry for _, entry in _numbered_lines(selection._replace(path=str(path))))
+
+
+def _listed(entry: object) -> list[Any]:
+    found: object = next((entry[key] for key in _LISTS if key in entry), []) if isinstance(entry, dict) else []
+    return found if isinstance(found, list) else []
+
+
+def _first_two(entry: object) -> Turns | None:
+    texts = [_text_of(turn) for turn in _listed(entry)[:2]]
+    match texts:
+        case [str(question), str(answer)]:
+            return question, answer
+    return None
+
+
+def _text_of(turn: object) -> str | None:
+    if not isinstance(turn, dict):
+        return None
+    text = next((turn[key] for key in _TEXTS if key in turn), None)
+    return text if isinstance(text, str) else None
+
+
+def _speaker(entry: object) -> object:
+    turns = _listed(entry)
+    first = turns[0] if turns and isinstance(turns[0], dict) else {}
+    name = first.get("from", first.get("role"))
+    return name if isinstance(name, str) else None
+
+
+def _from_first(prompts: list[Prompt]) -> list[Prompt]:
+    """In the order of their times, counted from the first; as they are where no row has one."""
+    if all(prompt.due_s is None for prompt in prompts):
+        return prompts
+    first_s = min(prompt.due_s or 0.0 for prompt in prompts)
+    timed = [replace(prompt, due_s=(prompt.due_s or 0.0) - first_s) for prompt in prompts]
+    return sorted(timed, key=lambda prompt: prompt.due_s or 0.0)
 
 
 _RELEASE = "https://raw.githubusercontent.com/kvcache-ai/Mooncake/main/FAST25-release"
@@ -227,7 +345,7 @@ def draw_mooncake(selection: DatasetSelection, tokenizer: Tokenizer, dice: Seede
     """
     del dice
     records: list[dict[str, Any]] = []
-    for record in read_json_lines(_with_path(selection)):
+    for record in read_json_lines(trace_selection(selection)):
         if len(records) == selection.num_prompts:
             break
         if not isinstance(record, dict) or not isinstance(record.get("timestamp"), int | float):
@@ -243,13 +361,14 @@ def draw_mooncake(selection: DatasetSelection, tokenizer: Tokenizer, dice: Seede
 
 def warm_up_prompt(selection: DatasetSelection, tokenizer: Tokenizer) -> Prompt:
     """What bench_serving warms up with: another text of the trace's first line."""
-    record = next(read_json_lines(_with_path(selection)))
+    record = next(read_json_lines(trace_selection(selection)))
     text = "".join(f"{hash_id}" + " ".join(["hi"] * 512) for hash_id in record.get("hash_ids", []))
     text += "Can you tell me a detailed story in 1000 words?"
     return Prompt(len(tokenizer.encode(text)), record.get("output_length", 32), text=text)
 
 
-def _with_path(selection: DatasetSelection) -> DatasetSelection:
+def trace_selection(selection: DatasetSelection) -> DatasetSelection:
+    """With the public trace's address where no file is named."""
     return selection if selection.path else selection._replace(path=TRACE_URLS[selection.trace.name])
 
 

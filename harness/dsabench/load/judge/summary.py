@@ -119,6 +119,7 @@ def warnings_of(
     steady: SteadyWindow | NoSteadyState,
 ) -> Iterator[str]:
     """All lines, what spoils most first."""
+    yield from run.notes
     yield from stall_warnings(run.samples, run.client.lag_max_ms)
     yield from request_warnings(run.samples, workload.dataset, in_sessions=workload.sessions is not None)
     if workload.slo is not None and "slo_attainment" not in metrics:

@@ -1,0 +1,209 @@
+"""Traces of real traffic, replayed token for token: every row's prompt is as long as the row says.
+
+A row of a Mooncake trace (https://github.com/kvcache-ai/Mooncake, FAST25-release) is a JSON object:
+
+    {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, …]}
+
+`timestamp` is in ms. A hash names a block of 512 tokens, so prompts share prefixes where their hashes are equal; tokens
+beyond the hashes are the row's own. Rows with `text_input` send that text. Rows with one `session_id` go one after
+another, `delay` ms after the answer before. bench_serving's own draw of such a trace (`--draw exact`) makes 128 words of
+a block and does not look at `input_length`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dsabench.errors import InputError, printable
+from dsabench.load.draw.as_bench_serving import DatasetSelection, DrawnDataset
+from dsabench.load.draw.recorded import dataset_file, trace_selection
+from dsabench.load.draw.tokenizers import Tokenizer
+from dsabench.model.sample import Prompt
+
+BLOCK_TOKENS = 512
+OUTPUT_TOKENS = 256
+"""Of a row that does not say; bench_serving's."""
+_LENGTH_MAX = 1 << 24
+_TEXT_KEYS = ("text_input", "prompt", "text")
+_KEYS = ("timestamp", "input_length", "output_length", "hash_ids", "text_input", "session_id", "delay")
+
+
+class TraceRow(NamedTuple):
+    """One request of a trace."""
+
+    at_ms: float
+    input_len: int | None
+    """None where its text decides."""
+    output_len: int | None
+    hash_ids: tuple[int, ...] = ()
+    text: str | None = None
+    session: str | None = None
+    delay_ms: float = 0.0
+    line: int = 0
+
+
+def draw_trace(selection: DatasetSelection, tokenizer: Tokenizer) -> DrawnDataset:
+    """The first `num_prompts` rows in the order of their timestamps.
+
+    Raises:
+        InputError: a row cannot be replayed; with its file, line and key.
+
+    """
+    selection = trace_selection(selection)
+    rows: list[TraceRow] = []
+    for row in read_trace(selection):
+        if len(rows) == selection.num_prompts:
+            break
+        rows.append(row)
+    if not rows:
+        raise InputError(f"{selection.path}: the trace is empty")
+    rows.sort(key=attrgetter("at_ms"))
+    replay = _Replay(selection, tokenizer, rows)
+    prompts = [prompt for row in rows for prompt in replay.prompts_of(row)]
+    silent = sum(row.output_len is None for row in rows)
+    note = f"{silent} of {len(rows)} rows of the trace have no output_length: {OUTPUT_TOKENS} tokens are asked for"
+    return DrawnDataset(prompts, (note,) if silent else ())
+
+
+def read_trace(selection: DatasetSelection) -> Iterator[TraceRow]:
+    """Every row of the file, checked.
+
+    Raises:
+        InputError: the first that is wrong.
+
+    """
+    path = dataset_file(selection.path or "", selection.sha256)
+    with path.open("rb") as file:
+        for number, data in enumerate(file, start=1):
+            if data.strip():
+                try:
+                    yield _row(data, number)
+                except ValueError as error:
+                    raise InputError(f"{path}:{number}: {error}") from error
+
+
+def _row(data: bytes, line: int) -> TraceRow:
+    try:
+        row = json.loads(data.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: {error}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} (character {error.pos + 1})") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"a row is an object with {', '.join(_KEYS)}")  # noqa: TRY004  (the file's mistake)
+    text = next((row[key] for key in _TEXT_KEYS if key in row), None)
+    if text is not None and (not isinstance(text, str) or not text):
+        raise ValueError("text_input: is a text that is not empty")
+    hashes = row.get("hash_ids", [])
+    if not isinstance(hashes, list) or not all(_is_whole(one) for one in hashes):
+        raise ValueError("hash_ids: is a list of whole numbers")
+    session = row.get("session_id")
+    input_len = _tokens(row, "input_length", 1)
+    if text is None:
+        input_len = input_len if input_len is not None else len(hashes) * BLOCK_TOKENS or None
+        if input_len is None:
+            raise ValueError(
+                "needs input_length, hash_ids or text_input; it has " + (printable(", ".join(row), 80) or "no key")
+            )
+        if len(hashes) > (needed := -(-input_len // BLOCK_TOKENS)):
+            raise ValueError(
+                f"hash_ids: {len(hashes)} blocks of {BLOCK_TOKENS} tokens, but input_length {input_len} fills {needed}"
+            )
+    return TraceRow(
+        at_ms=_number(row, "timestamp", required=session is None),
+        input_len=input_len,
+        output_len=_tokens(row, "output_length", 1),
+        hash_ids=tuple(hashes),
+        text=text,
+        session=None if session is None else str(session),
+        delay_ms=_number(row, "delay", required=False),
+        line=line,
+    )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _tokens(row: Mapping[str, Any], key: str, least: int) -> int | None:
+    value = row.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _LENGTH_MAX:
+        raise ValueError(f"{key}: is a whole number of tokens from {least} on, not {printable(json.dumps(value), 40)}")
+    return value
+
+
+def _number(row: Mapping[str, Any], key: str, *, required: bool) -> float:
+    value = row.get(key)
+    if value is None and not required:
+        return 0.0
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e15:
+        raise ValueError(f"{key}: is a number of ms, not {printable(json.dumps(value), 40)}")
+    return float(value)
+
+
+class _Replay:
+    """Makes the prompts of rows."""
+
+    def __init__(self, selection: DatasetSelection, tokenizer: Tokenizer, rows: Sequence[TraceRow]) -> None:
+        self._trace, self._tokenizer = selection.trace, tokenizer
+        self._blocks = _Blocks(selection.seed, tokenizer.vocab_size)
+        self._first_ms = rows[0].at_ms
+        self._turns = Counter(row.session for row in rows if row.session is not None)
+
+    def prompts_of(self, row: TraceRow) -> Iterator[Prompt]:
+        """One, or as many as there are rounds: each repeats the row after what was said, and a placeholder answer."""
+        output_len = OUTPUT_TOKENS if row.output_len is None else row.output_len
+        session = row.session if row.session is not None and self._turns[row.session] > 1 else None
+        due_s = (row.at_ms - self._first_ms) / 1e3 * self._trace.slowdown
+        pause_s = row.delay_ms / 1e3 * self._trace.slowdown
+        if self._trace.rounds > 1:
+            session = session or f"line {row.line}"
+        if row.text is not None:
+            length = len(self._tokenizer.encode(row.text))
+            for _ in range(self._trace.rounds):
+                yield Prompt(length, output_len, text=row.text, due_s=due_s, session=session, pause_s=pause_s)
+            return
+        ids = once = self._blocks.prompt(row)
+        for round_ in range(self._trace.rounds):
+            if round_:
+                ids = (*ids, *self._blocks.answer(row, round_, output_len), *once)
+            yield Prompt(len(ids), output_len, input_ids=ids, due_s=due_s, session=session, pause_s=pause_s)
+
+
+class _Blocks:
+    """The tokens of each hash: the same wherever it occurs, others for each seed."""
+
+    def __init__(self, seed: int, vocab_size: int) -> None:
+        self._seed, self._vocab_size = seed, vocab_size
+        self._known: dict[int, npt.NDArray[np.int64]] = {}
+
+    def prompt(self, row: TraceRow) -> tuple[int, ...]:
+        """A row's ids: its blocks, then ids that no other row has."""
+        length = row.input_len or 0
+        parts = [self._block(one) for one in row.hash_ids]
+        if (own := length - len(parts) * BLOCK_TOKENS) > 0:
+            parts.append(self._draw((1, row.line), own))
+        ids: list[int] = np.concatenate(parts)[:length].tolist()
+        return tuple(ids)
+
+    def answer(self, row: TraceRow, round_: int, length: int) -> list[int]:
+        """As long as the answer to a round."""
+        drawn: list[int] = self._draw((2, row.line, round_), length).tolist()
+        return drawn
+
+    def _block(self, name: int) -> npt.NDArray[np.int64]:
+        if name not in self._known:
+            self._known[name] = self._draw((0, abs(name), name < 0), BLOCK_TOKENS)
+        return self._known[name]
+
+    def _draw(self, key: tuple[int, ...], count: int) -> npt.NDArray[np.int64]:
+        return np.random.default_rng([self._seed, 3, *map(int, key)]).integers(0, self._vocab_size, size=count)

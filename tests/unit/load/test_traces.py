@@ -1,0 +1,211 @@
+"""Traces and conversations as people have them (public reports guidellm#948, aiperf#273, aiperf#581, sglang#15057)."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dsabench.cli.bench_choices import selection_for
+from dsabench.cli.bench_flags import parse_flags
+from dsabench.errors import InputError
+from dsabench.load.draw.as_bench_serving import DrawnDataset, SeededGenerators, draw_dataset
+from dsabench.load.draw.prompts import draw_prompts
+from dsabench.load.draw.tokenizers import ByteTokenizer, NoTokenizer, Tokenizer
+from dsabench.load.plan import OpenLoop, SessionPacing
+from dsabench.load.requests import LoadTarget
+from dsabench.load.schedule import pacing_for, sessions_of
+from dsabench.model.workload import Workload
+
+BYTES = ByteTokenizer()
+
+
+def rows(path: Path, *values: Any) -> Path:
+    path.write_text("".join((value if isinstance(value, str) else json.dumps(value)) + "\n" for value in values))
+    return path
+
+
+def drawn(dataset: str, path: Path, *words: str, tokenizer: Tokenizer = BYTES) -> DrawnDataset:
+    backend = "sglang-oai-chat" if dataset == "openai" else "sglang"
+    flags = [
+        "--dataset-name",
+        dataset,
+        "--dataset-path",
+        str(path),
+        "--num-prompts",
+        "10",
+        "--backend",
+        backend,
+        *words,
+    ]
+    args = parse_flags(flags)
+    return draw_dataset(selection_for(args), tokenizer, SeededGenerators.of(args.seed))
+
+
+def refused(dataset: str, path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        drawn(dataset, path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value).replace(str(path), "FILE")
+
+
+def test_a_row_is_as_long_as_it_says_and_shares_what_its_hashes_say(tmp_path: Path) -> None:
+    trace = rows(
+        tmp_path / "t.jsonl",
+        {"timestamp": 1000, "input_length": 6758, "output_length": 5, "hash_ids": list(range(14))},
+        {"timestamp": 1100, "input_length": 7322, "output_length": 7, "hash_ids": [0, *range(14, 28)]},
+        {"timestamp": 900, "input_length": 700, "output_length": 3, "hash_ids": [0]},
+    )
+    for tokenizer in (BYTES, NoTokenizer(50_000)):
+        early, first, second = drawn("mooncake", trace, tokenizer=tokenizer).prompts
+        assert [len(one.input_ids or ()) for one in (early, first, second)] == [700, 6758, 7322]
+        assert (first.input_len, first.output_len, second.output_len) == (6758, 5, 7)
+        assert [early.due_s, first.due_s, second.due_s] == pytest.approx([0.0, 0.1, 0.2])
+        assert first.input_ids
+        assert second.input_ids
+        assert early.input_ids
+        assert first.input_ids[:512] == second.input_ids[:512] == early.input_ids[:512]
+        assert first.input_ids[512:1024] != second.input_ids[512:1024]
+        assert max(first.input_ids) < tokenizer.vocab_size
+        assert early.input_ids[512:] != first.input_ids[512:700]  # beyond its hashes a row is its own
+    again, other = (drawn("mooncake", trace, "--seed", seed).prompts for seed in ("1", "2"))
+    assert again == drawn("mooncake", trace, "--seed", "1").prompts
+    assert again[0].input_ids != other[0].input_ids
+
+
+def test_a_rows_own_text_is_sent_and_a_missing_length_is_said(tmp_path: Path) -> None:
+    trace = rows(
+        tmp_path / "t.jsonl",
+        {"timestamp": 0, "text_input": "Why do rivers bend?", "output_length": 5},
+        {"timestamp": 100, "text_input": "What is a delta?"},
+        {"timestamp": 200, "input_length": 700, "hash_ids": [1, 2]},
+    )
+    data = drawn("mooncake", trace)
+    assert [one.text for one in data.prompts] == ["Why do rivers bend?", "What is a delta?", None]
+    assert [one.input_len for one in data.prompts] == [19, 16, 700]
+    assert [one.output_len for one in data.prompts] == [5, 256, 256]
+    assert data.notes == ("2 of 3 rows of the trace have no output_length: 256 tokens are asked for",)
+    with pytest.raises(InputError, match="needs a tokenizer"):
+        drawn("mooncake", trace, tokenizer=NoTokenizer(1000))
+
+
+GOOD = {"timestamp": 0, "input_length": 512, "output_length": 5, "hash_ids": [1]}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"timestamp": 100, "hash_ids": [2', "not JSON: "),
+        (
+            {**GOOD, "input_length": 20, "hash_ids": [0, 1]},
+            "hash_ids: 2 blocks of 512 tokens, but input_length 20 fills 1",
+        ),
+        ({**GOOD, "timestamp": "soon"}, 'timestamp: is a number of ms, not "soon"'),
+        ({**GOOD, "timestamp": None}, "timestamp: is a number of ms, not null"),
+        ({**GOOD, "timestamp": -1}, "timestamp: is a number of ms, not -1"),
+        ({**GOOD, "input_length": 1.5}, "input_length: is a whole number of tokens from 1 on, not 1.5"),
+        ({**GOOD, "output_length": 0}, "output_length: is a whole number of tokens from 1 on, not 0"),
+        ({**GOOD, "output_length": 10**18}, "output_length: is a whole number of tokens"),
+        ({**GOOD, "hash_ids": "1"}, "hash_ids: is a list of whole numbers"),
+        ({**GOOD, "text_input": ""}, "text_input: is a text that is not empty"),
+        ({"timestamp": 5, "query": "x"}, "needs input_length, hash_ids or text_input; it has timestamp, query"),
+        ("[]", "a row is an object with timestamp, "),
+        ('{"timestamp": NaN, "input_length": 3}', "timestamp: is a number of ms, not NaN"),
+    ],
+)
+def test_a_row_that_cannot_be_replayed_is_refused_by_its_line(tmp_path: Path, row: Any, message: str) -> None:
+    said = refused("mooncake", rows(tmp_path / "t.jsonl", GOOD, row, GOOD))
+    assert said.startswith(f"FILE:2: {message}"), said
+
+
+def test_damaged_rows_of_other_files_are_refused_by_their_line_too(tmp_path: Path) -> None:
+    pair = {"conversations": [{"content": "Why?"}, {"content": "Because."}]}
+    assert refused("custom", rows(tmp_path / "c", pair, "{oops")).startswith("FILE:2: not JSON: ")
+    chat = {"messages": [{"role": "user", "content": "Why?"}], "max_tokens": 3}
+    assert refused("openai", rows(tmp_path / "o", chat, {"prompt": "x"})).startswith(
+        "FILE:2: messages: a row is an object"
+    )
+    assert len(drawn("custom", rows(tmp_path / "d", pair, "{oops"), "--draw", "exact").prompts) == 1
+
+
+def test_turns_of_a_session_go_one_after_another(tmp_path: Path) -> None:
+    trace = rows(
+        tmp_path / "t.jsonl",
+        {**GOOD, "session_id": "a"},
+        {**GOOD, "timestamp": 50, "hash_ids": [9]},
+        {**GOOD, "timestamp": 60, "input_length": 900, "hash_ids": [1, 2], "session_id": "a", "delay": 250},
+    )
+    prompts = drawn("mooncake", trace).prompts
+    assert sessions_of(prompts) == ((0, 2), (1,))
+    assert [one.pause_s for one in prompts] == [0.0, 0.0, 0.25]
+    assert (prompts[2].input_ids or ())[:512] == prompts[0].input_ids
+    point = Workload(name="w", dataset="mooncake", dataset_path=str(trace), num_prompts=3, max_concurrency=2)
+    found = draw_prompts(LoadTarget("http://h:1", "m", vocab_size=1000), point)
+    pacing = pacing_for(point, found)
+    assert isinstance(pacing, SessionPacing)
+    assert (list(pacing.turns), list(pacing.think_s)) == ([(0, 2), (1,)], [0.0, 0.0, 0.25])
+    assert pacing.due_s == pytest.approx([0.0, 0.05])
+
+
+def test_rounds_grow_the_history(tmp_path: Path) -> None:
+    prompts = drawn("mooncake", rows(tmp_path / "t", GOOD), "--mooncake-num-rounds", "3").prompts
+    assert [one.input_len for one in prompts] == [512, 512 * 2 + 5, 512 * 3 + 10]
+    assert (prompts[2].input_ids or ())[:1029] == prompts[1].input_ids
+    assert sessions_of(prompts) == ((0, 1, 2),)
+
+
+def test_chats_may_have_times(tmp_path: Path) -> None:
+    chat = {"messages": [{"role": "user", "content": "Why?"}], "max_tokens": 3, "temperature": 0.5}
+    file = rows(tmp_path / "o", {**chat, "timestamp": 2500}, {**chat, "timestamp": 2000, "session_id": 7}, chat)
+    assert refused("openai", rows(tmp_path / "p", {**chat, "timestamp": "x"})) == "FILE:1: timestamp: is a number of ms"
+    first, second, third = drawn(
+        "openai", rows(file, {**chat, "timestamp": 2500}, {**chat, "timestamp": 2000}, chat)
+    ).prompts
+    assert [first.due_s, second.due_s, third.due_s] == [0.0, 2.0, 2.5]
+    assert first.extra == {"temperature": 0.5}
+    point = Workload(name="w", dataset="openai", dataset_path=str(file), num_prompts=3, endpoint="chat")
+    found = draw_prompts(LoadTarget("http://h:1", "m", endpoint="chat", tokenizer="bytes"), point)
+    pacing = pacing_for(point, found)
+    assert isinstance(pacing, OpenLoop)
+    assert list(pacing.due_s) == [0.0, 2.0, 2.5]
+
+
+HUMAN = {"from": "human", "value": "Tell me about rivers please"}
+GPT = {"from": "gpt", "value": "Rivers carry water to the sea and more."}
+
+
+def test_conversations_in_the_forms_that_people_export(tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": HUMAN["value"]}, {"role": "assistant", "content": GPT["value"]}]
+    for name, content in {
+        "list.json": json.dumps([{"conversations": [HUMAN, GPT]}]),
+        "messages.json": json.dumps([{"id": "1", "messages": chat}]),
+        "lines.jsonl": json.dumps({"conversations": [HUMAN, GPT]}) + "\n",
+    }.items():
+        (tmp_path / name).write_text(content)
+        [prompt] = drawn("sharegpt", tmp_path / name).prompts
+        assert prompt.text == HUMAN["value"]
+    [prompt] = drawn("custom", rows(tmp_path / "cu.jsonl", {"messages": chat})).prompts
+    assert prompt.text == HUMAN["value"]
+
+
+def test_what_is_left_out_or_odd_is_said(tmp_path: Path) -> None:
+    system = {"from": "system", "value": "You are a helpful assistant"}
+    entries = [{"conversations": turns} for turns in ([HUMAN, GPT], [GPT, HUMAN], [system, HUMAN, GPT], [HUMAN])]
+    (tmp_path / "f.json").write_text(json.dumps(entries))
+    data = drawn("sharegpt", tmp_path / "f.json")
+    assert len(data.prompts) == 3
+    assert data.notes[0] == "1 of 4 conversations have no two turns of text and are left out"
+    assert data.notes[1] == (
+        "2 of 4 conversations begin with a system prompt or with the assistant: as in bench_serving, that first turn is what "
+        "is asked"
+    )
+    (tmp_path / "g.json").write_text(json.dumps([{"id": "1", "dialogue": []}]))
+    assert refused("sharegpt", tmp_path / "g.json") == (
+        "FILE: no conversation with two turns of text; looked for conversations, conversation, messages with value, content, "
+        "text in each turn; the keys of the first entry: id, dialogue"
+    )
+    (tmp_path / "h.json").write_text("{")
+    assert re.match("FILE: not JSON: ", refused("sharegpt", tmp_path / "h.json"))
