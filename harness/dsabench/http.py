@@ -207,7 +207,7 @@ def _check_headers(response: aiohttp.ClientResponse) -> None:
         raise HttpFault("too_large", f"headers of more than {HEADER_BYTES_MAX >> 10} KiB")
     coding = response.headers.get("Content-Encoding", "identity")
     if coding != "identity":
-        raise HttpFault("broken", f"a compressed answer ({coding:.20}), which was not asked for")
+        raise HttpFault("broken", f"a compressed answer ({printable(coding, 20)}), which was not asked for")
 
 
 def _line(text: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
+
+import orjson
 
 from dsabench.doctor.chat_stream import ChatStream
 from dsabench.errors import HttpFault
@@ -96,8 +97,8 @@ class ServerProbe:
         if answer.status != 200:
             return JsonAnswer(None, _refusal(path, answer), answer.status)
         try:
-            found = json.loads(answer.body)
-        except ValueError:
+            found = orjson.loads(answer.body)
+        except orjson.JSONDecodeError:
             found = None
         if not isinstance(found, dict):
             return JsonAnswer(None, f"{path}: not a JSON object: {one_line(answer.text, 80)}", answer.status)

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from dsabench.errors import HttpFault
+from dsabench.errors import HttpFault, printable
 from dsabench.http import DONE, HttpClient
 from dsabench.load.read.json_stream import as_int, broken_count, broken_end
 from dsabench.model.evals import Endpoint, EvalTask
@@ -119,6 +119,7 @@ class _Answer:
     _first_s: float | None = None
     _done: bool = False
     _error: str | None = None
+    _rule: str | None = None
 
     def finish(self) -> Reply | Failure:
         """What it came to."""
@@ -139,9 +140,8 @@ class _Answer:
 
     def _broken_rule(self) -> str | None:
         """Which rule about counts it breaks."""
-        for name, most in (("prompt_tokens", None), ("completion_tokens", self.asked)):
-            if (rule := broken_count(name, self._usage.get(name), most)) is not None:
-                return rule
+        if self._rule is not None:
+            return self._rule
         tokens = as_int(self._usage.get("completion_tokens"))
         return None if tokens is None else broken_end(tokens, self.asked, self._finish_reason)
 
@@ -158,7 +158,7 @@ class _Answer:
             if message.get("error"):
                 self._error = f"server: {_short(str(message['error']))}"
             if isinstance(message.get("usage"), dict):
-                self._usage = message["usage"]
+                self._take_usage(message["usage"])
             for choice in message.get("choices") or ():
                 self._take_choice(choice)
         except (ValueError, AttributeError, TypeError) as error:
@@ -174,11 +174,24 @@ class _Answer:
                 pieces.append(piece)
         if (text or reasoning) and self._first_s is None:
             self._first_s = perf_counter()
-        self._finish_reason = choice.get("finish_reason") or self._finish_reason
+        reason = choice.get("finish_reason")
+        if reason is not None and not isinstance(reason, str):
+            raise TypeError(f"finish_reason is no text: {reason!r:.60}")
+        if reason == "abort":
+            self._error = "server: it gave the request up"
+        self._finish_reason = reason or self._finish_reason
+
+    def _take_usage(self, usage: Mapping[str, Any]) -> None:
+        """The last one counts; none may be less than one before it."""
+        before = as_int(self._usage.get("completion_tokens")) or 0
+        for name, most, least in (("prompt_tokens", None, 0), ("completion_tokens", self.asked, before)):
+            if self._rule is None:
+                self._rule = broken_count(name, usage.get(name), most, least)
+        self._usage = usage
 
 
 def _short(text: str) -> str:
-    return hide_keys(" ".join(text.split()))[:200]
+    return printable(hide_keys(" ".join(text.split())), 200)
 
 
 def _body(task: EvalTask, model: str, prompt: str) -> bytes:

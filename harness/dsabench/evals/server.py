@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+import orjson
 from pydantic import JsonValue
 
 from dsabench.errors import HttpFault, InputError, TrialFault
@@ -94,7 +95,7 @@ async def _models(url: str, key: str | None) -> dict[str, JsonValue]:
     if answer.status != 200:
         return {}
     try:
-        entries = json.loads(answer.body)["data"]
+        entries = orjson.loads(answer.body)["data"]
         return {str(entry["id"]): entry.get("max_model_len") for entry in entries}
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}

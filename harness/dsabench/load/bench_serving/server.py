@@ -17,6 +17,7 @@ from dsabench.load.client.address import ask_once
 
 _THERE = (200, 404, 405)
 _NOT_YET = 503
+_CALL_S = 5.0
 
 
 def _found(answer: HttpAnswer | None) -> Any:
@@ -48,7 +49,7 @@ class BenchControl(NamedTuple):
         content = b"" if body is None else orjson.dumps(body)
         return ask_once(self.base_url + path, method, content, headers=self.headers, timeout_s=timeout_s)
 
-    def find(self, path: str, timeout_s: float = 30.0) -> Any:
+    def find(self, path: str, timeout_s: float = _CALL_S) -> Any:
         """GET JSON; None where the server does not have it."""
         return _found(self._get(path, timeout_s))
 
@@ -62,7 +63,7 @@ class BenchControl(NamedTuple):
         end_s = time.perf_counter() + timeout_s
         while True:
             try:
-                status = self.ask("GET", "/v1/models", timeout_s=5).status
+                status = self.ask("GET", "/v1/models", timeout_s=_CALL_S).status
                 problem = f"status {status}"
             except HttpFault as fault:
                 status, problem = 0, str(fault)
@@ -87,7 +88,7 @@ class BenchControl(NamedTuple):
             self._pause(f"/server_info: status {_NOT_YET}", end_s, timeout_s)
         return _found(answer)
 
-    def _get(self, path: str, timeout_s: float = 30.0) -> HttpAnswer | None:
+    def _get(self, path: str, timeout_s: float = _CALL_S) -> HttpAnswer | None:
         """None where nothing answers."""
         try:
             return self.ask("GET", path, timeout_s=timeout_s)

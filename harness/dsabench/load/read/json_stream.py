@@ -134,17 +134,19 @@ class JsonStream:
 
 
 COUNT_MAX = 2**31 - 1
+_ACCEPT_LENGTH_MAX = 1024.0
 
 
 def broken_count(name: str, count: object, asked: int | None = None, before: int = 0) -> str | None:
-    """Why a server's count of tokens cannot be true; None where it can. Whatever is no integer is no count.
+    """Why a server's count of tokens cannot be true; None where it can, and where there is none.
 
     `asked` is the most that there can be, `before` what the same count was in an earlier frame.
     """
-    if (tokens := as_int(count)) is None:
+    if count is None:
         return None
-    if not 0 <= tokens <= COUNT_MAX:
-        return f"{name} is {tokens}, which is no number of tokens"
+    tokens = as_int(count)
+    if tokens is None or not 0 <= tokens <= COUNT_MAX:
+        return f"{name} is {shown(count)}, which is no number of tokens"
     if tokens < before:
         return f"{name} fell from {before} to {tokens}"
     if asked is not None and tokens > asked:
@@ -175,8 +177,8 @@ def shortened(text: str) -> str:
     return printable(" ".join(text.split()), _MESSAGE_CHARS)
 
 
-def shown(frame: JsonValue) -> str:
-    """The start of a frame, for a message."""
+def shown(frame: object) -> str:
+    """The start of a frame or of a part of one, for a message."""
     return shortened(orjson.dumps(frame).decode())
 
 
@@ -188,6 +190,12 @@ def as_int(value: object) -> int | None:
 def as_float(value: object) -> float | None:
     """A number, or None for anything else."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def accept_length_of(value: object) -> float | None:
+    """Tokens per decode step; None for what cannot be one, and for 0, which says that nothing was drafted."""
+    length = as_float(value)
+    return length if length is not None and 0.0 < length <= _ACCEPT_LENGTH_MAX else None
 
 
 def problem_of(frame: JsonValue) -> str | None:

@@ -23,7 +23,7 @@ from dsabench.load.read.json_stream import (
     ReplyText,
     StreamReply,
     TextPiece,
-    as_float,
+    accept_length_of,
     as_int,
     broken_count,
     broken_end,
@@ -58,7 +58,7 @@ class _OpenAiEvents:
         count = as_int(usage.get("completion_tokens")) if isinstance(usage, dict) else None
         if isinstance(usage, dict):
             prompt = usage.get("prompt_tokens")
-            broken = broken_count("completion_tokens", count, asked, self.tokens or 0)
+            broken = broken_count("completion_tokens", usage.get("completion_tokens"), asked, self.tokens or 0)
             broken = broken or broken_count("prompt_tokens", prompt)
             if broken is not None:
                 return broken
@@ -148,9 +148,9 @@ def _cached(heard: _OpenAiEvents) -> int | None:
 
 
 def _accept_length(extension: dict[str, Any]) -> float | None:
-    """`sglext.spec_tokens_details`, which a request gets with `return_spec_tokens_details`; 0 means no drafts."""
+    """`sglext.spec_tokens_details`, which a request gets with `return_spec_tokens_details`."""
     details = extension.get("spec_tokens_details")
-    return (as_float(details.get("spec_accept_length")) or None) if isinstance(details, dict) else None
+    return accept_length_of(details.get("spec_accept_length")) if isinstance(details, dict) else None
 
 
 def _spoken(heard: _OpenAiEvents) -> ReplyText:

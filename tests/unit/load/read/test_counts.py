@@ -77,8 +77,18 @@ def test_what_can_be_true_passes(reply: StreamReply) -> None:
 
 
 @pytest.mark.parametrize("count", [1.5, "8", True, None, float("1e18"), [8]])
-def test_what_is_no_integer_is_no_count(count: object) -> None:
+def test_what_is_no_integer_is_no_count(count: Any) -> None:
     assert (native(count).error or "").startswith("garbage: a frame without meta_info.completion_tokens")
+    said = openai(count).error
+    assert said is None if count is None else said.startswith("garbage: completion_tokens is ")
+
+
+@pytest.mark.parametrize(
+    ("told", "known"), [(2.5, 2.5), (0, None), (-2, None), (1e308, None), ("3", None), (True, None)]
+)
+def test_an_accept_length_that_cannot_be_one_is_absent(told: object, known: float | None) -> None:
+    reply = native(8, spec_accept_length=told)
+    assert (reply.error, reply.accept_length) == (None, known)
 
 
 def test_keys_that_were_added_to_the_body_may_ask_for_another_number() -> None:
