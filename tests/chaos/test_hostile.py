@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import time
@@ -56,10 +55,22 @@ def run(folder: Path, *words: str) -> Ended:
     began_s = time.perf_counter()
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         process = subprocess.Popen([sys.executable, "-m", "dsabench", *words], stdout=out, stderr=err, cwd=folder)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        peak_mib = 0.0
+        while process.poll() is None:
+            peak_mib = max(peak_mib, _peak_mib(process.pid))
+            time.sleep(0.01)
     texts = ((folder / name).read_text(errors="replace") for name in ("out", "err"))
-    return Ended(process.returncode, *texts, time.perf_counter() - began_s, usage.ru_maxrss / 1024)
+    return Ended(process.returncode, *texts, time.perf_counter() - began_s, peak_mib)
+
+
+def _peak_mib(pid: int) -> float:
+    """Of the program, since it was started; rusage would count what its parent had when it forked."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    found = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(found[0]) / 1024 if found else 0.0
 
 
 def bench(url: str, folder: Path, backend: str = "sglang") -> Ended:
