@@ -27,7 +27,7 @@ from dsabench.load.client.worker import (
     workers_wanted,
 )
 from dsabench.load.plan import LoadPlan, RequestTimeouts, SizeLimits
-from dsabench.load.process import allow_open_files, no_full_collections
+from dsabench.load.process import allow_open_files, no_full_collections, refuse_more_connections
 
 if TYPE_CHECKING:
     from dsabench.load.read.recording import Recording
@@ -134,6 +134,8 @@ def _prepare(plan: LoadPlan) -> _PreparedRun:
     requests = [b"%s%d\r\n\r\n%s" % (head, len(body), body) for body in plan.bodies]
     workers = workers_wanted(plan, schedule)
     allow_open_files(schedule.most_open // workers + 64)
+    if schedule.due_s is None:  # every slot is used at once
+        refuse_more_connections(schedule.most_open, workers)
     spools = tuple(SpoolFiles.make() for _ in range(workers))
     run_bytes = plan.limits.run_bytes
     if run_bytes is None:

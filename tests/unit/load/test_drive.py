@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 
 from closed_port import nobody_listens
 from dsabench.errors import InputError, TrialFault
+from dsabench.load import process
 from dsabench.load.drive import RawRun, send_plan
 from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, Pacing, RequestTimeouts, SessionPacing, SizeLimits
 from dsabench.load.read.replies import read_replies
@@ -132,6 +134,29 @@ async def test_what_has_no_end_ends_at_its_limit(name: str) -> None:
             driven = await run(server.url, 2, limits=SizeLimits(answer_bytes=2 * MIB))
     assert driven.recording.error(0) == driven.recording.error(1) == f"garbage: {error}"
     assert psutil.Process().memory_info().rss - before < 150 * MIB
+
+
+def test_a_load_beyond_the_clients_own_limits_is_refused_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import asyncio, resource\nfrom dsabench.errors import InputError\nfrom dsabench.load.drive import send_plan\n"
+        "from dsabench.load.plan import ClosedLoop, LoadPlan\nresource.setrlimit(resource.RLIMIT_NOFILE, (600, 600))\n"
+        "try:\n    asyncio.run(send_plan(LoadPlan('http://127.0.0.1:1/x', [b'{}'] * 2000, ClosedLoop(1000), workers=2)))\n"
+        "except InputError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        "1,000 requests at a time need 756 open files in each of 2 client processes, and one may have 600: raise the limit "
+        "(ulimit -Hn), take more workers, or lower max_concurrency\n"
+    )
+    (tmp_path / "range").write_text("32768\t32800\n")
+    monkeypatch.setattr(process, "_PORT_RANGE", tmp_path / "range")
+    process.refuse_more_connections(33, 1)
+    with pytest.raises(
+        InputError, match="34 requests at a time to one address need as many ports, and this machine has 33"
+    ):
+        process.refuse_more_connections(34, 1)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

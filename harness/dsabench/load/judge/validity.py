@@ -45,13 +45,16 @@ BACKLOG_SAMPLES_MIN = 100
 LAG_P99_MS_WARN = 20.0
 """From here on a p99 of the client's own lag is worth a warning beside the numbers."""
 LATE_SHARE_MAX = 0.2
-"""How late what came was stamped on average, as a share of the time to the first token or of that between tokens. Beyond
-it the numbers are the client's as much as the server's."""
+"""How late what came was stamped on average, as a share of the median TTFT: beyond it TTFT is the client's as much as the
+server's. TPOT is a difference of two stamps and hardly moves, but where the lateness is longer than the time between
+tokens, the gaps (ITL) are the client's own."""
 LATE_SHARE_WARN = 0.05
-LATE_MS_MIN = 2.0
-STARVED_LATE_MS_MIN = 1.0
-"""Less than this is what a wake-up costs on a busy machine; the smaller one for a client that has to wait for a core."""
+LATE_MS_MIN = 5.0
+STARVED_LATE_MS_MIN = 3.0
+"""Less than this is what preemption costs on a busy machine; the smaller one for a client that has to wait for a core."""
 LATE_MS_WARN_MIN = 0.5
+LATE_LOOKS_MIN = 40
+"""Points of the grid, a second of them: a mean of fewer is chance."""
 STARVED_SHARE = 0.1
 """Of the time in which the client's thread could have run, but had no core."""
 TIMER_MS = 0.5
@@ -129,7 +132,7 @@ def judge_client(
         for own, share, lag, ms in zip(vitals, shares, lags, backlogs, strict=True)
     ]
     wait_share = max(waits, default=None)
-    void, doubt = _lateness(max(late), wait_share, typical)
+    void, doubt = _lateness(max(late), wait_share, max(len(own.lags_s) for own in vitals), typical)
     p50, _, p99, worst = lags.max(axis=0)
     return ClientHealth(
         cpu_s=sum(own.cpu_s for own in vitals),
@@ -154,22 +157,28 @@ def _late_ms(own: WorkerVitals, backlog_ms: float | None) -> float:
     return max(lag_ms - TIMER_MS, backlog_ms or 0.0, 0.0)
 
 
-def _lateness(late_ms: float, wait_share: float | None, typical: TypicalTimes) -> tuple[str | None, str | None]:
+def _lateness(
+    late_ms: float, wait_share: float | None, looks: int, typical: TypicalTimes
+) -> tuple[str | None, str | None]:
     """Why the numbers are void, and why they are doubtful: what came was stamped late for what was measured."""
-    shares = [
-        (late_ms / (seconds * 1e3), f"{seconds * 1e3:.3g} ms {what}")
-        for seconds, what in ((typical.first_token_s, "to the first token"), (typical.per_token_s, "between tokens"))
-        if seconds
-    ]
-    if not shares:
-        return None, None
-    share, of_what = max(shares)
-    waited = "" if wait_share is None else f" and waited for a core {wait_share:.0%} of the time"
-    told = f"its event loop was {late_ms:.1f} ms late on average{waited}, which is {share:.0%} of {of_what}"
     starved = wait_share is not None and wait_share > STARVED_SHARE
-    if share > LATE_SHARE_MAX and late_ms >= (STARVED_LATE_MS_MIN if starved else LATE_MS_MIN):
-        return f"{told}; {_ADVICE}", None
-    return None, told if share > LATE_SHARE_WARN and late_ms >= LATE_MS_WARN_MIN else None
+    judged = looks >= LATE_LOOKS_MIN and late_ms >= (STARVED_LATE_MS_MIN if starved else LATE_MS_MIN)
+    times = (
+        (typical.first_token_s, "to the first token", LATE_SHARE_MAX, judged),
+        (typical.per_token_s, "between tokens", 1.0, judged and starved),
+    )
+    waited = "" if wait_share is None else f" and waited for a core {wait_share:.0%} of the time"
+    void = doubt = None
+    for seconds, what, share_max, is_judged in times:
+        if not seconds:
+            continue
+        share = late_ms / (seconds * 1e3)
+        told = f"its event loop was {late_ms:.1f} ms late on average{waited}, which is {share:.0%} of {seconds * 1e3:.3g} ms {what}"
+        if is_judged and share > share_max:
+            void = void or f"{told}; {_ADVICE}"
+        elif share > LATE_SHARE_WARN and late_ms >= LATE_MS_WARN_MIN:
+            doubt = told
+    return void, doubt
 
 
 def _backlog_ms(own: WorkerVitals, reads: int) -> float | None:
