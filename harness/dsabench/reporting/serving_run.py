@@ -100,8 +100,11 @@ def logged_run(name: str, line: Mapping[str, Any]) -> ServingRun:
             "output_len": line.get("random_output_len"),
             "range_ratio": line.get("random_range_ratio"),
         }
-    figures = {key: float(value) for key in FIGURES if isinstance(value := line.get(key), int | float)}
-    return ServingRun(name, _known(settings), figures)
+    told = {key: float(value) for key in FIGURES if isinstance(value := line.get(key), int | float)}
+    figures = {key: value for key, value in told.items() if math.isfinite(value) and (value or not key.endswith("_ms"))}
+    unobserved = sorted({key.split("_", 1)[1].removesuffix("_ms") for key in told.keys() - figures.keys()})
+    notes = (f"{name}: 0 there for {', '.join(unobserved)}, which is how bench_serving writes what it did not observe",)
+    return ServingRun(name, _known(settings), figures, notes=notes if unobserved else ())
 
 
 def recorded_run(name: str, records: Sequence[Record]) -> ServingRun:

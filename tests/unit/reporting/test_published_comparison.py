@@ -56,6 +56,13 @@ def test_lengths_of_a_dataset_that_brings_its_own_are_no_setting() -> None:
     assert "dataset" not in {one.setting for one in hold_beside(printed("b200-latency"), run).differing}
 
 
+def test_a_zero_in_another_tools_file_is_no_latency() -> None:
+    buffered = {f"{key}_{name}_ms": 0.0 for key in ("mean", "median", "p99") for name in ("tpot", "itl")}
+    blind = logged_run("mine", {**LINE, **buffered})
+    assert not [name for name in blind.figures if "median_tpot" in name or "mean_itl" in name]
+    assert blind.notes == ("mine: 0 there for itl, tpot, which is how bench_serving writes what it did not observe",)
+
+
 def test_there_is_no_verdict_and_it_says_why() -> None:
     said = hold_beside(printed(), printed("h800-throughput")).as_json()
     assert said["verdict"] is None
