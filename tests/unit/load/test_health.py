@@ -79,9 +79,9 @@ def test_lateness_is_judged_by_what_was_measured() -> None:
         "its event loop was 37.0 ms late on average and waited for a core 60% of the time, which is 67% of 55 ms to the "
         "first token; lower max_concurrency or request_rate, or give the client a core of its own"
     )
-    assert late(6.5, 0.5, 1.0, 0.005).saturated is not None  # 6 of 5 ms between tokens: the gaps are the client's
+    assert late(6.5, 0.15, 1.0, 0.005).saturated is not None  # 6 of 5 ms between tokens: the gaps are the client's
     assert late(6.5, 0.05, 1.0, 0.005).saturated is None  # not for want of a core
-    calm = late(2.5, 0.5, 1.0, 0.1)
+    calm = late(2.5, 0.05, 1.0, 0.1)
     assert (calm.saturated, calm.doubt) == (None, None)
     doubtful = late(2.5, None, 1.0, 0.02)
     assert doubtful.saturated is None
@@ -92,7 +92,15 @@ def test_lateness_is_judged_by_what_was_measured() -> None:
 def test_what_preemption_costs_is_no_lateness() -> None:
     assert late(0.9, 0.02, 0.001, 0.0005).doubt is None  # below half a millisecond more than a timer's
     assert late(4.5, 0.02, 0.005, 0.02).saturated is None
-    assert late(4.5, 0.3, 0.005, 0.02).saturated is not None  # the core was somebody else's
+    assert late(4.5, 0.15, 0.005, 0.02).saturated is not None  # the core was somebody else's
+
+
+def test_a_client_without_a_core_is_void_whatever_its_timers_say() -> None:
+    waiting = late(0.5, 0.3, 1.0, 0.1)
+    assert waiting.saturated is not None
+    assert waiting.saturated.startswith("it waited for a core 30% of the time; ")
+    doubtful = late(0.5, 0.15, 1.0, 0.1)
+    assert (doubtful.saturated, doubtful.doubt) == (None, "it waited for a core 15% of the time")
 
 
 def test_a_mean_of_few_looks_is_chance() -> None:
