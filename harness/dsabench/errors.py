@@ -1,4 +1,4 @@
-"""The tree of errors, and two helpers for their messages. Only the CLI turns one into an exit code; only `study/trial.py` turns a `TrialFault` into a record.
+"""The tree of errors, and helpers for their messages. Only the CLI turns one into an exit code; only `study/trial.py` turns a `TrialFault` into a record.
 
 DsabenchError
 ├── InputError        the user's input is wrong: one line, exit 2
@@ -81,6 +81,11 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
         return by_lower[min(longer, key=len)]
     close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.55)
     return by_lower[close[0]] if close else None
+
+
+def one_line(text: str, most: int = 200) -> str:
+    """Words of a server, a library or a tool as one line that cannot steer a terminal, cut to `most` characters."""
+    return printable(" ".join(text.split()), most)
 
 
 def printable(text: str, most: int | None = None) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from dsabench.errors import HttpFault, StoreError, printable
+from dsabench.errors import HttpFault, StoreError, one_line, printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 HEADER_BYTES_MAX = 64 << 10
+"""Of the headers of an answer. Parsers join a header piece by piece, so that an endless one would outlive timeouts."""
 EVENT_BYTES_MAX = 16 << 20
 """Of one event of a stream, and so of a line."""
 ANSWER_BYTES_MAX = 8 << 20
@@ -174,9 +175,9 @@ class HttpClient:
             raise HttpFault("refused", f"cannot connect to {error.host}:{error.port}: {why}") from error
         except aiohttp.ClientPayloadError as error:
             why = getattr(error.__cause__, "message", "")
-            raise HttpFault("broken", f"cut off{': ' if why else ''}{_line(why)}") from error
+            raise HttpFault("broken", f"cut off{': ' if why else ''}{one_line(why)}") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: an address that is none
-            raise HttpFault("broken", _line(str(error)) or type(error).__name__) from error
+            raise HttpFault("broken", one_line(str(error)) or type(error).__name__) from error
 
     def _open_session(self, *, keep: bool = False) -> aiohttp.ClientSession:
         import aiohttp  # noqa: PLC0415
@@ -208,10 +209,6 @@ def _check_headers(response: aiohttp.ClientResponse) -> None:
     coding = response.headers.get("Content-Encoding", "identity")
     if coding != "identity":
         raise HttpFault("broken", f"a compressed answer ({printable(coding, 20)}), which was not asked for")
-
-
-def _line(text: str) -> str:
-    return printable(" ".join(text.split()), 200)
 
 
 def _mib(size: int) -> str:

@@ -318,6 +318,17 @@ CODINGS: dict[str, Variant] = {
     )
 }
 del ZEROS
+LIE_HEAD = HEAD.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
+
+
+def _said_to_be_packed(asked: Asked) -> Pieces:
+    """Plain frames, each a read of its own, under a header that says gzip."""
+    for part in (LIE_HEAD, *(chunk(event(one)) for one in honest(asked)), chunk(DONE), END):
+        yield part
+        yield 0.02
+
+
+CODINGS["coding-lie"] = Variant(_said_to_be_packed)
 TEXTS: dict[str, Variant] = {
     "text-crlf": changed(lambda data: data.replace(b"\n", b"\r\n"), believable=True),
     "text-cr": changed(lambda data: data.replace(b"\n", b"\r"), believable=True),

@@ -28,7 +28,15 @@ TOKENS, REQUESTS = 8, 2
 MIB = 1 << 20
 SAMPLE = (
     *("lie-8000", "lie-1e18", "lie-falling", "lie-length-early", "lie-done-early", "odd-repeats", "flood-header"),
-    *("flood-line", "trickle-body", "reset-after-frames", "http-chunk-huge", "coding-deflate-bomb", "text-escape"),
+    *(
+        "flood-line",
+        "trickle-body",
+        "reset-after-frames",
+        "http-chunk-huge",
+        "coding-deflate-bomb",
+        "coding-lie",
+        "text-escape",
+    ),
     *("text-truncated-json", "control-flood", "control-no-http"),
 )
 """One of each kind, for every run; all of them with `nox -s full`."""

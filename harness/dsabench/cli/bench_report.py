@@ -27,7 +27,7 @@ from dsabench.load.judge.machine_use import CompletedWork, machine_line, machine
 from dsabench.load.judge.metrics import MetricValue
 from dsabench.load.judge.stalls import stall_warnings
 from dsabench.load.judge.summary import request_warnings
-from dsabench.load.judge.validity import FAILED_SHARE_MAX, ServerInfoPair, too_many_failed
+from dsabench.load.judge.validity import FAILED_SHARE_MAX, ServerInfoPair, client_warnings, too_many_failed
 
 
 class BenchOutcome(NamedTuple):
@@ -106,7 +106,7 @@ def _warnings(report: BenchReport, outcome: BenchOutcome) -> Sequence[str]:
     return [
         *stall_warnings(report.samples, health.lag_max_ms),
         *request_warnings(report.samples, report.order.dataset_name, counts_sent=True),
-        *([f"the load generator was late: {health.doubt}"] if health.doubt is not None else ()),
+        *client_warnings(health),
         *observed_warnings(outcome.seen.machine, outcome.unobserved),
     ]
 

@@ -20,14 +20,20 @@ from dsabench.errors import printable
 from dsabench.load.bench_serving.phases import PhaseClock
 from dsabench.load.bench_serving.run import BenchLoad, read, refuse_total_failure, send
 from dsabench.load.bench_serving.server import BenchControl
-from dsabench.load.draw.as_bench_serving import DatasetSelection, DrawnDataset, SeededGenerators, draw_dataset
+from dsabench.load.draw.as_bench_serving import (
+    DatasetSelection,
+    DrawnDataset,
+    SeededGenerators,
+    draw_dataset,
+    warm_up_of,
+)
 from dsabench.load.draw.tokenizers import NoTokenizer, Tokenizer
+from dsabench.load.plan import ClosedLoop, LoadPlan, RequestTimeouts
 from dsabench.load.requests import PATHS, RequestOptions, asked_tokens, body_of, size_limits
-from dsabench.load.schedule import ArrivalSchedule, ConstantRate, exact_arrivals, recorded_arrivals, sessions_of
+from dsabench.load.schedule import ArrivalSchedule, ConstantRate, exact_arrivals, is_timed, pacing_of, recorded_arrivals
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt
 
-_WARM_UP_TOKENS_MAX = 32
 _SIZED_BY_OTHER_FLAGS = frozenset({"generated-shared-prefix"})
 
 
@@ -45,7 +51,7 @@ def run_bench(args: Namespace, clock: PhaseClock) -> int:
     server, selection = server_for(args), selection_for(args)
     wish = wish_for(args, args.model or "")  # wrong flags, before any server is waited for
     if args.ready_check_timeout_sec > 0:
-        server.wait_until_ready(args.ready_check_timeout_sec, _note)
+        server.wait_until_ready(args.ready_check_timeout_sec, _note_waiting)
     model = args.model or server.first_model()
     info = server.info(args.ready_check_timeout_sec)
     clock.end("wait")
@@ -54,7 +60,7 @@ def run_bench(args: Namespace, clock: PhaseClock) -> int:
     draw = _draw(args, selection, tokenizer)
     load = _load(args, server, wish, draw, keep_text=_needs_text(args, tokenizer))
     for note in draw.notes:
-        print(f"note: {printable(note)}", file=sys.stderr, flush=True)
+        _note(note)
     clock.end("draw")
     _warm_up(args, server, wish, load, draw.warm_up)
     if args.profile:
@@ -78,8 +84,12 @@ def run_bench(args: Namespace, clock: PhaseClock) -> int:
 
 
 def _note(text: str) -> None:
-    """Say what is waited for. The text may quote a server."""
-    print(f"note: {printable(text)}; --ready-check-timeout-sec sets the time", file=sys.stderr, flush=True)
+    """The text may quote a server or a file."""
+    print(f"note: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def _note_waiting(text: str) -> None:
+    _note(f"{text}; --ready-check-timeout-sec sets the time")
 
 
 def _gpus(server: BenchControl, info: object) -> tuple[str, ...]:
@@ -97,12 +107,13 @@ def _draw(args: Namespace, selection: DatasetSelection, tokenizer: Tokenizer) ->
     prompts, notes = drawn.prompts, list(drawn.notes)
     if 0 < len(prompts) < args.num_prompts and args.dataset_name not in _SIZED_BY_OTHER_FLAGS:
         notes.append(f"{args.num_prompts} requests were asked for, and the dataset has {len(prompts)}")
-    warm_up = replace(prompts[0], session=None)
+    first = prompts[0]
     if args.dataset_name == "mooncake" and selection.exact:
         from dsabench.load.draw.recorded import warm_up_prompt
 
-        warm_up = warm_up_prompt(selection, tokenizer)
-    if any(prompt.due_s is not None for prompt in prompts) and math.isinf(args.request_rate):
+        first = warm_up_prompt(selection, tokenizer)
+    warm_up = warm_up_of(first)
+    if is_timed(prompts) and math.isinf(args.request_rate):
         return _Draw(prompts, warm_up, recorded_arrivals(prompts), notes)
     if args.arrivals == "constant":
         evenly = ConstantRate(args.request_rate).times_s(len(prompts), np.random.default_rng())
@@ -137,35 +148,32 @@ def _counts(args: Namespace, tokenizer: Tokenizer) -> bool:
 
 
 def _load(args: Namespace, server: BenchControl, wish: RequestOptions, draw: _Draw, *, keep_text: bool) -> BenchLoad:
-    return BenchLoad(
+    """All at once is a closed loop with a slot for each, as far as there are slots."""
+    due_s = draw.departures.due_s
+    plan = LoadPlan(
         url=server.base_url + PATHS[wish.endpoint],
-        endpoint=wish.endpoint,
-        headers=server.headers,
         bodies=[body_of(wish, prompt) for prompt in draw.prompts],
-        due_s=draw.departures.due_s,
-        max_concurrency=args.max_concurrency,
-        timeout_s=args.request_timeout_s,
-        workers=args.workers,
-        keep_text=keep_text,
+        pacing=pacing_of(draw.prompts, due_s.tolist() if due_s.any() else None, args.max_concurrency),
+        headers=server.headers,
+        timeouts=RequestTimeouts(total_s=args.request_timeout_s),
         limits=size_limits(wish, draw.prompts),
-        asked=[asked_tokens(wish, prompt) for prompt in draw.prompts],
-        turns=sessions_of(draw.prompts),
-        pauses_s=[prompt.pause_s for prompt in draw.prompts],
+        workers=args.workers,
     )
+    return BenchLoad(plan, wish.endpoint, asked_tokens(wish, draw.prompts), keep_text)
 
 
-def _warm_up(args: Namespace, server: BenchControl, wish: RequestOptions, load: BenchLoad, first: Prompt) -> None:
-    """The first prompt with at most 32 tokens, as often as asked, at the run's concurrency; then flush.
+def _warm_up(args: Namespace, server: BenchControl, wish: RequestOptions, load: BenchLoad, prompt: Prompt) -> None:
+    """As often as asked, at the run's concurrency; then flush.
 
     Raises:
         TrialFault: all of them failed.
 
     """
     if args.warmup_requests:
-        prompt = replace(first, output_len=min(first.output_len, _WARM_UP_TOKENS_MAX), extra=None)
         prompts = [prompt] * args.warmup_requests
-        bodies, asked = [body_of(wish, prompt)] * len(prompts), [asked_tokens(wish, prompt)] * len(prompts)
-        load = load._replace(bodies=bodies, due_s=None, asked=asked, turns=None)
+        pacing = ClosedLoop(args.max_concurrency or len(prompts))
+        plan = replace(load.plan, bodies=[body_of(wish, prompt)] * len(prompts), pacing=pacing)
+        load = load._replace(plan=plan, asked=asked_tokens(wish, prompts))
         refuse_total_failure(read(load, prompts, send(load, None)), "warm-up", "warmup")
     if args.flush_cache:
         server.flush(args.backend, args.flush_cache_timeout)

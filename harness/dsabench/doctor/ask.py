@@ -11,9 +11,8 @@ from typing import Any
 import orjson
 
 from dsabench.doctor.chat_stream import ChatStream
-from dsabench.errors import HttpFault
+from dsabench.errors import HttpFault, one_line
 from dsabench.http import DONE, HttpAnswer, HttpClient, HttpStream
-from dsabench.machine.checks import one_line
 
 Decided = Callable[[ChatStream], bool]
 """Whether an answer has to be heard no further."""

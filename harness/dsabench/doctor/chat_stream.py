@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
+from dsabench.errors import one_line
 from dsabench.http import DONE
 from dsabench.load.read.json_stream import as_int, problem_of
-from dsabench.machine.checks import one_line
 
 
 def dig(value: Any, *path: str | int) -> Any:

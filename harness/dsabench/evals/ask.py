@@ -12,13 +12,13 @@ from typing import Any
 
 import orjson
 
-from dsabench.errors import HttpFault, printable
+from dsabench.errors import HttpFault, one_line
 from dsabench.http import DONE, HttpClient
 from dsabench.load.read.json_stream import as_int, broken_count, broken_end
-from dsabench.model.evals import Endpoint, EvalTask
+from dsabench.load.requests import PATHS
+from dsabench.model.evals import EvalTask
 from dsabench.model.secrets import hide_keys
 
-_PATHS: dict[Endpoint, str] = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 _THINKING_WORD = {"deepseek-v3": "thinking", "kimi-k2": "thinking"}
 """Keyword of the chat template that turns thinking on; `enable_thinking` for all other modes (run_eval, sglang 0.5.10)."""
 WARM_UP = "Name the capital of France in one word."
@@ -86,7 +86,7 @@ async def ask(client: HttpClient, task: EvalTask, model: str, prompt: str) -> Re
     body = _body(task, model, prompt)
     answer = _Answer(perf_counter(), task.max_tokens)
     try:
-        async with client.stream("POST", _PATHS[task.endpoint], body) as stream:
+        async with client.stream("POST", PATHS[task.endpoint], body) as stream:
             if stream.status != 200:
                 text = (await stream.read()).text
                 return Failure(f"http {stream.status}: {_short(text)}", stream.status in _PASSING_STATUS)
@@ -191,7 +191,7 @@ class _Answer:
 
 
 def _short(text: str) -> str:
-    return printable(hide_keys(" ".join(text.split())), 200)
+    return one_line(hide_keys(text))
 
 
 def _body(task: EvalTask, model: str, prompt: str) -> bytes:

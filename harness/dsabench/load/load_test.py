@@ -17,7 +17,7 @@ from dsabench.load.judge.validity import FAILED_SHARE_MAX, ClientHealth, judge_c
 from dsabench.load.plan import ClosedLoop, LoadPlan, Pacing, RequestTimeouts
 from dsabench.load.read.recording import Recording
 from dsabench.load.read.replies import read_replies, to_samples
-from dsabench.load.requests import LoadTarget
+from dsabench.load.requests import LoadTarget, asked_tokens, body_of, size_limits
 from dsabench.load.schedule import pacing_for
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt, RequestSample
@@ -123,15 +123,19 @@ async def _observed_by(observer: MachineSampler | None) -> AsyncIterator[None]:
 def _plan(
     target: LoadTarget, workload: Workload, prompts: Sequence[Prompt], pacing: Pacing, workers: int | None = None
 ) -> LoadPlan:
-    bodies = [target.body(prompt) for prompt in prompts]
+    options = target.options
+    bodies = [body_of(options, prompt) for prompt in prompts]
     timeouts = RequestTimeouts(connect_s=workload.request_timeout_s, total_s=workload.request_timeout_s)
-    return LoadPlan(target.url, bodies, pacing, timeouts=timeouts, limits=target.limits_for(prompts), workers=workers)
+    return LoadPlan(
+        target.url, bodies, pacing, timeouts=timeouts, limits=size_limits(options, prompts), workers=workers
+    )
 
 
 def _samples(target: LoadTarget, prompts: Sequence[Prompt], recording: Recording) -> tuple[RequestSample, ...]:
     """Read the answers, and let the recording go."""
     try:
-        return tuple(to_samples(prompts, read_replies(recording, target.endpoint, target.asked(prompts)), recording))
+        replies = read_replies(recording, target.endpoint, asked_tokens(target.options, prompts))
+        return tuple(to_samples(prompts, replies, recording))
     finally:
         recording.close()
 

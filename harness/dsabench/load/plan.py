@@ -57,10 +57,6 @@ class RequestTimeouts:
     """From sending to the end of the answer."""
 
 
-HEADER_BYTES_MAX = 64 << 10
-"""Of the headers of an answer. The parser joins a header piece by piece, so that an endless one would outlive timeouts."""
-
-
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
     """How much may come. None is no limit."""

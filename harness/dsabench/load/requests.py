@@ -74,15 +74,6 @@ class LoadTarget:
         """The JSON of one streaming request; see `body_of`."""
         return body_of(self.options, prompt)
 
-    def limits_for(self, prompts: Sequence[Prompt]) -> SizeLimits:
-        """Of the answers to these; see `size_limits`."""
-        return size_limits(self.options, prompts)
-
-    def asked(self, prompts: Sequence[Prompt]) -> list[int | None]:
-        """Tokens that each asks for; see `asked_tokens`."""
-        options = self.options
-        return [asked_tokens(options, prompt) for prompt in prompts]
-
 
 _TELL = {
     "stream_options": {"include_usage": True, "continuous_usage_stats": True},
@@ -120,19 +111,21 @@ def body_of(options: RequestOptions, prompt: Prompt) -> bytes:
     return orjson.dumps({**body, **extra})
 
 
-def asked_tokens(options: RequestOptions, prompt: Prompt) -> int | None:
-    """How many tokens the request asks for; None where keys that were added to the body decide it."""
-    added = options.extra.keys() | (prompt.extra or {}).keys()
-    return None if added & _LENGTH_KEYS else prompt.output_len
+def asked_tokens(options: RequestOptions, prompts: Sequence[Prompt]) -> list[int | None]:
+    """How many tokens each request asks for; None where keys that were added to its body decide it."""
+    return [
+        None if (options.extra.keys() | (prompt.extra or {}).keys()) & _LENGTH_KEYS else prompt.output_len
+        for prompt in prompts
+    ]
 
 
 def size_limits(options: RequestOptions, prompts: Sequence[Prompt]) -> SizeLimits:
-    """What honest answers may have. Where added keys may make them longer (log probabilities, experts, tools' words),
-    only the run has a limit.
+    """What honest answers may have. Where added keys may make them longer (log probabilities, experts, tools), only the run
+    has a limit.
     """
     told = options.return_logprob or options.return_routed_experts
     added = options.extra.keys() | {name for prompt in prompts for name in prompt.extra or ()}
-    if told or added - _TELL.keys() - {"return_cached_tokens_details", "temperature", "top_p", "stop"}:
+    if told or added - _TELL.keys() - {"temperature", "top_p", "stop"}:
         return SizeLimits()
     return SizeLimits(honest_answer_bytes(max((prompt.output_len for prompt in prompts), default=0)))
 

@@ -115,18 +115,26 @@ def arrivals_for(workload: Workload) -> Arrivals:
     return ARRIVALS[workload.arrivals](workload.request_rate, workload)
 
 
-def pacing_for(workload: Workload, prompts: DrawnPrompts) -> Pacing:
-    """Closed where only a concurrency is given, by the clock where a rate or a trace says when, or turn after turn."""
-    timed = any(prompt.due_s is not None for prompt in prompts.measured)
-    by_clock = workload.request_rate is not None or timed
-    due_s = prompts.due_s.tolist()
-    if prompts.turns is not None:
-        pause_s = None if workload.sessions is None else workload.sessions.think_s
-        think_s = [prompt.pause_s if pause_s is None else pause_s for prompt in prompts.measured]
-        return SessionPacing(prompts.turns, think_s, due_s if by_clock else None, workload.max_concurrency)
-    if workload.max_concurrency is not None and not by_clock:
-        return ClosedLoop(workload.max_concurrency)
-    return OpenLoop(due_s, workload.max_concurrency)
+def pacing_for(workload: Workload, drawn: DrawnPrompts) -> Pacing:
+    """By the clock where a rate or the data say when."""
+    by_clock = workload.request_rate is not None or is_timed(drawn.measured)
+    return pacing_of(drawn.measured, drawn.due_s.tolist() if by_clock else None, workload.max_concurrency)
+
+
+def pacing_of(prompts: Sequence[Prompt], due_s: Sequence[float] | None, limit: int | None) -> Pacing:
+    """Turn after turn where there are sessions; by the clock where `due_s` says when; else as fast as slots allow.
+
+    `limit` counts requests, or sessions; None sets none.
+    """
+    if (turns := sessions_of(prompts)) is not None:
+        starts_s = None if due_s is None else [due_s[places[0]] for places in turns]
+        return SessionPacing(turns, [prompt.pause_s for prompt in prompts], starts_s, limit)
+    return ClosedLoop(limit or len(prompts)) if due_s is None else OpenLoop(due_s, limit)
+
+
+def is_timed(prompts: Sequence[Prompt]) -> bool:
+    """Whether the data say when requests are sent."""
+    return any(prompt.due_s is not None for prompt in prompts)
 
 
 class ArrivalSchedule(NamedTuple):

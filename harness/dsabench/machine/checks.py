@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dsabench.errors import printable
+from dsabench.errors import one_line
 from dsabench.model.environment import Hardware
 from dsabench.model.value import Value
+
+_LINE_CHARS = 300
 
 Verdict = Literal["ok", "warning", "problem"]
 
@@ -29,22 +31,17 @@ class Finding(Value):
 
 def ok(check: str, line: str) -> Finding:
     """Nothing to do."""
-    return Finding(check=check, verdict="ok", line=one_line(line))
+    return Finding(check=check, verdict="ok", line=one_line(line, _LINE_CHARS))
 
 
 def warning(check: str, line: str, fix: str | None = None) -> Finding:
     """It works, but perhaps not for long or not at full speed."""
-    return Finding(check=check, verdict="warning", line=one_line(line), fix=fix)
+    return Finding(check=check, verdict="warning", line=one_line(line, _LINE_CHARS), fix=fix)
 
 
 def problem(check: str, line: str, fix: str | None = None) -> Finding:
     """It does not work."""
-    return Finding(check=check, verdict="problem", line=one_line(line), fix=fix)
-
-
-def one_line(text: str, most: int = 300) -> str:
-    """The output of a server or tool as one line that cannot steer a terminal, cut to `most` characters."""
-    return printable(" ".join(text.split()), most)
+    return Finding(check=check, verdict="problem", line=one_line(line, _LINE_CHARS), fix=fix)
 
 
 OPEN_FILES = 65_536

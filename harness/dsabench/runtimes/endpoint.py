@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from dsabench.errors import HttpFault, TrialFault
+from dsabench.errors import HttpFault, TrialFault, one_line
 from dsabench.http import HttpAnswer, HttpClient
 from dsabench.model.record import Stage
 
@@ -74,5 +74,5 @@ class Endpoint:
 
 
 def _refused(path: str, answer: HttpAnswer, stage: Stage) -> TrialFault:
-    text = " ".join(answer.text.split())[:200] or "(empty)"
+    text = one_line(answer.text) or "(empty)"
     return TrialFault("bad_response", f"{path}: HTTP {answer.status}: {text}", stage=stage)

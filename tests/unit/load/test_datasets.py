@@ -10,6 +10,7 @@ import pytest
 from dsabench.errors import InputError
 from dsabench.load.draw.prompts import RandomIdDataset, ShareGpt, TokenLengths, draw_lengths, draw_prompts
 from dsabench.load.requests import LoadTarget
+from dsabench.load.schedule import sessions_of
 from dsabench.model.workload import Workload
 
 
@@ -96,14 +97,14 @@ def test_a_split_character_becomes_spaces(tmp_path: Path) -> None:
 
 def test_a_turn_continues_the_one_before_and_sessions_share_nothing() -> None:
     drawn = draw_prompts(target(), workload(num_prompts=12, sessions={"turns": 3}, warmup_requests=1))
-    assert drawn.turns == ((0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11))
+    assert sessions_of(drawn.measured) == ((0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11))
     assert [prompt.input_len for prompt in drawn.measured[:3]] == [32, 32 + 8 + 32, 2 * (32 + 8) + 32]
     for first, second in ((0, 1), (1, 2), (4, 5)):
         before, after = drawn.measured[first].input_ids or (), drawn.measured[second].input_ids or ()
         assert after[: len(before)] == before
     heads = {(prompt.input_ids or ())[0] for prompt in (*drawn.measured[::3], *drawn.warm_up)}
     assert len(heads) == 5
-    assert drawn.due_s.tolist() == [0.0] * 4
+    assert drawn.due_s.tolist() == [0.0] * 12
 
 
 def test_questions_may_follow_a_long_opening() -> None:

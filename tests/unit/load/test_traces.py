@@ -104,7 +104,8 @@ GOOD = {"timestamp": 0, "input_length": 512, "output_length": 5, "hash_ids": [1]
             "hash_ids: 2 blocks of 512 tokens, but input_length 20 fills 1",
         ),
         ({**GOOD, "timestamp": "soon"}, 'timestamp: is a number of ms, not "soon"'),
-        ({**GOOD, "timestamp": None}, "timestamp: is a number of ms, not null"),
+        ({**GOOD, "timestamp": None}, "timestamp: is missing; only a later row of a session needs none"),
+        ({**GOOD, "timestamp": None, "session_id": "b"}, "timestamp: is missing"),
         ({**GOOD, "timestamp": -1}, "timestamp: is a number of ms, not -1"),
         ({**GOOD, "input_length": 1.5}, "input_length: is a whole number of tokens from 1 on, not 1.5"),
         ({**GOOD, "output_length": 0}, "output_length: is a whole number of tokens from 1 on, not 0"),
@@ -150,6 +151,17 @@ def test_turns_of_a_session_go_one_after_another(tmp_path: Path) -> None:
     assert pacing.due_s == pytest.approx([0.0, 0.05])
 
 
+def test_a_later_turn_without_a_time_comes_after_the_one_before_it(tmp_path: Path) -> None:
+    later = {"input_length": 700, "output_length": 3, "session_id": "a", "delay": 100}
+    trace = rows(tmp_path / "t", {**GOOD, "timestamp": 5000, "session_id": "a"}, later, {**GOOD, "timestamp": 4000})
+    prompts = drawn("mooncake", trace).prompts
+    assert [(one.input_len, one.due_s, one.session) for one in prompts] == [
+        (512, 0.0, None),
+        (512, 1.0, "a"),
+        (700, 1.0, "a"),
+    ]
+
+
 def test_rounds_grow_the_history(tmp_path: Path) -> None:
     prompts = drawn("mooncake", rows(tmp_path / "t", GOOD), "--mooncake-num-rounds", "3").prompts
     assert [one.input_len for one in prompts] == [512, 512 * 2 + 5, 512 * 3 + 10]
@@ -160,7 +172,10 @@ def test_rounds_grow_the_history(tmp_path: Path) -> None:
 def test_chats_may_have_times(tmp_path: Path) -> None:
     chat = {"messages": [{"role": "user", "content": "Why?"}], "max_tokens": 3, "temperature": 0.5}
     file = rows(tmp_path / "o", {**chat, "timestamp": 2500}, {**chat, "timestamp": 2000, "session_id": 7}, chat)
-    assert refused("openai", rows(tmp_path / "p", {**chat, "timestamp": "x"})) == "FILE:1: timestamp: is a number of ms"
+    assert (
+        refused("openai", rows(tmp_path / "p", {**chat, "timestamp": "x"}))
+        == 'FILE:1: timestamp: is a number of ms, not "x"'
+    )
     first, second, third = drawn(
         "openai", rows(file, {**chat, "timestamp": 2500}, {**chat, "timestamp": 2000}, chat)
     ).prompts

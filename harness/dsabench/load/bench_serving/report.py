@@ -71,17 +71,14 @@ def steady_of(
     sent = ok & window.holds(start_s)
     several = sent & (answers.output_len > answers.first_len)
     later = window.holds(answers.gap_ends_s)
-    openings = np.fromiter((s.frames.tokens.item(0) if len(s.frames) else 0 for s in samples), np.int64, len(samples))
-    tokens = int(later.sum()) + int(openings[ok & window.holds(first_s)].sum())
+    tokens = int(later.sum()) + int(answers.first_len[ok & window.holds(first_s)].sum())
     ended = int((ok & window.holds(done_s)).sum())
-    sent_s, left_s = (
-        np.array(column, np.float64) for column in zip(*((s.sent_s, s.done_s) for s in samples), strict=True)
-    )
+    left_s = np.fromiter((sample.done_s for sample in samples), np.float64, len(samples))  # of failed ones too
     return SteadyReport(
         start_s=window.start_s,
         duration_s=window.duration_s,
         completed=ended,
-        concurrency=in_flight(window, sent_s, left_s),
+        concurrency=in_flight(window, start_s, left_s),
         request_throughput=ended / window.duration_s,
         output_throughput=tokens / window.duration_s,
         latencies={
@@ -184,7 +181,7 @@ def report_run(order: BenchOptions, heard: BenchData, wanted: ReportOptions) -> 
     samples, spoken, duration_s, server_info = heard
     count = wanted.count_tokens
     answers = answer_columns(samples, spoken, ENDPOINTS[order.backend])
-    accept_length = accept_length_of(server_info) if "sglang" in order.backend else None
+    accept_length = server_accept_length(server_info) if "sglang" in order.backend else None
     gaps_s = None
     if count is not None and accept_length and order.backend in _SPLIT_BY_TEXT:
         ended = [words for sample, words in zip(samples, spoken, strict=True) if sample.error is None]
@@ -223,11 +220,11 @@ def _pattern(order: BenchOptions) -> _BenchShape:
     return _BenchShape(order.dataset_name, "poisson", rate, order.max_concurrency)
 
 
-def accept_length_of(server_info: object) -> float | None:
+def server_accept_length(server_info: object) -> float | None:
     """`avg_spec_accept_length` of the first (behind a router: the first decode server's) scheduler."""
     match server_info:
         case {"decode": [first, *_]}:
-            return accept_length_of(first)
+            return server_accept_length(first)
         case {"internal_states": [{"avg_spec_accept_length": int() | float() as accepted}, *_]}:
             return float(accepted)
     return None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from dsabench.errors import TrialFault
 from dsabench.load.drive import RawRun, send_plan, send_plan_here
-from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, Pacing, RequestTimeouts, SessionPacing, SizeLimits
+from dsabench.load.plan import LoadPlan
 from dsabench.load.requests import EndpointName
-from dsabench.load.schedule import Times
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt, RequestSample
 from dsabench.signals import run_loop
@@ -26,39 +25,13 @@ Tell = Callable[[int, int], None]
 
 
 class BenchLoad(NamedTuple):
-    """What is sent, where and when."""
+    """What is sent, and how its answers are read."""
 
-    url: str
+    plan: LoadPlan
     endpoint: EndpointName
-    headers: Mapping[str, str]
-    bodies: Sequence[bytes]
-    due_s: Times | None
-    """Seconds after the start; None keeps `max_concurrency` slots busy."""
-    max_concurrency: int | None
-    timeout_s: float
-    workers: int | None
-    keep_text: bool
-    limits: SizeLimits
     asked: Sequence[int | None]
     """Tokens that each body asks for; see `asked_tokens`."""
-    turns: Sequence[Sequence[int]] | None = None
-    """Places of the requests of each session; None where each is on its own."""
-    pauses_s: Sequence[float] = ()
-    """Of sessions: before each request, after the answer before it."""
-
-    @property
-    def plan(self) -> LoadPlan:
-        """All at once is a closed loop with a slot for each, as far as there are slots."""
-        timeouts = RequestTimeouts(total_s=self.timeout_s)
-        pacing: Pacing
-        if self.turns is not None:
-            due_s = None if self.due_s is None else [float(self.due_s[places[0]]) for places in self.turns]
-            pacing = SessionPacing(self.turns, self.pauses_s, due_s, self.max_concurrency)
-        elif self.due_s is None or not self.due_s.any():
-            pacing = ClosedLoop(self.max_concurrency or len(self.bodies))
-        else:
-            pacing = OpenLoop(self.due_s.tolist(), self.max_concurrency)
-        return LoadPlan(self.url, self.bodies, pacing, self.headers, timeouts, self.limits, self.workers)
+    keep_text: bool
 
 
 class BenchAnswers(NamedTuple):
@@ -90,9 +63,8 @@ def send(load: BenchLoad, tell: Tell | None, observer: MachineSampler | None = N
         TrialFault, InputError: see `send_plan`.
 
     """
-    plan = load.plan
     with observer or nullcontext():
-        return send_plan_here(plan) if tell is None else run_loop(send_plan(plan, on_progress=tell))
+        return send_plan_here(load.plan) if tell is None else run_loop(send_plan(load.plan, on_progress=tell))
 
 
 def read(

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import orjson
 
-from dsabench.errors import HttpFault, InputError, TrialFault
+from dsabench.errors import HttpFault, InputError, TrialFault, one_line
 from dsabench.http import HttpAnswer
 from dsabench.load.client.address import ask_once
 
@@ -149,8 +149,8 @@ class BenchControl(NamedTuple):
         except HttpFault as fault:
             raise TrialFault("unreachable", f"{self.base_url}{path}: {fault}", stage="warmup") from fault
         if answer.status != 200:
-            text = " ".join(answer.text.split())[:200]
-            raise TrialFault("request_errors", f"{self.base_url}{path}: status {answer.status}: {text}", stage="warmup")
+            told = f"{self.base_url}{path}: status {answer.status}: {one_line(answer.text)}"
+            raise TrialFault("request_errors", told, stage="warmup")
 
 
 def vocabulary_of(info: object) -> int | None:

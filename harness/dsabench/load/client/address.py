@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import httptools
 
 from dsabench.errors import HttpFault, InputError
-from dsabench.http import ANSWER_BYTES_MAX, HttpAnswer
-from dsabench.load.plan import HEADER_BYTES_MAX
+from dsabench.http import ANSWER_BYTES_MAX, HEADER_BYTES_MAX, HttpAnswer
+from dsabench.load.client.response import ResponseReader
 
 _OWN_HEADERS = {
     "Content-Type": "application/json",
@@ -95,27 +95,45 @@ def ask_once(
     """
     address = HttpAddress.of(url)
     request = b"%s%d\r\n\r\n%s" % (address.head({"Connection": "close", **(headers or {})}, method), len(body), body)
-    answer = _OneAnswer()
-    end_s = perf_counter() + timeout_s
+    reader, body_so_far, end_s = ResponseReader(), bytearray(), perf_counter() + timeout_s
+    sent = False
     try:
         with (
             socket.create_connection((address.host, address.port), timeout_s) as plain,
             _secured(plain, address) as sock,
         ):
             sock.sendall(request)
-            while not answer.is_whole:
+            sent, received = True, 0
+            while not reader.is_whole:
                 sock.settimeout(_left_s(end_s))
-                answer.take(sock.recv(1 << 16))
+                data = sock.recv(1 << 16)
+                if not data:
+                    _check_end(reader, len(body_so_far))
+                    break
+                body_so_far += reader.feed(data)
+                received += len(data)
+                if not reader.status and received > HEADER_BYTES_MAX:
+                    raise HttpFault("too_large", f"headers of more than {HEADER_BYTES_MAX >> 10} KiB")
+                if len(body_so_far) > ANSWER_BYTES_MAX:
+                    raise HttpFault("too_large", f"more than {ANSWER_BYTES_MAX >> 20} MiB of answer")
     except TimeoutError as error:
         raise HttpFault("timeout", f"no whole answer within {timeout_s:g} s") from error
     except httptools.HttpParserError as error:
         raise HttpFault("broken", f"no HTTP: {error}") from error
     except OSError as error:
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        if answer.has_begun:
+        if sent:
             raise HttpFault("broken", f"cut off: {why}") from error
         raise HttpFault("refused", f"cannot connect to {address.host}:{address.port}: {why}") from error
-    return HttpAnswer(answer.status, bytes(answer.body))
+    return HttpAnswer(reader.status, bytes(body_so_far))
+
+
+def _check_end(reader: ResponseReader, received: int) -> None:
+    """Refuse the connection's end where it is not that of the answer."""
+    if not reader.status:
+        raise HttpFault("broken", "cut off: the server closed the connection")
+    if reader.is_framed:
+        raise HttpFault("broken", f"cut off after {received} bytes")
 
 
 def _left_s(end_s: float) -> float:
@@ -133,55 +151,3 @@ def _secured(plain: socket.socket, address: HttpAddress) -> Iterator[socket.sock
         return
     with context.wrap_socket(plain, server_hostname=address.host) as sock:
         yield sock
-
-
-class _OneAnswer:
-    """Status and body as they come."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.body = bytearray()
-        self.is_whole = self.has_begun = False
-        self._is_framed = self._is_compressed = False
-        self._head_bytes = 0
-        self._parser = httptools.HttpResponseParser(self)
-
-    def take(self, data: bytes) -> None:
-        """Add a read; no bytes are the connection's end."""
-        if not data:
-            if not self.status or self._is_framed:
-                told = f" after {len(self.body)} bytes" if self.status else ": the server closed the connection"
-                raise HttpFault("broken", f"cut off{told}")
-            self.is_whole = True
-            return
-        self.has_begun = True
-        self._parser.feed_data(data)
-        if not self.status:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEADER_BYTES_MAX:
-                raise HttpFault("too_large", f"headers of more than {HEADER_BYTES_MAX >> 10} KiB")
-        if self._is_compressed:
-            raise HttpFault("broken", "a compressed answer, which was not asked for")
-        if len(self.body) > ANSWER_BYTES_MAX:
-            raise HttpFault("too_large", f"more than {ANSWER_BYTES_MAX >> 20} MiB of answer")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """See whether the body says where it ends."""
-        name = name.lower()
-        if name in {b"transfer-encoding", b"content-length"}:
-            self._is_framed = True
-        elif name == b"content-encoding":
-            self._is_compressed = value.strip().lower() != b"identity"
-
-    def on_headers_complete(self) -> None:
-        """Keep the status; 1xx only announces the answer."""
-        status = self._parser.get_status_code()
-        self.status = 0 if status < 200 else status
-
-    def on_body(self, data: bytes) -> None:
-        """Keep a piece."""
-        self.body += data
-
-    def on_message_complete(self) -> None:
-        """Note the end."""
-        self.is_whole = bool(self.status)

@@ -13,8 +13,9 @@ from typing import Protocol, cast
 
 import httptools
 
+from dsabench.errors import one_line
+from dsabench.http import HEADER_BYTES_MAX
 from dsabench.load.client.spool import Spool
-from dsabench.load.plan import HEADER_BYTES_MAX
 
 _IDLE_NS = 2_000_000_000
 """Servers of this kind (uvicorn) close a connection after 5 idle seconds; a request sent into that moment is lost."""
@@ -210,8 +211,3 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._owner.ended(self, index, now_ns, error)
             if not self.usable and self._transport is not None:
                 self._transport.abort()
-
-
-def one_line(text: str) -> str:
-    """Fit a message into a record."""
-    return " ".join(text.split())[:200]

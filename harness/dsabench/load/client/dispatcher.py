@@ -8,7 +8,8 @@ from math import ceil
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from dsabench.load.client.connection import StreamConnection, one_line
+from dsabench.errors import one_line
+from dsabench.load.client.connection import StreamConnection
 from dsabench.load.client.spool import RequestCounter, RequestTimes, Spool
 
 if TYPE_CHECKING:

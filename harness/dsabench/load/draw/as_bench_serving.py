@@ -1,4 +1,4 @@
-"""Draw exactly what sglang's bench_serving (0.5.23) draws for a seed: the same prompts, warm-up and gaps.
+"""What is asked of a dataset, and the draw of sglang's bench_serving (0.5.23) for a seed: prompts, warm-up and gaps.
 
 The draw of a dataset is imported when it is used: the start of a load generator counts in its cost.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from dsabench.errors import InputError
 from dsabench.load.draw.tokenizers import ByteTokenizer, NoTokenizer, Tokenizer, load_tokenizer
 from dsabench.load.requests import LoadTarget
-from dsabench.load.schedule import Times, arrivals_for, exact_arrivals, recorded_arrivals, sessions_of
+from dsabench.load.schedule import Times, arrivals_for, exact_arrivals, is_timed, recorded_arrivals
 from dsabench.model.sample import Prompt
 
 if TYPE_CHECKING:
@@ -155,11 +155,17 @@ def draw_exact(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGe
     return draw(selection, tokenizer, dice)
 
 
-WARM_UP_TOKENS_MAX = 32
+_WARM_UP_TOKENS_MAX = 32
+
+
+def warm_up_of(first: Prompt) -> Prompt:
+    """A prompt again, with at most 32 tokens and on its own: flush the cache after it."""
+    output_len = min(first.output_len, _WARM_UP_TOKENS_MAX)
+    return replace(first, output_len=output_len, extra=None, due_s=None, session=None)
 
 
 def draw_as_bench_serving(target: LoadTarget, workload: Workload) -> DrawnPrompts:
-    """The warm-up is the first prompt again, with at most 32 tokens: flush the cache after it.
+    """The warm-up is the first prompt again; see `warm_up_of`.
 
     Raises:
         InputError: a file is missing or of another format, or the dataset lacks what it needs.
@@ -175,13 +181,8 @@ def draw_as_bench_serving(target: LoadTarget, workload: Workload) -> DrawnPrompt
             f"workload {workload.name}: dataset {workload.dataset} has {len(prompts)} prompts for it, num_prompts is"
             f" {workload.num_prompts}"
         )
-    first = replace(
-        prompts[0], output_len=min(prompts[0].output_len, WARM_UP_TOKENS_MAX), extra=None, due_s=None, session=None
-    )
-    turns, due_s = sessions_of(prompts), _due_s(workload, prompts, dice)
-    if turns is not None:
-        due_s = due_s[[places[0] for places in turns]]
-    return DrawnPrompts(prompts, (first,) * workload.warmup_requests, due_s, turns, drawn.notes)
+    warm_up = (warm_up_of(prompts[0]),) * workload.warmup_requests
+    return DrawnPrompts(prompts, warm_up, _due_s(workload, prompts, dice), drawn.notes)
 
 
 def selection_of(workload: Workload) -> DatasetSelection:
@@ -254,7 +255,7 @@ def _tokenizer(target: LoadTarget, workload: Workload) -> Tokenizer:
 
 def _due_s(workload: Workload, prompts: tuple[Prompt, ...], dice: SeededGenerators) -> Times:
     """A trace's own times, else Poisson gaps from the state that the prompts left behind, else our spacings."""
-    if any(prompt.due_s is not None for prompt in prompts) and workload.request_rate is None:
+    if is_timed(prompts) and workload.request_rate is None:
         return recorded_arrivals(prompts).due_s
     if workload.arrivals == "poisson":
         return exact_arrivals(len(prompts), workload.request_rate or math.inf, dice.legacy).due_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -98,16 +98,19 @@ class SessionDataset:
 
     vocab_size: int
     turns: int
+    pause_s: float = 0.0
 
     def draw(self, lengths: Sequence[TokenLengths], rng: np.random.Generator) -> tuple[Prompt, ...]:
         """One prompt per entry, session after session; an entry is a question's and an answer's length.
 
-        Sessions differ from their first id on, wherever `RandomIds` can tell as many apart.
+        Sessions differ from their first id on, wherever `RandomIdDataset` can tell as many apart.
         """
         firsts = RandomIdDataset(self.vocab_size).draw(lengths[:: self.turns], rng)
         return tuple(
             itertools.chain.from_iterable(
-                self._session(first, lengths[place * self.turns : (place + 1) * self.turns], rng)
+                self._session(
+                    replace(first, session=str(place)), lengths[place * self.turns : (place + 1) * self.turns], rng
+                )
                 for place, first in enumerate(firsts)
             )
         )
@@ -117,13 +120,11 @@ class SessionDataset:
         for before, length in itertools.pairwise(lengths):
             said = prompts[-1].input_ids or ()
             more = rng.integers(0, self.vocab_size, size=before.output_len + length.input_len).tolist()
-            prompts.append(Prompt(len(said) + len(more), length.output_len, input_ids=(*said, *more)))
+            ids = (*said, *more)
+            prompts.append(
+                Prompt(len(ids), length.output_len, input_ids=ids, session=first.session, pause_s=self.pause_s)
+            )
         return prompts
-
-
-def turns_of(count: int, turns: int) -> tuple[tuple[int, ...], ...]:
-    """Indices of each session's requests."""
-    return tuple(tuple(range(start, min(start + turns, count))) for start in range(0, count, turns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +188,7 @@ class DrawnPrompts(NamedTuple):
     measured: tuple[Prompt, ...]
     warm_up: tuple[Prompt, ...]
     due_s: Times
-    """[measured], or [sessions]: seconds after the start, ascending from 0; all 0 for a closed loop."""
-    turns: tuple[tuple[int, ...], ...] | None = None
-    """Of each session the places in `measured`; None where every request is on its own."""
+    """[measured]: seconds after the start, all 0 for a closed loop. Of a session the first one's counts."""
     notes: tuple[str, ...] = ()
     """What a reader of the numbers should know of the data."""
 
@@ -241,7 +240,7 @@ def _draw_sessions(target: LoadTarget, workload: Workload, shape: ConversationSp
         raise InputError(f"workload {workload.name}: {workload.num_prompts} prompts are no sessions of {turns} turns")
     rng = np.random.default_rng([workload.seed, 0])
     count = workload.num_prompts
-    dataset = SessionDataset(_random_ids(target, workload).vocab_size, turns)
+    dataset = SessionDataset(_random_ids(target, workload).vocab_size, turns, shape.think_s)
     warm_up = -(-workload.warmup_requests // turns) * turns
     lengths = draw_lengths(workload, count + warm_up, rng)
     if shape.opening_len is not None:
@@ -251,8 +250,8 @@ def _draw_sessions(target: LoadTarget, workload: Workload, shape: ConversationSp
             for place, one in enumerate(lengths)
         )
     prompts = dataset.draw(lengths, rng)
-    due_s = arrivals_for(workload).times_s(count // turns, np.random.default_rng([workload.seed, 1]))
-    return DrawnPrompts(prompts[:count], prompts[count:][: workload.warmup_requests], due_s, turns_of(count, turns))
+    starts_s = arrivals_for(workload).times_s(count // turns, np.random.default_rng([workload.seed, 1]))
+    return DrawnPrompts(prompts[:count], prompts[count:][: workload.warmup_requests], np.repeat(starts_s, turns))
 
 
 def _random_ids(target: LoadTarget, workload: Workload) -> RandomIdDataset:

@@ -136,7 +136,7 @@ def read_sharegpt(selection: DatasetSelection) -> Iterator[Turns]:
 def read_custom(selection: DatasetSelection) -> Iterator[Turns]:
     """First two turns of each line that is JSON; the text is under `content` or `value`."""
     if selection.path is None:
-        raise InputError("dataset custom needs a path (JSONL: {conversations: [{content: …}, {content: …}]} a line)")
+        raise _no_path()
     for entry in read_json_lines(selection):
         match _turns(entry):
             case [dict(question), dict(answer), *_]:
@@ -145,10 +145,10 @@ def read_custom(selection: DatasetSelection) -> Iterator[Turns]:
 
 def read_json_lines(selection: DatasetSelection) -> Iterator[Any]:
     """Every line that is JSON; others are passed over, as in bench_serving."""
-    return (value for _, value in _numbered_lines(selection))
+    return (value for _, value in numbered_lines(selection))
 
 
-def _numbered_lines(selection: DatasetSelection) -> Iterator[tuple[int, Any]]:
+def numbered_lines(selection: DatasetSelection) -> Iterator[tuple[int, Any]]:
     """Number and value of every line. One that is no JSON is refused, or passed over in an exact draw."""
     path = dataset_file(selection.path or "", selection.sha256)
     with path.open(encoding="utf-8") as file:
@@ -200,7 +200,7 @@ def draw_openai(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededG
     del dice
     if selection.path is None:
         raise InputError("dataset openai needs a path (JSONL: {messages: […], max_tokens: …} a line)")
-    lines = _numbered_lines(selection)
+    lines = numbered_lines(selection)
     prompts: list[Prompt] = []
     for line, request in itertools.islice(lines, selection.num_prompts if selection.num_prompts > 0 else None):
         place = f"{selection.path}:{line}"
@@ -228,16 +228,29 @@ def draw_openai(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededG
 
 def _timed(extra: dict[str, Any], place: str) -> dict[str, Any]:
     """When a row is sent: its `timestamp` (ms), `session_id` and `delay` (ms), which are taken out of its body."""
-    found: dict[str, Any] = {}
-    for key, field in (("timestamp", "due_s"), ("delay", "pause_s")):
-        value = extra.pop(key, None)
-        if value is None:
-            continue
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e15:
-            raise InputError(f"{place}: {key}: is a number of ms")
-        found[field] = value / 1e3
-    session = extra.pop("session_id", None)
+    try:
+        found: dict[str, Any] = {
+            field: ms / 1e3 for key, field in _TIMES.items() if (ms := milliseconds(extra, key)) is not None
+        }
+    except ValueError as error:
+        raise InputError(f"{place}: {error}") from error
+    session = extra.get("session_id")
+    for key in (*_TIMES, "session_id"):
+        extra.pop(key, None)
     return found if session is None else found | {"session": str(session)}
+
+
+_TIMES = {"timestamp": "due_s", "delay": "pause_s"}
+
+
+def milliseconds(row: Mapping[str, Any], key: str) -> float | None:
+    """A time of a row; None where it has none. Raises ValueError for what is no time."""
+    value = row.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e15:
+        raise ValueError(f"{key}: is a number of ms, not {printable(json.dumps(value), 40)}")
+    return float(value)
 
 
 def draw_checked(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> DrawnDataset:
@@ -286,8 +299,12 @@ def _conversations(selection: DatasetSelection) -> Iterator[Any]:
             yield from whole
             return
     elif selection.path is None:
-        raise InputError("dataset custom needs a path (JSONL: {conversations: [{content: …}, {content: …}]} a line)")
-    yield from (entry for _, entry in _numbered_lines(selection._replace(path=str(path))))
+        raise _no_path()
+    yield from (entry for _, entry in numbered_lines(selection._replace(path=str(path))))
+
+
+def _no_path() -> InputError:
+    return InputError("dataset custom needs a path (JSONL: {conversations: [{content: …}, {content: …}]} a line)")
 
 
 def _listed(entry: object) -> list[Any]:

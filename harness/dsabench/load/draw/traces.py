@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from dsabench.errors import InputError, printable
 from dsabench.load.draw.as_bench_serving import DatasetSelection, DrawnDataset
-from dsabench.load.draw.recorded import dataset_file, trace_selection
+from dsabench.load.draw.recorded import milliseconds, numbered_lines, trace_selection
 from dsabench.load.draw.tokenizers import Tokenizer
 from dsabench.model.sample import Prompt
 
@@ -79,23 +79,19 @@ def read_trace(selection: DatasetSelection) -> Iterator[TraceRow]:
         InputError: the first that is wrong.
 
     """
-    path = dataset_file(selection.path or "", selection.sha256)
-    with path.open("rb") as file:
-        for number, data in enumerate(file, start=1):
-            if data.strip():
-                try:
-                    yield _row(data, number)
-                except ValueError as error:
-                    raise InputError(f"{path}:{number}: {error}") from error
+    last_ms: dict[str, float] = {}
+    for line, value in numbered_lines(selection):
+        try:
+            row = _row(value, line, last_ms)
+        except ValueError as error:
+            raise InputError(f"{selection.path}:{line}: {error}") from error
+        if row.session is not None:
+            last_ms[row.session] = row.at_ms
+        yield row
 
 
-def _row(data: bytes, line: int) -> TraceRow:
-    try:
-        row = json.loads(data.decode())
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error}") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} (character {error.pos + 1})") from error
+def _row(row: object, line: int, last_ms: Mapping[str, float]) -> TraceRow:
+    """A later turn without a time has that of the turn before it: its place is after that."""
     if not isinstance(row, dict):
         raise ValueError(f"a row is an object with {', '.join(_KEYS)}")  # noqa: TRY004  (the file's mistake)
     text = next((row[key] for key in _TEXT_KEYS if key in row), None)
@@ -104,8 +100,11 @@ def _row(data: bytes, line: int) -> TraceRow:
     hashes = row.get("hash_ids", [])
     if not isinstance(hashes, list) or not all(_is_whole(one) for one in hashes):
         raise ValueError("hash_ids: is a list of whole numbers")
-    session = row.get("session_id")
-    input_len = _tokens(row, "input_length", 1)
+    session = None if row.get("session_id") is None else str(row["session_id"])
+    at_ms = milliseconds(row, "timestamp")
+    if at_ms is None and (session is None or (at_ms := last_ms.get(session)) is None):
+        raise ValueError("timestamp: is missing; only a later row of a session needs none")
+    input_len = _tokens(row, "input_length")
     if text is None:
         input_len = input_len if input_len is not None else len(hashes) * BLOCK_TOKENS or None
         if input_len is None:
@@ -117,13 +116,13 @@ def _row(data: bytes, line: int) -> TraceRow:
                 f"hash_ids: {len(hashes)} blocks of {BLOCK_TOKENS} tokens, but input_length {input_len} fills {needed}"
             )
     return TraceRow(
-        at_ms=_number(row, "timestamp", required=session is None),
+        at_ms=at_ms,
         input_len=input_len,
-        output_len=_tokens(row, "output_length", 1),
+        output_len=_tokens(row, "output_length"),
         hash_ids=tuple(hashes),
         text=text,
-        session=None if session is None else str(session),
-        delay_ms=_number(row, "delay", required=False),
+        session=session,
+        delay_ms=milliseconds(row, "delay") or 0.0,
         line=line,
     )
 
@@ -132,22 +131,11 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _tokens(row: Mapping[str, Any], key: str, least: int) -> int | None:
+def _tokens(row: Mapping[str, Any], key: str) -> int | None:
     value = row.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _LENGTH_MAX:
-        raise ValueError(f"{key}: is a whole number of tokens from {least} on, not {printable(json.dumps(value), 40)}")
+    if value is not None and not (_is_whole(value) and 1 <= value <= _LENGTH_MAX):
+        raise ValueError(f"{key}: is a whole number of tokens from 1 on, not {printable(json.dumps(value), 40)}")
     return value
-
-
-def _number(row: Mapping[str, Any], key: str, *, required: bool) -> float:
-    value = row.get(key)
-    if value is None and not required:
-        return 0.0
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e15:
-        raise ValueError(f"{key}: is a number of ms, not {printable(json.dumps(value), 40)}")
-    return float(value)
 
 
 class _Replay:

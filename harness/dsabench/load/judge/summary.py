@@ -14,7 +14,7 @@ from dsabench.load.judge.machine_use import CompletedWork, machine_metrics, obse
 from dsabench.load.judge.metrics import QUANTILES, MetricValue, accept_lengths, distribution, goodput, latencies_ms
 from dsabench.load.judge.stalls import stall_warnings
 from dsabench.load.judge.steady_state import NoSteadyState, SteadyWindow, steady_metrics, steady_window
-from dsabench.load.judge.validity import LAG_P99_MS_WARN, ServerInfoPair
+from dsabench.load.judge.validity import ServerInfoPair, client_warnings
 from dsabench.model.sample import RequestSample, Times
 from dsabench.stats.percentiles import observations_needed
 
@@ -151,10 +151,7 @@ def _refusals(latencies: Mapping[str, Times]) -> Iterator[str]:
 
 
 def _of_client(run: LoadRun, workload: Workload) -> Iterator[str]:
-    if run.client.doubt is not None:
-        yield f"the load generator was late: {run.client.doubt}"
-    elif run.client.lag_p99_ms > LAG_P99_MS_WARN:
-        yield f"the load generator was up to {run.client.lag_p99_ms:.0f} ms late (p99 of its event loop's lag)"
+    yield from client_warnings(run.client)
     if workload.request_rate is not None and workload.max_concurrency is not None:
         waited = sum(sample.sent_s - sample.scheduled_s > run.client.send_lag_max_ms / 1e3 for sample in run.samples)
         if waited:

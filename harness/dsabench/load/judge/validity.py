@@ -6,7 +6,7 @@ Imports no pydantic.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -153,6 +153,14 @@ def judge_client(
         core_wait_share=wait_share,
         doubt=doubt,
     )
+
+
+def client_warnings(client: ClientHealth) -> Iterator[str]:
+    """What a reader must know of it beside the numbers."""
+    if client.doubt is not None:
+        yield f"the load generator was late: {client.doubt}"
+    elif client.lag_p99_ms > LAG_P99_MS_WARN:
+        yield f"the load generator was up to {client.lag_p99_ms:.0f} ms late (p99 of its event loop's lag)"
 
 
 def _late_ms(own: WorkerVitals, backlog_ms: float | None) -> float:

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from dsabench.errors import HttpFault
+from dsabench.load.client.response import ResponseReader
 from dsabench.load.read.generate import read_generate, reply_from_last_frame
 from dsabench.load.read.json_stream import StreamReply
 from dsabench.load.read.recognise import DONE, END, FRAME, HEAD
 from dsabench.load.read.recording import ReadIndex, Recording
-from dsabench.load.read.response import ResponseReader
 from dsabench.model.sample import NO_FRAMES, Counts, Frames, Times
 
 Places = npt.NDArray[np.int64]
@@ -128,12 +129,11 @@ def read_streams(
             if seen.whole[place]:
                 data = recording.bytes_of(index, seen.last_reads[place])
                 frames = Frames(seen.at_s[first:end], seen.tokens[first:end])
-                look = partial(
-                    _first_text_s, recording, index, range(seen.first_reads[place], seen.last_reads[place] + 1)
-                )
-                reply = reply_from_last_frame(
-                    last_frame(data), frames, seen.totals[place], asked[index], look if keep_text else None
-                )
+                look = None
+                if keep_text:
+                    framed = range(seen.first_reads[place], seen.last_reads[place] + 1)
+                    look = partial(_first_text_s, recording, index, framed)
+                reply = reply_from_last_frame(last_frame(data), frames, seen.totals[place], asked[index], look)
                 if reply is not None:
                     yield reply
                     continue
@@ -206,7 +206,10 @@ def _counted(
         if place + 1 in before_run and place in odd and not data.endswith(b"\r\n"):
             return None
     response = ResponseReader()
-    body = list(response.body(raw))
+    try:
+        body = list(response.body(raw))
+    except HttpFault:  # the exact reading tells it
+        return None
     if not response.is_chunked:
         return None
     reply = read_generate(body, 0.0, asked=asked, keep_text=keep_text)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from dsabench.errors import HttpFault, printable
+from dsabench.errors import HttpFault, one_line
 from dsabench.http import DONE, Read, events
 from dsabench.model.sample import NO_FRAMES, CountSource, Frames
 
@@ -71,9 +71,6 @@ class StreamReply:
     """None unless it was asked for."""
 
 
-_MESSAGE_CHARS = 200
-
-
 class JsonStream:
     """Iterate once over (time since `start_s`, frame); afterwards `done` and `error` say how it ended."""
 
@@ -103,7 +100,7 @@ class JsonStream:
             try:
                 frame: JsonValue = orjson.loads(data)
             except orjson.JSONDecodeError:
-                self.refuse(f"{shortened(data.decode('utf-8', 'replace'))!r} is not JSON")
+                self.refuse(f"{one_line(data.decode('utf-8', 'replace'))!r} is not JSON")
                 return
             if (problem := problem_of(frame)) is not None:
                 self.error = f"server: {problem}"
@@ -169,17 +166,12 @@ def broken_end(tokens: int, asked: int | None, reason: str | None) -> str | None
 def message_of(problem: JsonValue) -> str:
     """One line of an error object, or of whatever stands in its place."""
     text = problem.get("message") if isinstance(problem, dict) else problem
-    return shortened(text if isinstance(text, str) else orjson.dumps(problem).decode())
-
-
-def shortened(text: str) -> str:
-    """One line of at most 200 characters; what could steer a terminal is escaped."""
-    return printable(" ".join(text.split()), _MESSAGE_CHARS)
+    return one_line(text if isinstance(text, str) else orjson.dumps(problem).decode())
 
 
 def shown(frame: object) -> str:
     """The start of a frame or of a part of one, for a message."""
-    return shortened(orjson.dumps(frame).decode())
+    return one_line(orjson.dumps(frame).decode())
 
 
 def as_int(value: object) -> int | None:

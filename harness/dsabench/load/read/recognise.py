@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.load.read.response import ResponseReader
+from dsabench.load.client.response import ResponseReader
 
 Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]

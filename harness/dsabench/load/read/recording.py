@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.errors import HttpFault
+from dsabench.errors import HttpFault, one_line
 from dsabench.http import Read
+from dsabench.load.client.response import ResponseReader
 from dsabench.load.client.spool import RequestTimes, SpoolFiles
 from dsabench.load.read.recognise import FrameRecogniser, RecognisedReads
-from dsabench.load.read.response import ResponseReader
 
 Seconds = npt.NDArray[np.float64]
 
@@ -120,7 +120,7 @@ class Recording:
         broken = self.errors.get(index)
         status = int(self.status[index])
         if status not in {0, 200} and (broken is None or broken.startswith("cut")):
-            return f"http {status}: {' '.join(self._beginning(index).split())[:200]}"
+            return f"http {status}: {one_line(self._beginning(index))}"
         return broken
 
     def _beginning(self, index: int) -> str:

@@ -93,10 +93,11 @@ def test_an_accept_length_that_cannot_be_one_is_absent(told: object, known: floa
 
 def test_keys_that_were_added_to_the_body_may_ask_for_another_number() -> None:
     prompt = Prompt(1, 8, text="a")
-    assert asked_tokens(RequestOptions("generate", "m"), prompt) == 8
+    assert asked_tokens(RequestOptions("generate", "m"), [prompt]) == [8]
     for key in ("sampling_params", "max_tokens", "max_completion_tokens", "n"):
-        assert asked_tokens(RequestOptions("generate", "m", extra={key: 3}), prompt) is None
-        assert LoadTarget("http://h", "m").asked([Prompt(1, 8, text="a", extra={key: 3})]) == [None]
+        assert asked_tokens(RequestOptions("generate", "m", extra={key: 3}), [prompt]) == [None]
+        mixed = [prompt, Prompt(1, 8, text="a", extra={key: 3})]
+        assert asked_tokens(LoadTarget("http://h", "m").options, mixed) == [8, None]
 
 
 def test_numbers_that_json_does_not_have_are_garbage() -> None:
