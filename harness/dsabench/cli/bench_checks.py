@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from dsabench.errors import InputError
+from dsabench.model.sample import TRACES
 
 
 def check_combinations(args: argparse.Namespace) -> None:
@@ -27,8 +28,10 @@ def check_combinations(args: argparse.Namespace) -> None:
         )
     if (args.gsp_group_distribution == "zipf") != (args.gsp_zipf_alpha is not None):
         raise InputError("--gsp-zipf-alpha goes with --gsp-group-distribution zipf, and zipf needs it")
-    if args.dataset_name == "mooncake" and args.backend != "sglang":
-        raise InputError("--dataset-name mooncake: only with --backend sglang")
+    if args.dataset_name in TRACES and args.backend != "sglang":
+        raise InputError(f"--dataset-name {args.dataset_name}: only with --backend sglang")
+    if args.dataset_name == "burstgpt" and (args.draw == "exact" or args.mooncake_num_rounds > 1):
+        raise InputError("--dataset-name burstgpt: has one round, and bench_serving has no draw of it")
     if args.dataset_name == "openai" and not args.backend.endswith("-chat"):
         raise InputError("--dataset-name openai: only with a chat backend, e.g. --backend sglang-oai-chat")
     if args.draw == "own" and not (args.dataset_name == "random-ids" and args.tokenize_prompt):

@@ -24,7 +24,7 @@ BACKENDS = (
     "lmdeploy",
     "lmdeploy-chat",
 )
-DATASETS = ("sharegpt", "custom", "openai", "random", "random-ids", "generated-shared-prefix", "mooncake")
+DATASETS = ("sharegpt", "custom", "openai", "random", "random-ids", "generated-shared-prefix", "mooncake", "burstgpt")
 _OTHER_BACKENDS = ("sglang-embedding", "vllm-embedding", "trt", "gserver", "truss")
 _OTHER_DATASETS = ("agentic-trace", "mmmu", "image", "longbench_v2", "speed-bench")
 _REFUSED = {
@@ -189,11 +189,16 @@ def _add_datasets(parser: argparse.ArgumentParser) -> None:
     add("--tokenize-prompt", action="store_true", help="send token ids")
     add("--apply-chat-template", action="store_true", help="wrap prompts in the tokenizer's chat template")
     add("--prompt-suffix", default="", help="text behind each prompt (sharegpt, custom)")
-    add("--mooncake-slowdown-factor", type=positive, default=1.0, help="stretch the trace's times by it")
+    add(
+        "--mooncake-slowdown-factor",
+        type=positive,
+        default=1.0,
+        help="stretch the times of a trace (also burstgpt) by it",
+    )
     add("--mooncake-num-rounds", type=whole(1), default=1, help="send each session so many times")
     add("--mooncake-workload", choices=("mooncake", "conversation", "synthetic", "toolagent"), default="conversation",
         metavar="TRACE", help="which trace: %(choices)s")  # fmt: skip
-    add("--use-trace-timestamps", action="store_true", help="name the rate `trace` (mooncake follows its trace anyway)")
+    add("--use-trace-timestamps", action="store_true", help="name the rate `trace` (traces are followed anyway)")
 
 
 def _add_shared_prefix(parser: argparse.ArgumentParser) -> None:

@@ -155,6 +155,15 @@ class StudyConfig(Value):
         """The spec of the base without any assignment."""
         return self.spec({})
 
+    def workloads_of(self, phase: str) -> tuple[Workload, ...]:
+        """The workloads as a search or a confirmation sends them; they differ only where a dataset is split."""
+        return tuple(workload.in_phase(phase) for workload in self.workloads)
+
+    @property
+    def recorded_workloads(self) -> frozenset[Workload]:
+        """Every workload that a record of this study may have."""
+        return frozenset(self.workloads_of("search") + self.workloads_of("confirm"))
+
     @property
     def boots_to_confirm(self) -> int:
         """Confirmation boots of all sides together, at most."""

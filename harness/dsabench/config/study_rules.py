@@ -30,6 +30,7 @@ def workload_mistakes(source: YamlFile, workloads: tuple[Workload, ...]) -> Mist
             yield source.error(f"{workload.name!r} names the workload in line {line} already", path)
         first.setdefault(workload.name, index)
         yield from _dataset_mistakes(source, workload, ("workloads", index))
+        yield from _draw_mistakes(source, workload, ("workloads", index))
 
 
 _NEEDS: dict[str, tuple[str, ...]] = {
@@ -81,6 +82,15 @@ def _dataset_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mi
             yield source.error(f"arrivals: {arrivals} and {key} go together", path)
     if workload.arrivals == "ramp" and workload.request_rate is None:
         yield source.error("arrivals: ramp starts at request_rate, which is missing", path)
+
+
+def _draw_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mistakes:
+    if workload.part is not None:
+        yield source.error("is set in records; a config names dataset_split", (*path, "part"))
+    if workload.dataset_split is not None and workload.draw == "exact":
+        yield source.error("draw: exact takes the whole dataset, as bench_serving does", (*path, "dataset_split"))
+    if workload.dataset == "burstgpt" and (workload.draw or (workload.trace and workload.trace.rounds > 1)):
+        yield source.error("dataset burstgpt has one round and no draw: exact", path)
 
 
 def _is_file(name: str) -> bool:

@@ -35,7 +35,7 @@ class Study:
     @property
     def served(self) -> list[Record]:
         """Its load tests that gave numbers, in the order written."""
-        workloads = set(self.config.workloads)
+        workloads = self.config.recorded_workloads
         of_study = [r for r in self.records if isinstance(r.trial, Trial) and r.trial.workload in workloads]
         return [record for record in of_study if isinstance(record.outcome, Measured)]
 

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 Times = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int32]
+TRACES = frozenset({"mooncake", "burstgpt"})
+"""Datasets that say when each request is sent."""
 CountSource = Literal["frames", "total", "deltas"]
 """How the tokens of a request were counted. `frames`: the server told them with each frame. `total`: it told the total
 at the end, which is spread over the frames. `deltas`: it told nothing, so each frame with text counts as one.

@@ -46,12 +46,30 @@ class SharedPrefixSpec(Value):
     """Draw groups by rank with p ∝ 1 / rank**alpha; None gives each the same number of prompts."""
 
 
+class DatasetSplit(Value):
+    """Which shares of a dataset the search and the confirmation draw from; they share no row.
+
+    Of a file the search takes the first rows and the confirmation the last ones, and a session stays in the part in which
+    it begins. Generated prompts are drawn with another seed each.
+    """
+
+    search: float = Field(gt=0.0, lt=1.0)
+    confirm: float = Field(gt=0.0, lt=1.0)
+
+    @model_validator(mode="after")
+    def _apart(self) -> DatasetSplit:
+        if self.search + self.confirm > 1.0:
+            raise ValueError(f"search and confirm are more than the whole: {self.search:g} + {self.confirm:g} > 1")
+        return self
+
+
 class TraceReplay(Value):
-    """`mooncake`: how a trace is replayed."""
+    """`mooncake` and `burstgpt`: how a trace is replayed."""
 
     slowdown: PositiveFloat = 1.0
+    """Stretches the trace's times: 2.0 sends half as many requests per second."""
     rounds: PositiveInt = 1
-    """Requests per session, sent together."""
+    """Requests per row, one after another. `burstgpt` has one."""
 
 
 class ConversationSpec(Value):
@@ -64,7 +82,9 @@ class ConversationSpec(Value):
     """Tokens of the first question, such as a document for the following ones; None takes `input_len`."""
 
 
-DatasetName = Literal["random", "random-ids", "sharegpt", "generated-shared-prefix", "mooncake", "custom", "openai"]
+DatasetName = Literal[
+    "random", "random-ids", "sharegpt", "generated-shared-prefix", "mooncake", "burstgpt", "custom", "openai"
+]
 EndpointName = Literal["generate", "completions", "chat"]
 ArrivalsName = Literal["constant", "poisson", "gamma", "ramp"]
 
@@ -104,6 +124,12 @@ class Workload(Value):
     """A file, or an http(s) URL that is downloaded once."""
     dataset_sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$")
     """Expected checksum of the file; None trusts the first download."""
+    dataset_split: DatasetSplit | None = None
+    """Confirm with prompts that the search never sent, such as `{search: 0.5, confirm: 0.5}`; None draws both from the
+    whole dataset.
+    """
+    part: Literal["search", "confirm"] | None = None
+    """Of a recorded workload with `dataset_split`: the part that it drew from. A config leaves it out."""
     draw: Literal["exact"] | None = None
     """`exact` draws the same as sglang's bench_serving for the same seed. None draws `random` and `random-ids` in our
     own way, without shared prefixes, and replays a trace token for token. Other datasets are drawn as bench_serving does,
@@ -127,3 +153,19 @@ class Workload(Value):
     """
     slo: Slo | None = None
     """What counts as a good request. If set, goodput and attainment are reported."""
+
+    def in_phase(self, phase: str) -> Workload:
+        """The workload as a search (phase `search`) or a confirmation sends it."""
+        if self.dataset_split is None or self.part is not None:
+            return self
+        if phase == "search":
+            return self.model_copy(update={"part": "search"})
+        # Generated prompts have no rows that tell the parts apart. numpy's legacy generator takes seeds below 2**32.
+        return self.model_copy(update={"part": "confirm", "seed": (self.seed + 2**31) % 2**32})
+
+    @property
+    def rows(self) -> tuple[float, float]:
+        """From where to where it draws from its dataset's rows, as shares of the file."""
+        if self.dataset_split is None or self.part is None:
+            return 0.0, 1.0
+        return (0.0, self.dataset_split.search) if self.part == "search" else (1.0 - self.dataset_split.confirm, 1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dsabench.config.runtime_kinds import runtime_kinds
@@ -11,6 +11,7 @@ from dsabench.model.environment import Environment
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Measured, Record
 from dsabench.model.verdict import Verdict
+from dsabench.model.workload import Workload
 from dsabench.results.scores import EQUIVALENCE, PairedBoots, boot_values, compare_pairs, pair_boots
 from dsabench.stats.compare import BootComparison, ComparisonSpec, compare_boots, judge_family
 
@@ -111,10 +112,10 @@ def match(base: ComparedSide, candidate: ComparedSide) -> list[ComparedPair]:
     left, right = (_by_trial(_measured(side), within=within) for side in (base, candidate))
     shared = [key for key in left if key in right]
     if shared:
-        return [
+        return _held_out(
             ComparedPair(left[key][0].trial.workload.name, key[0], *_preferred(left[key], right[key]), key[1] or None)
             for key in shared
-        ]
+        )
     pairs = []
     for workload in dict.fromkeys(record.trial.workload for record in base.records):
         sides = [[r for r in _measured(side) if r.trial.workload == workload] for side in (base, candidate)]
@@ -126,7 +127,18 @@ def match(base: ComparedSide, candidate: ComparedSide) -> list[ComparedPair]:
             f"nothing to compare: {base.name} and {candidate.name} share no trial, and no workload has one setting "
             "on each side: name one setting a side as RESULTS#TRIAL"
         )
-    return pairs
+    return _held_out(pairs)
+
+
+def _held_out(pairs: Iterable[ComparedPair]) -> list[ComparedPair]:
+    """Without what a search measured where the confirmation had prompts of its own."""
+    found = [(pair, pair.base[0].trial.workload) for pair in pairs]
+    confirmed = {load.name for _, load in found if isinstance(load, Workload) and load.part == "confirm"}
+    return [
+        pair
+        for pair, load in found
+        if not (isinstance(load, Workload) and load.part == "search" and load.name in confirmed)
+    ]
 
 
 def _contrast(pair: ComparedPair, metric: str, asked: SpreadOptions) -> BootComparison:

@@ -39,12 +39,12 @@ def finished_boots(config: StudyConfig, records: Iterable[Record]) -> set[str]:
         first = boot[0]
         spec_id, phase = first.trial.runtime.id, first.phase
         of_setting = earlier[spec_id, phase]
-        lacking = _lacking(_settled(config, of_setting))
+        lacking = _lacking(_settled(config, of_setting, phase))
         if phase == "search" and config.budget.max_trials is not None:
             lacking = lacking[: max(0, config.budget.max_trials - len(searched))]
         of_setting += boot
         if phase == "search":
-            searched.update((spec_id, name) for name, count in _settled(config, of_setting).items() if count)
+            searched.update((spec_id, name) for name, count in _settled(config, of_setting, phase).items() if count)
         failed = any(isinstance(record.outcome, Failed) for record in boot)
         if failed or {record.trial.workload.name for record in boot}.issuperset(lacking):
             finished.add(first.boot)
@@ -59,11 +59,11 @@ def _in_order(records: Iterable[Record]) -> list[list[Record]]:
     return list(boots.values())
 
 
-def _settled(config: StudyConfig, records: Sequence[Record]) -> dict[str, int]:
+def _settled(config: StudyConfig, records: Sequence[Record], phase: Phase) -> dict[str, int]:
     """Number of counted records of a setting per workload."""
     return {
         workload.name: sum(1 for _ in settle([one for one in records if one.trial.workload == workload]))
-        for workload in config.workloads
+        for workload in config.workloads_of(phase)
     }
 
 
@@ -113,7 +113,7 @@ class StudyRecords:
         self.config = config
         self.reservations = tuple(reservations)
         self._fingerprint = fingerprint
-        self._workloads = set(config.workloads)
+        self._workloads = config.recorded_workloads
         self._all: dict[str, list[Record]] = {}
         self._assignments: dict[str, Assignment] = {}
         for record in records:
@@ -164,13 +164,13 @@ class StudyRecords:
         """Workload name → records that count."""
         return {
             workload.name: self.settled(Trial(runtime=spec, workload=workload), phase, round_)
-            for workload in self.config.workloads
+            for workload in self.config.workloads_of(phase)
         }
 
     def missing(self, spec: RuntimeSpec, phase: Phase, round_: int, boots: int = 1) -> list[Workload]:
         """The workloads that lack the setting's `boots`-th record."""
         settled = self.of_setting(spec, phase, round_)
-        return [workload for workload in self.config.workloads if len(settled[workload.name]) < boots]
+        return [workload for workload in self.config.workloads_of(phase) if len(settled[workload.name]) < boots]
 
     def left(self, spec: RuntimeSpec, phase: Phase, round_: int, boots: int = 1) -> list[Workload]:
         """The missing workloads that no other process has reserved."""
@@ -180,7 +180,7 @@ class StudyRecords:
         def had(workload: Workload) -> int:
             return len(settled[workload.name]) + under_way.count(Trial(runtime=spec, workload=workload).id)
 
-        return [workload for workload in self.config.workloads if had(workload) < boots]
+        return [workload for workload in self.config.workloads_of(phase) if had(workload) < boots]
 
     def under_way(self, phase: Phase, round_: int) -> list[ReservedTrial]:
         """Reserved trials without a record."""
@@ -209,7 +209,10 @@ def environments(config: StudyConfig, records: Iterable[Record]) -> list[Environ
     """The environments in which the study was measured; the one of the last record comes last."""
     found: dict[str, Environment] = {}
     for record in records:
-        if record.trial.workload in config.workloads and _assignment_of(config, record.trial.runtime) is not None:
+        if (
+            record.trial.workload in config.recorded_workloads
+            and _assignment_of(config, record.trial.runtime) is not None
+        ):
             found.pop(record.environment.fingerprint, None)
             found[record.environment.fingerprint] = record.environment
     return list(found.values())

@@ -67,7 +67,7 @@ async def boot_for_eval(
 
 async def _measure(config: StudyConfig, session: TrialSession, server: Server) -> None:
     records = StudyRecords(config, session.environment.fingerprint, session.journal.read().records)
-    trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads]
+    trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads_of("search")]
     planned = [PlannedTrial(trial, records.next_occasion(trial), "search", records.latest_round) for trial in trials]
     for record in await measure_on(session, server, planned):
         outcome = record.outcome

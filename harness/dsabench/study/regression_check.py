@@ -218,7 +218,7 @@ async def measure_boots(
     measured: list[Record] = []
     with claim_folder(folder):
         records = StudyRecords(config, installed.environment.fingerprint, journal.read().records)
-        trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads]
+        trials = [Trial(runtime=config.default, workload=workload) for workload in config.workloads_of("confirm")]
         whole = TrialSession(
             study=config.name,
             runtime=installed.runtime,

@@ -224,3 +224,68 @@ def test_what_is_left_out_or_odd_is_said(tmp_path: Path) -> None:
     )
     (tmp_path / "h.json").write_text("{")
     assert re.match("FILE: not JSON: ", refused("sharegpt", tmp_path / "h.json"))
+
+
+BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type"
+
+
+def csv_trace(path: Path, *lines: str, header: str = BURST) -> Path:
+    path.write_text("\n".join((header, *lines)) + "\n")
+    return path
+
+
+def test_burstgpt_is_replayed_with_its_times_and_lengths(tmp_path: Path) -> None:
+    lines = (
+        "45,ChatGPT,1087,230,1317,Conversation log",
+        "5,ChatGPT,472,18,490,Conversation log",
+        "50,GPT-4,900,0,900,API log",
+        "118,GPT-4,417.0,276.0,693.0,API log",
+    )
+    data = drawn("burstgpt", csv_trace(tmp_path / "b.csv", *lines), "--mooncake-slowdown-factor", "0.5")
+    assert [(one.input_len, one.output_len, one.due_s) for one in data.prompts] == [
+        (472, 18, 0.0),
+        (1087, 230, 20.0),
+        (417, 276, 56.5),
+    ]
+    assert [len(one.input_ids or ()) for one in data.prompts] == [472, 1087, 417]
+    assert len({(one.input_ids or ())[:8] for one in data.prompts}) == 3  # nothing shared
+    assert data.notes == ("1 of 4 rows of the trace failed when it was recorded (0 tokens) and are left out",)
+    [first] = drawn("burstgpt", tmp_path / "b.csv", "--num-prompts", "1").prompts  # the file's first row
+    assert first.input_len == 1087
+
+
+def test_azures_trace_has_moments(tmp_path: Path) -> None:
+    lines = ("2023-11-16 18:15:46.6805900,374,44", "2023-11-16 18:15:48.1805900,4808,10")
+    trace = csv_trace(tmp_path / "a.csv", *lines, header="TIMESTAMP,ContextTokens,GeneratedTokens")
+    assert [(one.input_len, one.output_len) for one in drawn("burstgpt", trace).prompts] == [(374, 44), (4808, 10)]
+    assert [one.due_s for one in drawn("burstgpt", trace).prompts] == pytest.approx([0.0, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("soon,ChatGPT,5,5,10,x", "Timestamp: is a number of seconds or a date with a time, not soon"),
+        ("nan,ChatGPT,5,5,10,x", "Timestamp: is a number of seconds or a date with a time, not nan"),
+        ("-3,ChatGPT,5,5,10,x", "Timestamp: is a number of seconds"),
+        ("9,ChatGPT,5", "tokens: is a whole number from 0 on, not empty"),
+        ("9,ChatGPT,5.5,5,10,x", "tokens: is a whole number from 0 on, not 5.5"),
+        ("9,ChatGPT,inf,5,10,x", "tokens: is a whole number from 0 on, not inf"),
+        ("9,ChatGPT,1e18,5,10,x", "tokens: is a whole number from 0 on, not 1e18"),
+        ("9,ChatGPT,0,5,5,x", "5 tokens answer a request of none"),
+    ],
+)
+def test_a_line_of_csv_that_cannot_be_replayed_is_refused(tmp_path: Path, row: str, message: str) -> None:
+    said = refused("burstgpt", csv_trace(tmp_path / "b.csv", "5,ChatGPT,4,4,8,x", row))
+    assert said.startswith(f"FILE:3: {message}"), said
+
+
+def test_another_csv_is_refused_by_its_columns(tmp_path: Path) -> None:
+    other = csv_trace(tmp_path / "o.csv", "1,2", header="time,prompt")
+    assert refused("burstgpt", other) == (
+        "FILE:1: needs the columns Timestamp, Request tokens, Response tokens; it has time, prompt"
+    )
+    (tmp_path / "e.csv").write_text("")
+    assert refused("burstgpt", tmp_path / "e.csv").endswith("it has none")
+    assert refused("burstgpt", csv_trace(tmp_path / "n.csv")) == "FILE: the trace is empty"
+    (tmp_path / "z.csv").write_bytes(b"Timestamp,Request tokens,Response tokens\n\xff\xfe,1,1\n")
+    assert refused("burstgpt", tmp_path / "z.csv").startswith("FILE: not CSV in UTF-8")

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from dsabench.model.workload import Workload
 
 
-DatasetName = Literal["random", "random-ids", "sharegpt", "generated-shared-prefix", "mooncake", "custom", "openai"]
+DatasetName = Literal[
+    "random", "random-ids", "sharegpt", "generated-shared-prefix", "mooncake", "burstgpt", "custom", "openai"
+]
 
 
 class SharedPrefixShape(NamedTuple):
@@ -46,10 +48,10 @@ class SharedPrefixShape(NamedTuple):
 
 
 class TraceReplay(NamedTuple):
-    """A Mooncake trace: one JSON object per line with timestamp (ms), input_length, output_length, hash_ids."""
+    """How a trace is replayed."""
 
     name: Literal["mooncake", "conversation", "synthetic", "toolagent"] = "conversation"
-    """Which public trace, where no path is given."""
+    """`mooncake`: which public trace, where no path is given."""
     slowdown: float = 1.0
     rounds: int = 1
 
@@ -75,6 +77,8 @@ class DatasetSelection(NamedTuple):
     apply_chat_template: bool = False
     as_ids: bool = False
     """Send token ids where the dataset has them."""
+    rows: tuple[float, float] = (0.0, 1.0)
+    """From where to where in a file that is not drawn exactly, as shares of its rows."""
     shared_prefix: SharedPrefixShape = SharedPrefixShape()
     trace: TraceReplay = TraceReplay()
     exact: bool = True
@@ -130,13 +134,11 @@ def draw_dataset(selection: DatasetSelection, tokenizer: Tokenizer, dice: Seeded
         InputError: see `draw_exact`; with file and line where a row is wrong.
 
     """
-    if selection.exact:
-        return DrawnDataset(draw_exact(selection, tokenizer, dice))
-    if selection.dataset == "mooncake":
+    if selection.dataset == "burstgpt" or (selection.dataset == "mooncake" and not selection.exact):
         from dsabench.load.draw.traces import draw_trace  # noqa: PLC0415
 
         return draw_trace(selection, tokenizer)
-    if selection.dataset in {"sharegpt", "custom", "openai"}:
+    if selection.dataset in {"sharegpt", "custom", "openai"} and not selection.exact:
         from dsabench.load.draw.recorded import draw_checked  # noqa: PLC0415
 
         return draw_checked(selection, tokenizer, dice)
@@ -208,6 +210,7 @@ def selection_of(workload: Workload) -> DatasetSelection:
         context_len=workload.context_len,
         apply_chat_template=workload.apply_chat_template is True,
         as_ids=workload.dataset == "random-ids",
+        rows=workload.rows,
         exact=workload.draw == "exact",
         shared_prefix=_shared_prefix(workload),
         trace=TraceReplay()
@@ -245,7 +248,7 @@ def _tokenizer(target: LoadTarget, workload: Workload) -> Tokenizer:
         return NoTokenizer(target.vocab_size)
     if target.tokenizer == "bytes":
         return ByteTokenizer()
-    if workload.dataset == "mooncake" and workload.draw is None and target.vocab_size is not None:
+    if workload.dataset in {"mooncake", "burstgpt"} and workload.draw is None and target.vocab_size is not None:
         return NoTokenizer(target.vocab_size)
     raise InputError(
         f"workload {workload.name}: dataset {workload.dataset} counts tokens, and the tokenizer of {target.model} is not"

@@ -9,11 +9,11 @@ import asyncio
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from dsabench import rooms
@@ -149,20 +149,45 @@ def read_json_lines(selection: DatasetSelection) -> Iterator[Any]:
 
 
 def numbered_lines(selection: DatasetSelection) -> Iterator[tuple[int, Any]]:
-    """Number and value of every line. One that is no JSON is refused, or passed over in an exact draw."""
+    """Number and value of every line that the selection may draw from. One that is no JSON is refused, or passed over in an
+    exact draw.
+    """
     path = dataset_file(selection.path or "", selection.sha256)
-    with path.open(encoding="utf-8") as file:
+    try:
+        with path.open(encoding="utf-8") as file:
+            written = ((number, line) for number, line in enumerate(file, start=1) if line.strip())
+            rows = _values(written, path, exact=selection.exact)
+            yield from rows if selection.rows == WHOLE else rows_of_part(list(rows), selection.rows)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8: {error}") from error
+
+
+def _values(lines: Iterator[tuple[int, str]], path: Path, *, exact: bool) -> Iterator[tuple[int, Any]]:
+    for number, line in lines:
         try:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    try:
-                        yield number, json.loads(line)
-                    except json.JSONDecodeError as error:
-                        if not selection.exact:
-                            told = f"not JSON: {error.msg} (character {error.pos + 1})"
-                            raise InputError(f"{path}:{number}: {told}") from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: not UTF-8: {error}") from error
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            if exact:
+                continue
+            raise InputError(f"{path}:{number}: not JSON: {error.msg} (character {error.pos + 1})") from error
+        yield number, value
+
+
+WHOLE = (0.0, 1.0)
+"""`DatasetSelection.rows` of a dataset that is not split."""
+T = TypeVar("T")
+
+
+def rows_of_part(rows: Sequence[tuple[int, T]], part: tuple[float, float]) -> Iterator[tuple[int, T]]:
+    """Those from one share of the file to another. The rows of a session go with its first one."""
+    begin, end = (round(share * len(rows)) for share in part)
+    sessions: dict[str, bool] = {}
+    for place, (number, value) in enumerate(rows):
+        inside = begin <= place < end
+        if isinstance(value, dict) and (session := value.get("session_id")) is not None:
+            inside = sessions.setdefault(str(session), inside)
+        if inside:
+            yield number, value
 
 
 def _turns(entry: object) -> object:
@@ -296,7 +321,7 @@ def _conversations(selection: DatasetSelection) -> Iterator[Any]:
                 raise InputError(f"{path}: not JSON: {error}") from error
             whole = None
         if isinstance(whole, list):
-            yield from whole
+            yield from (entry for _, entry in rows_of_part(list(enumerate(whole)), selection.rows))
             return
     elif selection.path is None:
         raise _no_path()
@@ -344,6 +369,7 @@ def _from_first(prompts: list[Prompt]) -> list[Prompt]:
 
 
 _RELEASE = "https://raw.githubusercontent.com/kvcache-ai/Mooncake/main/FAST25-release"
+_BURSTGPT_URL = "https://github.com/HPMLL/BurstGPT/releases/download/v1.1/BurstGPT_without_fails_2.csv"
 TRACE_URLS: Mapping[str, str] = {
     "mooncake": f"{_RELEASE}/arxiv-trace/mooncake_trace.jsonl",
     "conversation": f"{_RELEASE}/traces/conversation_trace.jsonl",
@@ -386,7 +412,8 @@ def warm_up_prompt(selection: DatasetSelection, tokenizer: Tokenizer) -> Prompt:
 
 def trace_selection(selection: DatasetSelection) -> DatasetSelection:
     """With the public trace's address where no file is named."""
-    return selection if selection.path else selection._replace(path=TRACE_URLS[selection.trace.name])
+    public = _BURSTGPT_URL if selection.dataset == "burstgpt" else TRACE_URLS[selection.trace.name]
+    return selection if selection.path else selection._replace(path=public)
 
 
 def _session(

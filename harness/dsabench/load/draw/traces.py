@@ -8,13 +8,18 @@ A row of a Mooncake trace (https://github.com/kvcache-ai/Mooncake, FAST25-releas
 beyond the hashes are the row's own. Rows with `text_input` send that text. Rows with one `session_id` go one after
 another, `delay` ms after the answer before. bench_serving's own draw of such a trace (`--draw exact`) makes 128 words of
 a block and does not look at `input_length`.
+
+A row of BurstGPT (https://github.com/HPMLL/BurstGPT) or of Azure's LLM inference traces is a line of CSV with a time and
+two lengths. It says nothing of shared prefixes, so its prompt is its own from the first token on.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -23,7 +28,14 @@ import numpy.typing as npt
 
 from dsabench.errors import InputError, printable
 from dsabench.load.draw.as_bench_serving import DatasetSelection, DrawnDataset
-from dsabench.load.draw.recorded import milliseconds, numbered_lines, trace_selection
+from dsabench.load.draw.recorded import (
+    WHOLE,
+    dataset_file,
+    milliseconds,
+    numbered_lines,
+    rows_of_part,
+    trace_selection,
+)
 from dsabench.load.draw.tokenizers import Tokenizer
 from dsabench.model.sample import Prompt
 
@@ -58,18 +70,28 @@ def draw_trace(selection: DatasetSelection, tokenizer: Tokenizer) -> DrawnDatase
     """
     selection = trace_selection(selection)
     rows: list[TraceRow] = []
-    for row in read_trace(selection):
+    failed = 0
+    for row in read_burstgpt(selection) if selection.dataset == "burstgpt" else read_trace(selection):
         if len(rows) == selection.num_prompts:
             break
-        rows.append(row)
+        if row.output_len == 0:
+            failed += 1
+        else:
+            rows.append(row)
     if not rows:
         raise InputError(f"{selection.path}: the trace is empty")
     rows.sort(key=attrgetter("at_ms"))
     replay = _Replay(selection, tokenizer, rows)
     prompts = [prompt for row in rows for prompt in replay.prompts_of(row)]
     silent = sum(row.output_len is None for row in rows)
-    note = f"{silent} of {len(rows)} rows of the trace have no output_length: {OUTPUT_TOKENS} tokens are asked for"
-    return DrawnDataset(prompts, (note,) if silent else ())
+    return DrawnDataset(prompts, tuple(_notes(silent, failed, len(rows))))
+
+
+def _notes(silent: int, failed: int, rows: int) -> Iterator[str]:
+    if silent:
+        yield f"{silent} of {rows} rows of the trace have no output_length: {OUTPUT_TOKENS} tokens are asked for"
+    if failed:
+        yield f"{failed} of {rows + failed} rows of the trace failed when it was recorded (0 tokens) and are left out"
 
 
 def read_trace(selection: DatasetSelection) -> Iterator[TraceRow]:
@@ -125,6 +147,70 @@ def _row(row: object, line: int, last_ms: Mapping[str, float]) -> TraceRow:
         delay_ms=milliseconds(row, "delay") or 0.0,
         line=line,
     )
+
+
+_BURSTGPT = ("Timestamp", "Request tokens", "Response tokens")
+_AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+
+
+def read_burstgpt(selection: DatasetSelection) -> Iterator[TraceRow]:
+    """Every row of a CSV file, checked. `output_len` is 0 where a request failed when the trace was recorded.
+
+    Raises:
+        InputError: the first that is wrong.
+
+    """
+    path = dataset_file(selection.path or "", selection.sha256)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            named = reader.fieldnames or ()
+            columns = next((form for form in (_BURSTGPT, _AZURE) if set(form) <= set(named)), None)
+            if columns is None:
+                found = printable(", ".join(named), 80) or "none"
+                raise InputError(f"{path}:1: needs the columns {', '.join(_BURSTGPT)}; it has {found}")
+            lines = ((reader.line_num, row) for row in reader)
+            for line, row in lines if selection.rows == WHOLE else rows_of_part(list(lines), selection.rows):
+                try:
+                    yield _csv_row(*(row[name] or "" for name in columns), line=line)
+                except ValueError as error:
+                    raise InputError(f"{path}:{line}: {error}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: not CSV in UTF-8: {error}") from error
+
+
+def _csv_row(time: str, request: str, response: str, *, line: int) -> TraceRow:
+    input_len, output_len = _count(request), _count(response)
+    if output_len and not input_len:
+        raise ValueError(f"{output_len} tokens answer a request of none")
+    return TraceRow(at_ms=_csv_ms(time), input_len=input_len, output_len=output_len, line=line)
+
+
+def _count(text: str) -> int:
+    try:
+        value = float(text)  # pandas writes whole numbers as 472.0 where a column has gaps
+    except ValueError:
+        value = -1.0
+    if not (0 <= value <= _LENGTH_MAX and value == int(value)):
+        raise ValueError(f"tokens: is a whole number from 0 on, not {printable(text, 40) or 'empty'}")
+    return int(value)
+
+
+def _csv_ms(text: str) -> float:
+    """BurstGPT counts seconds, Azure writes the moment."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            moment = None
+        seconds = -1.0 if moment is None else (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= seconds < 1e12:
+        raise ValueError(
+            f"Timestamp: is a number of seconds or a date with a time, not {printable(text, 40) or 'empty'}"
+        )
+    return seconds * 1e3
 
 
 def _is_whole(value: object) -> bool:

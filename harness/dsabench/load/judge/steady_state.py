@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsabench.load.judge.metrics import MetricValue, accept_lengths, distribution, gaps_s, latencies_ms
-from dsabench.model.sample import RequestSample, Times
+from dsabench.model.sample import TRACES, RequestSample, Times
 
 Flags = npt.NDArray[np.bool_]
 
@@ -128,7 +128,7 @@ def _unsteady(
 
 def _is_closed(asked: LoadShape) -> bool:
     """Whether a request is sent as soon as another ends; a trace brings its own times."""
-    return asked.request_rate is None and asked.dataset != "mooncake"
+    return asked.request_rate is None and asked.dataset not in TRACES
 
 
 def _reaches(sent_s: Times, done_s: Times, slots: int) -> float | None:
