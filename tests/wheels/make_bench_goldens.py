@@ -51,10 +51,14 @@ CASES = {
     "prefix ids": f"{_GSP} --tokenize-prompt --gsp-range-ratio 0.3 --seed 2 --request-rate 5",
     "prefix zipf": f"{_GSP} --gsp-group-distribution zipf --gsp-zipf-alpha 1.2 --gsp-ordered --seed 4",
     "prefix fast": f"{_GSP} --gsp-fast-prepare",
+    "prefix chats": f"{_GSP} --gsp-num-turns 3 --gsp-range-ratio 0.5 --seed 6 --request-rate 4 --backend sglang-oai-chat",
+    "agentic": "--dataset-name agentic-trace --dataset-path agentic.json --num-prompts 4 --dataset-offset 3"
+    " --agentic-max-turns 2 --request-rate 3 --backend sglang-oai-chat",
     "mooncake": "--dataset-name mooncake --dataset-path trace.jsonl --num-prompts 6 --mooncake-num-rounds 2"
     " --mooncake-slowdown-factor 0.5",
 }
 BYTEWISE = ("contract", "ids ranged", "ids as text", "random", "sharegpt", "custom", "prefix", "prefix ids", "mooncake")
+BYTEWISE += ("prefix chats", "agentic")
 VOCAB_ONLY = ("contract", "ids ranged", "ids half", "prefix ids")
 
 
@@ -157,6 +161,23 @@ async def sent(serving: Any, args: Any, requests: Any, tokenizer: Any) -> tuple[
     return rows, waits
 
 
+def write_agentic(text: Any) -> None:
+    """Conversations of one to four turns; the first turn of each sets the scene, and one turn brings nothing new."""
+    conversations = [
+        [
+            {
+                "messages": [{"role": "system", "content": text(20)}] * (turn == 0)
+                + [{"role": "user", "content": text(15)}],
+                "prompt_tokens": 40 * (turn + 1) + place,
+            }
+            for turn in range(1 + place % 4)
+        ]
+        for place in range(7)
+    ]
+    conversations[3][2]["messages"] = []
+    (DATA / "agentic.json").write_text(json.dumps({"metadata": {}, "conversations": conversations}))
+
+
 def write_data() -> None:
     """Made-up conversations, requests, a trace and a small trained tokenizer."""
     words = random.Random(1)
@@ -189,6 +210,7 @@ def write_data() -> None:
     asked[2]["tools"] = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
     del asked[0]["max_tokens"]
     (DATA / "openai.jsonl").write_text("\n".join(map(json.dumps, asked)) + "\nbroken\n")
+    write_agentic(text)
     trace = [
         {
             "timestamp": 3000 * i - (7000 if i == 4 else 0),

@@ -21,11 +21,9 @@ def check_combinations(args: argparse.Namespace) -> None:
         raise InputError("--tokenize-prompt: only with --backend sglang")
     if args.tokenize_prompt and args.dataset_name in ("sharegpt", "custom"):
         raise InputError(f"--tokenize-prompt: dataset {args.dataset_name} is text")
-    if args.gsp_num_turns > 1:
-        raise InputError(
-            "--gsp-num-turns: not supported by dsabench bench beyond 1: further turns hold the model's own answers, so no "
-            "two servers get the same prompts; for conversations of drawn tokens use sessions in a sweep's workload"
-        )
+    if (args.gsp_num_turns > 1 or args.dataset_name == "agentic-trace") and not args.backend.endswith("-chat"):
+        flag = "--gsp-num-turns" if args.gsp_num_turns > 1 else "--dataset-name agentic-trace"
+        raise InputError(f"{flag}: chats go to a chat backend, e.g. --backend sglang-oai-chat")
     if (args.gsp_group_distribution == "zipf") != (args.gsp_zipf_alpha is not None):
         raise InputError("--gsp-zipf-alpha goes with --gsp-group-distribution zipf, and zipf needs it")
     if args.dataset_name in TRACES and args.backend != "sglang":

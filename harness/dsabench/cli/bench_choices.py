@@ -54,10 +54,17 @@ def selection_for(args: Namespace) -> DatasetSelection:
             range_ratio=args.gsp_range_ratio,
             ordered=args.gsp_ordered,
             zipf_alpha=args.gsp_zipf_alpha,
+            turns=args.gsp_num_turns,
             fast_prepare=args.gsp_fast_prepare,
         ),
         exact=args.draw == "exact",
-        trace=TraceReplay(args.mooncake_workload, args.mooncake_slowdown_factor, args.mooncake_num_rounds),
+        trace=TraceReplay(
+            args.mooncake_workload,
+            args.mooncake_slowdown_factor,
+            args.mooncake_num_rounds,
+            args.agentic_max_turns,
+            args.dataset_offset,
+        ),
     )
 
 

@@ -24,16 +24,26 @@ BACKENDS = (
     "lmdeploy",
     "lmdeploy-chat",
 )
-DATASETS = ("sharegpt", "custom", "openai", "random", "random-ids", "generated-shared-prefix", "mooncake", "burstgpt")
+DATASETS = (
+    "sharegpt",
+    "custom",
+    "openai",
+    "random",
+    "random-ids",
+    "generated-shared-prefix",
+    "agentic-trace",
+    "mooncake",
+    "burstgpt",
+)
 _OTHER_BACKENDS = ("sglang-embedding", "vllm-embedding", "trt", "gserver", "truss")
-_OTHER_DATASETS = ("agentic-trace", "mmmu", "image", "longbench_v2", "speed-bench")
+_OTHER_DATASETS = ("mmmu", "image", "longbench_v2", "speed-bench")
 _REFUSED = {
     "no LoRA adapters": ("--lora-name", "--lora-request-distribution", "--lora-zipf-alpha"),
     "no images": (
         "--image-count", "--image-resolution", "--random-image-count", "--image-format", "--image-content",
     ),
     "not one of its datasets": (
-        "--dataset-offset", "--agentic-max-turns", "--speed-bench-category", "--speed-bench-output-len",
+        "--speed-bench-category", "--speed-bench-output-len",
     ),
     "profile such workers one by one with --base-url": (
         "--pd-separated", "--profile-prefill-url", "--profile-decode-url",
@@ -181,7 +191,7 @@ def _add_datasets(parser: argparse.ArgumentParser) -> None:
         help="by default what bench_serving draws for the seed, but every row is checked, and a trace is replayed token for "
         "token; exact: bench_serving's to the last prompt; own: random ids that share no prefix")  # fmt: skip
     add("--num-prompts", type=whole(1), default=1000, help="requests to send")
-    add("--sharegpt-output-len", type=whole(4), help="output length of sharegpt, custom, openai")
+    add("--sharegpt-output-len", type=whole(4), help="output length of sharegpt, custom, openai, agentic-trace")
     add("--sharegpt-context-len", type=whole(1), help="leave longer conversations out")
     add("--random-input-len", type=whole(1), default=1024, help="prompt length of random and random-ids, in tokens")
     add("--random-output-len", type=whole(1), default=1024, help="output length of them")
@@ -198,6 +208,8 @@ def _add_datasets(parser: argparse.ArgumentParser) -> None:
     add("--mooncake-num-rounds", type=whole(1), default=1, help="send each session so many times")
     add("--mooncake-workload", choices=("mooncake", "conversation", "synthetic", "toolagent"), default="conversation",
         metavar="TRACE", help="which trace: %(choices)s")  # fmt: skip
+    add("--agentic-max-turns", type=whole(1), help="turns of a conversation at most (agentic-trace)")
+    add("--dataset-offset", type=whole(0), default=0, help="begin with this conversation (agentic-trace)")
     add("--use-trace-timestamps", action="store_true", help="name the rate `trace` (traces are followed anyway)")
 
 
@@ -210,7 +222,7 @@ def _add_shared_prefix(parser: argparse.ArgumentParser) -> None:
     add("--gsp-output-len", type=whole(1), default=256, help="output length")
     add("--gsp-range-ratio", type=ratio, default=1.0, help="lengths are uniform on [ratio x length, length]")
     add("--gsp-fast-prepare", action="store_true", help="do not count the prompts' tokens")
-    add("--gsp-num-turns", type=whole(1), default=1, help="turns of a conversation; only 1 is supported")
+    add("--gsp-num-turns", type=whole(1), default=1, help="questions of a chat; the server's answers become part of it")
     add("--gsp-ordered", action="store_true", help="do not shuffle")
     add("--gsp-group-distribution", choices=("uniform", "zipf"), default="uniform",
         help="how requests spread over groups")  # fmt: skip

@@ -28,9 +28,17 @@ from dsabench.load.draw.as_bench_serving import (
     warm_up_of,
 )
 from dsabench.load.draw.tokenizers import NoTokenizer, Tokenizer
-from dsabench.load.plan import ClosedLoop, LoadPlan, RequestTimeouts
+from dsabench.load.plan import ClosedLoop, FollowUp, LoadPlan, RequestTimeouts
 from dsabench.load.requests import PATHS, RequestOptions, asked_tokens, body_of, size_limits
-from dsabench.load.schedule import ArrivalSchedule, ConstantRate, exact_arrivals, is_timed, pacing_of, recorded_arrivals
+from dsabench.load.schedule import (
+    ArrivalSchedule,
+    ConstantRate,
+    conversation_of,
+    exact_arrivals,
+    is_timed,
+    pacing_of,
+    recorded_arrivals,
+)
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt
 
@@ -56,8 +64,8 @@ def run_bench(args: Namespace, clock: PhaseClock) -> int:
     info = server.info(args.ready_check_timeout_sec)
     clock.end("wait")
     tokenizer = tokenizer_for(args, server, model, info)
-    wish = wish._replace(model=model)
     draw = _draw(args, selection, tokenizer)
+    wish = _with_usage(wish._replace(model=model), draw.prompts)
     load = _load(args, server, wish, draw, keep_text=_needs_text(args, tokenizer))
     for note in draw.notes:
         _note(note)
@@ -105,8 +113,12 @@ def _draw(args: Namespace, selection: DatasetSelection, tokenizer: Tokenizer) ->
     own = args.draw == "own" and args.dataset_name == "random-ids"
     drawn = DrawnDataset(_own_ids(args, tokenizer)) if own else draw_dataset(selection, tokenizer, dice)
     prompts, notes = drawn.prompts, list(drawn.notes)
-    if 0 < len(prompts) < args.num_prompts and args.dataset_name not in _SIZED_BY_OTHER_FLAGS:
-        notes.append(f"{args.num_prompts} requests were asked for, and the dataset has {len(prompts)}")
+    begun = conversation_of(prompts)
+    count = int(begun[-1]) + 1
+    if count < args.num_prompts and args.dataset_name not in _SIZED_BY_OTHER_FLAGS:
+        notes.append(f"{args.num_prompts} requests were asked for, and the dataset has {count}")
+    if count < len(prompts):
+        notes.append(f"{count} conversations of {len(prompts)} requests in all; --max-concurrency counts conversations")
     first = prompts[0]
     if args.dataset_name == "mooncake" and selection.exact:
         from dsabench.load.draw.recorded import warm_up_prompt
@@ -116,11 +128,18 @@ def _draw(args: Namespace, selection: DatasetSelection, tokenizer: Tokenizer) ->
     if is_timed(prompts) and math.isinf(args.request_rate):
         return _Draw(prompts, warm_up, recorded_arrivals(prompts), notes)
     if args.arrivals == "constant":
-        evenly = ConstantRate(args.request_rate).times_s(len(prompts), np.random.default_rng())
-        return _Draw(prompts, warm_up, ArrivalSchedule.of(evenly), notes)
-    rate = args.request_rate
-    departures = exact_arrivals(len(prompts), rate, dice.legacy, burstiness=args.burstiness)
-    return _Draw(prompts, warm_up, departures, notes)
+        evenly = ConstantRate(args.request_rate).times_s(count, np.random.default_rng())
+        return _Draw(prompts, warm_up, ArrivalSchedule.of(evenly[begun]), notes)
+    due_s, end_s = exact_arrivals(count, args.request_rate, dice.legacy, burstiness=args.burstiness)
+    return _Draw(prompts, warm_up, ArrivalSchedule(due_s[begun], end_s), notes)
+
+
+def _with_usage(wish: RequestOptions, prompts: Sequence[Prompt]) -> RequestOptions:
+    """Ask for token counts, which alone say how long a prompt with the server's own answers is."""
+    told = wish.extra.get("stream_options", {})
+    if not any(prompt.continues for prompt in prompts) or not isinstance(told, dict):
+        return wish
+    return wish._replace(extra={**wish.extra, "stream_options": {"include_usage": True, **told}})
 
 
 def _own_ids(args: Namespace, tokenizer: Tokenizer) -> list[Prompt]:
@@ -158,8 +177,17 @@ def _load(args: Namespace, server: BenchControl, wish: RequestOptions, draw: _Dr
         timeouts=RequestTimeouts(total_s=args.request_timeout_s),
         limits=size_limits(wish, draw.prompts),
         workers=args.workers,
+        follow_up=_follow_up(wish, draw.prompts),
     )
     return BenchLoad(plan, wish.endpoint, asked_tokens(wish, draw.prompts), keep_text)
+
+
+def _follow_up(wish: RequestOptions, prompts: Sequence[Prompt]) -> FollowUp | None:
+    if not any(prompt.continues for prompt in prompts):
+        return None
+    from dsabench.load.read.chat_history import follow_up_of
+
+    return follow_up_of(wish, prompts)
 
 
 def _warm_up(args: Namespace, server: BenchControl, wish: RequestOptions, load: BenchLoad, prompt: Prompt) -> None:
@@ -172,7 +200,7 @@ def _warm_up(args: Namespace, server: BenchControl, wish: RequestOptions, load: 
     if args.warmup_requests:
         prompts = [prompt] * args.warmup_requests
         pacing = ClosedLoop(args.max_concurrency or len(prompts))
-        plan = replace(load.plan, bodies=[body_of(wish, prompt)] * len(prompts), pacing=pacing)
+        plan = replace(load.plan, follow_up=None, bodies=[body_of(wish, prompt)] * len(prompts), pacing=pacing)
         load = load._replace(plan=plan, asked=asked_tokens(wish, prompts))
         refuse_total_failure(read(load, prompts, send(load, None)), "warm-up", "warmup")
     if args.flush_cache:

@@ -38,11 +38,12 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "random-ids": ("input_len", "output_len"),
     "custom": ("dataset_path",),
     "openai": ("dataset_path",),
+    "agentic-trace": ("dataset_path",),
     "generated-shared-prefix": ("shared_prefix",),
 }
 
 
-_COUNTS_TEXT = ("random", "sharegpt", "generated-shared-prefix", "mooncake", "custom")
+_COUNTS_TEXT = ("random", "sharegpt", "generated-shared-prefix", "agentic-trace", "mooncake", "custom", "openai")
 
 
 def tokenizer_mistakes(source: YamlFile, workloads: tuple[Workload, ...], runtime: RuntimeConfig) -> Mistakes:
@@ -75,8 +76,9 @@ def _dataset_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mi
         yield source.error(f"{place}: no such file", (*path, "dataset_path"))
     if workload.dataset == "random-ids" and workload.endpoint == "chat":
         yield source.error("dataset random-ids draws token ids, and chat takes text", (*path, "endpoint"))
-    if workload.dataset == "openai" and workload.endpoint != "chat":
-        yield source.error("dataset openai goes to endpoint: chat", path)
+    turns = 1 if workload.shared_prefix is None else workload.shared_prefix.turns
+    if (workload.dataset in {"openai", "agentic-trace"} or turns > 1) and workload.endpoint != "chat":
+        yield source.error(f"dataset {workload.dataset}{' with turns' * (turns > 1)} goes to endpoint: chat", path)
     for arrivals, key in (("gamma", "burstiness"), ("ramp", "ramp_to")):
         if (workload.arrivals == arrivals) != (getattr(workload, key) is not None):
             yield source.error(f"arrivals: {arrivals} and {key} go together", path)

@@ -26,7 +26,7 @@ from dsabench.load.client.worker import (
     run_worker,
     workers_wanted,
 )
-from dsabench.load.plan import LoadPlan, RequestTimeouts, SizeLimits
+from dsabench.load.plan import FollowUp, LoadPlan, RequestTimeouts, SizeLimits
 from dsabench.load.process import allow_open_files, no_full_collections, refuse_more_connections
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class _PreparedRun:
     requests: list[bytes]
     spools: tuple[SpoolFiles, ...]
     """One per worker."""
+    follow_up: FollowUp | None = None
+    """Makes whole requests."""
 
     @property
     def share(self) -> WorkerShare:
@@ -78,6 +80,7 @@ class _PreparedRun:
             schedule.slots,
             schedule.open_at_start,
             take,
+            self.follow_up,
         )
 
 
@@ -131,7 +134,7 @@ def send_plan_here(plan: LoadPlan) -> RawRun:
 def _prepare(plan: LoadPlan) -> _PreparedRun:
     schedule, address = SessionSchedule.of(plan), HttpAddress.of(plan.url)
     head = address.head(plan.headers)
-    requests = [b"%s%d\r\n\r\n%s" % (head, len(body), body) for body in plan.bodies]
+    requests = [_request(head, body) for body in plan.bodies]
     workers = workers_wanted(plan, schedule)
     allow_open_files(schedule.most_open // workers + 64)
     if schedule.due_s is None:  # every slot is used at once
@@ -141,7 +144,13 @@ def _prepare(plan: LoadPlan) -> _PreparedRun:
     if run_bytes is None:
         run_bytes = _free_bytes() // 2
     limits = replace(plan.limits, run_bytes=run_bytes // workers)
-    return _PreparedRun(address, plan.timeouts, limits, schedule, requests, spools)
+    make = plan.follow_up
+    follow_up = None if make is None else lambda before, index, answer: _request(head, make(before, index, answer))
+    return _PreparedRun(address, plan.timeouts, limits, schedule, requests, spools, follow_up)
+
+
+def _request(head: bytes, body: bytes) -> bytes:
+    return b"%s%d\r\n\r\n%s" % (head, len(body), body)
 
 
 def _free_bytes() -> int:

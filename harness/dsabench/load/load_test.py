@@ -15,10 +15,11 @@ from dsabench.load.drive import send_plan
 from dsabench.load.judge.machine_use import MachineUse, machine_use
 from dsabench.load.judge.validity import FAILED_SHARE_MAX, ClientHealth, judge_client, refuse_failures, typical_times
 from dsabench.load.plan import ClosedLoop, LoadPlan, Pacing, RequestTimeouts
+from dsabench.load.read.chat_history import follow_up_of
 from dsabench.load.read.recording import Recording
 from dsabench.load.read.replies import read_replies, to_samples
 from dsabench.load.requests import LoadTarget, asked_tokens, body_of, size_limits
-from dsabench.load.schedule import pacing_for
+from dsabench.load.schedule import pacing_for, pacing_of
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt, RequestSample
 
@@ -65,7 +66,9 @@ async def send_all(target: LoadTarget, workload: Workload, prompts: Sequence[Pro
         TrialFault: stage warmup: one of them failed.
 
     """
-    pacing = ClosedLoop(workload.max_concurrency or len(prompts))
+    limit = workload.max_concurrency or len(prompts)
+    chats = any(prompt.continues for prompt in prompts)
+    pacing = pacing_of(prompts, None, limit) if chats else ClosedLoop(limit)
     recording = (await send_plan(_plan(target, workload, prompts, pacing, workers=1))).recording
     took_s = float(recording.done_s.max() - recording.scheduled_s[0])
     refuse_failures(await asyncio.to_thread(_samples, target, prompts, recording), stage="warmup", share_max=0.0)
@@ -127,7 +130,13 @@ def _plan(
     bodies = [body_of(options, prompt) for prompt in prompts]
     timeouts = RequestTimeouts(connect_s=workload.request_timeout_s, total_s=workload.request_timeout_s)
     return LoadPlan(
-        target.url, bodies, pacing, timeouts=timeouts, limits=size_limits(options, prompts), workers=workers
+        target.url,
+        bodies,
+        pacing,
+        timeouts=timeouts,
+        limits=size_limits(options, prompts),
+        workers=workers,
+        follow_up=follow_up_of(options, prompts),
     )
 
 

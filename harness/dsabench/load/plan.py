@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,15 @@ def honest_answer_bytes(output_len: int) -> int:
     return (1 << 20) + 4096 * output_len + 32 * output_len**2
 
 
+class FollowUp(Protocol):
+    """Makes the body of a turn that repeats what the server answered to the turns before it."""
+
+    def __call__(self, before: int, index: int, answer: bytes) -> bytes:
+        """The body of request `index`. `before` is its session's request before it, and `answer` what came to that, with
+        HTTP's framing, as far as it came.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
     """Everything that `drive` needs."""
@@ -89,3 +99,5 @@ class LoadPlan:
     limits: SizeLimits = field(default_factory=SizeLimits)
     workers: int | None = None
     """Processes that share the load; None: as many as the load needs and the cores allow."""
+    follow_up: FollowUp | None = None
+    """Replaces the bodies of all turns but the first of each session. One worker then carries the load."""

@@ -176,6 +176,11 @@ def sessions_of(prompts: Sequence[Prompt]) -> tuple[tuple[int, ...], ...] | None
     return tuple(map(tuple, found.values())) if len(found) < len(prompts) else None
 
 
+def conversation_of(prompts: Sequence[Prompt]) -> npt.NDArray[np.int64]:
+    """[prompts]: the number of each one's conversation; a later turn of one belongs to that of the prompt before it."""
+    return np.cumsum([not prompt.continues for prompt in prompts]) - 1
+
+
 def recorded_arrivals(prompts: Sequence[Prompt]) -> ArrivalSchedule:
     """When the trace sends them (datasets/mooncake.py, get_mooncake_request_over_time)."""
     return ArrivalSchedule.of(np.array([prompt.due_s or 0.0 for prompt in prompts], np.float64))

@@ -37,6 +37,10 @@ class Prompt:
     """Requests of one session are sent one after another; None is on its own."""
     pause_s: float = 0.0
     """Of a session: after the end of the answer before."""
+    continues: bool = False
+    """`messages` are only those of this turn. What was said before them in the session, the server's own answers too, is put
+    in front of them when it is known.
+    """
 
 
 class Frame(NamedTuple):

@@ -44,6 +44,8 @@ class SharedPrefixSpec(Value):
     range_ratio: float = Field(1.0, ge=0.0, le=1.0)
     zipf_alpha: PositiveFloat | None = None
     """Draw groups by rank with p ∝ 1 / rank**alpha; None gives each the same number of prompts."""
+    turns: PositiveInt = 1
+    """Questions per prompt. Above 1 it is a chat, whose later turns repeat the server's own answers."""
 
 
 class DatasetSplit(Value):
@@ -64,12 +66,14 @@ class DatasetSplit(Value):
 
 
 class TraceReplay(Value):
-    """`mooncake` and `burstgpt`: how a trace is replayed."""
+    """`mooncake`, `burstgpt` and `agentic-trace`: how a trace is replayed."""
 
     slowdown: PositiveFloat = 1.0
     """Stretches the trace's times: 2.0 sends half as many requests per second."""
     rounds: PositiveInt = 1
-    """Requests per row, one after another. `burstgpt` has one."""
+    """`mooncake`: requests per row, one after another."""
+    max_turns: PositiveInt | None = None
+    """`agentic-trace`: turns per conversation at most; None sends all."""
 
 
 class ConversationSpec(Value):
@@ -83,7 +87,15 @@ class ConversationSpec(Value):
 
 
 DatasetName = Literal[
-    "random", "random-ids", "sharegpt", "generated-shared-prefix", "mooncake", "burstgpt", "custom", "openai"
+    "random",
+    "random-ids",
+    "sharegpt",
+    "generated-shared-prefix",
+    "agentic-trace",
+    "mooncake",
+    "burstgpt",
+    "custom",
+    "openai",
 ]
 EndpointName = Literal["generate", "completions", "chat"]
 ArrivalsName = Literal["constant", "poisson", "gamma", "ramp"]
@@ -100,6 +112,7 @@ class Workload(Value):
     output_len: PositiveInt | None = None
     """`sharegpt`, `custom` and `openai` use it instead of the length of the recorded answer."""
     num_prompts: PositiveInt
+    """Requests; of chats with several turns, chats."""
     range_ratio: float = Field(1.0, ge=0.0, le=1.0)
     """Lengths are uniform on [ratio × length, length]; at 1.0 all prompts are equally long."""
     max_concurrency: PositiveInt | None = None

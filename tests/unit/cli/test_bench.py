@@ -281,7 +281,7 @@ def test_a_finite_rate_waits_for_the_last_gap(tmp_path: Path) -> None:
         ("--random-range-ratio 2", "2 is not between 0 and 1"),
         ("--extra-request-body [1]", "expected a JSON object"),
         ("--tokenize-prompt --backend vllm", "--tokenize-prompt: only with --backend sglang"),
-        ("--gsp-num-turns 2", "--gsp-num-turns: not supported"),
+        ("--gsp-num-turns 2", "--gsp-num-turns: chats go to a chat backend"),
         ("--gsp-zipf-alpha 2", "--gsp-zipf-alpha goes with"),
         ("--seed 4294967296", "at most 4294967295"),
         ("--num-prompts", "--num-prompts: expected one argument"),

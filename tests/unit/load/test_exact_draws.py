@@ -32,9 +32,15 @@ def tokenizer_named(name: str) -> Tokenizer:
     return load_tokenizer(str(DATA / name))
 
 
-def as_golden(prompt: Prompt) -> str:
+def as_golden(turns: list[Prompt], dataset: str) -> str:
+    """A row of bench_serving's, which holds all turns of a conversation."""
+    prompt = turns[0]
     content = prompt.text if prompt.input_ids is None else prompt.input_ids
     said = prompt.messages if content is None else content
+    if dataset == "agentic-trace":
+        said = [turn.messages for turn in turns]
+    elif len(turns) > 1:
+        said = [turn.messages[0]["content"] for turn in turns if turn.messages]
     return json.dumps([said, prompt.input_len, prompt.output_len, prompt.extra or {}], sort_keys=True)
 
 
@@ -48,7 +54,12 @@ def test_draws_the_same_prompts_and_gaps(golden: dict[str, Any]) -> None:
     args = parse_flags([*words, "--draw", "exact"])
     dice = SeededGenerators.of(args.seed)
     prompts = draw_exact(selection_for(args), tokenizer_named(golden["tokenizer"]), dice)
-    rows = [as_golden(prompt) for prompt in prompts]
+    conversations: list[list[Prompt]] = []
+    for prompt in prompts:
+        conversations += [] if prompt.continues else [[]]
+        conversations[-1].append(prompt)
+    rows = [as_golden(turns, args.dataset_name) for turns in conversations]
+    prompts = [turns[0] for turns in conversations]
     assert rows[0][:160] == golden["first"]
     assert len(rows) == golden["count"]
     assert sum(prompt.input_len for prompt in prompts) == golden["input_tokens"]
@@ -69,5 +80,5 @@ def test_every_dataset_has_a_golden() -> None:
     drawn = {golden["flags"].split()[1] for golden in DRAWS}
     assert drawn == {
         *("sharegpt", "custom", "openai", "random", "random-ids"),
-        *("generated-shared-prefix", "mooncake"),
+        *("generated-shared-prefix", "agentic-trace", "mooncake"),
     }

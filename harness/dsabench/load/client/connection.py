@@ -48,6 +48,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_spool",
         "_transport",
         "_used",
+        "answer",
         "index",
         "last_ns",
         "sent_ns",
@@ -71,6 +72,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         """Of the answer that is running; 0 before its headers."""
         self.usable = False
         """Open, and the server has not said that it will close."""
+        self.answer: bytearray | None = None
+        """Where the bytes of the running answer are collected; None does not."""
 
     # the request
 
@@ -89,6 +92,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self.index, self._key, self.status = index, index << 32, 0
         self._complete = self._framed = False
         self._left, self._head_bytes = self._limit, 0
+        if self.answer is not None:
+            self.answer.clear()
         self.sent_ns = self.last_ns = perf_counter_ns()
         if self._sock_fd is None:
             transport.write(bytes(request))
@@ -146,6 +151,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         spool.note(now_ns)
         spool.note(self._key + size)
         spool.end = end = start + size
+        if self.answer is not None:
+            self.answer += spool.view[start:end]
         try:
             self._feed(spool.view[start:end])
         except httptools.HttpParserError as error:

@@ -36,6 +36,7 @@ class Dispatcher:
         self._again = False
         self._ready_ns: dict[int, int] = {}  # request → when nothing but the client held it back
         self._place: dict[int, tuple[int, int]] = {}  # running request → (session, turn)
+        self._made: dict[int, bytes] = {}  # follow-up that is not sent yet → its request
         self._openings: set[asyncio.Task[None]] = set()
         self._open_sessions = 0
         self._all_taken = False
@@ -123,14 +124,15 @@ class Dispatcher:
     def _send(self, index: int, session: int, turn: int, due_ns: int, ready_ns: int) -> None:
         self._times.scheduled_ns[index] = due_ns
         self._ready_ns[index], self._place[index] = ready_ns, (session, turn)
+        request = self._made.pop(index, None) or self._share.requests[index]
         now_ns = perf_counter_ns()
         while self._idle:
             connection = self._idle.pop()
             if connection.may_send(now_ns):
-                self._sent(index, connection.send(index, self._share.requests[index]))
+                self._sent(index, connection.send(index, request))
                 return
             connection.close()
-        task = self._loop.create_task(self._open_and_send(index))
+        task = self._loop.create_task(self._open_and_send(index, request))
         self._openings.add(task)
         task.add_done_callback(self._openings.discard)
 
@@ -152,9 +154,11 @@ class Dispatcher:
                 server_hostname=address.host if address.tls else None,
             )
         self.connections.add(connection)
+        if self._share.follow_up is not None:
+            connection.answer = bytearray()
         return connection
 
-    async def _open_and_send(self, index: int) -> None:
+    async def _open_and_send(self, index: int, request: bytes | memoryview) -> None:
         try:
             connection = await self._open()
         except TimeoutError:
@@ -163,7 +167,7 @@ class Dispatcher:
             error = f"connect: {one_line(str(broken))}"
         else:
             if not self.finished.done():
-                self._sent(index, connection.send(index, self._share.requests[index]))
+                self._sent(index, connection.send(index, request))
             return
         now_ns = perf_counter_ns()
         self._sent(index, now_ns)
@@ -176,7 +180,7 @@ class Dispatcher:
         self._times.status[index] = connection.status
         if connection.usable:
             self._idle.append(connection)
-        self._request_ended(index, done_ns, error)
+        self._request_ended(index, done_ns, error, connection.answer)
 
     def lost(self, connection: StreamConnection) -> None:
         """Forget it."""
@@ -184,7 +188,7 @@ class Dispatcher:
         if connection in self._idle:
             self._idle.remove(connection)
 
-    def _request_ended(self, index: int, done_ns: int, error: str | None) -> None:
+    def _request_ended(self, index: int, done_ns: int, error: str | None, answer: bytearray | None = None) -> None:
         times, schedule = self._times, self._share.schedule
         times.done_ns[index] = done_ns
         if error is not None:
@@ -193,7 +197,10 @@ class Dispatcher:
         session, turn = self._place.pop(index)
         turns = schedule.sessions[session]
         if turn + 1 < len(turns):
-            think_s = 0.0 if schedule.think_s is None else schedule.think_s[turns[turn + 1]]
+            following = turns[turn + 1]
+            if self._share.follow_up is not None:
+                self._made[following] = self._share.follow_up(index, following, bytes(answer or b""))
+            think_s = 0.0 if schedule.think_s is None else schedule.think_s[following]
             due_ns = done_ns + round(think_s * 1e9)
             heapq.heappush(self._due, (due_ns, session, turn + 1, due_ns))
         else:

@@ -19,7 +19,7 @@ from dsabench.load.client.address import HttpAddress
 from dsabench.load.client.dispatcher import Dispatcher
 from dsabench.load.client.monitor import LoopMonitor, WorkerVitals
 from dsabench.load.client.spool import RequestCounter, RequestTimes, Spool
-from dsabench.load.plan import ClosedLoop, LoadPlan, OpenLoop, RequestTimeouts, SizeLimits
+from dsabench.load.plan import ClosedLoop, FollowUp, LoadPlan, OpenLoop, RequestTimeouts, SizeLimits
 
 NextSession = Callable[[], int | None]
 """The number of the next session to begin; None when all are taken."""
@@ -78,6 +78,8 @@ class WorkerShare:
     connections: int
     """To open before the clock starts."""
     next_session: NextSession
+    follow_up: FollowUp | None = None
+    """Makes whole requests, with their head."""
 
 
 def own_sessions(count: int, worker: int, workers: int) -> NextSession:
@@ -119,6 +121,8 @@ _REQUESTS_PER_S = 1000.0
 
 def workers_wanted(plan: LoadPlan, schedule: SessionSchedule) -> int:
     """As many as were asked for, or as the load needs and the cores that this process may use allow."""
+    if plan.follow_up is not None:
+        return 1
     sessions = len(schedule.sessions)
     if plan.workers is not None:
         return max(1, min(plan.workers, schedule.most_open))

@@ -17,7 +17,14 @@ import numpy as np
 from dsabench.errors import InputError
 from dsabench.load.draw.tokenizers import ByteTokenizer, NoTokenizer, Tokenizer, load_tokenizer
 from dsabench.load.requests import LoadTarget
-from dsabench.load.schedule import Times, arrivals_for, exact_arrivals, is_timed, recorded_arrivals
+from dsabench.load.schedule import (
+    Times,
+    arrivals_for,
+    conversation_of,
+    exact_arrivals,
+    is_timed,
+    recorded_arrivals,
+)
 from dsabench.model.sample import Prompt
 
 if TYPE_CHECKING:
@@ -26,7 +33,15 @@ if TYPE_CHECKING:
 
 
 DatasetName = Literal[
-    "random", "random-ids", "sharegpt", "generated-shared-prefix", "mooncake", "burstgpt", "custom", "openai"
+    "random",
+    "random-ids",
+    "sharegpt",
+    "generated-shared-prefix",
+    "agentic-trace",
+    "mooncake",
+    "burstgpt",
+    "custom",
+    "openai",
 ]
 
 
@@ -43,6 +58,8 @@ class SharedPrefixShape(NamedTuple):
     """Group after group; else shuffled."""
     zipf_alpha: float | None = None
     """Groups drawn by rank with p ∝ 1 / rank**alpha; None gives each the same number."""
+    turns: int = 1
+    """Of each conversation. Above 1 they are chats, whose later turns repeat the server's own answers."""
     fast_prepare: bool = False
     """Do not count the prompts' tokens: each is said to be one long."""
 
@@ -54,6 +71,10 @@ class TraceReplay(NamedTuple):
     """`mooncake`: which public trace, where no path is given."""
     slowdown: float = 1.0
     rounds: int = 1
+    max_turns: int | None = None
+    """`agentic-trace`: of each conversation; None sends all."""
+    offset: int = 0
+    """`agentic-trace`: begin with this conversation."""
 
 
 class DatasetSelection(NamedTuple):
@@ -121,6 +142,7 @@ _DRAWS: Mapping[DatasetName, tuple[str, str]] = {
     "sharegpt": ("recorded", "draw_conversations"),
     "custom": ("recorded", "draw_conversations"),
     "generated-shared-prefix": ("synthetic", "draw_shared_prefix"),
+    "agentic-trace": ("conversations", "draw_agentic"),
     "mooncake": ("recorded", "draw_mooncake"),
     "openai": ("recorded", "draw_openai"),
 }
@@ -163,7 +185,7 @@ _WARM_UP_TOKENS_MAX = 32
 def warm_up_of(first: Prompt) -> Prompt:
     """A prompt again, with at most 32 tokens and on its own: flush the cache after it."""
     output_len = min(first.output_len, _WARM_UP_TOKENS_MAX)
-    return replace(first, output_len=output_len, extra=None, due_s=None, session=None)
+    return replace(first, output_len=output_len, extra=None, due_s=None, session=None, continues=False)
 
 
 def draw_as_bench_serving(target: LoadTarget, workload: Workload) -> DrawnPrompts:
@@ -178,9 +200,9 @@ def draw_as_bench_serving(target: LoadTarget, workload: Workload) -> DrawnPrompt
     dice = SeededGenerators.of(workload.seed)
     drawn = draw_dataset(selection_of(workload), _tokenizer(target, workload), dice)
     prompts = tuple(drawn.prompts)
-    if len(prompts) < workload.num_prompts:
+    if (count := sum(not prompt.continues for prompt in prompts)) < workload.num_prompts:
         raise InputError(
-            f"workload {workload.name}: dataset {workload.dataset} has {len(prompts)} prompts for it, num_prompts is"
+            f"workload {workload.name}: dataset {workload.dataset} has {count} prompts for it, num_prompts is"
             f" {workload.num_prompts}"
         )
     warm_up = (warm_up_of(prompts[0]),) * workload.warmup_requests
@@ -215,7 +237,7 @@ def selection_of(workload: Workload) -> DatasetSelection:
         shared_prefix=_shared_prefix(workload),
         trace=TraceReplay()
         if workload.trace is None
-        else TraceReplay("conversation", workload.trace.slowdown, workload.trace.rounds),
+        else TraceReplay("conversation", workload.trace.slowdown, workload.trace.rounds, workload.trace.max_turns),
     )
 
 
@@ -238,6 +260,7 @@ def _shared_prefix(workload: Workload) -> SharedPrefixShape:
         output_len=shape.output_len,
         range_ratio=shape.range_ratio,
         zipf_alpha=shape.zipf_alpha,
+        turns=shape.turns,
     )
 
 
@@ -260,6 +283,8 @@ def _due_s(workload: Workload, prompts: tuple[Prompt, ...], dice: SeededGenerato
     """A trace's own times, else Poisson gaps from the state that the prompts left behind, else our spacings."""
     if is_timed(prompts) and workload.request_rate is None:
         return recorded_arrivals(prompts).due_s
+    begun = conversation_of(prompts)
+    count = int(begun[-1]) + 1
     if workload.arrivals == "poisson":
-        return exact_arrivals(len(prompts), workload.request_rate or math.inf, dice.legacy).due_s
-    return arrivals_for(workload).times_s(len(prompts), np.random.default_rng([workload.seed, 1]))
+        return exact_arrivals(count, workload.request_rate or math.inf, dice.legacy).due_s[begun]
+    return arrivals_for(workload).times_s(count, np.random.default_rng([workload.seed, 1]))[begun]

@@ -13,7 +13,7 @@ import orjson
 
 from dsabench.errors import InputError
 from dsabench.load.requests import LoadTarget
-from dsabench.load.schedule import Times, arrivals_for
+from dsabench.load.schedule import Times, arrivals_for, conversation_of
 from dsabench.model.sample import Prompt
 
 if TYPE_CHECKING:
@@ -220,13 +220,14 @@ def _draw_own(target: LoadTarget, workload: Workload) -> DrawnPrompts:
 
 
 def draw_rehearsal(target: LoadTarget, workload: Workload, count: int, number: int) -> tuple[Prompt, ...]:
-    """The first `count` prompts' lengths with content of their own for each `number`; see `draw_prompts`.
+    """The first `count` prompts' (or chats') lengths with content of their own for each `number`; see `draw_prompts`.
 
     Where bench_serving's draw or sessions are asked for, prompts of another seed stand in.
     """
     if workload.draw is not None or workload.sessions is not None or workload.dataset not in DATASETS:
         other = workload.model_copy(update={"seed": workload.seed + 1 + number})
-        return draw_prompts(target, other).measured[:count]
+        drawn = draw_prompts(target, other).measured
+        return tuple(itertools.compress(drawn, conversation_of(drawn) < count))
     lengths = draw_lengths(workload, count, np.random.default_rng([workload.seed, 0]))
     content = np.random.default_rng([workload.seed, 2, number])
     return DATASETS[workload.dataset](target, workload).draw(lengths, content)

@@ -20,7 +20,7 @@ from dsabench import rooms
 from dsabench.errors import HttpFault, InputError, printable
 from dsabench.http import download
 from dsabench.load.draw.as_bench_serving import DatasetSelection, DrawnDataset, SeededGenerators
-from dsabench.load.draw.tokenizers import ByteTokenizer, Tokenizer
+from dsabench.load.draw.tokenizers import Tokenizer, count_chat
 from dsabench.model.sample import Prompt
 from dsabench.model.value import digest_of_file
 
@@ -237,11 +237,9 @@ def draw_openai(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededG
         timed = {} if selection.exact else _timed(extra, place)
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
             raise InputError(f"{place}: messages is no list of objects")
-        chat = tokenizer.runtime_chat if isinstance(tokenizer, ByteTokenizer) else tokenizer.render_chat
-        rendered = chat(messages)
-        if rendered is None:
+        input_len = count_chat(tokenizer, messages)
+        if input_len is None:
             raise InputError("dataset openai: the tokenizer has no chat template, so prompts cannot be counted")
-        input_len = tokenizer.count(rendered)
         if "tools" in extra:
             input_len += len(tokenizer.encode(json.dumps(extra["tools"])))
         output_len = selection.fixed_output_len or request.get("max_tokens", 256)

@@ -1,9 +1,10 @@
-"""bench_serving's `random`, `random-ids` and `generated-shared-prefix` with one turn
+"""bench_serving's `random`, `random-ids` and `generated-shared-prefix`
 (sglang/benchmark/datasets/random.py and generated_shared_prefix.py).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -66,11 +67,11 @@ def _from_conversations(
 
 
 def draw_shared_prefix(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
-    """All groups' prompts (groups × prompts_per_group), whatever `num_prompts` says."""
+    """All groups' prompts (groups × prompts_per_group), whatever `num_prompts` says; of each as many turns as there are."""
     shape = selection.shared_prefix
     count = shape.groups * shape.prompts_per_group
     system_lens = dice.lengths(shape.system_prompt_len, shape.range_ratio, shape.groups)
-    question_lens = dice.lengths(shape.question_len, shape.range_ratio, count)
+    question_lens = dice.lengths(shape.question_len, shape.range_ratio, count * shape.turns)
     output_lens = dice.lengths(shape.output_len, shape.range_ratio, count)
     vocabulary = tokenizer.ids()
 
@@ -81,12 +82,21 @@ def draw_shared_prefix(selection: DatasetSelection, tokenizer: Tokenizer, dice: 
     prompt = _ids_prompts if selection.as_ids else _text_prompts(tokenizer, fast=shape.fast_prepare)
     systems = [random_ids(length) for length in system_lens]
     questions = [random_ids(length) for length in question_lens]
-    prompts = [
-        prompt(systems[owner], question, output_len)
-        for owner, question, output_len in zip(owners, questions, output_lens, strict=True)
+    rows = [
+        (prompt(systems[owner], questions[place], output_len), questions[place + 1 : place + shape.turns])
+        for place, owner, output_len in zip(itertools.count(0, shape.turns), owners, output_lens, strict=False)
     ]
     if not shape.ordered:
-        dice.python.shuffle(prompts)
+        dice.python.shuffle(rows)
+    if shape.turns == 1:
+        return [first for first, _ in rows]
+    from dsabench.load.draw.conversations import Turn, as_chat  # noqa: PLC0415 - it imports what reads files
+
+    prompts: list[Prompt] = []
+    for number, (first, later) in enumerate(rows):
+        said = [(first.text, first.input_len), *((tokenizer.decode(ids), len(ids)) for ids in later)]
+        turns = [Turn([{"role": "user", "content": text}], tokens) for text, tokens in said]
+        prompts += as_chat(str(number), turns, first.output_len)
     return prompts
 
 

@@ -86,6 +86,13 @@ class ByteTokenizer:
         return "".join(f"<|{message.get('role')}|>{_text(message)}\n" for message in messages) + "<|assistant|>"
 
 
+def count_chat(tokenizer: Tokenizer, messages: Sequence[Message]) -> int | None:
+    """Tokens of a conversation's prompt; None where the tokenizer has no chat template."""
+    render = tokenizer.runtime_chat if isinstance(tokenizer, ByteTokenizer) else tokenizer.render_chat
+    rendered = render(messages)
+    return None if rendered is None else tokenizer.count(rendered)
+
+
 def _text(message: Message) -> str:
     """The content; of parts their texts together."""
     content = message.get("content")

@@ -160,7 +160,7 @@ def _of_client(run: LoadRun, workload: Workload) -> Iterator[str]:
 
 CACHED_SHARE_WARN = 0.01
 """Share of the prompt tokens that a prefix cache may answer before it is said beside the numbers."""
-SHARING_DATASETS = frozenset({"generated-shared-prefix", "mooncake", "openai", "custom"})
+SHARING_DATASETS = frozenset({"generated-shared-prefix", "agentic-trace", "mooncake", "openai", "custom"})
 """Datasets whose prompts share prefixes on purpose, or may."""
 
 

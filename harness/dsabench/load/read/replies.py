@@ -58,7 +58,7 @@ def to_samples(prompts: Sequence[Prompt], answers: Iterable[StreamReply], record
             scheduled_s=scheduled_s,
             sent_s=sent_s,
             done_s=done_s,
-            input_len=prompt.input_len,
+            input_len=reply.input_tokens if prompt.continues and reply.input_tokens else prompt.input_len,
             output_len_asked=prompt.output_len,
             frames=reply.frames,
             input_tokens=reply.input_tokens,
