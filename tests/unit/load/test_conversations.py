@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dsabench.cli.bench_choices import selection_for
 from dsabench.cli.bench_flags import parse_flags
@@ -15,6 +17,7 @@ from dsabench.load.draw.as_bench_serving import SeededGenerators, draw_dataset
 from dsabench.load.draw.prompts import draw_prompts, draw_rehearsal
 from dsabench.load.draw.tokenizers import ByteTokenizer
 from dsabench.load.load_test import run_load_test
+from dsabench.load.read.chat_history import ChatHistory
 from dsabench.load.requests import LoadTarget
 from dsabench.model.sample import Prompt
 from dsabench.model.workload import SharedPrefixSpec, Workload
@@ -116,6 +119,27 @@ async def test_later_turns_repeat_what_the_server_answered(tmp_path: Path, secon
     assert len(asked) == 15
     assert [sample.error is None for sample in run.samples[:3]] == [True, bool(heard) and not second.breaks, True]
     assert run.samples[2].input_len == 7  # as the server counted it: nobody else knows
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+LINES = st.sampled_from(
+    [
+        b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n',
+        b'data: {"choices": [{"delta": {"content": "\\ud800"}}]}\n\n',
+        b'data: {"choices": [{"delta": {"content": 7}}, null]}\n\n',
+        b'data: {"choices": {}}\n\n',
+        b"data: [DONE]\n\n",
+        b"data: {\n\n",
+    ]
+)
+
+
+@given(st.lists(LINES | st.binary(max_size=40), max_size=6), st.booleans())
+def test_whatever_was_answered_the_next_turn_can_be_sent(pieces: list[bytes], with_head: bool) -> None:
+    prompts = [Prompt(1, 1, messages=({"role": "user", "content": text},), continues=text == "b") for text in "ab"]
+    answer = (HEAD if with_head else b"") + b"".join(pieces)
+    body = ChatHistory(LoadTarget("http://h:1", "m", endpoint="chat").options, prompts)(0, 1, answer)
+    assert [one["role"] for one in json.loads(body)["messages"]] == ["user", "assistant", "user"]
 
 
 def test_groups_chats_and_rehearsals_are_counted_in_chats() -> None:
