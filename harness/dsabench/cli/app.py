@@ -21,6 +21,7 @@ from dsabench.cli import (
     runtime,
     slices,
     sweep,
+    trace,
     tune,
 )
 from dsabench.cli import eval as eval_
@@ -44,6 +45,7 @@ def bench(words: Annotated[list[str] | None, typer.Argument(metavar="[FLAGS]..."
     raise typer.Exit(run(words or []))
 
 
+app.command("trace")(trace.trace)
 app.command("launch")(launch.launch)
 app.command("slice")(slices.slice_model)
 app.command("eval")(eval_.evaluate)

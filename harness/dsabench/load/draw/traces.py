@@ -4,8 +4,8 @@ A row of a Mooncake trace (https://github.com/kvcache-ai/Mooncake, FAST25-releas
 
     {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, …]}
 
-`timestamp` is in ms. A hash names a block of 512 tokens, so prompts share prefixes where their hashes are equal; tokens
-beyond the hashes are the row's own. Rows with `text_input` send that text. Rows with one `session_id` go one after
+`timestamp` is in ms. A hash names a block of 512 tokens (`block_size`), so prompts share prefixes where their hashes are
+equal; tokens beyond the hashes are the row's own. Rows with `text_input` send that text. Rows with one `session_id` go one after
 another, `delay` ms after the answer before. bench_serving's own draw of such a trace (`--draw exact`) makes 128 words of
 a block and does not look at `input_length`.
 
@@ -44,7 +44,7 @@ OUTPUT_TOKENS = 256
 """Of a row that does not say; bench_serving's."""
 _LENGTH_MAX = 1 << 24
 _TEXT_KEYS = ("text_input", "prompt", "text")
-_KEYS = ("timestamp", "input_length", "output_length", "hash_ids", "text_input", "session_id", "delay")
+_KEYS = ("timestamp", "input_length", "output_length", "hash_ids", "block_size", "text_input", "session_id", "delay")
 
 
 class TraceRow(NamedTuple):
@@ -55,6 +55,7 @@ class TraceRow(NamedTuple):
     """None where its text decides."""
     output_len: int | None
     hash_ids: tuple[int, ...] = ()
+    block_tokens: int = BLOCK_TOKENS
     text: str | None = None
     session: str | None = None
     delay_ms: float = 0.0
@@ -126,22 +127,23 @@ def _row(row: object, line: int, last_ms: Mapping[str, float]) -> TraceRow:
     at_ms = milliseconds(row, "timestamp")
     if at_ms is None and (session is None or (at_ms := last_ms.get(session)) is None):
         raise ValueError("timestamp: is missing; only a later row of a session needs none")
-    input_len = _tokens(row, "input_length")
+    input_len, block_tokens = _tokens(row, "input_length"), _tokens(row, "block_size") or BLOCK_TOKENS
     if text is None:
-        input_len = input_len if input_len is not None else len(hashes) * BLOCK_TOKENS or None
+        input_len = input_len if input_len is not None else len(hashes) * block_tokens or None
         if input_len is None:
             raise ValueError(
                 "needs input_length, hash_ids or text_input; it has " + (printable(", ".join(row), 80) or "no key")
             )
-        if len(hashes) > (needed := -(-input_len // BLOCK_TOKENS)):
+        if len(hashes) > (needed := -(-input_len // block_tokens)):
             raise ValueError(
-                f"hash_ids: {len(hashes)} blocks of {BLOCK_TOKENS} tokens, but input_length {input_len} fills {needed}"
+                f"hash_ids: {len(hashes)} blocks of {block_tokens} tokens, but input_length {input_len} fills {needed}"
             )
     return TraceRow(
         at_ms=at_ms,
         input_len=input_len,
         output_len=_tokens(row, "output_length"),
         hash_ids=tuple(hashes),
+        block_tokens=block_tokens,
         text=text,
         session=session,
         delay_ms=milliseconds(row, "delay") or 0.0,
@@ -258,13 +260,13 @@ class _Blocks:
 
     def __init__(self, seed: int, vocab_size: int) -> None:
         self._seed, self._vocab_size = seed, vocab_size
-        self._known: dict[int, npt.NDArray[np.int64]] = {}
+        self._known: dict[tuple[int, int], npt.NDArray[np.int64]] = {}
 
     def prompt(self, row: TraceRow) -> tuple[int, ...]:
         """A row's ids: its blocks, then ids that no other row has."""
         length = row.input_len or 0
-        parts = [self._block(one) for one in row.hash_ids]
-        if (own := length - len(parts) * BLOCK_TOKENS) > 0:
+        parts = [self._block(one, row.block_tokens) for one in row.hash_ids]
+        if (own := length - len(parts) * row.block_tokens) > 0:
             parts.append(self._draw((1, row.line), own))
         ids: list[int] = np.concatenate(parts)[:length].tolist()
         return tuple(ids)
@@ -274,10 +276,10 @@ class _Blocks:
         drawn: list[int] = self._draw((2, row.line, round_), length).tolist()
         return drawn
 
-    def _block(self, name: int) -> npt.NDArray[np.int64]:
-        if name not in self._known:
-            self._known[name] = self._draw((0, abs(name), name < 0), BLOCK_TOKENS)
-        return self._known[name]
+    def _block(self, name: int, tokens: int) -> npt.NDArray[np.int64]:
+        if (name, tokens) not in self._known:
+            self._known[name, tokens] = self._draw((0, abs(name), name < 0), tokens)
+        return self._known[name, tokens]
 
     def _draw(self, key: tuple[int, ...], count: int) -> npt.NDArray[np.int64]:
         return np.random.default_rng([self._seed, 3, *map(int, key)]).integers(0, self._vocab_size, size=count)
