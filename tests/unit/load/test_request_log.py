@@ -1,4 +1,8 @@
-"""A trace from SGLang's request log: `data/request_log_*.log` are lines that sglang 0.5.16 wrote on an H100."""
+"""A trace from SGLang's request log.
+
+`tests/golden/request_log` has lines that sglang 0.5.16 wrote on an H100: its own warm-up, one conversation of three turns
+with 0.2 s between them (457, 577 and 707 prompt tokens, behind a system prompt of 320), and a request on its own (203).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,27 @@ from dsabench.load.draw.as_bench_serving import DatasetSelection
 from dsabench.load.draw.request_log import RecordedTrace, record_trace
 from dsabench.load.draw.tokenizers import ByteTokenizer, NoTokenizer
 from dsabench.load.draw.traces import draw_trace
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "request_log"
+
+
+@pytest.mark.parametrize(
+    ("name", "delays_ms", "hashes"),
+    [("json", [204.349, 203.056], 11), ("text", [0.0, 802.42], 11), ("level0", [], 0), ("export", [], 11)],
+)
+def test_what_sglang_wrote(name: str, delays_ms: list[float], hashes: int) -> None:
+    trace = record_trace([GOLDEN / f"{name}.log"])
+    rows = {row["input_length"]: row for row in trace.rows}
+    assert {length: row["output_length"] for length, row in rows.items()} == {457: 70, 577: 80, 707: 90, 203: 20}
+    assert [row["delay"] for row in trace.rows if "delay" in row] == delays_ms
+    assert trace.left_out == 0
+    assert trace.cached_tokens == 512 + 640  # of the second and third turn, in pages of 64 tokens
+    assert (trace.without_tokens, trace.rounded) == (4 * (hashes == 0), 4 * (name in {"text", "level0"}))
+    if hashes:
+        first, second, third = (rows[length]["hash_ids"] for length in (457, 577, 707))
+        assert (third[:7], third[:9], len(third)) == (first, second, hashes)
+        assert not set(first) & set(rows[203]["hash_ids"])
+
 
 SYSTEM = list(range(100, 228))
 """Two blocks."""

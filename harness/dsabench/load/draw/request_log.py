@@ -3,7 +3,7 @@
 SGLang writes what it served with one of
 
     --log-requests --log-requests-level 3 --log-requests-format json --log-requests-target FOLDER
-    --export-metrics-to-file --export-metrics-to-file-dir FOLDER
+    --enable-metrics --export-metrics-to-file --export-metrics-to-file-dir FOLDER
 
 The trace has no text and no token: a prompt becomes its length and a number for each block of tokens, the same number for
 the same tokens after the same beginning. Blocks have 64 tokens, SGLang's page with DSA and so the unit that its prefix
@@ -30,6 +30,8 @@ BLOCK_TOKENS = 64
 _CLOCK = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _WORD = r"'{}': (-?[\d.e+]+)"
 _WORDS = ("prompt_tokens", "completion_tokens", "cached_tokens", "e2e_latency", "request_received_ts")
+_WARM_UP = [10, 11, 12], "The capital city of France is"
+"""What sglang asks itself before it is ready, as ids or as text."""
 _IDS = {name: re.compile(name + r"'?[=:] ?(\[[\d, ]*\])(?! \.\.\.)") for name in ("input_ids", "output_ids")}
 _HEALTH = "HEALTH_CHECK"
 
@@ -105,6 +107,8 @@ def record_trace(files: Iterable[Path], tokenizer: Tokenizer | None = None) -> R
     for file in files:
         named.append(file)
         for request in read_log(file):
+            if request is not None and (request.text == _WARM_UP[1] or [*(request.input_ids or ())] == _WARM_UP[0]):
+                continue
             if request is None:
                 trace.left_out += 1
             else:
@@ -178,11 +182,15 @@ def _of_json(told: Mapping[str, Any]) -> LoggedRequest | None:
         return None
     if not isinstance(asked, dict) or not isinstance(meta, dict) or _HEALTH in str(asked.get("rid") or told.get("rid")):
         return None
-    written = told.get("timestamp")
-    text = asked.get("text")
+    written, text = told.get("timestamp"), asked.get("text")
+    written_s: float | None
+    if isinstance(written, str):
+        written_s = datetime.fromisoformat(written).timestamp()
+    else:  # of a stream it is when the first part was sent
+        written_s = None if asked.get("stream") else _number(meta.get("response_sent_to_client_ts"))
     return _request(
         meta,
-        datetime.fromisoformat(written).timestamp() if isinstance(written, str) else None,
+        written_s,
         input_ids=_ids(asked.get("input_ids")),
         output_ids=_ids(out.get("output_ids")),
         text=text if isinstance(text, str) else None,
@@ -294,11 +302,14 @@ class _Sessions:
         """
         for digest in reversed(digests):
             finished_s, before = self._ended.get(digest, (float("inf"), row))
-            if finished_s <= request.received_s:
+            if finished_s <= request.received_s + (0.0 if request.is_exact else 1.0):
                 if "session_id" not in before:
                     before["session_id"] = str(self._count)
                     self._count += 1
-                row |= {"session_id": before["session_id"], "delay": round((request.received_s - finished_s) * 1e3, 3)}
+                row |= {
+                    "session_id": before["session_id"],
+                    "delay": max(0.0, round((request.received_s - finished_s) * 1e3, 3)),
+                }
                 del self._ended[digest]
                 break
         if request.input_ids is not None and request.output_ids is not None:
