@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -41,6 +42,8 @@ class BenchOutcome(NamedTuple):
     info_after: object
     unobserved: str | None
     """Why the machine was not observed."""
+    notes: Sequence[str] = ()
+    """What was said of the dataset before the run."""
 
 
 def report_bench(args: Namespace, outcome: BenchOutcome, count: Callable[[str], int] | None, clock: PhaseClock) -> int:
@@ -54,14 +57,17 @@ def report_bench(args: Namespace, outcome: BenchOutcome, count: Callable[[str], 
     data = BenchData(seen.samples, seen.spoken, outcome.duration_s, outcome.info_after)
     report = report_run(_options(args), data, wanted)
     machine, path = _machine(report, seen), output_path(args)
-    record, void = record_of(report, details=args.output_details, machine=machine), _void(report, outcome)
+    void = _void(report, outcome)
+    warnings = [*_warnings(report, outcome), *void]
+    measured = record_of(report, details=args.output_details, machine=machine)
+    record = {**measured, "notes": [*outcome.notes], "warnings": warnings}
     blocks = [*result_lines(report), *schedule_lines(report.from_schedule)]
     blocks += [*(steady_lines(report.steady) if report.steady is not None else ()), *other_count_lines(report)]
     blocks += [machine_line(machine)] if machine else []
     clock.end("report")
     client = _cost(seen, clock)
     append_record(path, record, client)
-    for warning in (*_warnings(report, outcome), *void):
+    for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     blocks.append(phase_line(client))
     print(json.dumps({**record, "client": client._asdict()}) if args.json else "\n".join(blocks), flush=True)
@@ -89,7 +95,7 @@ def _options(args: Namespace) -> BenchOptions:
         random_input_len=args.random_input_len,
         random_output_len=args.random_output_len,
         random_range_ratio=args.random_range_ratio,
-        from_trace=args.use_trace_timestamps,
+        from_trace=args.use_trace_timestamps or (args.dataset_name == "burstgpt" and math.isinf(args.request_rate)),
     )
 
 

@@ -87,7 +87,7 @@ def run_bench(args: Namespace, clock: PhaseClock) -> int:
 
     count = tokenizer.count if _counts(args, tokenizer) else None
     duration_s = max(seen.duration_s, draw.departures.end_s)
-    data = BenchOutcome(seen, duration_s, info, server.find("/server_info"), observer.fault)
+    data = BenchOutcome(seen, duration_s, info, server.find("/server_info"), observer.fault, draw.notes)
     return report_bench(args, data, count, clock)
 
 

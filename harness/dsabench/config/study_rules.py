@@ -34,7 +34,7 @@ def workload_mistakes(source: YamlFile, workloads: tuple[Workload, ...]) -> Mist
 
 
 _NEEDS: dict[str, tuple[str, ...]] = {
-    "random": ("input_len", "output_len", "dataset_path"),
+    "random": ("input_len", "output_len"),
     "random-ids": ("input_len", "output_len"),
     "custom": ("dataset_path",),
     "openai": ("dataset_path",),
@@ -68,9 +68,7 @@ def _dataset_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mi
     """
     for key in _NEEDS.get(workload.dataset, ()):
         if getattr(workload, key) is None:
-            text = workload.dataset == "random" and key == "dataset_path"
-            reason = "cuts its text from that file (ShareGPT's JSON)" if text else "needs it"
-            yield source.error(f"missing key {key!r}: dataset {workload.dataset} {reason}", path)
+            yield source.error(f"missing key {key!r}: dataset {workload.dataset} needs it", path)
     place = workload.dataset_path
     if place is not None and not place.startswith(("http://", "https://")) and not _is_file(place):
         yield source.error(f"{place}: no such file", (*path, "dataset_path"))

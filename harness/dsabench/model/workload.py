@@ -106,7 +106,7 @@ class Workload(Value):
 
     name: str
     dataset: DatasetName
-    """`random-ids` sends token ids; `random` sends text from `dataset_path` (ShareGPT's JSON)."""
+    """`random-ids` sends token ids; `random` sends text cut from ShareGPT."""
     input_len: PositiveInt | None = None
     """Required by `random` and `random-ids`; other datasets have their own lengths."""
     output_len: PositiveInt | None = None
@@ -144,9 +144,9 @@ class Workload(Value):
     part: Literal["search", "confirm"] | None = None
     """Of a recorded workload with `dataset_split`: the part that it drew from. A config leaves it out."""
     draw: Literal["exact"] | None = None
-    """`exact` draws the same as sglang's bench_serving for the same seed. None draws `random` and `random-ids` in our
-    own way, without shared prefixes, and replays a trace token for token. Other datasets are drawn as bench_serving does,
-    but a row that cannot be used is refused.
+    """`exact` draws the same as sglang's bench_serving for the same seed. None draws `random-ids` in our own way,
+    without shared prefixes, and replays a trace token for token. Other datasets are drawn as bench_serving does, but a row
+    that cannot be used is refused.
     """
     tokenizer: str | None = None
     """Folder with tokenizer.json; None takes what the runtime reports (`bytes` for the reference runtime)."""

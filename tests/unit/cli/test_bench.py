@@ -215,12 +215,27 @@ def test_failures_are_counted_and_all_of_them_end_the_run(tmp_path: Path, capsys
     assert sum(error.startswith("http 503: ") for error in record["errors"]) == 2
     out, err = capsys.readouterr()
     assert "2 of 20 requests failed, most with http 503" in err
+    assert record["warnings"][0].startswith("2 of 20 requests failed, most with http 503")
     assert f"{'Failed requests:':<40} 2 " in out
     with BenchServerThread(everything_refused=True) as server:
         words = [*SHORT.split(), "--num-prompts", "3", "--base-url", server.url, "--output-file", str(file)]
         assert run(words) == 3
     assert "all 1 warm-up requests failed" in capsys.readouterr().err
     assert len(file.read_text().splitlines()) == 1
+
+
+def test_a_trace_names_its_rate_and_what_was_left_out(tmp_path: Path) -> None:
+    trace = tmp_path / "b.csv"
+    rows = ["Timestamp,Request tokens,Response tokens", *(f"{at / 100},{20 + at},{at % 4}" for at in range(12))]
+    trace.write_text("\n".join(rows))
+    words = f"bench --dataset-name burstgpt --dataset-path {trace} --tokenize-prompt --vocab-size 100 --num-prompts 50"
+    with BenchServerThread() as server:
+        record = bench(server, words, tmp_path / "o")
+    assert (record["completed"], record["request_rate"]) == (9, "trace")
+    assert record["notes"] == [
+        "3 of 12 rows of the trace failed when it was recorded (0 tokens) and are left out",
+        "50 requests were asked for, and the dataset has 9",
+    ]
 
 
 def test_json_prints_the_line_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

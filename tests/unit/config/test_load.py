@@ -191,7 +191,7 @@ def test_a_missing_file_names_the_nearest() -> None:
         ("name: null", "name: must be text, not null"),
         ("workloads: []", "workloads: must not be empty"),
         ("workloads: {a: 1}", "workloads: must be a list, not a mapping of keys"),
-        ("workloads: [{name: w, dataset: random, input_len: 1, output_len: 1, num_prompts: 1}]", "workloads[0]: missing key 'dataset_path'"),
+        ("workloads: [{name: w, dataset: custom, num_prompts: 1}]", "workloads[0]: missing key 'dataset_path'"),
         ("workloads: [{name: w, dataset: random, input_len: 1, output_len: 1, num_prompts: 1, dataset_path: /no/such}]", "workloads[0].dataset_path: /no/such: no such file"),
         ("sweeps: [3]", "sweeps[0]: must be the name of a sweep or a mapping of keys, not 3"),
         ("sweeps: [attention_kernel]", "sweeps[0]: attention_kernel: no such file; did you mean attention_kernels?"),

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dsabench.errors import InputError
-from dsabench.load.draw.prompts import RandomIdDataset, ShareGpt, TokenLengths, draw_lengths, draw_prompts
+from dsabench.load.draw.prompts import RandomIdDataset, TokenLengths, draw_lengths, draw_prompts
 from dsabench.load.requests import LoadTarget
 from dsabench.load.schedule import sessions_of
 from dsabench.model.workload import Workload
@@ -53,46 +51,20 @@ def test_random_ids_needs_the_vocabulary() -> None:
         draw_prompts(target(vocab_size=None), workload())
 
 
-def test_text_needs_a_known_tokenizer_and_a_path() -> None:
-    with pytest.raises(InputError, match=r"the tokenizer of m is not known here"):
-        draw_prompts(target(tokenizer=None), workload(dataset="random", dataset_path="x.json"))
-    with pytest.raises(InputError, match="needs dataset_path"):
-        draw_prompts(target(), workload(dataset="random"))
+def test_no_two_prompts_are_equal_nor_any_warm_up() -> None:
+    drawn = draw_prompts(
+        target(vocab_size=256), workload(input_len=96, output_len=16, num_prompts=100, warmup_requests=5)
+    )
+    everything = (*drawn.measured, *drawn.warm_up)
+    assert (len(drawn.measured), len({one.input_ids for one in everything})) == (100, 105)
+    assert all(len(one.input_ids or ()) == one.input_len == 96 and one.output_len == 16 for one in everything)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "No such file"),
-        ("[{", "not JSON"),
-        ("{}", "is a list of conversations"),
-        ('[{"conversations": [{"value": "alone"}]}, 3, {}]', "no conversation with two turns"),
-        ('[{"conversations": [{"value": "a"}, {"value": "b"}]}]', "1 distinct conversations, the workload needs 9"),
-    ],
-)
-def test_a_bad_file_is_one_line(tmp_path: Path, text: str | None, message: str) -> None:
-    path = tmp_path / "data.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(InputError, match=message) as caught:
-        draw_prompts(target(), workload(dataset="random", dataset_path=str(path)))
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_conversations_that_tile_to_the_same_text_count_once(tmp_path: Path) -> None:
-    path = tmp_path / "data.json"
-    openings = ["ab", "abab", "b", "ba"]
-    path.write_text(json.dumps([{"conversations": [{"value": o}, {"value": "y"}]} for o in openings]))
-    prompts = ShareGpt(path).draw([TokenLengths(8, 1)] * 3, np.random.default_rng(1))
-    assert {prompt.text for prompt in prompts} == {"abababab", "bbbbbbbb", "babababa"}
-
-
-def test_a_split_character_becomes_spaces(tmp_path: Path) -> None:
-    path = tmp_path / "data.json"
-    path.write_text(json.dumps([{"conversations": [{"value": "a🙂b"}, {"value": "y"}]}]))
-    [prompt] = ShareGpt(path).draw([TokenLengths(9, 1)], np.random.default_rng(1))
-    assert prompt.text == "a🙂ba  "
+def test_the_seed_decides() -> None:
+    once, again, other = (draw_prompts(target(), workload(seed=seed)) for seed in (1, 1, 2))
+    assert once[:2] == again[:2]
+    np.testing.assert_array_equal(once.due_s, again.due_s)
+    assert once.measured != other.measured
 
 
 def test_a_turn_continues_the_one_before_and_sessions_share_nothing() -> None:

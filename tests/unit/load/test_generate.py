@@ -143,7 +143,7 @@ async def test_a_failing_server_is_one_clear_fault(fault: str, kind: str, messag
     with pytest.raises(TrialFault) as caught:
         await load(pace, num_prompts=4, request_timeout_s=0.4 if fault == "stall" else 60.0)
     assert (caught.value.kind, caught.value.stage) == (kind, "load")
-    assert f"4 of 4 requests failed, most with {message}" in caught.value.message
+    assert f"all 4 requests failed, most with {message}" in caught.value.message
     assert "\n" not in caught.value.message
 
 

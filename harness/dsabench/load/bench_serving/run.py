@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
@@ -89,8 +88,8 @@ def read(
 
 def refuse_total_failure(seen: BenchAnswers, what: str, stage: Stage) -> None:
     """Raise TrialFault where no request ended well."""
-    errors = Counter(sample.error for sample in seen.samples if sample.error is not None)
-    if errors.total() == len(seen.samples):
-        [(commonest, _)] = errors.most_common(1)
-        told = f"all {len(seen.samples)} {what} requests failed, most with {commonest}"
-        raise TrialFault("request_errors", told, stage=stage)
+    from dsabench.load.judge.validity import failures_of  # noqa: PLC0415
+
+    failures = failures_of(seen.samples)
+    if failures is not None and failures.failed == failures.total:
+        raise TrialFault(failures.fault, failures.told(f"{what} requests"), stage=stage)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import orjson
 
 from dsabench.errors import InputError
 from dsabench.load.requests import LoadTarget
@@ -25,21 +23,6 @@ class TokenLengths(NamedTuple):
 
     input_len: int
     output_len: int
-
-
-class Dataset(Protocol):
-    """A source of prompts."""
-
-    def draw(self, lengths: Sequence[TokenLengths], rng: np.random.Generator) -> tuple[Prompt, ...]:
-        """One prompt per entry, each exactly as long as asked.
-
-        Equal generators give equal prompts. No prompt is drawn twice, so that a prefix cache has nothing to answer
-        with but what the data share by nature.
-
-        Raises:
-            InputError: the data do not suffice.
-
-        """
 
 
 def draw_lengths(workload: Workload, count: int, rng: np.random.Generator) -> tuple[TokenLengths, ...]:
@@ -127,61 +110,6 @@ class SessionDataset:
         return prompts
 
 
-@dataclass(frozen=True, slots=True)
-class ShareGpt:
-    """First turns of the conversations with at least two turns, as in bench_serving, in a seeded order.
-
-    Lengths are exact for a byte-level tokenizer: one token a UTF-8 byte.
-    """
-
-    path: Path
-
-    def draw(self, lengths: Sequence[TokenLengths], rng: np.random.Generator) -> tuple[Prompt, ...]:
-        """Each prompt is another conversation; conversations that look alike at the length asked count once."""
-        openings = _openings(self.path)
-        order = iter(rng.permutation(len(openings)).tolist())
-        texts: dict[str, None] = {}  # an ordered set
-        for length in lengths:
-            fitted = (_fit(openings[place], length.input_len) for place in order)
-            text = next((text for text in fitted if text not in texts), None)
-            if text is None:
-                raise InputError(
-                    f"{self.path}: {len(texts)} distinct conversations, the workload needs {len(lengths)}"
-                    " (num_prompts + warmup_requests)"
-                )
-            texts[text] = None
-        return tuple(Prompt(*length, text=text) for length, text in zip(lengths, texts, strict=True))
-
-
-def _openings(path: Path) -> list[str]:
-    """Non-empty first turns."""
-    try:
-        data = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"dataset_path: {path}: {error.strerror or error}") from error
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"dataset_path: {path}: not JSON: {error}") from error
-    if not isinstance(data, list):
-        raise InputError(f"dataset_path: {path}: ShareGPT's JSON is a list of conversations")
-    openings = list(itertools.chain.from_iterable(map(_opening, data)))
-    if not openings:
-        raise InputError(f"dataset_path: {path}: no conversation with two turns (conversations: [{{value: …}}, …])")
-    return openings
-
-
-def _opening(entry: object) -> Iterator[str]:
-    match entry:
-        case {"conversations": [{"value": str(text)}, _, *_]} | {"conversation": [{"value": str(text)}, _, *_]} if text:
-            yield text
-
-
-def _fit(text: str, length_tokens: int) -> str:
-    """Repeat or cut to exactly that many bytes; a character that the cut would split becomes spaces."""
-    data = text.encode("utf-8", "replace")
-    tiled = (data * -(-length_tokens // len(data)))[:length_tokens]
-    return tiled.decode("utf-8", "ignore") + " " * (length_tokens - len(tiled.decode("utf-8", "ignore").encode()))
-
-
 class DrawnPrompts(NamedTuple):
     """One draw of everything that a run sends, and when."""
 
@@ -202,19 +130,19 @@ def draw_prompts(target: LoadTarget, workload: Workload) -> DrawnPrompts:
     """
     if workload.sessions is not None:
         return _draw_sessions(target, workload, workload.sessions)
-    if workload.draw is None and workload.dataset in DATASETS:
-        return _draw_own(target, workload)
+    if workload.draw is None and workload.dataset == "random-ids":
+        return _draw_ids(target, workload)
     from dsabench.load.draw.as_bench_serving import draw_as_bench_serving  # noqa: PLC0415 - it needs these names
 
     return draw_as_bench_serving(target, workload)
 
 
-def _draw_own(target: LoadTarget, workload: Workload) -> DrawnPrompts:
+def _draw_ids(target: LoadTarget, workload: Workload) -> DrawnPrompts:
     """No prompt is drawn twice, for the warm-up neither."""
     rng = np.random.default_rng([workload.seed, 0])
     count = workload.num_prompts
     lengths = draw_lengths(workload, count + workload.warmup_requests, rng)
-    prompts = DATASETS[workload.dataset](target, workload).draw(lengths, rng)
+    prompts = _random_ids(target, workload).draw(lengths, rng)
     due_s = arrivals_for(workload).times_s(count, np.random.default_rng([workload.seed, 1]))
     return DrawnPrompts(prompts[:count], prompts[count:], due_s)
 
@@ -224,13 +152,13 @@ def draw_rehearsal(target: LoadTarget, workload: Workload, count: int, number: i
 
     Where bench_serving's draw or sessions are asked for, prompts of another seed stand in.
     """
-    if workload.draw is not None or workload.sessions is not None or workload.dataset not in DATASETS:
+    if workload.draw is not None or workload.sessions is not None or workload.dataset != "random-ids":
         other = workload.model_copy(update={"seed": workload.seed + 1 + number})
         drawn = draw_prompts(target, other).measured
         return tuple(itertools.compress(drawn, conversation_of(drawn) < count))
     lengths = draw_lengths(workload, count, np.random.default_rng([workload.seed, 0]))
     content = np.random.default_rng([workload.seed, 2, number])
-    return DATASETS[workload.dataset](target, workload).draw(lengths, content)
+    return _random_ids(target, workload).draw(lengths, content)
 
 
 def _draw_sessions(target: LoadTarget, workload: Workload, shape: ConversationSpec) -> DrawnPrompts:
@@ -261,18 +189,3 @@ def _random_ids(target: LoadTarget, workload: Workload) -> RandomIdDataset:
             f"workload {workload.name}: random-ids needs the vocabulary size, which {target.base_url} does not tell"
         )
     return RandomIdDataset(target.vocab_size)
-
-
-def _sharegpt(target: LoadTarget, workload: Workload) -> ShareGpt:
-    if workload.dataset_path is None:
-        raise InputError(f"workload {workload.name}: dataset random needs dataset_path (ShareGPT's JSON)")
-    if target.tokenizer != "bytes":
-        raise InputError(
-            f"workload {workload.name}: dataset random counts tokens of text, and the tokenizer of {target.model} is"
-            " not known here (only the reference runtime's byte-level one is); use random-ids, or draw: exact with tokenizer"
-        )
-    return ShareGpt(Path(workload.dataset_path))
-
-
-DATASETS: Mapping[str, Callable[[LoadTarget, Workload], Dataset]] = {"random-ids": _random_ids, "random": _sharegpt}
-"""Name in a workload → its dataset for a target, of those that have a draw of our own."""

@@ -5,7 +5,6 @@ Imports no pydantic before `summarise` is called.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from dsabench.load.judge.machine_use import CompletedWork, machine_metrics, obse
 from dsabench.load.judge.metrics import QUANTILES, MetricValue, accept_lengths, distribution, goodput, latencies_ms
 from dsabench.load.judge.stalls import stall_warnings
 from dsabench.load.judge.steady_state import NoSteadyState, SteadyWindow, steady_metrics, steady_window
-from dsabench.load.judge.validity import ServerInfoPair, client_warnings
+from dsabench.load.judge.validity import ServerInfoPair, client_warnings, failures_of
 from dsabench.model.sample import RequestSample, Times
 from dsabench.stats.percentiles import observations_needed
 
@@ -182,10 +181,8 @@ def request_warnings(
 
 
 def _of_requests(samples: Sequence[RequestSample], completed: Sequence[RequestSample]) -> Iterator[str]:
-    errors = Counter(sample.error for sample in samples if sample.error is not None)
-    if errors:
-        [(commonest, _)] = errors.most_common(1)
-        yield f"{errors.total()} of {len(samples)} requests failed, most with {commonest}"
+    if (failures := failures_of(samples)) is not None:
+        yield failures.told()
     short = sum(sample.output_tokens < sample.output_len_asked for sample in completed)
     if short:
         yield f"{short} of {len(completed)} answers have fewer tokens than were asked for"

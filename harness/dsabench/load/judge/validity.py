@@ -300,6 +300,30 @@ def too_many_failed(failed: int, total: int, share_max: float = FAILED_SHARE_MAX
     return failed > share_max * total
 
 
+class RequestFailures(NamedTuple):
+    """How many requests failed, and with what most of them."""
+
+    failed: int
+    total: int
+    commonest: str
+
+    @property
+    def fault(self) -> FaultKind:
+        """The kind of the commonest error."""
+        return _FAULTS.get(self.commonest.partition(":")[0], "request_errors")
+
+    def told(self, requests: str = "requests") -> str:
+        """One line; `requests` says which."""
+        count = f"all {self.total}" if self.failed == self.total else f"{self.failed} of {self.total}"
+        return f"{count} {requests} failed, most with {self.commonest}"
+
+
+def failures_of(samples: Sequence[RequestSample]) -> RequestFailures | None:
+    """None where every request ended well."""
+    errors = Counter(sample.error for sample in samples if sample.error is not None)
+    return RequestFailures(errors.total(), len(samples), errors.most_common(1)[0][0]) if errors else None
+
+
 def refuse_failures(samples: Sequence[RequestSample], *, stage: Stage, share_max: float) -> None:
     """Let few failures pass.
 
@@ -307,9 +331,6 @@ def refuse_failures(samples: Sequence[RequestSample], *, stage: Stage, share_max
         TrialFault: more than `share_max` of the requests failed; carries the commonest error.
 
     """
-    errors = Counter(sample.error for sample in samples if sample.error is not None)
-    if not too_many_failed(errors.total(), len(samples), share_max):
-        return
-    [(commonest, _)] = errors.most_common(1)
-    kind = _FAULTS.get(commonest.partition(":")[0], "request_errors")
-    raise TrialFault(kind, f"{errors.total()} of {len(samples)} requests failed, most with {commonest}", stage=stage)
+    failures = failures_of(samples)
+    if failures is not None and too_many_failed(failures.failed, failures.total, share_max):
+        raise TrialFault(failures.fault, failures.told(), stage=stage)
