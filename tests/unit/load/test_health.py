@@ -81,8 +81,13 @@ def test_lateness_is_judged_by_what_was_measured() -> None:
     )
     assert late(6.5, 0.15, 1.0, 0.005).saturated is not None  # 6 of 5 ms between tokens: the gaps are the client's
     assert late(6.5, 0.05, 1.0, 0.005).saturated is None  # not for want of a core
-    calm = late(2.5, 0.05, 1.0, 0.1)
+    calm = late(2.5, 0.02, 1.0, 0.1)
     assert (calm.saturated, calm.doubt) == (None, None)
+    tail = late(2.5, 0.05, 1.0, 0.1)
+    assert tail.doubt is not None
+    assert tail.doubt.startswith(
+        "it waited for a core 5% of the time, so about as many of the latencies, the slowest, "
+    )
     doubtful = late(2.5, None, 1.0, 0.02)
     assert doubtful.saturated is None
     assert doubtful.doubt == "its event loop was 2.0 ms late on average, which is 10% of 20 ms between tokens"

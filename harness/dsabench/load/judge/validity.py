@@ -60,6 +60,9 @@ STARVED_SHARE = 0.1
 CORE_WAIT_SHARE_MAX = 0.2
 """With 800 streams beside four busy programs on two cores it was 0.29 to 0.57, and the mean TTFT 33 to 84 % too long; with
 200 streams it was 0.05 to 0.09 and TTFT 1 to 15 % (tests/load_benchmark/busy_cores.py)."""
+TAIL_WAIT_SHARE = 0.02
+"""So much delays what a p99 looks at. With 200 streams beside four busy programs on two cores it was 0.02 to 0.17, and the p99
+of the gaps 24 to 28 ms where the server kept 20 ms (results/load-generator/busy-cores-200.json)."""
 TIMER_MS = 0.5
 """libuv's timers have whole milliseconds, so that half of one is no lateness."""
 
@@ -194,6 +197,8 @@ def _lateness(
             break
         if share > LATE_SHARE_WARN and late_ms >= LATE_MS_WARN_MIN:
             doubt = told
+    if doubt is None and wait_share is not None and wait_share > TAIL_WAIT_SHARE and looks >= LATE_LOOKS_MIN:
+        doubt = f"it waited for a core {wait_share:.0%} of the time, so about as many of the latencies, the slowest, may be its own"
     return void, doubt
 
 
