@@ -50,11 +50,11 @@ def check_output(args: argparse.Namespace) -> None:
     if args.samples and Path(args.samples).suffix != ".parquet":
         raise InputError(f"--samples: {args.samples}: samples are written as .parquet")
     for flag, name in (("--output-file", args.output_file), ("--samples", args.samples), ("--plot", args.plot)):
-        if name and (reason := _unwritable(Path(name))):
+        if name and (reason := why_unwritable(Path(name))):
             raise InputError(f"{flag}: {name}: {reason}")
 
 
-def _unwritable(path: Path) -> str | None:
+def why_unwritable(path: Path) -> str | None:
     """Why a file could not be written there."""
     if path.is_dir():
         return "is a directory"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, NoReturn, cast
+from typing import IO, TYPE_CHECKING, NoReturn, cast, get_args
 
 from dsabench.cli.bench_checks import check_combinations, check_output
 from dsabench.cli.bench_values import address, json_object, one_of, positive, rate, ratio, slo, whole
 from dsabench.errors import InputError, nearest
+from dsabench.model.sample import DatasetName
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -24,17 +25,7 @@ BACKENDS = (
     "lmdeploy",
     "lmdeploy-chat",
 )
-DATASETS = (
-    "sharegpt",
-    "custom",
-    "openai",
-    "random",
-    "random-ids",
-    "generated-shared-prefix",
-    "agentic-trace",
-    "mooncake",
-    "burstgpt",
-)
+DATASETS = get_args(DatasetName)
 _OTHER_BACKENDS = ("sglang-embedding", "vllm-embedding", "trt", "gserver", "truss")
 _OTHER_DATASETS = ("mmmu", "image", "longbench_v2", "speed-bench")
 _REFUSED = {
@@ -210,7 +201,11 @@ def _add_datasets(parser: argparse.ArgumentParser) -> None:
         metavar="TRACE", help="which trace: %(choices)s")  # fmt: skip
     add("--agentic-max-turns", type=whole(1), help="turns of a conversation at most (agentic-trace)")
     add("--dataset-offset", type=whole(0), default=0, help="begin with this conversation (agentic-trace)")
-    add("--use-trace-timestamps", action="store_true", help="name the rate `trace` (traces are followed anyway)")
+    add(
+        "--use-trace-timestamps",
+        action="store_true",
+        help="name the rate `trace` also with --draw exact (traces are followed anyway)",
+    )
 
 
 def _add_shared_prefix(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -44,6 +43,8 @@ class BenchOutcome(NamedTuple):
     """Why the machine was not observed."""
     notes: Sequence[str] = ()
     """What was said of the dataset before the run."""
+    from_trace: bool = False
+    """Whether the data said when each request is sent."""
 
 
 def report_bench(args: Namespace, outcome: BenchOutcome, count: Callable[[str], int] | None, clock: PhaseClock) -> int:
@@ -55,7 +56,7 @@ def report_bench(args: Namespace, outcome: BenchOutcome, count: Callable[[str], 
     wanted = ReportOptions(count, dict(args.goodput) if args.goodput else None, args.cache_report)
     seen = outcome.seen
     data = BenchData(seen.samples, seen.spoken, outcome.duration_s, outcome.info_after)
-    report = report_run(_options(args), data, wanted)
+    report = report_run(_options(args, outcome), data, wanted)
     machine, path = _machine(report, seen), output_path(args)
     void = _void(report, outcome)
     warnings = [*_warnings(report, outcome), *void]
@@ -84,7 +85,7 @@ def report_bench(args: Namespace, outcome: BenchOutcome, count: Callable[[str], 
     return 3 if void else 0
 
 
-def _options(args: Namespace) -> BenchOptions:
+def _options(args: Namespace, outcome: BenchOutcome) -> BenchOptions:
     return BenchOptions(
         backend=args.backend,
         dataset_name=args.dataset_name,
@@ -95,7 +96,7 @@ def _options(args: Namespace) -> BenchOptions:
         random_input_len=args.random_input_len,
         random_output_len=args.random_output_len,
         random_range_ratio=args.random_range_ratio,
-        from_trace=args.use_trace_timestamps or (args.dataset_name == "burstgpt" and math.isinf(args.request_rate)),
+        from_trace=args.use_trace_timestamps or (outcome.from_trace and args.draw != "exact"),
     )
 
 

@@ -33,6 +33,7 @@ from dsabench.load.requests import PATHS, RequestOptions, asked_tokens, body_of,
 from dsabench.load.schedule import (
     ArrivalSchedule,
     ConstantRate,
+    are_chats,
     conversation_of,
     exact_arrivals,
     is_timed,
@@ -52,6 +53,7 @@ class _Draw(NamedTuple):
     warm_up: Prompt
     departures: ArrivalSchedule
     notes: Sequence[str] = ()
+    from_trace: bool = False
 
 
 def run_bench(args: Namespace, clock: PhaseClock) -> int:
@@ -87,7 +89,8 @@ def run_bench(args: Namespace, clock: PhaseClock) -> int:
 
     count = tokenizer.count if _counts(args, tokenizer) else None
     duration_s = max(seen.duration_s, draw.departures.end_s)
-    data = BenchOutcome(seen, duration_s, info, server.find("/server_info"), observer.fault, draw.notes)
+    info_after = server.find("/server_info")
+    data = BenchOutcome(seen, duration_s, info, info_after, observer.fault, draw.notes, draw.from_trace)
     return report_bench(args, data, count, clock)
 
 
@@ -126,7 +129,7 @@ def _draw(args: Namespace, selection: DatasetSelection, tokenizer: Tokenizer) ->
         first = warm_up_prompt(selection, tokenizer)
     warm_up = warm_up_of(first)
     if is_timed(prompts) and math.isinf(args.request_rate):
-        return _Draw(prompts, warm_up, recorded_arrivals(prompts), notes)
+        return _Draw(prompts, warm_up, recorded_arrivals(prompts), notes, from_trace=True)
     if args.arrivals == "constant":
         evenly = ConstantRate(args.request_rate).times_s(count, np.random.default_rng())
         return _Draw(prompts, warm_up, ArrivalSchedule.of(evenly[begun]), notes)
@@ -137,7 +140,7 @@ def _draw(args: Namespace, selection: DatasetSelection, tokenizer: Tokenizer) ->
 def _with_usage(wish: RequestOptions, prompts: Sequence[Prompt]) -> RequestOptions:
     """Ask for token counts, which alone say how long a prompt with the server's own answers is."""
     told = wish.extra.get("stream_options", {})
-    if not any(prompt.continues for prompt in prompts) or not isinstance(told, dict):
+    if not are_chats(prompts) or not isinstance(told, dict):
         return wish
     return wish._replace(extra={**wish.extra, "stream_options": {"include_usage": True, **told}})
 
@@ -183,7 +186,7 @@ def _load(args: Namespace, server: BenchControl, wish: RequestOptions, draw: _Dr
 
 
 def _follow_up(wish: RequestOptions, prompts: Sequence[Prompt]) -> FollowUp | None:
-    if not any(prompt.continues for prompt in prompts):
+    if not are_chats(prompts):
         return None
     from dsabench.load.read.chat_history import follow_up_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -24,17 +25,18 @@ def trace(
 
     Replay it with `dsabench bench --dataset-name mooncake --dataset-path FILE`, or in a sweep's workload.
     """
+    from dsabench.cli.bench_checks import why_unwritable
     from dsabench.errors import InputError
     from dsabench.load.draw.request_log import record_trace
     from dsabench.load.draw.tokenizers import load_tokenizer
 
     if out.exists() and not force:
         raise InputError(f"--out {out}: is there already; --force replaces it")
-    if not out.parent.is_dir():
-        raise InputError(f"--out {out}: no such directory: {out.parent}")
+    if (reason := why_unwritable(out)) is not None:
+        raise InputError(f"--out: {out}: {reason}")
     files = [file for log in logs for file in (sorted(filter(Path.is_file, log.iterdir())) if log.is_dir() else [log])]
     recorded = record_trace(files, None if tokenizer is None else load_tokenizer(tokenizer))
-    part = out.with_name(f"{out.name}.part")
+    part = out.with_name(f"{out.name}.{os.getpid()}.part")
     try:
         part.write_text("".join(f"{json.dumps(row, separators=(',', ':'))}\n" for row in recorded.rows))
         part.replace(out)

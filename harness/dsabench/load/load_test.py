@@ -19,7 +19,7 @@ from dsabench.load.read.chat_history import follow_up_of
 from dsabench.load.read.recording import Recording
 from dsabench.load.read.replies import read_replies, to_samples
 from dsabench.load.requests import LoadTarget, asked_tokens, body_of, size_limits
-from dsabench.load.schedule import pacing_for, pacing_of
+from dsabench.load.schedule import are_chats, pacing_for, pacing_of
 from dsabench.machine.sampler import MachineSampler
 from dsabench.model.sample import Prompt, RequestSample
 
@@ -67,8 +67,7 @@ async def send_all(target: LoadTarget, workload: Workload, prompts: Sequence[Pro
 
     """
     limit = workload.max_concurrency or len(prompts)
-    chats = any(prompt.continues for prompt in prompts)
-    pacing = pacing_of(prompts, None, limit) if chats else ClosedLoop(limit)
+    pacing = pacing_of(prompts, None, limit) if are_chats(prompts) else ClosedLoop(limit)
     recording = (await send_plan(_plan(target, workload, prompts, pacing, workers=1))).recording
     took_s = float(recording.done_s.max() - recording.scheduled_s[0])
     refuse_failures(await asyncio.to_thread(_samples, target, prompts, recording), stage="warmup", share_max=0.0)

@@ -15,9 +15,7 @@ import orjson
 
 from dsabench.errors import InputError
 from dsabench.load.plan import SizeLimits, honest_answer_bytes
-from dsabench.model.sample import Prompt
-
-EndpointName = Literal["generate", "completions", "chat"]
+from dsabench.model.sample import EndpointName, Prompt
 
 PATHS: Mapping[EndpointName, str] = {
     "generate": "/generate",

@@ -137,6 +137,11 @@ def is_timed(prompts: Sequence[Prompt]) -> bool:
     return any(prompt.due_s is not None for prompt in prompts)
 
 
+def are_chats(prompts: Sequence[Prompt]) -> bool:
+    """Whether later turns repeat what the server answered to earlier ones."""
+    return any(prompt.continues for prompt in prompts)
+
+
 class ArrivalSchedule(NamedTuple):
     """When requests are due, seconds after the start, and until when the generator of requests is busy."""
 

@@ -11,7 +11,19 @@ import numpy.typing as npt
 
 Times = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int32]
-TRACES = frozenset({"mooncake", "burstgpt"})
+DatasetName = Literal[
+    "sharegpt",
+    "custom",
+    "openai",
+    "random",
+    "random-ids",
+    "generated-shared-prefix",
+    "agentic-trace",
+    "mooncake",
+    "burstgpt",
+]
+EndpointName = Literal["generate", "completions", "chat"]
+TRACES: frozenset[DatasetName] = frozenset({"mooncake", "burstgpt"})
 """Datasets that say when each request is sent."""
 CountSource = Literal["frames", "total", "deltas"]
 """How the tokens of a request were counted. `frames`: the server told them with each frame. `total`: it told the total

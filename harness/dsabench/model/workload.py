@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
+from dsabench.model.sample import DatasetName, EndpointName
 from dsabench.model.value import Value
 
 
@@ -86,18 +87,6 @@ class ConversationSpec(Value):
     """Tokens of the first question, such as a document for the following ones; None takes `input_len`."""
 
 
-DatasetName = Literal[
-    "random",
-    "random-ids",
-    "sharegpt",
-    "generated-shared-prefix",
-    "agentic-trace",
-    "mooncake",
-    "burstgpt",
-    "custom",
-    "openai",
-]
-EndpointName = Literal["generate", "completions", "chat"]
 ArrivalsName = Literal["constant", "poisson", "gamma", "ramp"]
 
 
@@ -177,8 +166,8 @@ class Workload(Value):
         return self.model_copy(update={"part": "confirm", "seed": (self.seed + 2**31) % 2**32})
 
     @property
-    def rows(self) -> tuple[float, float]:
-        """From where to where it draws from its dataset's rows, as shares of the file."""
+    def rows(self) -> tuple[float, float] | None:
+        """From where to where it draws from its dataset's rows, as shares of the file; None is all of them."""
         if self.dataset_split is None or self.part is None:
-            return 0.0, 1.0
+            return None
         return (0.0, self.dataset_split.search) if self.part == "search" else (1.0 - self.dataset_split.confirm, 1.0)

@@ -208,11 +208,9 @@ class StudyRecords:
 def environments(config: StudyConfig, records: Iterable[Record]) -> list[Environment]:
     """The environments in which the study was measured; the one of the last record comes last."""
     found: dict[str, Environment] = {}
+    workloads = config.recorded_workloads
     for record in records:
-        if (
-            record.trial.workload in config.recorded_workloads
-            and _assignment_of(config, record.trial.runtime) is not None
-        ):
+        if record.trial.workload in workloads and _assignment_of(config, record.trial.runtime) is not None:
             found.pop(record.environment.fingerprint, None)
             found[record.environment.fingerprint] = record.environment
     return list(found.values())

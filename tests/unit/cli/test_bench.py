@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import signal
 import subprocess
@@ -232,6 +233,15 @@ def test_a_trace_names_its_rate_and_what_was_left_out(tmp_path: Path) -> None:
     with BenchServerThread() as server:
         record = bench(server, words, tmp_path / "o")
     assert (record["completed"], record["request_rate"]) == (9, "trace")
+    mooncake = tmp_path / "m.jsonl"
+    mooncake.write_text('{"timestamp": 0, "input_length": 9, "output_length": 2, "hash_ids": [1]}\n' * 2)
+    words = f"bench --dataset-name mooncake --dataset-path {mooncake} --tokenizer bytes --num-prompts 2"
+    with BenchServerThread() as server:
+        rates = [
+            bench(server, f"{words}{more}", tmp_path / "p")["request_rate"]
+            for more in ("", " --draw exact", " --draw exact --use-trace-timestamps", " --request-rate 50")
+        ]
+    assert rates == ["trace", math.inf, "trace", 50.0]
     assert record["notes"] == [
         "3 of 12 rows of the trace failed when it was recorded (0 tokens) and are left out",
         "50 requests were asked for, and the dataset has 9",

@@ -18,6 +18,7 @@ from dsabench.load.draw.prompts import draw_prompts, draw_rehearsal
 from dsabench.load.draw.tokenizers import ByteTokenizer
 from dsabench.load.load_test import run_load_test
 from dsabench.load.read.chat_history import ChatHistory
+from dsabench.load.read.openai import said_in_chat
 from dsabench.load.requests import LoadTarget
 from dsabench.model.sample import Prompt
 from dsabench.model.workload import SharedPrefixSpec, Workload
@@ -140,6 +141,15 @@ def test_whatever_was_answered_the_next_turn_can_be_sent(pieces: list[bytes], wi
     answer = (HEAD if with_head else b"") + b"".join(pieces)
     body = ChatHistory(LoadTarget("http://h:1", "m", endpoint="chat").options, prompts)(0, 1, answer)
     assert [one["role"] for one in json.loads(body)["messages"]] == ["user", "assistant", "user"]
+
+
+def test_tool_calls_are_no_part_of_what_was_said() -> None:
+    delta = {"content": "I look. ", "tool_calls": [{"function": {"name": "look", "arguments": "{}"}}]}
+    events = [
+        {"choices": [{"delta": one}]} for one in (delta, {"reasoning": "So"}, {"content": None}, {"content": "."})
+    ]
+    answer = b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events)
+    assert said_in_chat([(0.0, answer)]) == "I look. So."
 
 
 def test_groups_chats_and_rehearsals_are_counted_in_chats() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dsabench.cli.main import run
 from dsabench.errors import InputError
-from dsabench.load.draw.as_bench_serving import DatasetSelection
+from dsabench.load.draw.as_bench_serving import DatasetSelection, SeededGenerators
 from dsabench.load.draw.request_log import RecordedTrace, record_trace
 from dsabench.load.draw.tokenizers import ByteTokenizer, NoTokenizer
 from dsabench.load.draw.traces import draw_trace
@@ -142,11 +142,65 @@ def test_what_cannot_be_replayed_is_counted(tmp_path: Path) -> None:
         record_trace([tmp_path / "none.log"])
 
 
-@given(
-    st.lists(
-        st.text(max_size=30) | st.sampled_from(["Finish: obj=", "out={", "'prompt_tokens': 7", "input_ids=[1, 2]"])
+def test_what_sglang_asks_itself_is_passed_over(tmp_path: Path) -> None:
+    check = finished("02.0", [0], 1).replace('"rid": "r"', '"rid": "HEALTH_CHECK_17"')
+    text = (
+        "[2026-11-27 10:00:02] Finish: obj=X(rid='HEALTH_CHECK_18'), out={'prompt_tokens': 1, 'completion_tokens': 1}"
     )
+    trace = recorded(
+        tmp_path / "a.log",
+        finished("01.0", [10, 11, 12], 8),
+        finished("01.0", None, 8, text="The capital city of France is", prompt_tokens=6),
+        check,
+        text,
+        finished("03.0", SYSTEM, 5),
+    )
+    assert (len(trace.rows), trace.left_out) == (1, 0)
+
+
+TEXT = (
+    "[2026-11-27 10:00:0{}] Finish: obj=X({}), out={{'prompt_tokens': {}, 'completion_tokens': 4, 'e2e_latency': {}}}"
 )
+
+
+@pytest.mark.parametrize(
+    ("line", "left_out"),
+    [
+        (finished("01.0", SYSTEM, 5).replace("T10:00:01.0", "T77"), 1),
+        (TEXT.format(2, "", "..", 1.0), 1),
+        (TEXT.format(2, "input_ids=[ , ]", 5, 1.0), 0),
+        (TEXT.format(2, "", 5, "9.5e-05"), 0),
+        (TEXT.format(2, "", 5, 1.0).replace("2026-11-27", "9999-99-99"), 1),
+    ],
+)
+def test_a_line_that_is_odd_stops_nothing(tmp_path: Path, line: str, left_out: int) -> None:
+    trace = recorded(tmp_path / "a.log", finished("01.0", SYSTEM, 5), line)
+    assert (len(trace.rows), trace.left_out) == (2 - left_out, left_out)
+
+
+ODD = [
+    "Finish: obj=",
+    "out={",
+    "'prompt_tokens': 7",
+    "'prompt_tokens': ",
+    "'e2e_latency': ",
+    "input_ids=[1, 2]",
+    "input_ids=[",
+]
+ODD += [
+    "]",
+    "[2026-11-27 10:00:01] ",
+    "[0000-00-00 00:00:00] ",
+    "'completion_tokens': 9",
+    "rid='",
+    "...",
+    "e",
+    "1",
+    ",",
+]
+
+
+@given(st.lists(st.text(max_size=30) | st.sampled_from(ODD)))
 def test_any_line_is_read_or_passed_over(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> None:
     file = tmp_path_factory.getbasetemp() / "any.log"
     lines = [
@@ -167,7 +221,9 @@ def test_the_command_writes_a_trace_that_can_be_replayed(tmp_path: Path, capsys:
         f"{out}: 2 requests in 2 s, 129 prompt tokens on average",
         "50% of the prompt tokens repeat an earlier prompt; 0 conversations of several turns",
     ]
-    first, second = draw_trace(DatasetSelection("mooncake", 2, 1, str(out)), NoTokenizer(1000)).prompts
+    first, second = draw_trace(
+        DatasetSelection("mooncake", 2, 1, str(out)), NoTokenizer(1000), SeededGenerators.of(1)
+    ).prompts
     assert [(one.input_len, one.output_len, one.due_s) for one in (first, second)] == [(129, 4, 0.0), (129, 5, 2.0)]
     assert first.input_ids
     assert second.input_ids

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsabench.load.read.json_stream import ReplyText
-from dsabench.load.requests import EndpointName
-from dsabench.model.sample import NO_FRAMES, Frames, RequestSample
+from dsabench.model.sample import NO_FRAMES, EndpointName, Frames, RequestSample
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

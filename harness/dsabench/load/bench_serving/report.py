@@ -122,7 +122,7 @@ class BenchOptions(NamedTuple):
     random_output_len: int = 1024
     random_range_ratio: float = 0.0
     from_trace: bool = False
-    """`--use-trace-timestamps`."""
+    """The data said when each request is sent, or `--use-trace-timestamps` says so."""
 
     @property
     def shown_rate(self) -> float | str:

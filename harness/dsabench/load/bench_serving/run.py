@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from dsabench.errors import TrialFault
 from dsabench.load.drive import RawRun, send_plan, send_plan_here
 from dsabench.load.plan import LoadPlan
-from dsabench.load.requests import EndpointName
 from dsabench.machine.sampler import MachineSampler
-from dsabench.model.sample import Prompt, RequestSample
+from dsabench.model.sample import EndpointName, Prompt, RequestSample
 from dsabench.signals import run_loop
 
 if TYPE_CHECKING:

@@ -56,7 +56,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         "usable",
     )  # fmt: skip
 
-    def __init__(self, owner: ConnectionOwner, spool: Spool, answer_bytes: int | None = None) -> None:
+    def __init__(
+        self, owner: ConnectionOwner, spool: Spool, answer_bytes: int | None = None, *, keeps_answer: bool = False
+    ) -> None:
         self._owner, self._spool = owner, spool
         self._limit = sys.maxsize if answer_bytes is None else answer_bytes
         self._left = self._head_bytes = 0
@@ -72,8 +74,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         """Of the answer that is running; 0 before its headers."""
         self.usable = False
         """Open, and the server has not said that it will close."""
-        self.answer: bytearray | None = None
-        """Where the bytes of the running answer are collected; None does not."""
+        self.answer = bytearray() if keeps_answer else None
+        """The bytes of the running answer so far, where they are kept."""
 
     # the request
 

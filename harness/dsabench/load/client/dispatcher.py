@@ -144,18 +144,16 @@ class Dispatcher:
 
     async def _open(self) -> StreamConnection:
         host, port = self._endpoint
-        address = self._share.address
+        address, keeps_answer = self._share.address, self._share.follow_up is not None
         async with asyncio.timeout(self._share.timeouts.connect_s):
             _, connection = await self._loop.create_connection(
-                lambda: StreamConnection(self, self._spool, self._share.limits.answer_bytes),
+                lambda: StreamConnection(self, self._spool, self._share.limits.answer_bytes, keeps_answer=keeps_answer),
                 host,
                 port,
                 ssl=self._context,
                 server_hostname=address.host if address.tls else None,
             )
         self.connections.add(connection)
-        if self._share.follow_up is not None:
-            connection.answer = bytearray()
         return connection
 
     async def _open_and_send(self, index: int, request: bytes | memoryview) -> None:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -25,24 +25,11 @@ from dsabench.load.schedule import (
     is_timed,
     recorded_arrivals,
 )
-from dsabench.model.sample import Prompt
+from dsabench.model.sample import TRACES, DatasetName, Prompt
 
 if TYPE_CHECKING:
     from dsabench.load.draw.prompts import DrawnPrompts
     from dsabench.model.workload import Workload
-
-
-DatasetName = Literal[
-    "random",
-    "random-ids",
-    "sharegpt",
-    "generated-shared-prefix",
-    "agentic-trace",
-    "mooncake",
-    "burstgpt",
-    "custom",
-    "openai",
-]
 
 
 class SharedPrefixShape(NamedTuple):
@@ -98,8 +85,8 @@ class DatasetSelection(NamedTuple):
     apply_chat_template: bool = False
     as_ids: bool = False
     """Send token ids where the dataset has them."""
-    rows: tuple[float, float] = (0.0, 1.0)
-    """From where to where in a file that is not drawn exactly, as shares of its rows."""
+    rows: tuple[float, float] | None = None
+    """From where to where in a file that is not drawn exactly, as shares of its rows; None is all of them."""
     shared_prefix: SharedPrefixShape = SharedPrefixShape()
     trace: TraceReplay = TraceReplay()
     exact: bool = True
@@ -147,6 +134,19 @@ _DRAWS: Mapping[DatasetName, tuple[str, str]] = {
     "openai": ("recorded", "draw_openai"),
 }
 """Dataset → module beside this one, and its function."""
+CheckedDraw = Callable[[DatasetSelection, Tokenizer, SeededGenerators], DrawnDataset]
+_CHECKED_DRAWS: Mapping[DatasetName, tuple[str, str]] = {
+    "sharegpt": ("recorded", "draw_checked"),
+    "custom": ("recorded", "draw_checked"),
+    "openai": ("recorded", "draw_checked"),
+    "mooncake": ("traces", "draw_trace"),
+    "burstgpt": ("traces", "draw_trace"),
+}
+"""The same for datasets of which every row is checked, unless an exact draw is asked for. bench_serving has no `burstgpt`."""
+
+
+def _function(place: tuple[str, str]) -> Any:
+    return getattr(import_module(f"dsabench.load.draw.{place[0]}"), place[1])
 
 
 def draw_dataset(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> DrawnDataset:
@@ -156,15 +156,11 @@ def draw_dataset(selection: DatasetSelection, tokenizer: Tokenizer, dice: Seeded
         InputError: see `draw_exact`; with file and line where a row is wrong.
 
     """
-    if selection.dataset == "burstgpt" or (selection.dataset == "mooncake" and not selection.exact):
-        from dsabench.load.draw.traces import draw_trace  # noqa: PLC0415
-
-        return draw_trace(selection, tokenizer)
-    if selection.dataset in {"sharegpt", "custom", "openai"} and not selection.exact:
-        from dsabench.load.draw.recorded import draw_checked  # noqa: PLC0415
-
-        return draw_checked(selection, tokenizer, dice)
-    return DrawnDataset(draw_exact(selection, tokenizer, dice))
+    place = None if selection.exact else _CHECKED_DRAWS.get(selection.dataset)
+    if place is None:
+        return DrawnDataset(draw_exact(selection, tokenizer, dice))
+    draw: CheckedDraw = _function(place)
+    return draw(selection, tokenizer, dice)
 
 
 def draw_exact(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
@@ -174,8 +170,7 @@ def draw_exact(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGe
         InputError: a file is missing or of another format, or the tokenizer lacks what the dataset needs.
 
     """
-    module, name = _DRAWS[selection.dataset]
-    draw: Draw = getattr(import_module(f"dsabench.load.draw.{module}"), name)
+    draw: Draw = _function(_DRAWS[selection.dataset])
     return draw(selection, tokenizer, dice)
 
 
@@ -271,7 +266,7 @@ def _tokenizer(target: LoadTarget, workload: Workload) -> Tokenizer:
         return NoTokenizer(target.vocab_size)
     if target.tokenizer == "bytes":
         return ByteTokenizer()
-    if workload.dataset in {"mooncake", "burstgpt"} and workload.draw is None and target.vocab_size is not None:
+    if workload.dataset in TRACES and workload.draw is None and target.vocab_size is not None:
         return NoTokenizer(target.vocab_size)
     raise InputError(
         f"workload {workload.name}: dataset {workload.dataset} counts tokens, and the tokenizer of {target.model} is not"

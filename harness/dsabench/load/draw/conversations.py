@@ -86,7 +86,7 @@ def _conversations(selection: DatasetSelection) -> Iterator[tuple[int, list[Any]
     listed = whole.get("conversations") if isinstance(whole, dict) else None
     if not isinstance(listed, list) or not listed:
         raise InputError(f"{path}: an agentic trace is an object with a list of conversations")
-    for place, conversation in rows_of_part(list(enumerate(listed)), selection.rows):
+    for place, conversation in rows_of_part(enumerate(listed), selection.rows):
         if not isinstance(conversation, list):
             raise InputError(f"{path}: conversations[{place}]: is a list of turns")
         yield place, conversation

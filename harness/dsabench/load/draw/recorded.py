@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -157,7 +157,7 @@ def numbered_lines(selection: DatasetSelection) -> Iterator[tuple[int, Any]]:
         with path.open(encoding="utf-8") as file:
             written = ((number, line) for number, line in enumerate(file, start=1) if line.strip())
             rows = _values(written, path, exact=selection.exact)
-            yield from rows if selection.rows == WHOLE else rows_of_part(list(rows), selection.rows)
+            yield from rows_of_part(rows, selection.rows)
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8: {error}") from error
 
@@ -173,16 +173,18 @@ def _values(lines: Iterator[tuple[int, str]], path: Path, *, exact: bool) -> Ite
         yield number, value
 
 
-WHOLE = (0.0, 1.0)
-"""`DatasetSelection.rows` of a dataset that is not split."""
 T = TypeVar("T")
 
 
-def rows_of_part(rows: Sequence[tuple[int, T]], part: tuple[float, float]) -> Iterator[tuple[int, T]]:
-    """Those from one share of the file to another. The rows of a session go with its first one."""
-    begin, end = (round(share * len(rows)) for share in part)
+def rows_of_part(rows: Iterable[tuple[int, T]], part: tuple[float, float] | None) -> Iterator[tuple[int, T]]:
+    """Those from one share of the file to another; None is all of them. The rows of a session go with its first one."""
+    if part is None:
+        yield from rows
+        return
+    listed = list(rows)
+    begin, end = (round(share * len(listed)) for share in part)
     sessions: dict[str, bool] = {}
-    for place, (number, value) in enumerate(rows):
+    for place, (number, value) in enumerate(listed):
         inside = begin <= place < end
         if isinstance(value, dict) and (session := value.get("session_id")) is not None:
             inside = sessions.setdefault(str(session), inside)
@@ -319,7 +321,7 @@ def _conversations(selection: DatasetSelection) -> Iterator[Any]:
                 raise InputError(f"{path}: not JSON: {error}") from error
             whole = None
         if isinstance(whole, list):
-            yield from (entry for _, entry in rows_of_part(list(enumerate(whole)), selection.rows))
+            yield from (entry for _, entry in rows_of_part(enumerate(whole), selection.rows))
             return
     elif selection.path is None:
         raise _no_path()

@@ -28,12 +28,13 @@ from dsabench.load.draw.tokenizers import Tokenizer
 
 BLOCK_TOKENS = 64
 _CLOCK = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
-_WORD = r"'{}': (-?[\d.e+]+)"
-_WORDS = ("prompt_tokens", "completion_tokens", "cached_tokens", "e2e_latency", "request_received_ts")
-_WARM_UP = [10, 11, 12], "The capital city of France is"
-"""What sglang asks itself before it is ready, as ids or as text."""
-_IDS = {name: re.compile(name + r"'?[=:] ?(\[[\d, ]*\])(?! \.\.\.)") for name in ("input_ids", "output_ids")}
+_NUMBERS = ("prompt_tokens", "completion_tokens", "cached_tokens", "e2e_latency", "request_received_ts")
+_NUMBER = r"'{}': (\d+(?:\.\d+)?(?:e[-+]?\d+)?)"
+_IDS = r"{}'?[=:] ?(\[[\d, ]*\])(?! \.\.\.)"
+_RID = re.compile(r"rid='([^']*)'")
 _HEALTH = "HEALTH_CHECK"
+_WARM_UP_IDS, _WARM_UP_TEXT = [10, 11, 12], "The capital city of France is"
+"""What sglang asks itself before it is ready."""
 
 
 class LoggedRequest(NamedTuple):
@@ -103,23 +104,20 @@ def record_trace(files: Iterable[Path], tokenizer: Tokenizer | None = None) -> R
         InputError: a file cannot be read, or none of them holds a request that was answered.
 
     """
-    trace, found, named = RecordedTrace(), list[LoggedRequest](), list[Path]()
-    for file in files:
-        named.append(file)
-        for request in read_log(file):
-            if request is not None and (request.text == _WARM_UP[1] or [*(request.input_ids or ())] == _WARM_UP[0]):
-                continue
-            if request is None:
-                trace.left_out += 1
-            else:
-                found.append(request)
+    files = list(files)
+    logged = [request for file in files for request in read_log(file)]
+    found = [request for request in logged if request is not None]
     if not found:
         raise InputError(
-            f"{', '.join(map(str, named))}: no answered request; SGLang logs them with --log-requests (`Finish: …`, or "
+            f"{', '.join(map(str, files))}: no answered request; SGLang logs them with --log-requests (`Finish: …`, or "
             "`request.finished` in JSON) or --export-metrics-to-file"
         )
+    trace = RecordedTrace(left_out=len(logged) - len(found))
     found.sort(key=lambda request: request.received_s)
-    blocks, sessions = _BlockNumbers(), _Sessions()
+    numbers: dict[
+        bytes, int
+    ] = {}  # of each block, in the order in which blocks are first seen: it says nothing of the tokens
+    sessions = _Sessions()
     for request in found:
         row: dict[str, Any] = {
             "timestamp": round((request.received_s - found[0].received_s) * 1e3, 3),
@@ -132,10 +130,12 @@ def record_trace(files: Iterable[Path], tokenizer: Tokenizer | None = None) -> R
         if ids is None:
             trace.without_tokens += 1
         else:
-            digests = _chain(ids)
-            trace.shared_tokens += BLOCK_TOKENS * sum(digest in blocks.known for digest in digests)
-            row |= {"block_size": BLOCK_TOKENS, "hash_ids": [blocks.number(digest) for digest in digests]}
-            sessions.place(row, request, digests)
+            digests = _chain([*ids, *(request.output_ids or ())])
+            asked, answered = digests[: len(ids) // BLOCK_TOKENS], digests[len(ids) // BLOCK_TOKENS :]
+            trace.shared_tokens += BLOCK_TOKENS * sum(digest in numbers for digest in asked)
+            hashes = [numbers.setdefault(digest, len(numbers)) for digest in asked]
+            row |= {"block_size": BLOCK_TOKENS, "hash_ids": hashes}
+            sessions.place(row, request, asked, answered[-1] if answered else None)
         trace.prompt_tokens += request.input_len
         trace.rounded += not request.is_exact
         trace.rows.append(row)
@@ -145,7 +145,7 @@ def record_trace(files: Iterable[Path], tokenizer: Tokenizer | None = None) -> R
 
 
 def read_log(file: Path) -> Iterator[LoggedRequest | None]:
-    """Every request that ended; None is one that cannot be replayed.
+    """Every request of a user that ended; None is one that cannot be replayed. What sglang asked itself is passed over.
 
     Raises:
         InputError: the file cannot be read.
@@ -154,70 +154,122 @@ def read_log(file: Path) -> Iterator[LoggedRequest | None]:
     try:
         with file.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
+                finished = None
                 if "Finish: obj=" in line:
-                    yield _of_text(line)
-                elif "prompt_tokens" in line and (told := _json_of(line)) is not None:
-                    yield _of_json(told)
+                    finished = _of_text(line)
+                elif "prompt_tokens" in line:
+                    finished = _of_json(line)
+                if finished is not None and not finished.is_own:
+                    yield finished.request()
     except OSError as error:
         raise InputError(f"{file}: {error.strerror or error}") from error
 
 
-def _json_of(line: str) -> dict[str, Any] | None:
-    """The object of a line that tells of a finished request; a time in brackets may stand before it."""
-    try:
-        value = json.loads(line[line.index("{") :])
-    except ValueError:
-        return None
-    is_one = isinstance(value, dict) and (value.get("event") == "request.finished" or "request_parameters" in value)
-    return value if is_one else None
+class _Finished(NamedTuple):
+    """What a line tells of a request that ended."""
 
-
-def _of_json(told: Mapping[str, Any]) -> LoggedRequest | None:
-    """A line of the log has `obj` and `out`; one of the export has the parameters as text and meta_info's keys beside it."""
-    try:
-        asked = told["obj"] if "obj" in told else json.loads(told["request_parameters"])
-        out = told.get("out") or {}
-        meta = out["meta_info"] if out else told
-    except (KeyError, TypeError, ValueError):
-        return None
-    if not isinstance(asked, dict) or not isinstance(meta, dict) or _HEALTH in str(asked.get("rid") or told.get("rid")):
-        return None
-    written, text = told.get("timestamp"), asked.get("text")
+    rid: str
+    meta: Mapping[str, Any]
+    """Of the answer: SGLang's `meta_info`."""
     written_s: float | None
-    if isinstance(written, str):
-        written_s = datetime.fromisoformat(written).timestamp()
-    else:  # of a stream it is when the first part was sent
-        written_s = None if asked.get("stream") else _number(meta.get("response_sent_to_client_ts"))
-    return _request(
-        meta,
-        written_s,
-        input_ids=_ids(asked.get("input_ids")),
-        output_ids=_ids(out.get("output_ids")),
-        text=text if isinstance(text, str) else None,
-        is_exact=True,
-    )
+    """When the line was written, which is when the request ended; None where nothing says so."""
+    is_exact: bool
+    input_ids: Sequence[int] | None
+    output_ids: Sequence[int] | None
+    text: str | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether sglang asked it itself: a health check, or the warm-up before it is ready."""
+        ids = self.input_ids
+        is_warm_up = ids is not None and len(ids) == len(_WARM_UP_IDS) and list(ids) == _WARM_UP_IDS
+        return is_warm_up or self.text == _WARM_UP_TEXT or self.rid.startswith(_HEALTH)
+
+    def request(self) -> LoggedRequest | None:
+        """None where it cannot be replayed."""
+        input_len, output_len, cached, took_s, received_s = (_number(self.meta.get(name)) for name in _NUMBERS)
+        is_exact = self.is_exact or received_s is not None
+        if received_s is None and self.written_s is not None:
+            received_s = self.written_s - (took_s or 0.0)
+        reason = self.meta.get("finish_reason")
+        aborted = (reason.get("type") if isinstance(reason, dict) else reason) == "abort"
+        if aborted or received_s is None or not input_len or not output_len:
+            return None
+        ids, answer = self.input_ids, self.output_ids
+        return LoggedRequest(
+            received_s=received_s,
+            finished_s=received_s + (took_s or 0.0),
+            input_len=int(input_len),
+            output_len=int(output_len),
+            cached=None if cached is None else int(cached),
+            input_ids=ids if ids is not None and len(ids) == input_len else None,
+            output_ids=answer if answer is not None and len(answer) == output_len else None,
+            text=self.text,
+            is_exact=is_exact,
+        )
 
 
-def _of_text(line: str) -> LoggedRequest | None:
+def _of_json(line: str) -> _Finished | None:
+    """A line of the log has `obj` and `out`, and may begin with a time in brackets. One of the export has the parameters as
+    text, and meta_info's keys beside it. None for other lines.
+    """
+    try:
+        told = json.loads(line[line.index("{") :])
+        if told.get("event") == "request.finished":
+            asked, out, meta = told["obj"], told["out"], told["out"]["meta_info"]
+        else:
+            asked, out, meta = json.loads(told["request_parameters"]), {}, told
+        written, text = told.get("timestamp"), asked.get("text")
+        if written is not None:
+            written_s = _seconds(written)
+        else:  # of a stream it is when the first part was sent
+            written_s = None if asked.get("stream") else _number(meta.get("response_sent_to_client_ts"))
+        return _Finished(
+            rid=str(asked.get("rid")),
+            meta=meta,
+            written_s=written_s,
+            is_exact=True,
+            input_ids=_ids(asked.get("input_ids")),
+            output_ids=_ids(out.get("output_ids")),
+            text=text if isinstance(text, str) else None,
+        )
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return None
+
+
+def _of_text(line: str) -> _Finished:
     """Python's own notation, in which texts may hold anything: what is found is checked against the counts."""
     asked, _, answered = line.partition("out={")
-    if _HEALTH in asked[:400]:
-        return None
+    rid, clock = _RID.search(asked), _CLOCK.search(line)
     meta: dict[str, Any] = {
-        word: float(found[-1]) for word in _WORDS if (found := re.findall(_WORD.format(word), answered))
+        name: float(found[-1]) for name in _NUMBERS if (found := re.findall(_NUMBER.format(name), answered))
     }
     if "'type': 'abort'" in answered:
         meta["finish_reason"] = "abort"
-    clock = _CLOCK.search(line)
-    written_s = None if clock is None else datetime.fromisoformat(clock[1]).timestamp()
-    ids = {
-        name: None if found is None else _ids(json.loads(found[1]))
-        for name, found in (
-            ("input_ids", _IDS["input_ids"].search(asked)),
-            ("output_ids", _IDS["output_ids"].search(answered)),
-        )
-    }
-    return _request(meta, written_s, text=None, is_exact=False, **ids)
+    return _Finished(
+        rid="" if rid is None else rid[1],
+        meta=meta,
+        written_s=None if clock is None else _seconds(clock[1]),
+        is_exact=False,
+        input_ids=_ids_in(asked, "input_ids"),
+        output_ids=_ids_in(answered, "output_ids"),
+    )
+
+
+def _seconds(text: object) -> float | None:
+    """A moment in ISO's notation; None for what is none."""
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _ids_in(text: str, name: str) -> Sequence[int] | None:
+    found = re.search(_IDS.format(name), text)
+    try:
+        return None if found is None else _ids(json.loads(found[1]))
+    except ValueError:
+        return None
 
 
 def _ids(value: object) -> Sequence[int] | None:
@@ -228,39 +280,6 @@ def _ids(value: object) -> Sequence[int] | None:
         return array("q", value)
     except (TypeError, OverflowError):
         return None
-
-
-def _request(
-    meta: Mapping[str, Any],
-    written_s: float | None,
-    *,
-    input_ids: Sequence[int] | None,
-    output_ids: Sequence[int] | None,
-    text: str | None,
-    is_exact: bool,
-) -> LoggedRequest | None:
-    """`written_s`: when its line was written, which is when it ended."""
-    input_len, output_len, took_s = (_number(meta.get(word)) for word in _WORDS[:2] + _WORDS[3:4])
-    received_s, cached = _number(meta.get("request_received_ts")), _number(meta.get("cached_tokens"))
-    reason = meta.get("finish_reason")
-    aborted = (reason.get("type") if isinstance(reason, dict) else reason) == "abort"
-    if received_s is None and written_s is not None:
-        received_s = written_s - (took_s or 0.0)
-    else:
-        is_exact = True
-    if aborted or received_s is None or not input_len or not output_len:
-        return None
-    return LoggedRequest(
-        received_s=received_s,
-        finished_s=received_s + (took_s or 0.0),
-        input_len=int(input_len),
-        output_len=int(output_len),
-        cached=None if cached is None else int(cached),
-        input_ids=input_ids if input_ids is not None and len(input_ids) == input_len else None,
-        output_ids=output_ids if output_ids is not None and len(output_ids) == output_len else None,
-        text=text,
-        is_exact=is_exact,
-    )
 
 
 def _number(value: object) -> float | None:
@@ -277,17 +296,6 @@ def _chain(ids: Sequence[int]) -> list[bytes]:
     return digests
 
 
-class _BlockNumbers:
-    """0, 1, 2, … in the order in which blocks are first seen: they say nothing of the tokens."""
-
-    def __init__(self) -> None:
-        self.known: dict[bytes, int] = {}
-
-    def number(self, digest: bytes) -> int:
-        """The same for the same digest."""
-        return self.known.setdefault(digest, len(self.known))
-
-
 class _Sessions:
     """Finds the request that another one goes on from: its last block, with the answer in it, is in the other's prompt."""
 
@@ -295,12 +303,13 @@ class _Sessions:
         self._ended: dict[bytes, tuple[float, dict[str, Any]]] = {}
         self._count = 0
 
-    def place(self, row: dict[str, Any], request: LoggedRequest, digests: Sequence[bytes]) -> None:
+    def place(self, row: dict[str, Any], request: LoggedRequest, asked: Sequence[bytes], end: bytes | None) -> None:
         """Give a row, and the one before it, their session. Requests come in the order in which they were received.
 
-        Where two go on from one answer, the first is its next turn.
+        `asked` are the digests of its prompt's blocks, `end` is that of the last block with tokens of its answer. Where two
+        go on from one answer, the first is its next turn.
         """
-        for digest in reversed(digests):
+        for digest in reversed(asked):
             finished_s, before = self._ended.get(digest, (float("inf"), row))
             if finished_s <= request.received_s + (0.0 if request.is_exact else 1.0):
                 if "session_id" not in before:
@@ -312,7 +321,5 @@ class _Sessions:
                 }
                 del self._ended[digest]
                 break
-        if request.input_ids is not None and request.output_ids is not None:
-            whole = _chain([*request.input_ids, *request.output_ids])
-            if len(whole) * BLOCK_TOKENS > request.input_len:
-                self._ended[whole[-1]] = request.finished_s, row
+        if end is not None:
+            self._ended[end] = request.finished_s, row

@@ -5,9 +5,9 @@ A row of a Mooncake trace (https://github.com/kvcache-ai/Mooncake, FAST25-releas
     {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, …]}
 
 `timestamp` is in ms. A hash names a block of 512 tokens (`block_size`), so prompts share prefixes where their hashes are
-equal; tokens beyond the hashes are the row's own. Rows with `text_input` send that text. Rows with one `session_id` go one after
-another, `delay` ms after the answer before. bench_serving's own draw of such a trace (`--draw exact`) makes 128 words of
-a block and does not look at `input_length`.
+equal; tokens beyond the hashes are the row's own. Rows with `text_input` send that text. Rows with one `session_id` go one
+after another, `delay` ms after the answer before. bench_serving's own draw of such a trace (`--draw exact`) makes 128
+words of a block and does not look at `input_length`.
 
 A row of BurstGPT (https://github.com/HPMLL/BurstGPT) or of Azure's LLM inference traces is a line of CSV with a time and
 two lengths. It says nothing of shared prefixes, so its prompt is its own from the first token on.
@@ -27,9 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dsabench.errors import InputError, printable
-from dsabench.load.draw.as_bench_serving import DatasetSelection, DrawnDataset
+from dsabench.load.draw.as_bench_serving import DatasetSelection, DrawnDataset, SeededGenerators
 from dsabench.load.draw.recorded import (
-    WHOLE,
     dataset_file,
     milliseconds,
     numbered_lines,
@@ -62,13 +61,14 @@ class TraceRow(NamedTuple):
     line: int = 0
 
 
-def draw_trace(selection: DatasetSelection, tokenizer: Tokenizer) -> DrawnDataset:
+def draw_trace(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> DrawnDataset:
     """The first `num_prompts` rows in the order of their timestamps.
 
     Raises:
         InputError: a row cannot be replayed; with its file, line and key.
 
     """
+    del dice
     selection = trace_selection(selection)
     rows: list[TraceRow] = []
     failed = 0
@@ -172,7 +172,7 @@ def read_burstgpt(selection: DatasetSelection) -> Iterator[TraceRow]:
                 found = printable(", ".join(named), 80) or "none"
                 raise InputError(f"{path}:1: needs the columns {', '.join(_BURSTGPT)}; it has {found}")
             lines = ((reader.line_num, row) for row in reader)
-            for line, row in lines if selection.rows == WHOLE else rows_of_part(list(lines), selection.rows):
+            for line, row in rows_of_part(lines, selection.rows):
                 try:
                     yield _csv_row(*(row[name] or "" for name in columns), line=line)
                 except ValueError as error:

@@ -176,17 +176,19 @@ def _lateness(
 ) -> tuple[str | None, str | None]:
     """Why the numbers are void, and why they are doubtful: what came was stamped late for what was measured."""
     starved = wait_share is not None and wait_share > STARVED_SHARE
-    judged = looks >= LATE_LOOKS_MIN and late_ms >= (STARVED_LATE_MS_MIN if starved else LATE_MS_MIN)
+    many = looks >= LATE_LOOKS_MIN
+    judged = many and late_ms >= (STARVED_LATE_MS_MIN if starved else LATE_MS_MIN)
     times = (
         (typical.first_token_s, "to the first token", LATE_SHARE_MAX, judged),
         (typical.per_token_s, "between tokens", 1.0, judged and starved),
     )
     waited = "" if wait_share is None else f" and waited for a core {wait_share:.0%} of the time"
     void = doubt = None
-    if starved and wait_share is not None:
-        doubt = f"it waited for a core {wait_share:.0%} of the time"
-        if wait_share > CORE_WAIT_SHARE_MAX and looks >= LATE_LOOKS_MIN:
-            void = f"{doubt}; {_ADVICE}"
+    if wait_share is not None and (starved or (many and wait_share > TAIL_WAIT_SHARE)):
+        short = f"it waited for a core {wait_share:.0%} of the time"
+        doubt = f"{short}, so about as many of the latencies, the slowest, may be its own"
+        if many and wait_share > CORE_WAIT_SHARE_MAX:
+            void = f"{short}; {_ADVICE}"
     for seconds, what, share_max, is_judged in times:
         if not seconds:
             continue
@@ -197,8 +199,6 @@ def _lateness(
             break
         if share > LATE_SHARE_WARN and late_ms >= LATE_MS_WARN_MIN:
             doubt = told
-    if doubt is None and wait_share is not None and wait_share > TAIL_WAIT_SHARE and looks >= LATE_LOOKS_MIN:
-        doubt = f"it waited for a core {wait_share:.0%} of the time, so about as many of the latencies, the slowest, may be its own"
     return void, doubt
 
 

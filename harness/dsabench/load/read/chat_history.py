@@ -7,15 +7,16 @@ from dataclasses import replace
 
 from dsabench.errors import HttpFault
 from dsabench.load.client.response import ResponseReader
-from dsabench.load.read.openai import read_chat
+from dsabench.load.read.openai import said_in_chat
 from dsabench.load.requests import RequestOptions, body_of
+from dsabench.load.schedule import are_chats
 from dsabench.model.sample import Prompt
 
 Messages = tuple[Mapping[str, object], ...]
 
 
 class ChatHistory:
-    """A `FollowUp`. It runs between two turns, on the thread that stamps what arrives: 0.3 ms for an answer of 200 events."""
+    """A `FollowUp`. It runs between two turns, on the thread that stamps what arrives; the loop's lag tells what that costs."""
 
     def __init__(self, options: RequestOptions, prompts: Sequence[Prompt]) -> None:
         self._options, self._prompts = options, prompts
@@ -33,14 +34,12 @@ class ChatHistory:
 
 def follow_up_of(options: RequestOptions, prompts: Sequence[Prompt]) -> ChatHistory | None:
     """None where every body is known before the run."""
-    return ChatHistory(options, prompts) if any(prompt.continues for prompt in prompts) else None
+    return ChatHistory(options, prompts) if are_chats(prompts) else None
 
 
 def _text_of(answer: bytes) -> str:
-    """Reasoning and content, in the order in which they came."""
+    """What was said, as far as it came."""
     try:
-        body = list(ResponseReader().body([(0.0, answer)]))
+        return said_in_chat(ResponseReader().body([(0.0, answer)]))
     except HttpFault:
         return ""
-    spoken = read_chat(body, 0.0, keep_text=True).spoken
-    return "" if spoken is None else spoken.text

@@ -11,7 +11,7 @@ Tokens, best source first (`Reply.count_source` says which it was):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,10 +177,24 @@ def _chat_text(choice: dict[str, Any]) -> str:
     return "".join(part for part in _parts(delta) if isinstance(part, str)) if isinstance(delta, dict) else ""
 
 
-def _parts(delta: dict[str, Any]) -> Iterator[object]:
+def said_in_chat(reads: Iterable[Read]) -> str:
+    """Reasoning and content of an answer, as far as it came: what a later turn repeats of it. Tool calls are left out."""
+    said: list[object] = []
+    for _, frame in JsonStream(reads, 0.0):
+        choices = frame.get("choices") if isinstance(frame, dict) else None
+        for choice in choices if isinstance(choices, list) else ():
+            delta = choice.get("delta") if isinstance(choice, dict) else None
+            said += _said(delta) if isinstance(delta, dict) else ()
+    return "".join(part for part in said if isinstance(part, str))
+
+
+def _said(delta: Mapping[str, Any]) -> tuple[object, object]:
     """`reasoning` is what vllm calls sglang's `reasoning_content`; some servers send both, with one text."""
-    yield delta.get("reasoning_content") or delta.get("reasoning")
-    yield delta.get("content")
+    return delta.get("reasoning_content") or delta.get("reasoning"), delta.get("content")
+
+
+def _parts(delta: Mapping[str, Any]) -> Iterator[object]:
+    yield from _said(delta)
     calls = delta.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         if isinstance(call, dict) and isinstance(function := call.get("function"), dict):

@@ -12,8 +12,7 @@ from dsabench.load.read.generate import read_generate
 from dsabench.load.read.json_stream import StreamReply
 from dsabench.load.read.openai import read_chat, read_completions
 from dsabench.load.read.recording import Recording
-from dsabench.load.requests import EndpointName
-from dsabench.model.sample import Prompt, RequestSample
+from dsabench.model.sample import EndpointName, Prompt, RequestSample
 
 
 class ReplyReader(Protocol):
