@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from dsabench.errors import InputError
-from dsabench.model.sample import TRACES
+from dsabench.model.dataset import DATASETS
 
 
 def check_combinations(args: argparse.Namespace) -> None:
@@ -17,21 +17,20 @@ def check_combinations(args: argparse.Namespace) -> None:
         InputError: one line.
 
     """
+    dataset = DATASETS[args.dataset_name]
     if args.tokenize_prompt and args.backend != "sglang":
         raise InputError("--tokenize-prompt: only with --backend sglang")
     if args.tokenize_prompt and args.dataset_name in ("sharegpt", "custom"):
         raise InputError(f"--tokenize-prompt: dataset {args.dataset_name} is text")
-    if (args.gsp_num_turns > 1 or args.dataset_name == "agentic-trace") and not args.backend.endswith("-chat"):
-        flag = "--gsp-num-turns" if args.gsp_num_turns > 1 else "--dataset-name agentic-trace"
+    if (args.gsp_num_turns > 1 or dataset.only_chat) and not args.backend.endswith("-chat"):
+        flag = f"--dataset-name {args.dataset_name}" if dataset.only_chat else "--gsp-num-turns"
         raise InputError(f"{flag}: chats go to a chat backend, e.g. --backend sglang-oai-chat")
     if (args.gsp_group_distribution == "zipf") != (args.gsp_zipf_alpha is not None):
         raise InputError("--gsp-zipf-alpha goes with --gsp-group-distribution zipf, and zipf needs it")
-    if args.dataset_name in TRACES and args.backend != "sglang":
+    if dataset.is_trace and args.backend != "sglang":
         raise InputError(f"--dataset-name {args.dataset_name}: only with --backend sglang")
     if args.dataset_name == "burstgpt" and (args.draw == "exact" or args.mooncake_num_rounds > 1):
         raise InputError("--dataset-name burstgpt: has one round, and bench_serving has no draw of it")
-    if args.dataset_name == "openai" and not args.backend.endswith("-chat"):
-        raise InputError("--dataset-name openai: only with a chat backend, e.g. --backend sglang-oai-chat")
     if args.draw == "own" and not (args.dataset_name == "random-ids" and args.tokenize_prompt):
         raise InputError("--draw own: only for --dataset-name random-ids with --tokenize-prompt")
     if args.arrivals == "constant" and args.burstiness != 1.0:

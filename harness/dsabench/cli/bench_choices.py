@@ -68,7 +68,7 @@ def selection_for(args: Namespace) -> DatasetSelection:
     )
 
 
-def wish_for(args: Namespace, model: str) -> RequestOptions:
+def options_for(args: Namespace, model: str) -> RequestOptions:
     """What every request asks."""
     endpoint = ENDPOINTS[args.backend]
     if endpoint != "generate" and (args.temperature != 0.0 or args.top_p != 1.0):

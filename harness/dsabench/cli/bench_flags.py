@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, NoReturn, cast, get_args
+from typing import IO, TYPE_CHECKING, NoReturn, cast
 
 from dsabench.cli.bench_checks import check_combinations, check_output
 from dsabench.cli.bench_values import address, json_object, one_of, positive, rate, ratio, slo, whole
 from dsabench.errors import InputError, nearest
-from dsabench.model.sample import DatasetName
+from dsabench.model.dataset import DATASETS
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -25,7 +25,6 @@ BACKENDS = (
     "lmdeploy",
     "lmdeploy-chat",
 )
-DATASETS = get_args(DatasetName)
 _OTHER_BACKENDS = ("sglang-embedding", "vllm-embedding", "trt", "gserver", "truss")
 _OTHER_DATASETS = ("mmmu", "image", "longbench_v2", "speed-bench")
 _REFUSED = {
@@ -172,7 +171,7 @@ def _add_datasets(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("dataset").add_argument
     add(
         "--dataset-name",
-        type=one_of(DATASETS, _OTHER_DATASETS),
+        type=one_of(tuple(DATASETS), _OTHER_DATASETS),
         default="sharegpt",
         help=f"where prompts come from: {', '.join(DATASETS)}",
     )

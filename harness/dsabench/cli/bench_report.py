@@ -112,7 +112,7 @@ def _warnings(report: BenchReport, outcome: BenchOutcome) -> Sequence[str]:
     health = outcome.seen.health
     return [
         *stall_warnings(report.samples, health.lag_max_ms),
-        *request_warnings(report.samples, report.order.dataset_name, counts_sent=True),
+        *request_warnings(report.samples, report.options.dataset_name, counts_sent=True),
         *client_warnings(health),
         *observed_warnings(outcome.seen.machine, outcome.unobserved),
     ]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dsabench.cli.bench_choices import selection_for, server_for, tokenizer_for, wish_for
+from dsabench.cli.bench_choices import options_for, selection_for, server_for, tokenizer_for
 from dsabench.cli.bench_progress import progress_for
 from dsabench.errors import printable
 from dsabench.load.bench_serving.phases import PhaseClock
@@ -59,7 +59,7 @@ class _Draw(NamedTuple):
 def run_bench(args: Namespace, clock: PhaseClock) -> int:
     """Run it; exit code 3 when the numbers are void, after the line is written."""
     server, selection = server_for(args), selection_for(args)
-    wish = wish_for(args, args.model or "")  # wrong flags, before any server is waited for
+    options = options_for(args, args.model or "")  # wrong flags, before any server is waited for
     if args.ready_check_timeout_sec > 0:
         server.wait_until_ready(args.ready_check_timeout_sec, _note_waiting)
     model = args.model or server.first_model()
@@ -67,12 +67,12 @@ def run_bench(args: Namespace, clock: PhaseClock) -> int:
     clock.end("wait")
     tokenizer = tokenizer_for(args, server, model, info)
     draw = _draw(args, selection, tokenizer)
-    wish = _with_usage(wish._replace(model=model), draw.prompts)
-    load = _load(args, server, wish, draw, keep_text=_needs_text(args, tokenizer))
+    options = _with_usage(options._replace(model=args.served_model_name or model), draw.prompts)
+    load = _load(args, server, options, draw, keep_text=_needs_text(args, tokenizer))
     for note in draw.notes:
         _note(note)
     clock.end("draw")
-    _warm_up(args, server, wish, load, draw.warm_up)
+    _warm_up(args, server, options, load, draw.warm_up)
     if args.profile:
         server.profile("start", _profile_settings(args))
     observer = MachineSampler(gpus=_gpus(server, info))
@@ -112,9 +112,9 @@ def _gpus(server: BenchControl, info: object) -> tuple[str, ...]:
 
 def _draw(args: Namespace, selection: DatasetSelection, tokenizer: Tokenizer) -> _Draw:
     """In bench_serving's order: prompts first, then the gaps, of the same generators."""
-    dice = SeededGenerators.of(args.seed)
+    generators = SeededGenerators.of(args.seed)
     own = args.draw == "own" and args.dataset_name == "random-ids"
-    drawn = DrawnDataset(_own_ids(args, tokenizer)) if own else draw_dataset(selection, tokenizer, dice)
+    drawn = DrawnDataset(_own_ids(args, tokenizer)) if own else draw_dataset(selection, tokenizer, generators)
     prompts, notes = drawn.prompts, list(drawn.notes)
     begun = conversation_of(prompts)
     count = int(begun[-1]) + 1
@@ -133,16 +133,16 @@ def _draw(args: Namespace, selection: DatasetSelection, tokenizer: Tokenizer) ->
     if args.arrivals == "constant":
         evenly = ConstantRate(args.request_rate).times_s(count, np.random.default_rng())
         return _Draw(prompts, warm_up, ArrivalSchedule.of(evenly[begun]), notes)
-    due_s, end_s = exact_arrivals(count, args.request_rate, dice.legacy, burstiness=args.burstiness)
+    due_s, end_s = exact_arrivals(count, args.request_rate, generators.legacy, burstiness=args.burstiness)
     return _Draw(prompts, warm_up, ArrivalSchedule(due_s[begun], end_s), notes)
 
 
-def _with_usage(wish: RequestOptions, prompts: Sequence[Prompt]) -> RequestOptions:
+def _with_usage(options: RequestOptions, prompts: Sequence[Prompt]) -> RequestOptions:
     """Ask for token counts, which alone say how long a prompt with the server's own answers is."""
-    told = wish.extra.get("stream_options", {})
+    told = options.extra.get("stream_options", {})
     if not are_chats(prompts) or not isinstance(told, dict):
-        return wish
-    return wish._replace(extra={**wish.extra, "stream_options": {"include_usage": True, **told}})
+        return options
+    return options._replace(extra={**options.extra, "stream_options": {"include_usage": True, **told}})
 
 
 def _own_ids(args: Namespace, tokenizer: Tokenizer) -> list[Prompt]:
@@ -169,31 +169,31 @@ def _counts(args: Namespace, tokenizer: Tokenizer) -> bool:
     return not (args.disable_retokenize or isinstance(tokenizer, NoTokenizer))
 
 
-def _load(args: Namespace, server: BenchControl, wish: RequestOptions, draw: _Draw, *, keep_text: bool) -> BenchLoad:
+def _load(args: Namespace, server: BenchControl, options: RequestOptions, draw: _Draw, *, keep_text: bool) -> BenchLoad:
     """All at once is a closed loop with a slot for each, as far as there are slots."""
     due_s = draw.departures.due_s
     plan = LoadPlan(
-        url=server.base_url + PATHS[wish.endpoint],
-        bodies=[body_of(wish, prompt) for prompt in draw.prompts],
+        url=server.base_url + PATHS[options.endpoint],
+        bodies=[body_of(options, prompt) for prompt in draw.prompts],
         pacing=pacing_of(draw.prompts, due_s.tolist() if due_s.any() else None, args.max_concurrency),
         headers=server.headers,
         timeouts=RequestTimeouts(total_s=args.request_timeout_s),
-        limits=size_limits(wish, draw.prompts),
+        limits=size_limits(options, draw.prompts),
         workers=args.workers,
-        follow_up=_follow_up(wish, draw.prompts),
+        follow_up=_follow_up(options, draw.prompts),
     )
-    return BenchLoad(plan, wish.endpoint, asked_tokens(wish, draw.prompts), keep_text)
+    return BenchLoad(plan, options.endpoint, asked_tokens(options, draw.prompts), keep_text)
 
 
-def _follow_up(wish: RequestOptions, prompts: Sequence[Prompt]) -> FollowUp | None:
+def _follow_up(options: RequestOptions, prompts: Sequence[Prompt]) -> FollowUp | None:
     if not are_chats(prompts):
         return None
     from dsabench.load.read.chat_history import follow_up_of
 
-    return follow_up_of(wish, prompts)
+    return follow_up_of(options, prompts)
 
 
-def _warm_up(args: Namespace, server: BenchControl, wish: RequestOptions, load: BenchLoad, prompt: Prompt) -> None:
+def _warm_up(args: Namespace, server: BenchControl, options: RequestOptions, load: BenchLoad, prompt: Prompt) -> None:
     """As often as asked, at the run's concurrency; then flush.
 
     Raises:
@@ -203,8 +203,8 @@ def _warm_up(args: Namespace, server: BenchControl, wish: RequestOptions, load: 
     if args.warmup_requests:
         prompts = [prompt] * args.warmup_requests
         pacing = ClosedLoop(args.max_concurrency or len(prompts))
-        plan = replace(load.plan, follow_up=None, bodies=[body_of(wish, prompt)] * len(prompts), pacing=pacing)
-        load = load._replace(plan=plan, asked=asked_tokens(wish, prompts))
+        plan = replace(load.plan, follow_up=None, bodies=[body_of(options, prompt)] * len(prompts), pacing=pacing)
+        load = load._replace(plan=plan, asked=asked_tokens(options, prompts))
         refuse_total_failure(read(load, prompts, send(load, None)), "warm-up", "warmup")
     if args.flush_cache:
         server.flush(args.backend, args.flush_cache_timeout)

@@ -13,6 +13,7 @@ from dsabench.config.specs import (
 )
 from dsabench.config.yaml_file import KeyPath, YamlFile
 from dsabench.errors import InputError, nearest
+from dsabench.model.dataset import DATASETS
 from dsabench.model.metrics import METRICS
 from dsabench.model.study import Assignment, Budget, GateSpec, Objective, SearchSpace, holds
 from dsabench.model.workload import Workload
@@ -33,25 +34,12 @@ def workload_mistakes(source: YamlFile, workloads: tuple[Workload, ...]) -> Mist
         yield from _draw_mistakes(source, workload, ("workloads", index))
 
 
-_NEEDS: dict[str, tuple[str, ...]] = {
-    "random": ("input_len", "output_len"),
-    "random-ids": ("input_len", "output_len"),
-    "custom": ("dataset_path",),
-    "openai": ("dataset_path",),
-    "agentic-trace": ("dataset_path",),
-    "generated-shared-prefix": ("shared_prefix",),
-}
-
-
-_COUNTS_TEXT = ("random", "sharegpt", "generated-shared-prefix", "agentic-trace", "mooncake", "custom", "openai")
-
-
 def tokenizer_mistakes(source: YamlFile, workloads: tuple[Workload, ...], runtime: RuntimeConfig) -> Mistakes:
     """Text datasets need a tokenizer. Only the reference runtime reports its own."""
     if not runtime_kinds()[runtime.kind].needs_tokenizer:
         return
     for index, workload in enumerate(workloads):
-        if workload.dataset not in _COUNTS_TEXT:
+        if not DATASETS[workload.dataset].counts_text:
             continue
         path: KeyPath = ("workloads", index)
         if workload.tokenizer is None:
@@ -66,7 +54,7 @@ def _dataset_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mi
     """Check the keys that the dataset or the arrivals need, and that files exist. URLs are only checked when they are
     used.
     """
-    for key in _NEEDS.get(workload.dataset, ()):
+    for key in DATASETS[workload.dataset].needs:
         if getattr(workload, key) is None:
             yield source.error(f"missing key {key!r}: dataset {workload.dataset} needs it", path)
     place = workload.dataset_path
@@ -75,7 +63,7 @@ def _dataset_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mi
     if workload.dataset == "random-ids" and workload.endpoint == "chat":
         yield source.error("dataset random-ids draws token ids, and chat takes text", (*path, "endpoint"))
     turns = 1 if workload.shared_prefix is None else workload.shared_prefix.turns
-    if (workload.dataset in {"openai", "agentic-trace"} or turns > 1) and workload.endpoint != "chat":
+    if (DATASETS[workload.dataset].only_chat or turns > 1) and workload.endpoint != "chat":
         yield source.error(f"dataset {workload.dataset}{' with turns' * (turns > 1)} goes to endpoint: chat", path)
     for arrivals, key in (("gamma", "burstiness"), ("ramp", "ramp_to")):
         if (workload.arrivals == arrivals) != (getattr(workload, key) is not None):

@@ -11,20 +11,7 @@ import numpy.typing as npt
 
 Times = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int32]
-DatasetName = Literal[
-    "sharegpt",
-    "custom",
-    "openai",
-    "random",
-    "random-ids",
-    "generated-shared-prefix",
-    "agentic-trace",
-    "mooncake",
-    "burstgpt",
-]
 EndpointName = Literal["generate", "completions", "chat"]
-TRACES: frozenset[DatasetName] = frozenset({"mooncake", "burstgpt"})
-"""Datasets that say when each request is sent."""
 CountSource = Literal["frames", "total", "deltas"]
 """How the tokens of a request were counted. `frames`: the server told them with each frame. `total`: it told the total
 at the end, which is spread over the frames. `deltas`: it told nothing, so each frame with text counts as one.

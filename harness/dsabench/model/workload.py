@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from dsabench.model.sample import DatasetName, EndpointName
+from dsabench.model.dataset import DATASETS, DatasetName
+from dsabench.model.sample import EndpointName
 from dsabench.model.value import Value
 
 
@@ -164,6 +165,11 @@ class Workload(Value):
             return self.model_copy(update={"part": "search"})
         # Generated prompts have no rows that tell the parts apart. numpy's legacy generator takes seeds below 2**32.
         return self.model_copy(update={"part": "confirm", "seed": (self.seed + 2**31) % 2**32})
+
+    @property
+    def is_paced_by_data(self) -> bool:
+        """Whether requests go when a trace says; timed chats do too, which only their file tells."""
+        return DATASETS[self.dataset].is_trace and self.request_rate is None
 
     @property
     def rows(self) -> tuple[float, float] | None:

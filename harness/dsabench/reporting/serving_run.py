@@ -12,7 +12,6 @@ from dsabench.errors import InputError
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.published import PublishedRun
 from dsabench.model.record import Measured, Record
-from dsabench.model.sample import TRACES
 from dsabench.model.workload import Workload
 
 Setting = str | float | bool
@@ -168,7 +167,7 @@ def _of_record(record: Record) -> dict[str, Setting]:
 
 
 def _asked_rate(workload: Workload) -> float | str:
-    if workload.dataset in TRACES and workload.request_rate is None:
+    if workload.is_paced_by_data:
         return "trace"
     return "inf" if workload.request_rate is None else workload.request_rate
 

@@ -177,6 +177,13 @@ def test_requests_are_bench_servings(tmp_path: Path) -> None:
         assert server.paths.index("/flush_cache") == 5  # after /v1/models, twice, /server_info and the warm-up
 
 
+@pytest.mark.parametrize("model", ["--model the-folder", ""])
+def test_requests_carry_the_served_name(tmp_path: Path, model: str) -> None:
+    with BenchServerThread() as server:
+        bench(server, f"{CHAT} {model} --served-model-name the-name --draw exact --tokenizer bytes", tmp_path / "o")
+    assert {body["model"] for body in server.bodies} == {"the-name"}
+
+
 def test_details_of_a_native_run(tmp_path: Path) -> None:
     with BenchServerThread() as server:
         record = bench(server, f"{SHORT} --num-prompts 4 --random-range-ratio 1 --output-details", tmp_path / "o")
@@ -283,11 +290,11 @@ def test_a_finite_rate_waits_for_the_last_gap(tmp_path: Path) -> None:
     from dsabench.load.draw.as_bench_serving import SeededGenerators
     from dsabench.load.schedule import exact_arrivals
 
-    dice = SeededGenerators.of(1)
+    generators = SeededGenerators.of(1)
     for longest in (8, 9):
-        dice.lengths(longest, 0.0, 4)
-    dice.legacy.randint(0, 100, size=4)
-    assert record["duration"] == pytest.approx(exact_arrivals(4, 20.0, dice.legacy).end_s, abs=0.02)
+        generators.lengths(longest, 0.0, 4)
+    generators.legacy.randint(0, 100, size=4)
+    assert record["duration"] == pytest.approx(exact_arrivals(4, 20.0, generators.legacy).end_s, abs=0.02)
 
 
 @pytest.mark.parametrize(

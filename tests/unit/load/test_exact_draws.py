@@ -52,8 +52,8 @@ def golden(request: pytest.FixtureRequest) -> dict[str, Any]:
 def test_draws_the_same_prompts_and_gaps(golden: dict[str, Any]) -> None:
     words = [str(DATA / word) if (DATA / word).is_file() else word for word in golden["flags"].split()]
     args = parse_flags([*words, "--draw", "exact"])
-    dice = SeededGenerators.of(args.seed)
-    prompts = draw_exact(selection_for(args), tokenizer_named(golden["tokenizer"]), dice)
+    generators = SeededGenerators.of(args.seed)
+    prompts = draw_exact(selection_for(args), tokenizer_named(golden["tokenizer"]), generators)
     conversations: list[list[Prompt]] = []
     for prompt in prompts:
         conversations += [] if prompt.continues else [[]]
@@ -69,7 +69,7 @@ def test_draws_the_same_prompts_and_gaps(golden: dict[str, Any]) -> None:
         departures = recorded_arrivals(prompts)
         waits = [gap for gap in np.diff(departures.due_s).tolist() if gap > 0]
     else:
-        departures = exact_arrivals(len(prompts), args.request_rate, dice.legacy)
+        departures = exact_arrivals(len(prompts), args.request_rate, generators.legacy)
         ends = [*departures.due_s.tolist(), departures.end_s]
         waits = [] if math.isinf(args.request_rate) else np.diff(ends).tolist()
     assert waits[:3] + waits[-1:] == pytest.approx(golden["waits_s"], rel=1e-9)

@@ -25,7 +25,9 @@ def test_a_prefix_that_is_not_cached_or_meant_to_be_is_nothing_to_say(cached: in
 
 def test_how_tokens_were_counted_is_said_unless_the_server_counted() -> None:
     assert list(request_warnings([sample()], "random-ids")) == []
-    lines = list(request_warnings([sample(0, count_source="deltas"), sample(1, count_source="total"), sample(2)], "x"))
+    lines = list(
+        request_warnings([sample(0, count_source="deltas"), sample(1, count_source="total"), sample(2)], "random-ids")
+    )
     assert lines[0].startswith("the server sent no token counts for 1 of 3 answers")
     assert lines[1].startswith("the server told the tokens of 1 of 3 answers at their end only")
 

@@ -59,8 +59,8 @@ def answer_columns(
     """
     native = endpoint == "generate"
     ok = np.fromiter((sample.error is None for sample in samples), np.bool_, len(samples))
-    heard = _heard_native if native else _heard_openai
-    rows = [heard(*pair) if pair[0].error is None else NO_FRAMES for pair in zip(samples, spoken, strict=True)]
+    frames_of = _frames_of_native if native else _frames_of_openai
+    rows = [frames_of(*pair) if pair[0].error is None else NO_FRAMES for pair in zip(samples, spoken, strict=True)]
     sent_s = np.fromiter((sample.sent_s for sample in samples), np.float64, len(samples))
     done_s = np.fromiter((sample.done_s for sample in samples), np.float64, len(samples))
     first_s = np.fromiter((row.at_s[0] if len(row) else np.nan for row in rows), np.float64, len(samples))
@@ -80,7 +80,7 @@ def answer_columns(
     )
 
 
-def _heard_native(sample: RequestSample, spoken: ReplyText | None) -> Frames:
+def _frames_of_native(sample: RequestSample, spoken: ReplyText | None) -> Frames:
     """Frames from the first one with text on, which takes the tokens of the silent ones before it."""
     frames = sample.frames
     if spoken is None or spoken.first_at_s is None:
@@ -93,7 +93,7 @@ def _heard_native(sample: RequestSample, spoken: ReplyText | None) -> Frames:
     return Frames(frames.at_s[silent:], tokens)
 
 
-def _heard_openai(sample: RequestSample, spoken: ReplyText | None) -> Frames:
+def _frames_of_openai(sample: RequestSample, spoken: ReplyText | None) -> Frames:
     """One frame per event with text."""
     if spoken is None:
         return sample.frames

@@ -46,9 +46,9 @@ def result_lines(report: BenchReport) -> Iterator[str]:
 
 def _head(report: BenchReport) -> Iterator[str]:
     figures = report.metrics
-    yield _entry("Backend:", report.order.backend)
-    yield _entry("Traffic request rate:", report.order.shown_rate)
-    yield _entry("Max request concurrency:", report.order.max_concurrency or "not set")
+    yield _entry("Backend:", report.options.backend)
+    yield _entry("Traffic request rate:", report.options.shown_rate)
+    yield _entry("Max request concurrency:", report.options.max_concurrency or "not set")
     yield _entry("Successful requests:", figures.completed)
     if figures.completed < len(report.samples):  # bench_serving never says it; without failures the block is its own
         yield _entry("Failed requests:", len(report.samples) - figures.completed)
@@ -189,26 +189,26 @@ class ClientCost(NamedTuple):
 
 def phase_line(client: ClientCost) -> str:
     """Where the time went."""
-    order = ("start", "wait", "draw", "warm_up", "connect", "load", "read", "report")
+    phases = ("start", "wait", "draw", "warm_up", "connect", "load", "read", "report")
     told = ", ".join(
-        f"{name.replace('_', '-')} {client.phases_s[name]:.2f}" for name in order if name in client.phases_s
+        f"{name.replace('_', '-')} {client.phases_s[name]:.2f}" for name in phases if name in client.phases_s
     )
     return f"Time (s): {told}; CPU of the client {sum(client.phases_cpu_s.values()):.2f}"
 
 
 def record_of(report: BenchReport, *, details: bool, machine: Mapping[str, MetricValue] | None = None) -> Json:
     """bench_serving's keys in its order, then those of ours that it lacks."""
-    order, keys = report.order, metric_keys(report.metrics, report.accept_length)
+    options, keys = report.options, metric_keys(report.metrics, report.accept_length)
     record: dict[str, object] = {
-        "tag": order.tag,
-        "backend": order.backend,
-        "dataset_name": order.dataset_name,
-        "request_rate": order.shown_rate,
-        "max_concurrency": order.max_concurrency,
-        "sharegpt_output_len": order.sharegpt_output_len,
-        "random_input_len": order.random_input_len,
-        "random_output_len": order.random_output_len,
-        "random_range_ratio": order.random_range_ratio,
+        "tag": options.tag,
+        "backend": options.backend,
+        "dataset_name": options.dataset_name,
+        "request_rate": options.shown_rate,
+        "max_concurrency": options.max_concurrency,
+        "sharegpt_output_len": options.sharegpt_output_len,
+        "random_input_len": options.random_input_len,
+        "random_output_len": options.random_output_len,
+        "random_range_ratio": options.random_range_ratio,
         "server_info": report.server_info,
         "duration": report.duration_s,
         **keys,
@@ -223,7 +223,7 @@ def record_of(report: BenchReport, *, details: bool, machine: Mapping[str, Metri
 
 
 def metric_keys(metrics: BenchMetrics, accept_length: float | None) -> dict[str, object]:
-    """The keys that are computed of the answers, in bench_serving's order."""
+    """The keys that are computed of the answers, in bench_serving's options."""
     return {
         "completed": metrics.completed,
         "total_input_tokens": metrics.total_input,

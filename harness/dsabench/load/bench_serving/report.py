@@ -26,6 +26,7 @@ from dsabench.load.bench_serving.metrics import (
 from dsabench.load.judge.steady_state import NoSteadyState, in_flight, steady_window
 from dsabench.load.read.json_stream import ReplyText
 from dsabench.load.requests import ENDPOINTS
+from dsabench.model.dataset import DatasetName
 from dsabench.model.sample import RequestSample
 from dsabench.stats.percentiles import percentile
 
@@ -33,7 +34,7 @@ from dsabench.stats.percentiles import percentile
 class _BenchShape(NamedTuple):
     """How requests were sent, as the flags say it."""
 
-    dataset: str
+    is_paced_by_data: bool
     arrivals: str
     request_rate: float | None
     max_concurrency: int | None
@@ -60,10 +61,10 @@ class SteadyReport(NamedTuple):
 
 
 def steady_of(
-    answers: AnswerColumns, samples: Sequence[RequestSample], pattern: _BenchShape
+    answers: AnswerColumns, samples: Sequence[RequestSample], shape: _BenchShape
 ) -> SteadyReport | NoSteadyState:
     """The figures, or why there is no steady state."""
-    window = steady_window(samples, pattern)
+    window = steady_window(samples, shape)
     if isinstance(window, NoSteadyState):
         return window
     start_s, done_s, ok = answers.start_s, answers.start_s + answers.latency_s, answers.ok
@@ -112,7 +113,7 @@ class BenchOptions(NamedTuple):
     """The arguments that bench_serving repeats in its record."""
 
     backend: str
-    dataset_name: str
+    dataset_name: DatasetName
     request_rate: float
     """Requests per second; infinite for a closed loop."""
     max_concurrency: int | None
@@ -133,7 +134,7 @@ class BenchOptions(NamedTuple):
 class BenchReport(NamedTuple):
     """One run: the samples and what was computed from them."""
 
-    order: BenchOptions
+    options: BenchOptions
     duration_s: float
     samples: Sequence[RequestSample]
     spoken: Sequence[ReplyText | None]
@@ -176,14 +177,14 @@ class ReportOptions(NamedTuple):
     cache_report: bool = False
 
 
-def report_run(order: BenchOptions, heard: BenchData, wanted: ReportOptions) -> BenchReport:
+def report_run(options: BenchOptions, data: BenchData, wanted: ReportOptions) -> BenchReport:
     """Everything that is computed after a run."""
-    samples, spoken, duration_s, server_info = heard
+    samples, spoken, duration_s, server_info = data
     count = wanted.count_tokens
-    answers = answer_columns(samples, spoken, ENDPOINTS[order.backend])
-    accept_length = server_accept_length(server_info) if "sglang" in order.backend else None
+    answers = answer_columns(samples, spoken, ENDPOINTS[options.backend])
+    accept_length = server_accept_length(server_info) if "sglang" in options.backend else None
     gaps_s = None
-    if count is not None and accept_length and order.backend in _SPLIT_BY_TEXT:
+    if count is not None and accept_length and options.backend in _SPLIT_BY_TEXT:
         ended = [words for sample, words in zip(samples, spoken, strict=True) if sample.error is None]
         gaps_s = split_by_text(answers, [count(piece.text) for words in ended if words for piece in words.pieces[1:]])
     texts = [words.text if words else "" for words in spoken]
@@ -199,7 +200,7 @@ def report_run(order: BenchOptions, heard: BenchData, wanted: ReportOptions) -> 
         )
 
     return BenchReport(
-        order=order,
+        options=options,
         duration_s=duration_s,
         samples=samples,
         spoken=spoken,
@@ -211,13 +212,13 @@ def report_run(order: BenchOptions, heard: BenchData, wanted: ReportOptions) -> 
         accept_length=accept_length,
         server_info=server_info,
         from_schedule=from_schedule(answers, samples),
-        steady=steady_of(answers, samples, _pattern(order)),
+        steady=steady_of(answers, samples, _shape(options)),
     )
 
 
-def _pattern(order: BenchOptions) -> _BenchShape:
-    rate = None if math.isinf(order.request_rate) else order.request_rate
-    return _BenchShape(order.dataset_name, "poisson", rate, order.max_concurrency)
+def _shape(options: BenchOptions) -> _BenchShape:
+    rate = None if math.isinf(options.request_rate) else options.request_rate
+    return _BenchShape(options.from_trace, "poisson", rate, options.max_concurrency)
 
 
 def server_accept_length(server_info: object) -> float | None:

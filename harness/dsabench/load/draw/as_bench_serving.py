@@ -25,7 +25,8 @@ from dsabench.load.schedule import (
     is_timed,
     recorded_arrivals,
 )
-from dsabench.model.sample import TRACES, DatasetName, Prompt
+from dsabench.model.dataset import DATASETS, DatasetName
+from dsabench.model.sample import Prompt
 
 if TYPE_CHECKING:
     from dsabench.load.draw.prompts import DrawnPrompts
@@ -149,8 +150,8 @@ def _function(place: tuple[str, str]) -> Any:
     return getattr(import_module(f"dsabench.load.draw.{place[0]}"), place[1])
 
 
-def draw_dataset(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> DrawnDataset:
-    """What is sent; afterwards `dice` stands where the arrival gaps are drawn.
+def draw_dataset(selection: DatasetSelection, tokenizer: Tokenizer, generators: SeededGenerators) -> DrawnDataset:
+    """What is sent; afterwards `generators` stands where the arrival gaps are drawn.
 
     Raises:
         InputError: see `draw_exact`; with file and line where a row is wrong.
@@ -158,20 +159,20 @@ def draw_dataset(selection: DatasetSelection, tokenizer: Tokenizer, dice: Seeded
     """
     place = None if selection.exact else _CHECKED_DRAWS.get(selection.dataset)
     if place is None:
-        return DrawnDataset(draw_exact(selection, tokenizer, dice))
+        return DrawnDataset(draw_exact(selection, tokenizer, generators))
     draw: CheckedDraw = _function(place)
-    return draw(selection, tokenizer, dice)
+    return draw(selection, tokenizer, generators)
 
 
-def draw_exact(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
-    """The prompts in the order in which they are sent. Afterwards `dice` stands where the arrival gaps are drawn.
+def draw_exact(selection: DatasetSelection, tokenizer: Tokenizer, generators: SeededGenerators) -> list[Prompt]:
+    """The prompts in the order in which they are sent. Afterwards `generators` stands where the arrival gaps are drawn.
 
     Raises:
         InputError: a file is missing or of another format, or the tokenizer lacks what the dataset needs.
 
     """
     draw: Draw = _function(_DRAWS[selection.dataset])
-    return draw(selection, tokenizer, dice)
+    return draw(selection, tokenizer, generators)
 
 
 _WARM_UP_TOKENS_MAX = 32
@@ -192,8 +193,8 @@ def draw_as_bench_serving(target: LoadTarget, workload: Workload) -> DrawnPrompt
     """
     from dsabench.load.draw.prompts import DrawnPrompts  # noqa: PLC0415  (a command line draws no workload)
 
-    dice = SeededGenerators.of(workload.seed)
-    drawn = draw_dataset(selection_of(workload), _tokenizer(target, workload), dice)
+    generators = SeededGenerators.of(workload.seed)
+    drawn = draw_dataset(selection_of(workload), _tokenizer(target, workload), generators)
     prompts = tuple(drawn.prompts)
     if (count := sum(not prompt.continues for prompt in prompts)) < workload.num_prompts:
         raise InputError(
@@ -201,7 +202,7 @@ def draw_as_bench_serving(target: LoadTarget, workload: Workload) -> DrawnPrompt
             f" {workload.num_prompts}"
         )
     warm_up = (warm_up_of(prompts[0]),) * workload.warmup_requests
-    return DrawnPrompts(prompts, warm_up, _due_s(workload, prompts, dice), drawn.notes)
+    return DrawnPrompts(prompts, warm_up, _due_s(workload, prompts, generators), drawn.notes)
 
 
 def selection_of(workload: Workload) -> DatasetSelection:
@@ -212,8 +213,9 @@ def selection_of(workload: Workload) -> DatasetSelection:
 
     """
     random = workload.dataset in {"random", "random-ids"}
-    if random and (workload.input_len is None or workload.output_len is None):
-        raise InputError(f"workload {workload.name}: dataset {workload.dataset} needs input_len and output_len")
+    missing = [key for key in DATASETS[workload.dataset].needs if getattr(workload, key) is None]
+    if missing:
+        raise InputError(f"workload {workload.name}: dataset {workload.dataset} needs {' and '.join(missing)}")
     return DatasetSelection(
         dataset=workload.dataset,
         num_prompts=workload.num_prompts,
@@ -238,10 +240,8 @@ def selection_of(workload: Workload) -> DatasetSelection:
 
 def _shared_prefix(workload: Workload) -> SharedPrefixShape:
     shape = workload.shared_prefix
-    if workload.dataset != "generated-shared-prefix":
+    if workload.dataset != "generated-shared-prefix" or shape is None:
         return SharedPrefixShape()
-    if shape is None:
-        raise InputError(f"workload {workload.name}: dataset generated-shared-prefix needs shared_prefix")
     if shape.groups * shape.prompts_per_group != workload.num_prompts:
         raise InputError(
             f"workload {workload.name}: num_prompts is {workload.num_prompts}, but {shape.groups} groups of"
@@ -266,7 +266,7 @@ def _tokenizer(target: LoadTarget, workload: Workload) -> Tokenizer:
         return NoTokenizer(target.vocab_size)
     if target.tokenizer == "bytes":
         return ByteTokenizer()
-    if workload.dataset in TRACES and workload.draw is None and target.vocab_size is not None:
+    if DATASETS[workload.dataset].is_trace and workload.draw is None and target.vocab_size is not None:
         return NoTokenizer(target.vocab_size)
     raise InputError(
         f"workload {workload.name}: dataset {workload.dataset} counts tokens, and the tokenizer of {target.model} is not"
@@ -274,12 +274,12 @@ def _tokenizer(target: LoadTarget, workload: Workload) -> Tokenizer:
     )
 
 
-def _due_s(workload: Workload, prompts: tuple[Prompt, ...], dice: SeededGenerators) -> Times:
+def _due_s(workload: Workload, prompts: tuple[Prompt, ...], generators: SeededGenerators) -> Times:
     """A trace's own times, else Poisson gaps from the state that the prompts left behind, else our spacings."""
     if is_timed(prompts) and workload.request_rate is None:
         return recorded_arrivals(prompts).due_s
     begun = conversation_of(prompts)
     count = int(begun[-1]) + 1
     if workload.arrivals == "poisson":
-        return exact_arrivals(count, workload.request_rate or math.inf, dice.legacy).due_s[begun]
+        return exact_arrivals(count, workload.request_rate or math.inf, generators.legacy).due_s[begun]
     return arrivals_for(workload).times_s(count, np.random.default_rng([workload.seed, 1]))[begun]

@@ -48,14 +48,14 @@ def as_chat(name: str, turns: Sequence[Turn], output_len: int) -> Iterator[Promp
         )
 
 
-def draw_agentic(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
+def draw_agentic(selection: DatasetSelection, tokenizer: Tokenizer, generators: SeededGenerators) -> list[Prompt]:
     """The turns of the first `num_prompts` conversations, in the file's order from the offset on.
 
     Raises:
         InputError: the file is missing, or a turn is not of the format; with its place.
 
     """
-    del dice
+    del generators
     if selection.path is None:
         raise InputError("dataset agentic-trace needs a path (JSON: {conversations: [[{messages: […]}, …], …]})")
     found = list(_conversations(selection))

@@ -86,7 +86,7 @@ _ASSISTANT = "Assistant:"
 Turns = tuple[str, str]
 
 
-def draw_conversations(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
+def draw_conversations(selection: DatasetSelection, tokenizer: Tokenizer, generators: SeededGenerators) -> list[Prompt]:
     """Shuffled; pairs shorter than two tokens or longer than the context are left out.
 
     Raises:
@@ -94,13 +94,13 @@ def draw_conversations(selection: DatasetSelection, tokenizer: Tokenizer, dice: 
 
     """
     turns = list(read_custom(selection) if selection.dataset == "custom" else read_sharegpt(selection))
-    return _as_prompts(turns, selection, tokenizer, dice)
+    return _as_prompts(turns, selection, tokenizer, generators)
 
 
 def _as_prompts(
-    turns: list[Turns], selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators
+    turns: list[Turns], selection: DatasetSelection, tokenizer: Tokenizer, generators: SeededGenerators
 ) -> list[Prompt]:
-    dice.python.shuffle(turns)
+    generators.python.shuffle(turns)
     prompts: list[Prompt] = []
     for question, answer in turns:
         if len(prompts) == selection.num_prompts:
@@ -217,14 +217,14 @@ _OURS = frozenset({"messages", "max_tokens", "max_completion_tokens", "model"})
 """Fields that the client sets; every other one is sent as it stands."""
 
 
-def draw_openai(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
+def draw_openai(selection: DatasetSelection, tokenizer: Tokenizer, generators: SeededGenerators) -> list[Prompt]:
     """The first `num_prompts` lines that are JSON, in their order; those without messages are left out.
 
     Raises:
         InputError: the file is missing, holds no request, or the tokenizer has no chat template to count with.
 
     """
-    del dice
+    del generators
     if selection.path is None:
         raise InputError("dataset openai needs a path (JSONL: {messages: […], max_tokens: …} a line)")
     lines = numbered_lines(selection)
@@ -278,7 +278,7 @@ def milliseconds(row: Mapping[str, Any], key: str) -> float | None:
     return float(value)
 
 
-def draw_checked(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> DrawnDataset:
+def draw_checked(selection: DatasetSelection, tokenizer: Tokenizer, generators: SeededGenerators) -> DrawnDataset:
     """As bench_serving draws, but no row is dropped without a word: what cannot be read is refused, the rest is told.
 
     Raises:
@@ -286,7 +286,7 @@ def draw_checked(selection: DatasetSelection, tokenizer: Tokenizer, dice: Seeded
 
     """
     if selection.dataset == "openai":
-        return DrawnDataset(_from_first(draw_openai(selection, tokenizer, dice)))
+        return DrawnDataset(_from_first(draw_openai(selection, tokenizer, generators)))
     entries = list(_conversations(selection))
     turns = [pair for entry in entries if (pair := _first_two(entry)) is not None]
     if not turns:
@@ -303,7 +303,7 @@ def draw_checked(selection: DatasetSelection, tokenizer: Tokenizer, dice: Seeded
             f"{other} of {len(entries)} conversations begin with a system prompt or with the assistant: as in bench_serving, "
             "that first turn is what is asked"
         )
-    return DrawnDataset(_as_prompts(turns, selection, tokenizer, dice), tuple(notes))
+    return DrawnDataset(_as_prompts(turns, selection, tokenizer, generators), tuple(notes))
 
 
 _LISTS, _TEXTS = ("conversations", "conversation", "messages"), ("value", "content", "text")
@@ -380,13 +380,13 @@ _BLOCK = " ".join(["hi"] * 128)
 _QUESTION = "Tell me a story based on this context."
 
 
-def draw_mooncake(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
+def draw_mooncake(selection: DatasetSelection, tokenizer: Tokenizer, generators: SeededGenerators) -> list[Prompt]:
     """`num_prompts` sessions in the order of their timestamps, `rounds` prompts each; `due_s` says when.
 
     A block of the trace becomes its hash and 128 words, so prompts share prefixes as the trace says, but are shorter.
     The rounds of a session are due together: what the model answered is not known, a placeholder stands for it.
     """
-    del dice
+    del generators
     records: list[dict[str, Any]] = []
     for record in read_json_lines(trace_selection(selection)):
         if len(records) == selection.num_prompts:

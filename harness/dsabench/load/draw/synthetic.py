@@ -15,20 +15,20 @@ from dsabench.load.draw.tokenizers import Tokenizer
 from dsabench.model.sample import Prompt
 
 
-def draw_random(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
+def draw_random(selection: DatasetSelection, tokenizer: Tokenizer, generators: SeededGenerators) -> list[Prompt]:
     """Ids from ShareGPT's first turns (`random`) or consecutive ones from a random offset on (`random-ids`).
 
     bench_serving gives fewer prompts than asked where the file is too short; so does this.
     """
     count = selection.num_prompts
-    input_lens = dice.lengths(selection.input_len, selection.range_ratio, count)
-    output_lens = dice.lengths(selection.output_len, selection.range_ratio, count)
+    input_lens = generators.lengths(selection.input_len, selection.range_ratio, count)
+    output_lens = generators.lengths(selection.output_len, selection.range_ratio, count)
     if not selection.as_ids:
         input_lens = [max(1, length - tokenizer.special_tokens_added) for length in input_lens]
     if selection.dataset == "random":
-        drawn = _from_conversations(selection, tokenizer, dice, input_lens)
+        drawn = _from_conversations(selection, tokenizer, generators, input_lens)
     else:
-        drawn = _consecutive(tokenizer.vocab_size, dice, input_lens)
+        drawn = _consecutive(tokenizer.vocab_size, generators, input_lens)
     return [
         Prompt(length, output_len, input_ids=tuple(ids))
         if selection.as_ids
@@ -37,9 +37,9 @@ def draw_random(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededG
     ]
 
 
-def _consecutive(vocab_size: int, dice: SeededGenerators, input_lens: list[int]) -> list[list[int]]:
+def _consecutive(vocab_size: int, generators: SeededGenerators, input_lens: list[int]) -> list[list[int]]:
     """Prompt i has the ids offset + i, offset + i + 1, … modulo the vocabulary."""
-    offsets = dice.legacy.randint(0, vocab_size, size=len(input_lens)).tolist()
+    offsets = generators.legacy.randint(0, vocab_size, size=len(input_lens)).tolist()
     steps = np.arange(max(input_lens, default=0))
     return [
         ((offset + i + steps[:length]) % vocab_size).tolist()
@@ -48,12 +48,12 @@ def _consecutive(vocab_size: int, dice: SeededGenerators, input_lens: list[int])
 
 
 def _from_conversations(
-    selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators, input_lens: list[int]
+    selection: DatasetSelection, tokenizer: Tokenizer, generators: SeededGenerators, input_lens: list[int]
 ) -> list[list[int]]:
     from dsabench.load.draw.recorded import read_sharegpt  # noqa: PLC0415 - not for random ids
 
     openings = [opening for opening, _ in read_sharegpt(selection)]
-    dice.python.shuffle(openings)
+    generators.python.shuffle(openings)
     drawn: list[list[int]] = []
     for opening in openings:
         if len(drawn) == len(input_lens):
@@ -66,17 +66,17 @@ def _from_conversations(
     return drawn
 
 
-def draw_shared_prefix(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> list[Prompt]:
+def draw_shared_prefix(selection: DatasetSelection, tokenizer: Tokenizer, generators: SeededGenerators) -> list[Prompt]:
     """All groups' prompts (groups × prompts_per_group), whatever `num_prompts` says; of each as many turns as there are."""
     shape = selection.shared_prefix
     count = shape.groups * shape.prompts_per_group
-    system_lens = dice.lengths(shape.system_prompt_len, shape.range_ratio, shape.groups)
-    question_lens = dice.lengths(shape.question_len, shape.range_ratio, count * shape.turns)
-    output_lens = dice.lengths(shape.output_len, shape.range_ratio, count)
+    system_lens = generators.lengths(shape.system_prompt_len, shape.range_ratio, shape.groups)
+    question_lens = generators.lengths(shape.question_len, shape.range_ratio, count * shape.turns)
+    output_lens = generators.lengths(shape.output_len, shape.range_ratio, count)
     vocabulary = tokenizer.ids()
 
     def random_ids(length: int) -> list[int]:
-        return dice.python.choices(vocabulary, k=length)
+        return generators.python.choices(vocabulary, k=length)
 
     owners = _owners(shape, selection.seed)
     prompt = _ids_prompts if selection.as_ids else _text_prompts(tokenizer, fast=shape.fast_prepare)
@@ -87,7 +87,7 @@ def draw_shared_prefix(selection: DatasetSelection, tokenizer: Tokenizer, dice: 
         for place, owner, output_len in zip(itertools.count(0, shape.turns), owners, output_lens, strict=False)
     ]
     if not shape.ordered:
-        dice.python.shuffle(rows)
+        generators.python.shuffle(rows)
     if shape.turns == 1:
         return [first for first, _ in rows]
     from dsabench.load.draw.conversations import Turn, as_chat  # noqa: PLC0415 - it imports what reads files

@@ -61,14 +61,14 @@ class TraceRow(NamedTuple):
     line: int = 0
 
 
-def draw_trace(selection: DatasetSelection, tokenizer: Tokenizer, dice: SeededGenerators) -> DrawnDataset:
+def draw_trace(selection: DatasetSelection, tokenizer: Tokenizer, generators: SeededGenerators) -> DrawnDataset:
     """The first `num_prompts` rows in the order of their timestamps.
 
     Raises:
         InputError: a row cannot be replayed; with its file, line and key.
 
     """
-    del dice
+    del generators
     selection = trace_selection(selection)
     rows: list[TraceRow] = []
     failed = 0

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsabench.load.judge.metrics import MetricValue, accept_lengths, distribution, gaps_s, latencies_ms
-from dsabench.model.sample import TRACES, RequestSample, Times
+from dsabench.model.sample import RequestSample, Times
 
 Flags = npt.NDArray[np.bool_]
 
@@ -50,8 +50,8 @@ class LoadShape(Protocol):
     """What decides where the window lies: of a workload, or of a command line."""
 
     @property
-    def dataset(self) -> str:
-        """Its name."""
+    def is_paced_by_data(self) -> bool:
+        """Whether the data say when each request is sent."""
 
     @property
     def arrivals(self) -> str:
@@ -128,7 +128,7 @@ def _unsteady(
 
 def _is_closed(asked: LoadShape) -> bool:
     """Whether a request is sent as soon as another ends; a trace brings its own times."""
-    return asked.request_rate is None and asked.dataset not in TRACES
+    return asked.request_rate is None and not asked.is_paced_by_data
 
 
 def _reaches(sent_s: Times, done_s: Times, slots: int) -> float | None:

@@ -14,6 +14,7 @@ from dsabench.load.judge.metrics import QUANTILES, MetricValue, accept_lengths, 
 from dsabench.load.judge.stalls import stall_warnings
 from dsabench.load.judge.steady_state import NoSteadyState, SteadyWindow, steady_metrics, steady_window
 from dsabench.load.judge.validity import ServerInfoPair, client_warnings, failures_of
+from dsabench.model.dataset import DATASETS, DatasetName
 from dsabench.model.sample import RequestSample, Times
 from dsabench.stats.percentiles import observations_needed
 
@@ -159,12 +160,10 @@ def _of_client(run: LoadRun, workload: Workload) -> Iterator[str]:
 
 CACHED_SHARE_WARN = 0.01
 """Share of the prompt tokens that a prefix cache may answer before it is said beside the numbers."""
-SHARING_DATASETS = frozenset({"generated-shared-prefix", "agentic-trace", "mooncake", "openai", "custom"})
-"""Datasets whose prompts share prefixes on purpose, or may."""
 
 
 def request_warnings(
-    samples: Sequence[RequestSample], dataset: str, *, counts_sent: bool = False, in_sessions: bool = False
+    samples: Sequence[RequestSample], dataset: DatasetName, *, counts_sent: bool = False, in_sessions: bool = False
 ) -> Iterator[str]:
     """One line each: failures, short answers, other prompt lengths, how tokens were counted, a cached prefix.
 
@@ -176,7 +175,7 @@ def request_warnings(
     yield from _of_requests(samples, completed)
     yield from _of_prompt_lengths(completed, counts_sent=counts_sent)
     yield from _of_counting(completed)
-    if not in_sessions and dataset not in SHARING_DATASETS:
+    if not in_sessions and not DATASETS[dataset].shares_prefixes:
         yield from _of_cache(completed)
 
 

@@ -81,47 +81,47 @@ def read_openai(
     reads: Iterable[Read], start_s: float, text_of: TextOf, *, asked: int | None, keep_text: bool
 ) -> StreamReply:
     """Frames with times relative to `start_s`; what came before an error is kept."""
-    stream, heard = JsonStream(reads, start_s), _OpenAiEvents()
+    stream, events = JsonStream(reads, start_s), _OpenAiEvents()
     for at_s, frame in stream:
         choices = frame.get("choices", []) if isinstance(frame, dict) else None
         if not isinstance(frame, dict) or not isinstance(choices, list) or not frame.keys() & {"choices", "usage"}:
             stream.refuse(f"a frame without choices: {shown(frame)}")
             break
         said = [choice for choice in choices if isinstance(choice, dict)]
-        if (broken := heard.take(at_s, frame, "".join(map(text_of, said)), asked)) is not None:
+        if (broken := events.take(at_s, frame, "".join(map(text_of, said)), asked)) is not None:
             stream.refuse(broken)
             break
         for choice in said:
             if isinstance(reason := choice.get("finish_reason"), str):
-                heard.finish_reason = reason
-    pairs, source = _counted(heard)
+                events.finish_reason = reason
+    pairs, source = _counted(events)
     tokens = sum(count for _, count in pairs)
-    aborted = "the server gave the request up" if heard.finish_reason == "abort" else None
-    cached = _cached(heard)
+    aborted = "the server gave the request up" if events.finish_reason == "abort" else None
+    cached = _cached(events)
     end = broken_count("cached_tokens", cached)
-    if heard.tokens is not None:  # events with text alone are no count
-        end = end or broken_end(heard.tokens, asked, heard.finish_reason)
-    error = stream.verdict(tokens, finished=heard.finish_reason is not None, aborted=aborted, broken=end)
-    if error is not None and error.startswith("empty:") and heard.tokens:
-        error = f"empty: usage counts {heard.tokens} tokens, but no event had any text, so none has a time"
+    if events.tokens is not None:  # events with text alone are no count
+        end = end or broken_end(events.tokens, asked, events.finish_reason)
+    error = stream.verdict(tokens, finished=events.finish_reason is not None, aborted=aborted, broken=end)
+    if error is not None and error.startswith("empty:") and events.tokens:
+        error = f"empty: usage counts {events.tokens} tokens, but no event had any text, so none has a time"
     return StreamReply(
         frames=Frames.of(pairs),
-        input_tokens=as_int(heard.usage.get("prompt_tokens")),
+        input_tokens=as_int(events.usage.get("prompt_tokens")),
         cached_tokens=cached,
-        accept_length=_accept_length(heard.extension),
-        finish_reason=heard.finish_reason,
+        accept_length=_accept_length(events.extension),
+        finish_reason=events.finish_reason,
         count_source=source,
         error=error,
-        spoken=_spoken(heard) if keep_text else None,
+        spoken=_spoken(events) if keep_text else None,
     )
 
 
-def _counted(heard: _OpenAiEvents) -> tuple[Pairs, CountSource]:
-    at_s = [piece.at_s for piece in heard.pieces]
-    if heard.tokens and heard.untold == 0 and (heard.pieces or len(heard.grown) > 1):
-        return heard.grown, "frames"
-    if heard.tokens:
-        return spread_tokens(at_s, heard.tokens), "total"
+def _counted(events: _OpenAiEvents) -> tuple[Pairs, CountSource]:
+    at_s = [piece.at_s for piece in events.pieces]
+    if events.tokens and events.untold == 0 and (events.pieces or len(events.grown) > 1):
+        return events.grown, "frames"
+    if events.tokens:
+        return spread_tokens(at_s, events.tokens), "total"
     return [(at, 1) for at in at_s], "deltas"
 
 
@@ -137,11 +137,11 @@ def spread_tokens(at_s: Sequence[float], tokens: int) -> Pairs:
     return [(at_s[place], 1) for place in kept.tolist()]
 
 
-def _cached(heard: _OpenAiEvents) -> int | None:
-    details = heard.usage.get("prompt_tokens_details")
+def _cached(events: _OpenAiEvents) -> int | None:
+    details = events.usage.get("prompt_tokens_details")
     if isinstance(details, dict) and (cached := as_int(details.get("cached_tokens"))) is not None:
         return cached
-    places = heard.extension.get("cached_tokens_details")
+    places = events.extension.get("cached_tokens_details")
     if not isinstance(places, dict):
         return None
     return sum(as_int(places.get(place)) or 0 for place in ("device", "host", "storage"))
@@ -153,14 +153,14 @@ def _accept_length(extension: dict[str, Any]) -> float | None:
     return accept_length_of(details.get("spec_accept_length")) if isinstance(details, dict) else None
 
 
-def _spoken(heard: _OpenAiEvents) -> ReplyText:
-    details = heard.extension.get("cached_tokens_details")
+def _spoken(events: _OpenAiEvents) -> ReplyText:
+    details = events.extension.get("cached_tokens_details")
     return ReplyText(
-        text="".join(piece.text for piece in heard.pieces),
-        first_at_s=heard.pieces[0].at_s if heard.pieces else None,
-        pieces=tuple(heard.pieces),
-        reported_tokens=heard.tokens,
-        reported_beside_text=heard.beside_text,
+        text="".join(piece.text for piece in events.pieces),
+        first_at_s=events.pieces[0].at_s if events.pieces else None,
+        pieces=tuple(events.pieces),
+        reported_tokens=events.tokens,
+        reported_beside_text=events.beside_text,
         cached_tokens_details=details if isinstance(details, dict) else None,
     )
 
