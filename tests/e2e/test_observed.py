@@ -53,8 +53,8 @@ def test_bench_tells_of_the_gpu_that_the_server_holds(tmp_path: Path, env: dict[
     file = tmp_path / "out.jsonl"
     with BenchServerThread(gap_s=0.06, info=INFO) as server:
         done = dsabench([*BENCH.split(), "--base-url", server.url, "--output-file", str(file)], env)
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith("Machine: GPU 90% busy, GPU clock 1980 MHz, 400 W per GPU, 41 °C, ")
+    [machine_line] = [line for line in done.stdout.splitlines() if line.startswith("Machine: ")]
+    assert machine_line.startswith("Machine: GPU 90% busy, GPU clock 1980 MHz, 400 W per GPU, 41 °C, ")
     assert f"warning: {HOT}" in done.stderr
     record = json.loads(file.read_text())
     machine = record["machine"]

@@ -106,9 +106,14 @@ class BenchControl(NamedTuple):
 
         Raises:
             InputError: the server names none.
+            TrialFault: nothing answers.
 
         """
-        match self.find("/v1/models"):
+        try:
+            answer = self.ask("GET", "/v1/models", timeout_s=_CALL_S)
+        except HttpFault as fault:
+            raise TrialFault("unreachable", f"{self.base_url}/v1/models: {fault}", stage="boot") from fault
+        match _found(answer):
             case {"data": [{"id": str(name)}, *_]}:
                 return name
         raise InputError(f"--model: {self.base_url}/v1/models names none; give it")
