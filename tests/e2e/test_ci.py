@@ -42,7 +42,7 @@ def test_a_check_boots_compares_and_leaves_what_ci_reads(
     assert 2 <= again["boots"] <= 4
     assert [(tmp_path / "r" / side / "journal.jsonl").read_bytes() for side in ("base", "candidate")] == before
 
-    # The same boots as a recorded baseline, of which others disturbed all but one; more of the candidate's would not help.
+    # The same boots as a recorded baseline, of which others disturbed all but one; it is judged in turns by their times.
     records = read_journal(tmp_path / "r" / "base" / "journal.jsonl").records
     alone, *others = dict.fromkeys(record.boot for record in records)
     for name, boots in (("both", {alone, others[0]}), ("one", {alone})):
@@ -57,8 +57,9 @@ def test_a_check_boots_compares_and_leaves_what_ci_reads(
     assert said["disturbed"]["baseline"] == {"left_out": 0, "counted": 1}
     assert all(verdict["n_base"] == 2 for verdict in said["verdicts"])
     assert "1 of the baseline's boots counted all the same" in said["sentence"]
-    assert run([*words, str(tmp_path / "one")]) == 0
-    assert "the baseline has one boot" in json.loads(capsys.readouterr().out)["sentence"]
+    assert said["interleaved"]
+    assert run([*words, str(tmp_path / "one")]) == 2
+    assert f"Boot both now: dsabench ci {config} --in-turns" in capsys.readouterr().err
 
     assert (
         run(["ci", config, "--no-run", "--results", str(tmp_path / "none"), "--baseline", str(tmp_path / "r" / "base")])
@@ -88,13 +89,25 @@ def test_the_first_baseline_is_measured_committed_and_compared_with(
     assert len({record.boot for record in read_journal(tmp_path / "results/ci/journal.jsonl").records}) == 2
     git("add", "results/ci/journal.jsonl")
     git("commit", "-m", "Baseline")
-    assert run(["ci", config, "--boots", "2", "--effect", "1.0"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    # A check repeats disturbed boots, at most twice as many, and counts all of them if fewer than two were quiet.
-    boots = 4 if "of the candidate's boots counted all the same" in said else 2
-    assert f"{boots} boots against main:results/ci" in said
+    assert run(["ci", config, "--boots", "2", "--effect", "1.0"]) == 2
+    assert "no two of its occasions are as far apart" in capsys.readouterr().err
+    assert not (tmp_path / "results/local-ci").exists()  # refused before anything booted
+    for turns in (["--in-turns"], ["--base-ref", "HEAD"]):
+        words = ["ci", config, *turns, "--boots", "2", "--effect", "1.0", "--results", f"results/{turns[0][2:]}"]
+        if turns == ["--base-ref", "HEAD"]:
+            git("add", config)
+            git("commit", "-m", "Config")
+        assert run(words) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        # A check repeats disturbed boots, at most twice as many, and counts all of them if fewer than two were quiet.
+        boots = 4 if "of the candidate's boots counted all the same" in said else 2
+        assert f"{boots} boots in turns with " in said
 
     # The baseline against itself proves nothing.
     assert run(["ci", config, "--no-run", "--results", "results/ci", "--baseline", "results/ci"]) == 2
     assert "share 2 boots, so nothing can be compared" in capsys.readouterr().err
     assert run(["ci", config, "--init", "--no-run"]) == 2
+    assert run(["ci", config, "--in-turns", "--base-ref", "HEAD"]) == 2
+    assert "--base-ref and --in-turns exclude each other" in capsys.readouterr().err
+    assert run(["ci", config, "--base-ref", "nowhere"]) == 2
+    assert "nowhere: no such commit" in capsys.readouterr().err

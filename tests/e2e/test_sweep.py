@@ -177,7 +177,7 @@ def test_list_show_and_compare(finished) -> None:
     assert "means 14 records" in ambiguous.stderr
 
     same = dsabench("compare", results, results, "--json")
-    assert (same.returncode, json.loads(same.stdout)) == (0, [])  # nothing was measured since
+    assert (same.returncode, json.loads(same.stdout)["verdicts"]) == (2, [])  # nothing was measured since
     nothing = dsabench("compare", f"{results}#{line['id']}", f"{results}#ffff")
     assert nothing.returncode == 2
     assert len(nothing.stderr.splitlines()) == 1
@@ -193,7 +193,7 @@ def test_trials_of_one_workload_compare_by_setting(finished) -> None:
     done = dsabench(
         "compare", f"{results}#{base}", f"{results}#{best}", "--metric", "output_throughput_tok_s", "--json"
     )
-    (verdict,) = json.loads(done.stdout)
+    (verdict,) = json.loads(done.stdout)["verdicts"]
     assert (verdict["workload"], verdict["n_base"], verdict["n_candidate"]) == ("one", 2, 2)
     assert verdict["ci_low"] <= verdict["effect"] <= verdict["ci_high"]
 

@@ -138,7 +138,7 @@ class Checked:
 
 def check(window: Window, level: float) -> Checked:
     """`ci --against … --boots 5 --effect 0.05 --false-alarms LEVEL` with as many more boots as it asks for."""
-    rules = Rules((OBJECTIVE,), EFFECT, looks=2, false_alarms=level, both_grow=True)
+    rules = Rules((OBJECTIVE,), EFFECT, looks=2, false_alarms=level)
     first = look(window(FIRST), rules)
     if first.wanted is None or first.wanted <= FIRST:
         return Checked(first.alarm, first.worse, FIRST, short=False)
@@ -165,7 +165,7 @@ def false_alarms(boots: Sequence[Boot], families: int, level: float) -> dict[str
                             "too_few_boots": sum(one.short for one in checks)}  # fmt: skip
     for size in SIZES:
         rng = np.random.default_rng(1)
-        rules = Rules((OBJECTIVE,), EFFECT, looks=1, false_alarms=level, both_grow=True)
+        rules = Rules((OBJECTIVE,), EFFECT, looks=1, false_alarms=level)
         alarms = sum(look(in_twos(boots, rng)(size), rules).alarm for _ in range(families))
         found[f"{size} a side"] = {"families": families, "alarms": alarms, "upper_95": upper(alarms, families)}
     return found
@@ -185,7 +185,7 @@ def slowdown_found(rounds: Rounds, draws: int, level: float) -> dict[str, object
 
 def smallest_found(boots: Sequence[Boot], draws: int, size: int, level: float) -> float | None:
     """The least slowdown of the grid that is found in 95 % of the draws with so many boots a side."""
-    rules = Rules((OBJECTIVE,), EFFECT, looks=1, false_alarms=level, both_grow=True)
+    rules = Rules((OBJECTIVE,), EFFECT, looks=1, false_alarms=level)
     for by in GRID:
         rng = np.random.default_rng(3)
         if sum(look(in_twos(boots, rng)(size), rules, by).worse for _ in range(draws)) >= 0.95 * draws:

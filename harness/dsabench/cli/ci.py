@@ -36,6 +36,14 @@ class CiOptions:
             help="Boots of the baseline: a folder, a journal or a commit (REF, REF:PATH); default: main:results/ci."
         ),
     ] = None
+    in_turns: Annotated[
+        bool,
+        typer.Option("--in-turns", help="Boot the setting that --baseline recorded, in turns with CONFIG's."),
+    ] = False
+    base_ref: Annotated[
+        str | None,
+        typer.Option(help="Boot CONFIG as it is in this commit, in turns with CONFIG, instead of --baseline."),
+    ] = None
     against: Annotated[
         str | None,
         typer.Option(help="Config of a baseline that boots now, in turns with CONFIG, instead of --baseline."),
@@ -75,6 +83,10 @@ class CiOptions:
 def ci(options: CiOptions) -> int:
     """Has it become slower than the baseline? Exit 1 for a proven regression, else 0.
 
+    Recorded boots of a baseline lie apart from those of now, so the machine's drift counts too. It shows in a baseline that was
+    recorded on several occasions. Without them the check is refused: boot both sides in turns (--in-turns, --base-ref or
+    --against).
+
     If --max-boots is above --boots, an undecided check boots once more, as often as the spread requires. Each of
     the two looks then has half the chance of a false alarm. On GitHub the verdicts go to the step summary and
     become annotations.
@@ -83,8 +95,17 @@ def ci(options: CiOptions) -> int:
     from dsabench.model.metrics import require_metrics
     from dsabench.signals import run_loop
 
-    if options.baseline is not None and options.against is not None:
-        raise InputError("--baseline and --against exclude each other: the baseline is recorded, or booted now")
+    named = [
+        flag
+        for flag, value in (
+            ("--baseline", options.baseline), ("--base-ref", options.base_ref), ("--against", options.against)
+        )
+        if value is not None
+    ]  # fmt: skip
+    if len(named) > 1 or (options.in_turns and {*named} - {"--baseline"}):
+        raise InputError(
+            f"{' and '.join([*named, *['--in-turns'] * options.in_turns])} exclude each other: name one base"
+        )
     require_metrics(options.metric or ())
     if options.init:
         return _init(options)
@@ -103,8 +124,8 @@ def _init(options: CiOptions) -> int:
     from dsabench.signals import run_loop
     from dsabench.study.regression_check import CheckedSide, look_at, measure_baseline
 
-    if options.baseline is not None or options.against is not None or options.no_run:
-        raise InputError("--init measures a baseline: it goes without --baseline, --against and --no-run")
+    if options.baseline or options.against or options.base_ref or options.in_turns or options.no_run:
+        raise InputError("--init measures a baseline: it goes without another base and without --no-run")
     config, folder = load_study(options.config), options.results or Path("results") / "ci"
     side = CheckedSide(config, run_loop(look_at(config)), folder)
     progress = LineProgress(Console(stderr=True), config.objective.metric)
@@ -112,9 +133,9 @@ def _init(options: CiOptions) -> int:
     journal, boots = folder / "journal.jsonl", side.boots + side.disturbed
     print(
         f"{journal}: {boots} boots of {config.name} on this machine ({side.disturbed} disturbed by other processes)\n"
-        f"Commit it. Checks on the same machine then compare with it:\n"
+        f"Commit it. Checks then boot its setting in turns with yours:\n"
         f"  git add {journal} && git commit -m 'Baseline of {config.name}'\n"
-        f"  dsabench ci {options.config}" + (f" --baseline main:{folder}" if options.results else "")
+        f"  dsabench ci {options.config} --in-turns" + (f" --baseline main:{folder}" if options.results else "")
     )
     return 0
 
@@ -136,20 +157,42 @@ def _baseline(options: CiOptions) -> ComparedSide:
         raise InputError(f"{error}. Measure the first baseline with: dsabench ci {options.config} --init") from error
 
 
+def _booted_base(options: CiOptions, config: StudyConfig) -> StudyConfig | None:
+    """What boots in turns with the config; None where recorded boots are the base."""
+    from dsabench.config.load import load_study, load_study_text
+    from dsabench.results.places import read_at_ref
+    from dsabench.rooms import find
+    from dsabench.study.regression_check import as_recorded
+
+    if options.against is not None:
+        return load_study(options.against)
+    if options.base_ref is not None:
+        path = find("configs", options.config)
+        text = read_at_ref(options.base_ref, path).decode("utf-8", "replace")
+        return load_study_text(text, Path(f"{options.base_ref}:{path}"))
+    return as_recorded(config, _baseline(options)) if options.in_turns else None
+
+
+def _drift_unknown(options: CiOptions, baseline: ComparedSide) -> InputError:
+    return InputError(
+        f"{baseline.name}: these boots do not take turns with yours, and no two of its occasions are as far apart, "
+        "so the machine's drift may be the whole difference. "
+        f"Boot both now: dsabench ci {options.config} --in-turns (or --base-ref REF, --against CONFIG)"
+    )
+
+
 async def _check(options: CiOptions, config: StudyConfig) -> CheckResult:
     from rich.console import Console
 
     from dsabench.cli.progress import LineProgress
-    from dsabench.config.load import load_study
+    from dsabench.reporting.comparison import ComparedSide, has_drift_history
     from dsabench.reporting.regression import Rules
-    from dsabench.study.regression_check import CheckedSide, CheckSpec, check_regression, look_at
+    from dsabench.study.regression_check import CheckedSide, CheckSpec, check_regression, look_at, refuse_copies
 
     folder = options.results or Path("results") / "local-ci" / config.name
-    ours = CheckedSide(config, await look_at(config), folder if options.against is None else folder / "candidate")
-    theirs = None
-    if options.against is not None:
-        other = load_study(options.against)
-        theirs = CheckedSide(other, await look_at(other), folder / "base")
+    other = _booted_base(options, config)
+    ours = CheckedSide(config, await look_at(config), folder if other is None else folder / "candidate")
+    theirs = None if other is None else CheckedSide(other, await look_at(other), folder / "base")
     max_boots = max(options.boots, options.max_boots or 0)
     rules = Rules(
         metrics=tuple(
@@ -161,11 +204,18 @@ async def _check(options: CiOptions, config: StudyConfig) -> CheckResult:
         looks=2 if max_boots > options.boots and not options.no_run else 1,
         false_alarms=options.false_alarms,
         across=options.across or theirs is not None,
-        both_grow=theirs is not None,
     )
     spec = CheckSpec(rules, 0 if options.no_run else options.boots, max_boots)
-    against = _baseline(options) if theirs is None else theirs
-    return await check_regression(spec, ours, against, LineProgress(Console(stderr=True), config.objective.metric))
+    against: CheckedSide | ComparedSide = theirs or _baseline(options)
+    if isinstance(against, ComparedSide):
+        refuse_copies(ours, against)
+        if not options.no_run and not has_drift_history(against, time.time()):
+            raise _drift_unknown(options, against)
+    found = await check_regression(spec, ours, against, LineProgress(Console(stderr=True), config.objective.metric))
+    unknown = not found.judgement.interleaved and all(one.ci_low is None for one in found.judgement.verdicts)
+    if unknown and isinstance(against, ComparedSide):
+        raise _drift_unknown(options, against)
+    return found
 
 
 def _report(options: CiOptions, name: str, judgement: Judgement, faults: Sequence[str], duration_s: float) -> None:
@@ -174,7 +224,10 @@ def _report(options: CiOptions, name: str, judgement: Judgement, faults: Sequenc
     from dsabench.cli.tables import VerdictTable
     from dsabench.reporting.ci_files import append_summary, github_commands, summary_markdown, write_junit
 
-    title = f"{name}: {judgement.boots_had} boots against {options.against or options.baseline or _BASELINE}"
+    base = options.against or (f"{options.base_ref}:{options.config}" if options.base_ref else None)
+    base = base or options.baseline or _BASELINE
+    turns = "in turns with" if judgement.interleaved else "against"
+    title = f"{name}: {judgement.boots_had} boots {turns} {base}"
     if options.junit is not None:
         write_junit(options.junit, name, judgement, faults, duration_s)
     markdown = summary_markdown(title, judgement, faults)
@@ -187,6 +240,7 @@ def _report(options: CiOptions, name: str, judgement: Judgement, faults: Sequenc
         found = {
             "standing": judgement.standing,
             "sentence": judgement.sentence,
+            "interleaved": judgement.interleaved,
             "boots": judgement.boots_had,
             "boots_wanted": judgement.boots_wanted,
             "disturbed": dict(zip(("baseline", "candidate"), map(asdict, judgement.neighbours), strict=True)),

@@ -16,46 +16,72 @@ from dsabench.errors import InputError
 from dsabench.model.metrics import require_metrics
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
-from dsabench.reporting.arms import Place, compare_places, without_shared
+from dsabench.reporting.arms import Place, PlaceComparison, compare_places, without_shared
 from dsabench.reporting.comparison import DEFAULT_METRICS, ComparedSide
 from dsabench.reporting.headings import headings
 from dsabench.reporting.verdict_markdown import verdicts_markdown
 from dsabench.results.places import CommitPath as CommitPlace
 from dsabench.results.places import find_place, read_at
+from dsabench.stats.occasions import NO_VERDICT, ApartOptions
 
 
 def run_compare(
-    names: tuple[str, str], metrics: list[str], *, across: bool, gate: bool, as_json: bool, as_markdown: bool = False
+    names: tuple[str, str],
+    metrics: list[str],
+    *,
+    across: bool,
+    gate: bool,
+    as_json: bool,
+    as_markdown: bool = False,
+    apart: ApartOptions = NO_VERDICT,
 ) -> int:
-    """Print the verdicts; exit code 1 when a gate was asked for and something is worse."""
+    """Print the verdicts; exit code 2 when nothing can be judged, 1 when a gate was asked for and something is worse."""
     if any(map(is_single_run, names)):
         return compare_single_runs(names, lambda name: side_of(name).records, metrics, gate=gate, as_json=as_json)
-    base, verdicts = _compare(names, metrics, across=across)
+    base, found = _compare(names, metrics, across=across, apart=apart)
+    refusal = found.refusal if found.verdicts else _nothing_new(names)
     if as_json:
-        print(json.dumps([verdict.model_dump() for verdict in verdicts]))
-    elif not verdicts:
-        print(_nothing_new(names))
-    elif as_markdown:
-        print(_in_markdown(names, base, verdicts))
-    else:
-        _print(Console(), verdicts, _title(names), base)
-    return 1 if gate and any(verdict.verdict == "worse" for verdict in verdicts) else 0
+        print(json.dumps(_as_json(found, refusal)))
+    elif found.verdicts and as_markdown:
+        print(_in_markdown(names, base, found))
+    elif found.verdicts:
+        print(found.headline)
+        _print(Console(), found.verdicts, _title(names), base)
+    if refusal is not None:
+        print(f"error: {refusal}", file=sys.stderr)
+        return 2
+    return 1 if gate and any(verdict.verdict == "worse" for verdict in found.verdicts) else 0
+
+
+def _as_json(found: PlaceComparison, refusal: str | None) -> dict[str, object]:
+    verdicts = [
+        {**verdict.model_dump(), "interleaved": turns}
+        for verdict, turns in zip(found.verdicts, found.interleaved, strict=True)
+    ]
+    interleaved = bool(verdicts) and all(found.interleaved)
+    return {"interleaved": interleaved, "pairs": found.pairs, "reason": refusal, "verdicts": verdicts}
 
 
 def compared(names: tuple[str, str], metrics: list[str], *, across: bool) -> str:
     """The verdicts as Markdown."""
-    base, verdicts = _compare(names, metrics, across=across)
-    return _in_markdown(names, base, verdicts) if verdicts else _nothing_new(names)
+    base, found = _compare(names, metrics, across=across)
+    return _in_markdown(names, base, found) if found.verdicts else _nothing_new(names)
 
 
-def _compare(names: tuple[str, str], metrics: list[str], *, across: bool) -> tuple[Place, tuple[Verdict, ...]]:
+def _compare(
+    names: tuple[str, str],
+    metrics: list[str],
+    *,
+    across: bool,
+    apart: ApartOptions = NO_VERDICT,
+) -> tuple[Place, PlaceComparison]:
     """The base and the verdicts; none where nothing was measured since."""
     require_metrics(metrics)
     base, candidate = (_place_of(name) for name in names)
     new = without_shared(base, candidate)
     if not new.folders:
-        return base, ()
-    return base, compare_places(base, new, metrics or DEFAULT_METRICS, across=across)
+        return base, PlaceComparison((), ())
+    return base, compare_places(base, new, metrics or DEFAULT_METRICS, across=across, apart=apart)
 
 
 def _title(names: tuple[str, str]) -> str:
@@ -63,11 +89,12 @@ def _title(names: tuple[str, str]) -> str:
 
 
 def _nothing_new(names: tuple[str, str]) -> str:
-    return f"{_title(names)}: the same records, nothing was measured since"
+    return f"{_title(names)}: the same records or copies of them, nothing was measured since"
 
 
-def _in_markdown(names: tuple[str, str], base: Place, verdicts: Sequence[Verdict]) -> str:
-    return verdicts_markdown(verdicts, _title(names), headings(base.records, verdicts))
+def _in_markdown(names: tuple[str, str], base: Place, found: PlaceComparison) -> str:
+    table = verdicts_markdown(found.verdicts, _title(names), headings(base.records, found.verdicts))
+    return f"{found.headline}\n\n{table}"
 
 
 def _print(console: Console, verdicts: Sequence[Verdict], title: str, base: Place) -> None:

@@ -181,6 +181,13 @@ class Record(Value):
         return self.outcome.kind == "failed" and self.outcome.stage == "plan"
 
     @property
+    def numbers(self) -> tuple[str, frozenset[tuple[str, float]]] | None:
+        """The trial and everything that was measured, which a copy under another boot's name shares; None: not measured."""
+        if not isinstance(self.outcome, Measured):
+            return None
+        return self.id, frozenset((name, metric.value) for name, metric in self.outcome.metrics.items())
+
+    @property
     def key(self) -> RecordKey:
         """(trial id, environment fingerprint, occasion)."""
         return RecordKey(self.id, self.environment.fingerprint, self.occasion)

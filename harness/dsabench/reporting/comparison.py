@@ -13,7 +13,8 @@ from dsabench.model.record import Measured, Record
 from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload
 from dsabench.results.scores import EQUIVALENCE, PairedBoots, boot_values, compare_pairs, pair_boots
-from dsabench.stats.compare import BootComparison, ComparisonSpec, compare_boots, judge_family
+from dsabench.stats.compare import BootComparison, ComparisonSpec, judge_family
+from dsabench.stats.occasions import NO_VERDICT, ApartOptions, TimedBoot, compare_apart, occasions_of, tells_drift
 
 DEFAULT_METRICS = ("output_throughput_tok_s", "ttft_ms.p50", "ttft_ms.p99", "tpot_ms.p50", "itl_ms.p50", "itl_ms.p99")
 
@@ -39,17 +40,23 @@ class ComparedPair:
 
 @dataclass(frozen=True, slots=True)
 class SpreadOptions:
-    """How the spread is estimated; see `ComparisonSpec`."""
+    """How the spread is estimated; see `ComparisonSpec` and `ApartOptions`."""
 
-    one_spread: bool = False
-    pilot: tuple[int, int] = (0, 0)
+    pilot: int = 0
+    apart: ApartOptions = NO_VERDICT
+    """What is made of boots that did not take turns."""
 
 
-_WELCH = SpreadOptions()
+_REFUSED = SpreadOptions()
 
 
 def compare_sides(
-    base: ComparedSide, candidate: ComparedSide, metrics: Sequence[str], *, across: bool = False
+    base: ComparedSide,
+    candidate: ComparedSide,
+    metrics: Sequence[str],
+    *,
+    across: bool = False,
+    asked: SpreadOptions = _REFUSED,
 ) -> tuple[Verdict, ...]:
     """A verdict per pair and metric that both sides have, Holm-corrected over all of them.
 
@@ -58,12 +65,13 @@ def compare_sides(
         candidate: the other side.
         metrics: names of `METRICS`; one that a side lacks is left out.
         across: compare although the environments differ.
+        asked: how the spread is estimated.
 
     Raises:
         InputError: nothing to compare, or no environment is on both sides.
 
     """
-    return judged(contrasts(base, candidate, metrics, across=across))
+    return judged(contrasts(base, candidate, metrics, across=across, asked=asked))
 
 
 def judged(asked: Sequence[tuple[ComparedPair, BootComparison]]) -> tuple[Verdict, ...]:
@@ -81,7 +89,7 @@ def contrasts(
     metrics: Sequence[str],
     *,
     across: bool = False,
-    asked: SpreadOptions = _WELCH,
+    asked: SpreadOptions = _REFUSED,
 ) -> list[tuple[ComparedPair, BootComparison]]:
     """What the boots say to every pair and metric, before a level of significance is chosen.
 
@@ -145,17 +153,33 @@ def _contrast(pair: ComparedPair, metric: str, asked: SpreadOptions) -> BootComp
     paired = pair_boots(pair.base, pair.candidate)
     if _alternate(pair, paired):
         return compare_pairs(paired.without_pauses(), pair.workload, metric, asked.pilot)
-    question = ComparisonSpec(
-        metric,
-        pair.workload,
-        METRICS[metric].direction,
-        paired=False,
-        equivalence=EQUIVALENCE,
-        one_spread=asked.one_spread,
-        pilot=asked.pilot,
-    )
-    base, candidate = (sorted(side, key=lambda record: record.started_at) for side in (pair.base, pair.candidate))
-    return compare_boots(question, boot_values(base, metric), boot_values(candidate, metric))
+    question = ComparisonSpec(metric, pair.workload, METRICS[metric].direction, paired=False, equivalence=EQUIVALENCE)
+    return compare_apart(question, _timed(pair.base, metric), _timed(pair.candidate, metric), asked.apart)
+
+
+def has_drift_history(side: ComparedSide, at_s: float) -> bool:
+    """Whether its boots of some setting tell how far that drifts until `at_s` (seconds since 1970)."""
+    trials: dict[tuple[str, str], list[TimedBoot]] = {}
+    for record in _measured(side):
+        start_s = record.started_at.timestamp()
+        timed = TimedBoot(record.boot, 1.0, start_s, start_s + record.duration_s)
+        trials.setdefault((record.id, record.environment.fingerprint), []).append(timed)
+    return any(tells_drift(occasions_of(boots), at_s) for boots in trials.values())
+
+
+def _timed(records: Iterable[Record], metric: str) -> list[TimedBoot]:
+    """One a boot: the mean of its values, and the time from its first to its last."""
+    boots: dict[str, list[Record]] = {}
+    for record in records:
+        if boot_values([record], metric):
+            boots.setdefault(record.boot, []).append(record)
+    found = []
+    for boot, of_boot in boots.items():
+        values = [one.value for one in boot_values(of_boot, metric)]
+        starts_s = [record.started_at.timestamp() for record in of_boot]
+        ends_s = [start_s + record.duration_s for start_s, record in zip(starts_s, of_boot, strict=True)]
+        found.append(TimedBoot(boot, sum(values) / len(values), min(starts_s), max(ends_s)))
+    return found
 
 
 def _alternate(pair: ComparedPair, paired: PairedBoots) -> bool:

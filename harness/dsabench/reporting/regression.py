@@ -12,12 +12,17 @@ from dsabench.model.record import Measured, Record
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.comparison import ComparedSide, SpreadOptions, contrasts
 from dsabench.stats.compare import BootComparison, LogRatioEstimate, judge_family
-from dsabench.stats.power import BOOTS_MAX, boots_needed, boots_needed_beside, careful_spread
+from dsabench.stats.occasions import ApartOptions
+from dsabench.stats.power import BOOTS_MAX, boots_needed, careful_spread
 
 FALSE_ALARMS = 0.001
 """Chance that a check fails although nothing changed. At 5 % a nightly would cry wolf every third week."""
 POWER = 0.95
 """With which the boots that are asked for show the effect."""
+
+WAYS_TO_DECIDE = (
+    "boots in turns do (--in-turns, --base-ref, --against), and so may a baseline of more occasions (--init again)"
+)
 
 Standing = Literal["regression", "passed", "undecided"]
 
@@ -45,9 +50,8 @@ class Judgement:
     boots_wanted: int | None
     """Boots of the candidate at which the effect is detectable in every metric; None: no number of them is enough."""
     boots_had: int
-    both_grow: bool = False
-    boots_beside: int = 2
-    """Boots of the baseline in the comparison that has the fewest."""
+    interleaved: bool = True
+    """Whether the boots of both sides took turns in every comparison."""
     neighbours: tuple[Neighbours, Neighbours] = (Neighbours(), Neighbours())
     """Of the baseline and of the candidate."""
 
@@ -84,16 +88,11 @@ class Judgement:
         return f"inconclusive in {opened} of {len(self.verdicts)} comparisons at {self.effect:.0%}: {self._way_on()}"
 
     def _way_on(self) -> str:
-        if self.boots_beside < 2 and not self.both_grow:
-            return (
-                "the baseline has one boot, and how far boots differ shows from two: more of the candidate's decide nothing "
-                "(record more of the baseline, or boot both now: --against)"
-            )
+        if not self.interleaved:
+            return f"more boots now decide nothing, {WAYS_TO_DECIDE}"
         if self.boots_wanted is not None:
             return self._more()
-        if self.both_grow:
-            return f"takes more than {BOOTS_MAX:,} boots a side with this spread"
-        return "no number of boots beside the baseline's decides it"
+        return f"takes more than {BOOTS_MAX:,} boots a side with this spread"
 
     def _more(self) -> str:
         assert self.boots_wanted is not None
@@ -110,8 +109,6 @@ class Rules:
     looks: int
     across: bool = False
     false_alarms: float = FALSE_ALARMS
-    both_grow: bool = False
-    """Both sides are measured now; else the baseline keeps the boots that it has."""
 
     @property
     def alpha(self) -> float:
@@ -205,14 +202,18 @@ def judge(base: ComparedSide, candidate: ComparedSide, rules: Rules, pilot: int 
         InputError: nothing to compare.
 
     """
-    asked = SpreadOptions(one_spread=True, pilot=(pilot if rules.both_grow else 0, pilot))
+    asked = SpreadOptions(pilot=pilot, apart=ApartOptions(widen=True))
     family = contrasts(base, candidate, rules.metrics, across=rules.across, asked=asked)
     verdicts = judge_family([one for _, one in family], rules.alpha)
     named = tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, family, strict=True))
     wanted = _boots_wanted([one for _, one in family], rules)
-    boots = [(one.n_base, one.n_candidate) for _, one in family]
-    had, beside = max(candidate for _, candidate in boots), min(of_base for of_base, _ in boots)
-    return Judgement(named, rules.effect, wanted, had, rules.both_grow, beside)
+    return Judgement(
+        named,
+        rules.effect,
+        wanted,
+        boots_had=max(one.n_candidate for _, one in family),
+        interleaved=all(one.question.paired for _, one in family),
+    )
 
 
 def _boots_wanted(family: Sequence[BootComparison], rules: Rules) -> int | None:
@@ -222,12 +223,11 @@ def _boots_wanted(family: Sequence[BootComparison], rules: Rules) -> int | None:
     for one in family:
         if not isinstance(one.answer, LogRatioEstimate):
             continue
+        if one.question.apart:
+            return None
         spread, paired = careful_spread(one.answer.spread, one.answer.df), one.question.paired
-        first = max(one.question.pilot) or one.n_candidate
-        if rules.both_grow or paired:
-            needed = boots_needed(spread, difference, paired=paired, alpha=alpha, power=POWER, pilot=first)
-        else:
-            needed = boots_needed_beside(spread, difference, one.n_base, alpha=alpha, power=POWER, pilot=first)
+        first = one.question.pilot or one.n_candidate
+        needed = boots_needed(spread, difference, paired=paired, alpha=alpha, power=POWER, pilot=first)
         if needed is None:
             return None
         most = max(most, needed)

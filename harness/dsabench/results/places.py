@@ -89,6 +89,20 @@ def read_file_at(commit: str, name: str, folder: Path | None = None) -> bytes:
     return data
 
 
+def read_at_ref(ref: str, file: Path) -> bytes:
+    """A file of the working tree as it is in a commit.
+
+    Raises:
+        InputError: there is no such commit, or the commit has no such file.
+
+    """
+    folder = file.resolve().parent
+    top, commit = _git(("rev-parse", "--show-toplevel"), folder), find_commit(ref, folder)
+    if top is None or commit is None:
+        raise InputError(f"{ref}: no such commit of the repository that has {file}")
+    return read_file_at(commit.commit, file.resolve().relative_to(top.decode().strip()).as_posix(), folder)
+
+
 def _git(words: tuple[str, ...], folder: Path | None) -> bytes | None:
     """The output of git; None if git fails or is not installed."""
     place = () if folder is None else ("-C", str(folder))

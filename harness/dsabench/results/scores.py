@@ -131,7 +131,7 @@ def judged_metrics(objective: Objective) -> tuple[str, ...]:
     return tuple(dict.fromkeys([objective.metric, *(bound.metric for bound in objective.constraints)]))
 
 
-def compare_pairs(paired: PairedBoots, workload: str, metric: str, pilot: tuple[int, int] = (0, 0)) -> BootComparison:
+def compare_pairs(paired: PairedBoots, workload: str, metric: str, pilot: int = 0) -> BootComparison:
     """Compare a metric over pairs of boots. A pair in which a side lacks it is dropped and counted.
 
     For `pilot` see `ComparisonSpec`.

@@ -45,14 +45,10 @@ class ComparisonSpec:
     """The sides were measured in interleaved pairs: the i-th boots of both belong together."""
     equivalence: float
     """Relative difference that does not matter: an interval inside ± this is "no difference"."""
-    one_spread: bool = False
-    """Assume the same spread on both sides, if these are unpaired: Student's t instead of Welch's.
-
-    Use it if nothing is expected to differ. At levels of 1 in 1,000 Welch's interval is too narrow if one side has
-    few boots and the other many: 2 to 4 times the allowed false alarms with 5 boots beside 20 or 40.
-    """
-    pilot: tuple[int, int] = (0, 0)
-    """Number of first boots of base and candidate whose spread decided how many boots there are.
+    apart: bool = False
+    """The boots did not take turns; see `stats.occasions`. More boots of these occasions decide nothing."""
+    pilot: int = 0
+    """Of a paired comparison: number of first pairs whose spread decided how many there are.
 
     They count for the means, not for the spread: boots that happened to agree ask for few more, and would make the
     spread too small. Mean and spread of normal values are independent, so the t distribution holds (Stein 1945;
@@ -123,13 +119,12 @@ def compare_boots(
         reason = f"{bad} of {x.size + y.size} boots gave a value that is not positive: there is no ratio to judge"
         return replace(judged, answer=DirectVerdict("inconclusive", reason))
     if not question.paired:
-        estimate = _student if question.one_spread else _welch
-        return replace(judged, answer=estimate(np.log(x), np.log(y), question.pilot))
+        return replace(judged, answer=_welch(np.log(x), np.log(y)))
     pairs = min(x.size, y.size)
     left_out = x.size + y.size - 2 * pairs
     if left_out:
         note = f"{left_out} boot{'s' * (left_out > 1)} without a partner left out"
-    return replace(judged, answer=_paired(np.log(x[:pairs]), np.log(y[:pairs]), max(question.pilot)), note=note)
+    return replace(judged, answer=_paired(np.log(x[:pairs]), np.log(y[:pairs]), question.pilot), note=note)
 
 
 def relative(log_ratio: float) -> float:
@@ -159,7 +154,7 @@ def _obstacle(question: ComparisonSpec, base: dict[str, float], candidate: dict[
         return f"{shared} boots are on both sides, so the sides are not independent"
     if min(len(base), len(candidate)) < 2:
         return f"{len(base)} and {len(candidate)} boots: the spread between boots shows from two a side"
-    later = min(len(base) - question.pilot[0], len(candidate) - question.pilot[1])
+    later = min(len(base), len(candidate)) - question.pilot
     if later < 2:
         return f"{max(later, 0)} boots a side after those that decided their number: the spread shows from two"
     return None
@@ -172,39 +167,16 @@ def _paired(base: Values, candidate: Values, pilot: int) -> LogRatioEstimate:
     return LogRatioEstimate(float(np.mean(differences)), spread / math.sqrt(differences.size), later.size - 1.0, spread)
 
 
-def _student(base: Values, candidate: Values, pilot: tuple[int, int]) -> LogRatioEstimate:
-    """Student's interval: one variance for both sides."""
-    later = [side[first:] for side, first in zip((base, candidate), pilot, strict=True)]
-    df = later[0].size + later[1].size - 2.0
-    spread = math.sqrt(sum(float(np.var(side)) * side.size for side in later) / df)
-    difference = float(np.mean(candidate) - np.mean(base))
-    return LogRatioEstimate(difference, spread * math.sqrt(1.0 / base.size + 1.0 / candidate.size), df, spread)
-
-
-def _welch(base: Values, candidate: Values, pilot: tuple[int, int]) -> LogRatioEstimate:
+def _welch(base: Values, candidate: Values) -> LogRatioEstimate:
     """Welch's interval: no equal variances assumed; degrees of freedom after Satterthwaite."""
-    later = [side[first:] for side, first in zip((base, candidate), pilot, strict=True)]
-    variances = [float(np.var(side, ddof=1)) for side in later]
-    parts = [variance / side.size for variance, side in zip(variances, (base, candidate), strict=True)]
+    sides = (base, candidate)
+    variances = [float(np.var(side, ddof=1)) for side in sides]
+    parts = [variance / side.size for variance, side in zip(variances, sides, strict=True)]
     total = sum(parts)
-    weights = sum(part**2 / (side.size - 1) for part, side in zip(parts, later, strict=True))
-    df = total**2 / weights if weights > 0.0 else later[0].size + later[1].size - 2.0
+    weights = sum(part**2 / (side.size - 1) for part, side in zip(parts, sides, strict=True))
+    df = total**2 / weights if weights > 0.0 else base.size + candidate.size - 2.0
     difference = float(np.mean(candidate) - np.mean(base))
     return LogRatioEstimate(difference, math.sqrt(total), df, math.sqrt(sum(variances) / 2))
-
-
-def judge_alone(
-    metric: str,
-    workload: str,
-    base: Sequence[BootValue],
-    candidate: Sequence[BootValue],
-    *,
-    direction: Direction | None,
-    paired: bool,
-    equivalence: float = 0.01,
-) -> Verdict:
-    """Judge a single comparison at the 5 % level. For several use `compare_boots` and `judge_family`."""
-    return verdict_at(compare_boots(ComparisonSpec(metric, workload, direction, paired, equivalence), base, candidate))
 
 
 def judge_family(family: Sequence[BootComparison], alpha: float = ALPHA) -> tuple[Verdict, ...]:
@@ -259,7 +231,9 @@ def verdict_at(member: BootComparison, alpha: float = ALPHA) -> Verdict:
     if word == "no difference":
         reason += f", within ±{100 * question.equivalence:g} %"
     needed: int | None = None
-    if word == "inconclusive":
+    if word == "inconclusive" and question.apart:
+        reason += "; boots in turns decide it"
+    elif word == "inconclusive":
         wanted, needed = _boots_to_decide(member, answer, alpha)
         many = f"more than {BOOTS_MAX}" if needed is None else f"about {needed}"
         reason += f"; {many} boots per side would show a change of {_percent(relative(wanted))}"

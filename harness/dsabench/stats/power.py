@@ -56,31 +56,6 @@ def boots_needed(
     return high
 
 
-def boots_needed_beside(
-    spread: float, difference: float, beside: int, *, alpha: float, power: float = POWER, pilot: int = 0
-) -> int | None:
-    """Boots of one side at which `difference` is detectable if the other side has `beside`; None above `BOOTS_MAX`.
-
-    `spread` is the standard deviation of one boot. The first `pilot` boots do not count for it, see
-    `ComparisonSpec.pilot`.
-    """
-    if difference <= 0.0 or beside < 2:
-        return None
-
-    def enough(boots: int) -> bool:
-        standard_error = spread * math.sqrt(1.0 / boots + 1.0 / beside)
-        later = boots - pilot
-        return later > 1 and detectable(standard_error, later + beside - 2, alpha, power) <= difference
-
-    if not enough(BOOTS_MAX):
-        return None
-    low, high = 1, BOOTS_MAX
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
-
-
 def careful_spread(spread: float, df: float) -> float:
     """Upper 80 % limit of a spread from few boots. With the plain spread half of all plans have too few boots.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from dsabench.results.journal import Journal, claim_folder
 from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.protocol import Runtime
+from dsabench.stats.occasions import OCCASION_PAUSE_S
 from dsabench.study.session import SILENT, PlannedTrial, StudyObserver, TrialSession, open_session
 from dsabench.study.trial import run_boot
 
@@ -98,14 +100,11 @@ async def check_regression(
     If the first look is undecided, it boots as many times as the measured spread requires, and looks once more.
 
     Raises:
-        InputError: boots of the baseline are boots of the candidate too.
         TrialFault: no boot gave a number.
 
     """
     theirs = against if isinstance(against, CheckedSide) else None
     fixed = None if isinstance(against, CheckedSide) else against
-    if fixed is not None:
-        _refuse_shared_boots(ours, fixed)
     if spec.boots:
         await _boot(ours, theirs, spec.boots, observer)
     judgement = _look(ours, theirs, fixed, spec.rules)
@@ -120,9 +119,15 @@ async def check_regression(
     return CheckResult(judgement, tuple(_faults([one for one in (ours, theirs) if one is not None])))
 
 
-def _refuse_shared_boots(ours: CheckedSide, baseline: ComparedSide) -> None:
-    """A copy of the baseline's boots compared with themselves would always pass."""
-    shared = {record.boot for record in baseline.records} & {record.boot for record in ours.side("").records}
+def refuse_copies(ours: CheckedSide, baseline: ComparedSide) -> None:
+    """A copy of the baseline's boots compared with themselves would always pass.
+
+    Raises:
+        InputError: boots of the baseline are boots of the candidate too, by name or by every number.
+
+    """
+    known = {record.boot for record in baseline.records} | {record.numbers for record in baseline.records}
+    shared = {one.boot for one in ours.side("").records if one.boot in known or (one.numbers and one.numbers in known)}
     if shared:
         raise InputError(
             f"{ours.folder} and the baseline {baseline.name} share {len(shared)} boots, so nothing can be compared: "
@@ -130,16 +135,43 @@ def _refuse_shared_boots(ours: CheckedSide, baseline: ComparedSide) -> None:
         )
 
 
+def as_recorded(config: StudyConfig, baseline: ComparedSide) -> StudyConfig:
+    """The config with the setting that a baseline recorded, to be booted now.
+
+    Raises:
+        InputError: the baseline has no setting or several for these workloads, or one that this config cannot boot.
+
+    """
+    measured = [r.trial for r in baseline.records if r.trial.workload in config.recorded_workloads]
+    specs = {trial.runtime.id: trial.runtime for trial in measured}
+    if len(specs) != 1:
+        raise InputError(
+            f"{baseline.name}: {len(specs) or 'no'} settings of the workloads of {config.name} are recorded, and in turns "
+            "boots one: name one as RESULTS#TRIAL, or take --base-ref or --against"
+        )
+    (spec,) = specs.values()
+    recorded = {"model": spec.model, "version": spec.version, "base": spec.knobs, "env": spec.env}
+    found = config.model_copy(update={"runtime": config.runtime.model_copy(update=recorded)})
+    if found.default != spec:
+        raise InputError(
+            f"{baseline.name}: its setting cannot be booted from {config.name}, whose runtime differs in more than model, "
+            "knobs and environment variables: take --base-ref or --against"
+        )
+    return found
+
+
 async def measure_baseline(side: CheckedSide, boots: int, observer: StudyObserver) -> None:
-    """Measure the boots that the baseline lacks.
+    """Measure the boots that the baseline lacks in this occasion; one long past is history, which tells the drift.
 
     Raises:
         TrialFault: no boot gave a number.
 
     """
-    await measure_boots(
-        side.config, side.installed, side.folder, boots - side.boots - side.disturbed, observer=observer
-    )
+    recent_s = time.time() - OCCASION_PAUSE_S
+    had = {
+        r.boot for r in side.side("").records if isinstance(r.outcome, Measured) and r.started_at.timestamp() > recent_s
+    }
+    await measure_boots(side.config, side.installed, side.folder, max(boots - len(had), 0), observer=observer)
     if side.boots + side.disturbed == 0:
         raise TrialFault("exited", f"no boot gave a number: {_faults([side])[0]}", stage="boot")
 

@@ -96,6 +96,7 @@ def test_a_usual_answer_is_recognised_in_every_read() -> None:
         [[HEAD, b"400\r\n", *answer([1, 2, 3, 4])]],
         [[b"HTTP/1.1 200 OK\r\n\r\n", *(frame(n, "a") for n in range(1, 9))]],
         [[HEAD, *answer([1, 2, 3, 4], usage={"completion_tokens": 77})]],
+        [[HEAD, *(chunk(frame(n, text, compact=False)) for n, text in enumerate(["a", "ab", ""], 1))]],
         [[], [HEAD]],
     ],
 )

@@ -13,7 +13,7 @@ from scipy import stats
 from dsabench.machine.cpu_use import warn_of_others
 from dsabench.model.record import Measured, Metric, Record
 from dsabench.reporting.ci_files import github_commands, summary_markdown, write_junit
-from dsabench.reporting.comparison import ComparedSide
+from dsabench.reporting.comparison import ComparedSide, has_drift_history
 from dsabench.reporting.regression import (
     Neighbours,
     Rules,
@@ -23,9 +23,7 @@ from dsabench.reporting.regression import (
     undisturbed,
     undisturbed_rounds,
 )
-from dsabench.stats.compare import BootValue, ComparisonSpec, LogRatioEstimate, compare_boots
-from dsabench.stats.power import boots_needed, boots_needed_beside
-from factories import make_record, make_spec
+from factories import START, make_record, make_spec
 
 METRIC = "total_throughput_tok_s"
 RULES = Rules(metrics=(METRIC,), effect=0.05, looks=1)
@@ -43,38 +41,45 @@ def boots(mean: float, spread: float, count: int, *, seed: int, first: int = 0) 
 
 
 def test_a_slowdown_beyond_the_noise_is_a_regression() -> None:
-    found = judge(
-        ComparedSide("a", boots(100, 0.01, 6, seed=1)), ComparedSide("b", boots(90, 0.01, 6, seed=2, first=6)), RULES
-    )
-    assert found.standing == "regression"
+    found = judge(*in_turns(6, seed=1, slower_by=0.1), RULES)
+    assert (found.standing, found.interleaved) == ("regression", True)
     assert found.sentence.startswith(f"regression: short {METRIC} -")
 
 
 def test_noise_asks_for_boots_and_quiet_passes() -> None:
-    noisy = judge(
-        ComparedSide("a", boots(100, 0.2, 40, seed=1)), ComparedSide("b", boots(100, 0.2, 3, seed=2, first=40)), RULES
-    )
-    assert noisy.standing == "undecided"
-    assert "no number of boots beside the baseline's" in noisy.sentence
-    both = Rules(metrics=(METRIC,), effect=0.2, looks=2, both_grow=True)
-    some = judge(
-        ComparedSide("a", boots(100, 0.05, 5, seed=1)), ComparedSide("b", boots(100, 0.05, 5, seed=2, first=5)), both
-    )
+    some = judge(*in_turns(5, seed=4, spread=0.05), Rules(metrics=(METRIC,), effect=0.2, looks=2))
+    assert some.standing == "undecided"
     assert re.search(r"needs \d+ more boots \(\d+ in all\)", some.sentence)
-    quiet = judge(
-        ComparedSide("a", boots(100, 0.004, 8, seed=3)), ComparedSide("b", boots(100, 0.004, 8, seed=4, first=8)), RULES
-    )
+    hopeless = judge(*in_turns(5, seed=1, spread=0.9), RULES)
+    assert "takes more than 1,000 boots a side" in hopeless.sentence
+    quiet = judge(*in_turns(8, seed=3, spread=0.004), RULES)
     assert quiet.standing == "passed"
     assert "5%" in quiet.sentence
 
 
-def test_the_boots_asked_for_show_the_effect() -> None:
-    alone = boots_needed(0.03, 0.05, paired=False, alpha=0.05)
-    assert alone is not None
-    beside = boots_needed_beside(0.03, 0.05, alone, alpha=0.05)
-    assert beside == alone
-    assert (boots_needed_beside(0.03, 0.05, 4 * alone, alpha=0.05) or 0) < alone
-    assert boots_needed_beside(0.03, 0.05, 2, alpha=0.05) is None
+def test_boots_that_lie_apart_prove_nothing_without_a_history() -> None:
+    """However far the sides differ: the machine may have drifted."""
+    base, candidate = boots(100, 0.001, 6, seed=1), boots(80, 0.001, 6, seed=2, first=6)
+    found = judge(ComparedSide("a", base), ComparedSide("b", candidate), RULES)
+    assert (found.standing, found.interleaved) == ("undecided", False)
+    assert "more boots now decide nothing, boots in turns do (--in-turns" in found.sentence
+
+
+def test_a_history_tells_how_far_the_machine_drifts() -> None:
+    night = 24 * 60
+    nights = [
+        record
+        for number, level in enumerate((100, 101, 99.5, 100.5, 100.2, 99.8, 100.1, 99.9))
+        for record in boots(level, 0.002, 3, seed=number, first=number * night)
+    ]
+    history = ComparedSide("nightly", tuple(nights))
+    slow = judge(history, ComparedSide("b", boots(80, 0.002, 3, seed=20, first=8 * night)), RULES)
+    assert (slow.standing, slow.interleaved) == ("regression", False)
+    same = judge(history, ComparedSide("b", boots(100.4, 0.002, 3, seed=21, first=8 * night)), RULES)
+    assert same.standing != "regression"
+    assert has_drift_history(history, START.timestamp() + 8 * night * 60)
+    assert not has_drift_history(history, START.timestamp() + 300 * night * 60)
+    assert not has_drift_history(ComparedSide("once", tuple(nights[:3])), START.timestamp() + night * 60)
 
 
 @pytest.mark.parametrize("looks", [1, 2])
@@ -114,7 +119,7 @@ def test_a_round_is_left_out_with_both_boots_so_the_others_stay_pairs() -> None:
     assert [len(side.records) for side in quiet] == [11, 11]
     assert base.records[4].boot not in {record.boot for record in quiet[0].records}
     assert candidate.records[4].boot not in {record.boot for record in quiet[1].records}
-    rules = Rules(metrics=(METRIC,), effect=0.05, looks=1, both_grow=True)
+    rules = Rules(metrics=(METRIC,), effect=0.05, looks=1)
     assert judge(*quiet, rules).standing == "regression"
     # one boot less on one side alone costs its own pair, although the drift would drown the slowdown without pairs
     assert judge(undisturbed(busy), candidate, rules).standing == "regression"
@@ -122,7 +127,7 @@ def test_a_round_is_left_out_with_both_boots_so_the_others_stay_pairs() -> None:
 
 def test_the_boots_that_decided_their_number_give_no_spread() -> None:
     base, candidate = in_turns(20, seed=5)
-    rules = Rules(metrics=(METRIC,), effect=0.05, looks=2, both_grow=True)
+    rules = Rules(metrics=(METRIC,), effect=0.05, looks=2)
     (all_of_them,), (later,) = (judge(base, candidate, rules, pilot).verdicts for pilot in (0, 5))
     assert later.effect == all_of_them.effect
     logs = [[math.log(_value(record)) for record in side.records] for side in (base, candidate)]
@@ -138,26 +143,8 @@ def _value(record: Record) -> float:
     return record.outcome.metrics[METRIC].value
 
 
-def test_few_boots_beside_many_keep_the_level() -> None:
-    """Welch's interval gave 4 false alarms for each one allowed."""
-    rng, alarms, families = np.random.default_rng(9), 0, 10_000
-    question = ComparisonSpec("m", "w", "maximize", paired=False, equivalence=0.0, one_spread=True)
-    for _ in range(families):
-        values = rng.lognormal(0.0, 0.02, 45)
-        sides = [
-            [BootValue(str(i), float(v)) for i, v in part]
-            for part in (list(enumerate(values))[:40], list(enumerate(values))[40:])
-        ]
-        answer = compare_boots(question, *sides).answer
-        assert isinstance(answer, LogRatioEstimate)
-        alarms += answer.p <= 0.001
-    assert alarms <= stats.binom.ppf(0.999, families, 0.001)
-
-
 def test_ci_finds_its_files(tmp_path: Path) -> None:
-    found = judge(
-        ComparedSide("a", boots(100, 0.01, 6, seed=1)), ComparedSide("b", boots(90, 0.01, 6, seed=2, first=6)), RULES
-    )
+    found = judge(*in_turns(6, seed=1, slower_by=0.1), RULES)
     write_junit(
         tmp_path / "deep" / "junit.xml", "nightly <h200>", found, ["chat: exited in boot: \x00\x1b[31m</error>"], 12.0
     )
@@ -201,7 +188,7 @@ def test_a_sweep_as_baseline_keeps_the_boots_of_a_setting_that_was_never_alone()
     kept = undisturbed(whole)
     assert kept.records == whole.records
     found = judge(kept, undisturbed(candidate), RULES)
-    assert (found.verdicts[0].n_base, found.boots_beside) == (4, 4)
+    assert found.verdicts[0].n_base == 4
     told = replace(
         found, neighbours=(neighbours_of(whole, kept, candidate), neighbours_of(candidate, candidate, whole))
     )
@@ -210,17 +197,3 @@ def test_a_sweep_as_baseline_keeps_the_boots_of_a_setting_that_was_never_alone()
     )
     quieter = ComparedSide("sweep", (*whole.records, *boots(100, 0.01, 1, seed=3, first=40)))
     assert neighbours_of(quieter, undisturbed(quieter), candidate) == Neighbours(left_out=3)
-
-
-def test_the_short_side_is_named() -> None:
-    base, candidate = (
-        ComparedSide("a", boots(100, 0.01, 1, seed=1)),
-        ComparedSide("b", boots(100, 0.01, 3, seed=2, first=6)),
-    )
-    found = judge(base, candidate, RULES)
-    assert found.sentence.startswith("inconclusive in 1 of 1 comparisons at 5%: the baseline has one boot, and how far")
-    assert "needs" not in found.sentence
-    first = judge(
-        ComparedSide("a", boots(100, 0.01, 3, seed=1)), ComparedSide("b", boots(100, 0.01, 1, seed=2, first=6)), RULES
-    )
-    assert "needs 1 more boot (2 in all)" in first.sentence

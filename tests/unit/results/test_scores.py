@@ -107,4 +107,5 @@ def test_a_night_between_two_boots_ends_no_other_pair() -> None:
 
     apart = [sides[0], ComparedSide("B", tuple(boot("B", at + 2 * night, value=106.0) for at in range(5)))]
     (unpaired,) = compare_sides(*apart, ["output_throughput_tok_s"])
-    assert (unpaired.n_base, unpaired.n_candidate) == (5, 5)
+    assert (unpaired.n_base, unpaired.n_candidate, unpaired.verdict) == (5, 5, "inconclusive")
+    assert "did not take turns" in unpaired.reason

@@ -17,8 +17,8 @@ from dsabench.stats.compare import (
     ComparisonSpec,
     compare_boots,
     holm,
-    judge_alone,
     judge_family,
+    verdict_at,
 )
 from dsabench.stats.power import boots_needed, detectable
 
@@ -31,8 +31,7 @@ def side(name: str, *values: float) -> list[BootValue]:
 
 
 def versus(base: list[BootValue], candidate: list[BootValue], **changes: Any) -> Verdict:
-    options = {"direction": "maximize", "paired": False} | changes
-    return judge_alone("output_throughput_tok_s", "c4", base, candidate, **options)
+    return verdict_at(compare_boots(question(**{"paired": False} | changes), base, candidate))
 
 
 def question(**changes: Any) -> ComparisonSpec:

@@ -181,8 +181,10 @@ class _MixedAnswers:
         reply = _counted(self._recording, self._reads, index, (first, end), odd, asked=asked, keep_text=self._keep_text)
         if reply is None or reply.spoken is None:
             return reply
-        whole = not reply.spoken.in_parts and len(reply.frames) and reply.spoken.first_at_s == reply.frames.at_s[0]
-        return reply if whole else None
+        spoken = reply.spoken
+        at_ends = spoken.first_at_s == reply.frames.at_s[0] if len(reply.frames) else False
+        at_ends = at_ends and spoken.reported_beside_text == spoken.reported_tokens
+        return reply if at_ends and not spoken.in_parts else None
 
 
 def _counted(

@@ -253,7 +253,8 @@ def test_folders_with_the_same_trials_are_held_against_each_other(tmp_path: Path
     assert sum("The same trials in after and in before" in text for text in texts) == 1
     index = (tmp_path / "site" / "index.html").read_text()
     assert "+9.9 %" in index
-    assert ">better</span>" in index
+    assert (">better</span>" in index) == in_turns
+    assert (">inconclusive</span>" in index) != in_turns
     history = (tmp_path / "site" / "history.html").read_text()
     assert history.count("<section>") == (2 if in_turns else 1)
     assert ("No change of level" in history) == in_turns
