@@ -14,7 +14,7 @@ from dsabench.cli.format import show_count, show_duration
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
-from dsabench.model.study import Axis, Objective
+from dsabench.model.study import FIRST_LOOK, Axis, Objective
 from dsabench.model.workload import Workload
 from dsabench.study.plan import DryRun, GpuHours
 from dsabench.study.space_check import Overruled, SpaceCheck
@@ -134,9 +134,9 @@ def _end(config: StudyConfig) -> str:
     if boots == 0:
         return "the best setting of the search is reported without a confirmation (confirm_boots: 0)"
     gate = "" if config.gate is None else f", and {config.gate.eval} decides whether it is as accurate"
-    return (
-        f"the best setting and the default are booted {boots} times each, in turns; the verdict uses these boots{gate}"
-    )
+    times = f"{FIRST_LOOK} to {boots} times each" if config.budget.stop_when_decided else f"{boots} times each"
+    ends = ", until it is decided" if config.budget.stop_when_decided else ""
+    return f"the best setting and the default are booted {times}, in turns{ends}; the verdict uses these boots{gate}"
 
 
 def _gpu_hours(spent: GpuHours) -> str:

@@ -170,11 +170,12 @@ def _counted(result: StudyResult) -> str:
 def _print_verdicts(console: Console, config: StudyConfig, result: StudyResult) -> None:
     """Print best against default, then against each alternative."""
     label = "" if result.best is None else result.best.label
-    against = [("the default", result.verdicts, result.turns)]
+    turns = f"{result.turns}, {result.stopped_early}" if result.stopped_early else result.turns
+    against = [("the default", result.verdicts, turns)]
     for name, verdicts, turns in (*against, *((one.label, one.verdicts, one.turns) for one in result.rivals)):
         boots = verdicts[0]
         title = f"{label}\nagainst {name}, {boots.n_candidate} and {boots.n_base} boots {turns}"
-        console.print(VerdictTable(verdicts, f"{title}, intervals of {levels(verdicts)}"))
+        console.print(VerdictTable(verdicts, f"{title}, intervals of {levels(verdicts, result.level)}"))
         for verdict in verdicts:
             if verdict.metric == config.objective.metric:
                 console.print(escape(f"{verdict.workload}: {verdict.verdict}; {verdict.reason}"), highlight=False)
@@ -230,6 +231,7 @@ def result_facts(config: StudyConfig, journal: Path, result: StudyResult, plot: 
         "candidates": [_candidate_json(candidate) for candidate in result.candidates],
         "verdicts": [verdict.model_dump() for verdict in result.verdicts],
         "turns": result.turns,
+        "stopped_early": result.stopped_early,
         "rivals": [
             {"label": rival.label, "verdicts": [verdict.model_dump() for verdict in rival.verdicts]}
             for rival in result.rivals

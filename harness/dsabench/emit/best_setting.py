@@ -16,7 +16,7 @@ from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.runtime import RuntimeSpec, labels_of
 from dsabench.model.tuned_table import GateEvidence
 from dsabench.model.verdict import Verdict
-from dsabench.results.scores import compare_settings, judged_metrics, score_setting
+from dsabench.results.scores import judge_confirmed, judged_metrics, score_setting
 from dsabench.results.study_records import measured_default
 
 
@@ -174,8 +174,8 @@ def _against_default(study: Study, best: RuntimeSpec) -> tuple[Verdict, ...]:
     if not all(sides):
         return ()
     config = study.config
-    family = compare_settings([one.name for one in config.workloads], judged_metrics(config.objective), *sides)
-    return tuple(one for one in family if one.metric == config.objective.metric)
+    found = judge_confirmed(config, sides[0], sides[1], judged_metrics(config.objective))
+    return tuple(one for one in found.verdicts if one.metric == config.objective.metric)
 
 
 def _confirmed(study: Study, spec: RuntimeSpec) -> dict[str, tuple[Record, ...]]:

@@ -76,6 +76,10 @@ class Objective(Value):
     constraints: tuple[MetricLimit, ...] = ()
 
 
+FIRST_LOOK = 3
+"""Pairs of boots at the first look of a confirmation that may stop early. With two an interval has one degree of freedom."""
+
+
 class Budget(Value):
     """Limits of a study. None sets no limit."""
 
@@ -86,6 +90,10 @@ class Budget(Value):
     time_s: PositiveFloat | None = None
     confirm_boots: int = Field(3, ge=0)
     """Boots per side of the confirmation, best and default in turns; 0 skips it."""
+    stop_when_decided: bool = False
+    """Look at the confirmation after every pair of boots from the third on, and stop once its verdict stands. `confirm_boots` is
+    then the most that it takes.
+    """
     confirm_first: bool = False
     """Also confirm the settings of `first`, in the same turns, and compare the best one with each of them."""
 

@@ -120,6 +120,10 @@ class StudyResult:
 
     turns: str = "in turns"
     """Whether the boots of the best setting and the default took turns, as the records show."""
+    stopped_early: str = ""
+    """How the confirmation ended before all its boots: `decided after 3 of 6 boots a side`."""
+    level: float = 0.05
+    """Chance of any false verdict, which a confirmation that may stop early shares out among its looks."""
     left: WorkLeft = WorkLeft()
     """The work that is missing under the limits, apart from the time limit."""
 

@@ -159,7 +159,7 @@ def _draw_verdicts(axes: Axes, result: StudyResult, forest: list[_Row]) -> None:
     axes.set_title(
         f"{label}\nagainst {'each' if result.rivals else 'the default'}, booted in turns", fontsize=9, loc="right"
     )
-    axes.set_xlabel(f"difference in %; grey: not detectable\nintervals of {levels(result.verdicts)}")
+    axes.set_xlabel(f"difference in %; grey: not detectable\nintervals of {levels(result.verdicts, result.level)}")
     axes.grid(axis="x", alpha=0.3)
 
 

@@ -6,17 +6,27 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.environment import without_serials
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Measured, Record
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.study import MetricLimit, Objective
+from dsabench.model.study import FIRST_LOOK, MetricLimit, Objective
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.model.verdict import Verdict
 from dsabench.results.study_records import StudyRecords, describe
-from dsabench.stats.compare import ALPHA, BootComparison, BootValue, ComparisonSpec, compare_boots, judge_family
+from dsabench.stats.compare import (
+    ALPHA,
+    BootComparison,
+    BootValue,
+    ComparisonSpec,
+    LogRatioEstimate,
+    compare_boots,
+    judge_family,
+)
+from dsabench.stats.sequential import is_hopeless, look_levels
 
 
 def score_setting(objective: Objective, records: Mapping[str, Sequence[Record]]) -> ObjectiveScore:
@@ -85,9 +95,67 @@ def judge(records: StudyRecords, best: RuntimeSpec, round_: int, index: int = 0)
 
     The boots of the default are those that took turns with this finalist (number `index`).
     """
+    return judge_looks(records, best, round_, index).verdicts
+
+
+class LookVerdicts(NamedTuple):
+    """The verdicts of a confirmation, and whether they ended it before all its boots."""
+
+    verdicts: tuple[Verdict, ...]
+    stopped: str = ""
+    """Such as `decided after 3 of 6 boots a side`; empty where it was not stopped."""
+    level: float = ALPHA
+    """Chance of any false verdict at this look."""
+
+
+def judge_looks(records: StudyRecords, best: RuntimeSpec, round_: int, index: int = 0) -> LookVerdicts:
+    """As `judge`, with the reason why the confirmation ended early."""
     config = records.config
-    sides = confirmed_sides(records, best, round_, index)
-    return compare_settings([one.name for one in config.workloads], judged_metrics(config.objective), *sides)
+    return judge_confirmed(config, *confirmed_sides(records, best, round_, index), judged_metrics(config.objective))
+
+
+def judge_confirmed(config: StudyConfig, base: Confirmed, candidate: Confirmed, metrics: Sequence[str]) -> LookVerdicts:
+    """Verdicts of a confirmation; with `stop_when_decided` at the first look whose verdict on the objective stands, at the level
+    of that look.
+    """
+    workloads, planned = [one.name for one in config.workloads], config.budget.confirm_boots
+    if not config.budget.stop_when_decided:
+        return LookVerdicts(compare_settings(workloads, metrics, base, candidate))
+    turns = {name: pair_boots(base.get(name, ()), candidate.get(name, ())) for name in workloads}
+    had, looks = min(len(paired.pairs) for paired in turns.values()), look_levels(planned, ALPHA)
+
+    objective = judged_metrics(config.objective)
+
+    def family(names: Sequence[str], pairs: int) -> list[BootComparison]:
+        firsts = {load: PairedBoots(paired.pairs[:pairs], 0) for load, paired in turns.items()}
+        return [compare_pairs(paired, load, metric) for load, paired in firsts.items() for metric in names]
+
+    for pairs in range(FIRST_LOOK, min(planned, had + 1)):
+        if (how := _how_it_ends(config, family(objective, pairs), looks, pairs)) is not None:
+            verdicts = judge_family(family(metrics, pairs), looks[pairs])
+            return LookVerdicts(verdicts, f"{how} after {pairs} of {planned} boots a side", looks[pairs])
+    level = next(level for pairs, level in looks.items() if pairs >= min(had, planned))
+    return LookVerdicts(judge_family(family(metrics, max(had, planned)), level), level=level)
+
+
+def _how_it_ends(
+    config: StudyConfig, family: Sequence[BootComparison], looks: Mapping[int, float], pairs: int
+) -> str | None:
+    """Whether the objective is decided under every workload at the look at so many pairs, or will hardly be at the last."""
+    planned, verdicts = max(looks), judge_family(family, looks[pairs])
+    undecided = [
+        one.answer
+        for one, verdict in zip(family, verdicts, strict=True)
+        if verdict.metric == config.objective.metric and verdict.verdict == "inconclusive"
+    ]
+    if not undecided:
+        return "decided"
+    level, equivalence = looks[planned], math.log1p(EQUIVALENCE)
+    hopeless = all(
+        isinstance(one, LogRatioEstimate) and is_hopeless(one, pairs, planned, alpha=level, equivalence=equivalence)
+        for one in undecided
+    )
+    return "given up, since more boots would hardly decide it," if hopeless else None
 
 
 def confirmed_sides(
@@ -276,11 +344,11 @@ def in_turns(config: StudyConfig, base: Confirmed, candidate: Confirmed) -> str:
     return f"not in turns: {'other boots stood between those of a pair' if shared else 'on several machines'}"
 
 
-def levels(family: Sequence[Verdict]) -> str:
+def levels(family: Sequence[Verdict], level: float = ALPHA) -> str:
     """The confidence levels of several verdicts, such as `95 to 98.8 % (Holm)`."""
     tested = sum(verdict.ci_low is not None for verdict in family)
-    alone = f"{100 * (1 - ALPHA):.3g}"
-    return f"{alone} %" if tested < 2 else f"{alone} to {100 * (1 - ALPHA / tested):.3g} % (Holm)"
+    alone = f"{100 * (1 - level):.3g}"
+    return f"{alone} %" if tested < 2 else f"{alone} to {100 * (1 - level / tested):.3g} % (Holm)"
 
 
 def boot_values(records: Sequence[Record], metric: str) -> list[BootValue]:

@@ -172,13 +172,20 @@ class StudyRecords:
         settled = self.of_setting(spec, phase, round_)
         return [workload for workload in self.config.workloads_of(phase) if len(settled[workload.name]) < boots]
 
-    def left(self, spec: RuntimeSpec, phase: Phase, round_: int, boots: int = 1) -> list[Workload]:
-        """The missing workloads that no other process has reserved."""
-        under_way = [one.trial for one in self.under_way(phase, round_)]
+    def left(
+        self, spec: RuntimeSpec, phase: Phase, round_: int, boots: int = 1, turns: range | None = None
+    ) -> list[Workload]:
+        """The missing workloads that no other process has reserved; of a confirmation, among the boots of these turns."""
+        under_way = [
+            one for one in self.under_way(phase, round_) if turns is None or one.turn is None or one.turn in turns
+        ]
         settled = self.of_setting(spec, phase, round_)
 
         def had(workload: Workload) -> int:
-            return len(settled[workload.name]) + under_way.count(Trial(runtime=spec, workload=workload).id)
+            trial, found = Trial(runtime=spec, workload=workload).id, settled[workload.name]
+            if turns is not None:  # old records have no turn; theirs is their place
+                found = tuple(r for place, r in enumerate(found) if (place if r.turn is None else r.turn) in turns)
+            return len(found) + sum(one.trial == trial for one in under_way)
 
         return [workload for workload in self.config.workloads_of(phase) if had(workload) < boots]
 

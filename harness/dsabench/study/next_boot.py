@@ -12,9 +12,10 @@ from itertools import count
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Phase, Trial
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.study import FIRST_LOOK
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.model.workload import Workload
-from dsabench.results.scores import is_better, score_setting, scored_settings
+from dsabench.results.scores import is_better, judge_looks, score_setting, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
 from dsabench.study.proposers import Observation, Proposer
 from dsabench.study.session import PlannedTrial
@@ -80,15 +81,20 @@ def confirm_boots_left(records: StudyRecords, round_: int, best: RuntimeSpec, in
 
 
 def _turns_left(records: StudyRecords, round_: int, best: RuntimeSpec, index: int) -> Iterator[BootPlan]:
-    default, of_finalist = records.config.default, records.config.budget.confirm_boots
-    others = [(spec, 0) for spec in alternatives(records, round_, best)]
+    default, budget = records.config.default, records.config.budget
+    of_finalist = budget.confirm_boots
+    own = range(index * of_finalist, (index + 1) * of_finalist)
+    sides = [(default, own), *((spec, None) for spec in alternatives(records, round_, best)), (best, None)]
+    # A gate scores a side in a boot that may be its last.
+    last = min(FIRST_LOOK, of_finalist) if budget.stop_when_decided else of_finalist
+    if judge_looks(records, best, round_, index).stopped:
+        return
     for pair in range(of_finalist):
-        sides = [(default, index * of_finalist), *others, (best, 0)]
-        for spec, before in sides if pair % 2 == 0 else reversed(sides):
-            left = records.left(spec, "confirm", round_, boots=before + pair + 1)
+        for spec, turns in sides if pair % 2 == 0 else reversed(sides):
+            left = records.left(spec, "confirm", round_, pair + 1, turns)
             if left:
-                label, is_last = describe(records, spec), pair == of_finalist - 1 and spec in (default, best)
-                turn = _first_turn_without(records, spec, left[0], round_, index * of_finalist)
+                label, is_last = describe(records, spec), pair == last - 1 and spec in (default, best)
+                turn = _first_turn_without(records, spec, left[0], round_, own.start)
                 yield BootPlan(spec, tuple(left), "confirm", label, is_last, turn)
 
 

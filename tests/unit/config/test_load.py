@@ -175,6 +175,7 @@ def test_a_missing_file_names_the_nearest() -> None:
         ("runtime: {kind: external, model: m, base_url: 'http://h:1', base: {cpu_threads: 1}}", "runtime.base: has no effect on a server that runs already"),
         ("proposer: {kind: gird}", "proposer.kind: must be grid, random or tpe, not 'gird'; did you mean grid?"),
         ("budget: {max_boots: 6}", "budget.max_boots: 6 leaves no boot for the search: 2 × confirm_boots = 6 are kept"),
+        ("budget: {stop_when_decided: true}", "budget.stop_when_decided: the first look is at 3 boots a side, so confirm_boots must be 4 or more"),
         ("budget: {max_trials: 1_000}", "budget.max_trials: must be a whole number or null, not '1_000'; write it without quotes and separators"),
         ("objective: {metric: ttft_ms, direction: minimize}", "objective.metric: 'ttft_ms' needs a statistic: ttft_ms.mean (allowed: mean, p50, "),
         ("objective: {metric: tpto_ms.p50, direction: minimize}", "objective.metric: unknown metric 'tpto_ms.p50'; did you mean tpot_ms.p50?"),
@@ -213,6 +214,12 @@ def test_each_mistake_names_line_key_and_what_is_allowed(write: Write, line: str
     others = [kept for kept in MINIMAL.splitlines() if not kept.startswith(section)]
     path = write("\n".join([*others, line]) + "\n")
     assert one_mistake(path).startswith(f"{len(others) + 1}: {said}")
+
+
+def test_settings_of_first_take_all_boots(write: Write) -> None:
+    lines = [line for line in MINIMAL.splitlines() if not line.startswith("budget:")]
+    path = write("\n".join([*lines, "budget: {stop_when_decided: true, confirm_boots: 5, confirm_first: true}"]) + "\n")
+    assert any("stop_when_decided: goes without confirm_first" in str(error) for error in find_mistakes(path))
 
 
 def test_mistakes_of_all_sections_and_files_are_found_at_once(write: Write) -> None:

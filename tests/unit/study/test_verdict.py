@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
+import random
+from pathlib import Path
 
 import pytest
 
 from dsabench.model.study import Budget, GateSpec
 from dsabench.model.study_result import Finalist
 from dsabench.model.verdict import Verdict, VerdictWord
-from dsabench.results.scores import judge, scored_settings
+from dsabench.results.scores import judge, judge_looks, scored_settings
 from dsabench.results.study_records import StudyRecords
 from dsabench.study.budget import RunLimits, why_confirmation_stops
 from dsabench.study.next_boot import (
@@ -30,7 +33,7 @@ from studies import load_study, make_context
 _minutes = itertools.count()
 
 
-def take(ledger: StudyRecords, step, value: float) -> None:
+def take(ledger: StudyRecords, step, value: float, turn: int | None = None) -> None:
     minute = next(_minutes)
     for errand in step.trials(ledger, 0):
         ledger.add(
@@ -42,7 +45,7 @@ def take(ledger: StudyRecords, step, value: float) -> None:
                 boot=f"boot-{minute}",
                 value=value,
                 minute=minute,
-            )
+            ).model_copy(update={"turn": turn})
         )
 
 
@@ -82,6 +85,51 @@ def test_each_finalist_has_boots_of_the_default_of_its_own(ledger) -> None:
     ]
     assert all(effect == pytest.approx(0.3, abs=0.01) for effect in effects[0])
     assert all(effect == pytest.approx(0.2, abs=0.01) for effect in effects[1])
+
+
+def stopping(tmp_path: Path, base: float, best: float, spread: float, seed: int) -> tuple[StudyRecords, list[int]]:
+    """Two finalists, confirmed with 6 boots a side at most; who was booted how often in all after each."""
+    config = load_study(tmp_path)
+    budget = config.budget.model_copy(update={"confirm_boots": 6, "max_boots": None, "stop_when_decided": True})
+    found = StudyRecords(config.model_copy(update={"budget": budget}), ENVIRONMENT.fingerprint, ())
+    for value in (100.0, 130.0, 120.0, 110.0):
+        step = next_baseline_boot(found, 0) or next_search_boot(found, 0, make_proposer(found.config))
+        assert step is not None
+        take(found, step, value)
+    rng, refused, counts = random.Random(seed), set[str](), []
+    for index in (0, 1):
+        finalist = challenger(found, 0, refused)
+        assert finalist is not None
+        while (step := next_confirm_boot(found, 0, finalist.spec, index)) is not None:
+            level = base if step.spec == found.config.default else best
+            take(found, step, level * math.exp(rng.gauss(0.0, spread)), turn=step.turn)
+        counts.append(found.boots(0, "confirm"))
+        refused.add(finalist.spec.id)
+    return found, counts
+
+
+def test_a_clear_effect_stops_the_confirmation_early(tmp_path: Path) -> None:
+    ledger, counts = stopping(tmp_path, 100.0, 130.0, 0.003, seed=1)
+    assert counts == [6, 12]  # 3 of 6 boots a side, for either finalist
+    first = challenger(ledger, 0)
+    assert first is not None
+    found = judge_looks(ledger, first.spec, 0, 0)
+    assert found.stopped == "decided after 3 of 6 boots a side"
+    assert {(one.verdict, one.n_base, one.n_candidate) for one in found.verdicts} == {("better", 3, 3)}
+    assert found.level == pytest.approx(0.05 * 0.2 / 6)
+    assert confirm_boots_left(ledger, 0, first.spec, 0) == 0
+    result = conclude(ledger, make_context(ledger.config, tmp_path / "r", ledger.records))
+    assert (result.stopped_early, result.unconfirmed) == (found.stopped, 0)
+
+
+def test_a_hopeless_confirmation_is_given_up(tmp_path: Path) -> None:
+    ledger, counts = stopping(tmp_path, 100.0, 100.0, 0.05, seed=4)
+    assert counts[0] < 12
+    first = challenger(ledger, 0)
+    assert first is not None
+    found = judge_looks(ledger, first.spec, 0, 0)
+    assert "more boots would hardly decide it" in found.stopped
+    assert {one.verdict for one in found.verdicts} == {"inconclusive"}
 
 
 def test_a_finalist_whose_boots_cannot_be_finished_is_not_begun(ledger) -> None:

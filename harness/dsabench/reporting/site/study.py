@@ -18,7 +18,7 @@ from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload
 from dsabench.reporting.comparison import ComparedSide, compare_sides
 from dsabench.reporting.site.entry import Entry, label_of, machine_of
-from dsabench.results.scores import compare_pairs, judged_metrics, pair_boots
+from dsabench.results.scores import compare_pairs, judge_confirmed, judged_metrics, pair_boots
 from dsabench.results.study_records import measured_default
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.kinds import runtime_of
@@ -242,6 +242,8 @@ class Study:
         if self.config is None or self.best is None or not self.is_confirmed:
             return 0
         sides = (self.default_setting, self.best, *self._confirmed_too)
+        if self.config.budget.stop_when_decided:  # whatever is there was enough, or the sweep says what is left
+            return 0
         rounds = max(entry.record.round for entry in self.entries) + 1
         return sum(max(0, rounds * self.config.budget.confirm_boots - len(one.boots("confirm"))) for one in sides)
 
@@ -304,6 +306,9 @@ class Study:
 
     def _judge_confirmed(self, metrics: Sequence[str], *settings: Setting) -> tuple[Verdict, ...]:
         """As the study itself judges, in what both settings have."""
+        if self.config is not None and self.config.budget.stop_when_decided:
+            sides = [{load: one.confirming(load) for load in self.workloads} for one in settings]
+            return judge_confirmed(self.config, sides[0], sides[1], metrics).verdicts
         family = []
         for workload in self.workloads:
             paired = pair_boots(*(one.confirming(workload) for one in settings))
