@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from dsabench.model.record import Measured, Record
-from dsabench.reporting.comparison import DEFAULT_METRICS, ComparedSide, SpreadOptions, compare_sides
+from dsabench.reporting.comparison import DEFAULT_METRICS, ComparedSide, contrasts, judged
 from dsabench.reporting.regression import Rules, judge
 from dsabench.results.journal import Journal
 from dsabench.results.scores import boot_values
@@ -94,9 +94,7 @@ def main() -> None:
                 counts["independent, 5 %"] += called(base, later, 0.05)
                 counts["independent, 0.1 %"] += called(base, later, 0.001)
                 for name, apart in (("compare", ApartOptions()), ("--not-interleaved", ApartOptions(widen=True))):
-                    words = {
-                        v.verdict for v in compare_sides(base, later, DEFAULT_METRICS, asked=SpreadOptions(apart=apart))
-                    }
+                    words = {v.verdict for v in judged(contrasts(base, later, DEFAULT_METRICS, apart=apart))}
                     counts[name] += bool(words & {"better", "worse"})
                 counts["ci"] += judge(base, later, rules).standing == "regression"
         told = ", ".join(f"{name} {count}" for name, count in counts.items() if name != "pairs")

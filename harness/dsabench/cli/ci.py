@@ -95,17 +95,11 @@ def ci(options: CiOptions) -> int:
     from dsabench.model.metrics import require_metrics
     from dsabench.signals import run_loop
 
-    named = [
-        flag
-        for flag, value in (
-            ("--baseline", options.baseline), ("--base-ref", options.base_ref), ("--against", options.against)
-        )
-        if value is not None
-    ]  # fmt: skip
-    if len(named) > 1 or (options.in_turns and {*named} - {"--baseline"}):
-        raise InputError(
-            f"{' and '.join([*named, *['--in-turns'] * options.in_turns])} exclude each other: name one base"
-        )
+    bases: dict[str, str | bool | None] = {"--base-ref": options.base_ref, "--against": options.against}
+    # --in-turns boots what --baseline recorded, so these two go together
+    bases |= {"--in-turns": True} if options.in_turns else {"--baseline": options.baseline}
+    if len(named := [flag for flag, value in bases.items() if value is not None]) > 1:
+        raise InputError(f"{' and '.join(named)} exclude each other: name one base")
     require_metrics(options.metric or ())
     if options.init:
         return _init(options)
@@ -201,7 +195,9 @@ async def _check(options: CiOptions, config: StudyConfig) -> CheckResult:
             )
         ),
         effect=options.effect,
-        looks=2 if max_boots > options.boots and not options.no_run else 1,
+        looks=2
+        if max_boots > options.boots and theirs is not None and not options.no_run
+        else 1,  # beside recorded boots more decide nothing
         false_alarms=options.false_alarms,
         across=options.across or theirs is not None,
     )
@@ -209,7 +205,7 @@ async def _check(options: CiOptions, config: StudyConfig) -> CheckResult:
     against: CheckedSide | ComparedSide = theirs or _baseline(options)
     if isinstance(against, ComparedSide):
         refuse_copies(ours, against)
-        if not options.no_run and not has_drift_history(against, time.time()):
+        if not options.no_run and not has_drift_history(against, rules.metrics[0], time.time()):
             raise _drift_unknown(options, against)
     found = await check_regression(spec, ours, against, LineProgress(Console(stderr=True), config.objective.metric))
     unknown = not found.judgement.interleaved and all(one.ci_low is None for one in found.judgement.verdicts)

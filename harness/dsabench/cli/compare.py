@@ -67,5 +67,7 @@ def compare(
     if occasion_spread is not None and not not_interleaved:
         raise InputError("--occasion-spread: only with --not-interleaved")
     apart = ApartOptions(not_interleaved, None if occasion_spread is None else math.log1p(occasion_spread))
-    options = {"across": across, "gate": gate, "as_json": json_, "as_markdown": markdown}
-    raise typer.Exit(run_compare((base, candidate), metric or [], apart=apart, **options))
+    sides, asked = (base, candidate), metric or []
+    raise typer.Exit(
+        run_compare(sides, asked, across=across, gate=gate, as_json=json_, as_markdown=markdown, apart=apart)
+    )

@@ -168,7 +168,7 @@ class Workload(Value):
 
     @property
     def is_paced_by_data(self) -> bool:
-        """Whether requests go when a trace says; timed chats do too, which only their file tells."""
+        """Whether requests go when a trace says. Chats may have times too, but only their file tells, so they do not count."""
         return DATASETS[self.dataset].is_trace and self.request_rate is None
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dsabench.errors import InputError
 from dsabench.model.record import Record
 from dsabench.model.verdict import Verdict
-from dsabench.reporting.comparison import ComparedPair, ComparedSide, SpreadOptions, contrasts, judged
+from dsabench.reporting.comparison import ComparedPair, ComparedSide, contrasts, judged
 from dsabench.stats.compare import BootComparison
 from dsabench.stats.occasions import NO_VERDICT, ApartOptions
 
@@ -106,7 +106,7 @@ def compare_places(
     trouble: InputError | None = None
     for folder, left, right in _arms(base, candidate):
         try:
-            found = contrasts(left, right, metrics, across=across, asked=SpreadOptions(apart=apart))
+            found = contrasts(left, right, metrics, across=across, apart=apart)
         except InputError as error:  # a folder that lacks a counterpart is left out where others have one
             trouble = trouble or error
             continue

@@ -38,25 +38,8 @@ class ComparedPair:
     environment: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadOptions:
-    """How the spread is estimated; see `ComparisonSpec` and `ApartOptions`."""
-
-    pilot: int = 0
-    apart: ApartOptions = NO_VERDICT
-    """What is made of boots that did not take turns."""
-
-
-_REFUSED = SpreadOptions()
-
-
 def compare_sides(
-    base: ComparedSide,
-    candidate: ComparedSide,
-    metrics: Sequence[str],
-    *,
-    across: bool = False,
-    asked: SpreadOptions = _REFUSED,
+    base: ComparedSide, candidate: ComparedSide, metrics: Sequence[str], *, across: bool = False
 ) -> tuple[Verdict, ...]:
     """A verdict per pair and metric that both sides have, Holm-corrected over all of them.
 
@@ -65,13 +48,12 @@ def compare_sides(
         candidate: the other side.
         metrics: names of `METRICS`; one that a side lacks is left out.
         across: compare although the environments differ.
-        asked: how the spread is estimated.
 
     Raises:
         InputError: nothing to compare, or no environment is on both sides.
 
     """
-    return judged(contrasts(base, candidate, metrics, across=across, asked=asked))
+    return judged(contrasts(base, candidate, metrics, across=across))
 
 
 def judged(asked: Sequence[tuple[ComparedPair, BootComparison]]) -> tuple[Verdict, ...]:
@@ -89,9 +71,12 @@ def contrasts(
     metrics: Sequence[str],
     *,
     across: bool = False,
-    asked: SpreadOptions = _REFUSED,
+    pilot: int = 0,
+    apart: ApartOptions = NO_VERDICT,
 ) -> list[tuple[ComparedPair, BootComparison]]:
     """What the boots say to every pair and metric, before a level of significance is chosen.
+
+    For `pilot` see `ComparisonSpec`; `apart` is what is made of boots that did not take turns.
 
     Raises:
         InputError: nothing to compare, or no environment is on both sides.
@@ -106,7 +91,7 @@ def contrasts(
     ]
     if not shared:
         raise InputError(f"{base.name} and {candidate.name} share none of the metrics {', '.join(metrics)}")
-    return [(pair, _contrast(pair, metric, asked)) for pair, metric in shared]
+    return [(pair, _contrast(pair, metric, pilot, apart)) for pair, metric in shared]
 
 
 def match(base: ComparedSide, candidate: ComparedSide) -> list[ComparedPair]:
@@ -149,22 +134,18 @@ def _held_out(pairs: Iterable[ComparedPair]) -> list[ComparedPair]:
     ]
 
 
-def _contrast(pair: ComparedPair, metric: str, asked: SpreadOptions) -> BootComparison:
+def _contrast(pair: ComparedPair, metric: str, pilot: int, apart: ApartOptions) -> BootComparison:
     paired = pair_boots(pair.base, pair.candidate)
     if _alternate(pair, paired):
-        return compare_pairs(paired.without_pauses(), pair.workload, metric, asked.pilot)
+        return compare_pairs(paired.without_pauses(), pair.workload, metric, pilot)
     question = ComparisonSpec(metric, pair.workload, METRICS[metric].direction, paired=False, equivalence=EQUIVALENCE)
-    return compare_apart(question, _timed(pair.base, metric), _timed(pair.candidate, metric), asked.apart)
+    return compare_apart(question, _timed(pair.base, metric), _timed(pair.candidate, metric), apart)
 
 
-def has_drift_history(side: ComparedSide, at_s: float) -> bool:
+def has_drift_history(side: ComparedSide, metric: str, at_s: float) -> bool:
     """Whether its boots of some setting tell how far that drifts until `at_s` (seconds since 1970)."""
-    trials: dict[tuple[str, str], list[TimedBoot]] = {}
-    for record in _measured(side):
-        start_s = record.started_at.timestamp()
-        timed = TimedBoot(record.boot, 1.0, start_s, start_s + record.duration_s)
-        trials.setdefault((record.id, record.environment.fingerprint), []).append(timed)
-    return any(tells_drift(occasions_of(boots), at_s) for boots in trials.values())
+    trials = _by_trial(_measured(side), within=True).values()
+    return any(tells_drift(occasions_of(_timed(of_trial, metric)), at_s) for of_trial in trials)
 
 
 def _timed(records: Iterable[Record], metric: str) -> list[TimedBoot]:

@@ -10,7 +10,7 @@ from typing import Literal
 from dsabench.machine.cpu_use import is_disturbed
 from dsabench.model.record import Measured, Record
 from dsabench.model.verdict import Verdict
-from dsabench.reporting.comparison import ComparedSide, SpreadOptions, contrasts
+from dsabench.reporting.comparison import ComparedSide, contrasts
 from dsabench.stats.compare import BootComparison, LogRatioEstimate, judge_family
 from dsabench.stats.occasions import ApartOptions
 from dsabench.stats.power import BOOTS_MAX, boots_needed, careful_spread
@@ -19,10 +19,6 @@ FALSE_ALARMS = 0.001
 """Chance that a check fails although nothing changed. At 5 % a nightly would cry wolf every third week."""
 POWER = 0.95
 """With which the boots that are asked for show the effect."""
-
-WAYS_TO_DECIDE = (
-    "boots in turns do (--in-turns, --base-ref, --against), and so may a baseline of more occasions (--init again)"
-)
 
 Standing = Literal["regression", "passed", "undecided"]
 
@@ -89,7 +85,10 @@ class Judgement:
 
     def _way_on(self) -> str:
         if not self.interleaved:
-            return f"more boots now decide nothing, {WAYS_TO_DECIDE}"
+            return (
+                "more boots now decide nothing, boots in turns do (--in-turns, --base-ref, --against), and so may a baseline of "
+                "more occasions (--init again)"
+            )
         if self.boots_wanted is not None:
             return self._more()
         return f"takes more than {BOOTS_MAX:,} boots a side with this spread"
@@ -202,8 +201,8 @@ def judge(base: ComparedSide, candidate: ComparedSide, rules: Rules, pilot: int 
         InputError: nothing to compare.
 
     """
-    asked = SpreadOptions(pilot=pilot, apart=ApartOptions(widen=True))
-    family = contrasts(base, candidate, rules.metrics, across=rules.across, asked=asked)
+    widened = ApartOptions(widen=True)
+    family = contrasts(base, candidate, rules.metrics, across=rules.across, pilot=pilot, apart=widened)
     verdicts = judge_family([one for _, one in family], rules.alpha)
     named = tuple(v.model_copy(update={"trial": pair.trial}) for v, (pair, _) in zip(verdicts, family, strict=True))
     wanted = _boots_wanted([one for _, one in family], rules)

@@ -13,7 +13,7 @@ from dsabench.model.environment import without_serials
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Measured, Record
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.study import FIRST_LOOK, MetricLimit, Objective
+from dsabench.model.study import MetricLimit, Objective
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.model.verdict import Verdict
 from dsabench.results.study_records import StudyRecords, describe
@@ -90,26 +90,21 @@ EQUIVALENCE = 0.01
 """A difference up to 1 % is too small to choose a default by."""
 
 
-def judge(records: StudyRecords, best: RuntimeSpec, round_: int, index: int = 0) -> tuple[Verdict, ...]:
-    """One verdict per workload for the objective and each constrained metric, corrected for their number.
-
-    The boots of the default are those that took turns with this finalist (number `index`).
-    """
-    return judge_looks(records, best, round_, index).verdicts
-
-
 class LookVerdicts(NamedTuple):
     """The verdicts of a confirmation, and whether they ended it before all its boots."""
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[Verdict, ...] = ()
     stopped: str = ""
     """Such as `decided after 3 of 6 boots a side`; empty where it was not stopped."""
     level: float = ALPHA
     """Chance of any false verdict at this look."""
 
 
-def judge_looks(records: StudyRecords, best: RuntimeSpec, round_: int, index: int = 0) -> LookVerdicts:
-    """As `judge`, with the reason why the confirmation ended early."""
+def judge(records: StudyRecords, best: RuntimeSpec, round_: int, index: int = 0) -> LookVerdicts:
+    """One verdict per workload for the objective and each constrained metric, corrected for their number.
+
+    The boots of the default are those that took turns with this finalist (number `index`).
+    """
     config = records.config
     return judge_confirmed(config, *confirmed_sides(records, best, round_, index), judged_metrics(config.objective))
 
@@ -118,24 +113,27 @@ def judge_confirmed(config: StudyConfig, base: Confirmed, candidate: Confirmed, 
     """Verdicts of a confirmation; with `stop_when_decided` at the first look whose verdict on the objective stands, at the level
     of that look.
     """
-    workloads, planned = [one.name for one in config.workloads], config.budget.confirm_boots
-    if not config.budget.stop_when_decided:
-        return LookVerdicts(compare_settings(workloads, metrics, base, candidate))
-    turns = {name: pair_boots(base.get(name, ()), candidate.get(name, ())) for name in workloads}
-    had, looks = min(len(paired.pairs) for paired in turns.values()), look_levels(planned, ALPHA)
-
-    objective = judged_metrics(config.objective)
-
-    def family(names: Sequence[str], pairs: int) -> list[BootComparison]:
-        firsts = {load: PairedBoots(paired.pairs[:pairs], 0) for load, paired in turns.items()}
-        return [compare_pairs(paired, load, metric) for load, paired in firsts.items() for metric in names]
-
-    for pairs in range(FIRST_LOOK, min(planned, had + 1)):
-        if (how := _how_it_ends(config, family(objective, pairs), looks, pairs)) is not None:
-            verdicts = judge_family(family(metrics, pairs), looks[pairs])
-            return LookVerdicts(verdicts, f"{how} after {pairs} of {planned} boots a side", looks[pairs])
+    planned, objective = config.budget.confirm_boots, judged_metrics(config.objective)
+    looks = look_levels(planned, ALPHA) if config.budget.stop_when_decided else {planned: ALPHA}
+    turns = _turns([one.name for one in config.workloads], base, candidate)
+    had = min(len(paired.pairs) for paired in turns.values())
+    for pairs, level in looks.items():
+        if pairs > had or pairs == planned:
+            break
+        so_far = {name: PairedBoots(paired.pairs[:pairs], 0) for name, paired in turns.items()}
+        if (how := _how_it_ends(config, _family(so_far, objective), looks, pairs)) is not None:
+            verdicts = judge_family(_family(so_far, metrics), level)
+            return LookVerdicts(verdicts, f"{how} after {pairs} of {planned} boots a side", level)
     level = next(level for pairs, level in looks.items() if pairs >= min(had, planned))
-    return LookVerdicts(judge_family(family(metrics, max(had, planned)), level), level=level)
+    return LookVerdicts(judge_family(_family(turns, metrics), level), level=level)
+
+
+def _turns(workloads: Iterable[str], base: Confirmed, candidate: Confirmed) -> dict[str, PairedBoots]:
+    return {name: pair_boots(base.get(name, ()), candidate.get(name, ())) for name in workloads}
+
+
+def _family(turns: Mapping[str, PairedBoots], metrics: Sequence[str]) -> list[BootComparison]:
+    return [compare_pairs(paired, name, metric) for name, paired in turns.items() for metric in metrics]
 
 
 def _how_it_ends(
@@ -187,11 +185,7 @@ def compare_settings(
     workloads: Iterable[str], metrics: Sequence[str], base: Confirmed, candidate: Confirmed
 ) -> tuple[Verdict, ...]:
     """Compare confirmation records, given by workload. A workload that a side lacks gives an inconclusive verdict."""
-    family = []
-    for workload in workloads:
-        paired = pair_boots(base.get(workload, ()), candidate.get(workload, ()))
-        family += [compare_pairs(paired, workload, metric) for metric in metrics]
-    return judge_family(family)
+    return judge_family(_family(_turns(workloads, base, candidate), metrics))
 
 
 def judged_metrics(objective: Objective) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import FIRST_LOOK
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.model.workload import Workload
-from dsabench.results.scores import is_better, judge_looks, score_setting, scored_settings
+from dsabench.results.scores import is_better, judge, score_setting, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
 from dsabench.study.proposers import Observation, Proposer
 from dsabench.study.session import PlannedTrial
@@ -87,7 +87,7 @@ def _turns_left(records: StudyRecords, round_: int, best: RuntimeSpec, index: in
     sides = [(default, own), *((spec, None) for spec in alternatives(records, round_, best)), (best, None)]
     # A gate scores a side in a boot that may be its last.
     last = min(FIRST_LOOK, of_finalist) if budget.stop_when_decided else of_finalist
-    if judge_looks(records, best, round_, index).stopped:
+    if budget.stop_when_decided and judge(records, best, round_, index).stopped:
         return
     for pair in range(of_finalist):
         for spec, turns in sides if pair % 2 == 0 else reversed(sides):

@@ -8,9 +8,8 @@ from dataclasses import replace
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study_result import AlternativeVerdicts, Finalist, ScoredSetting, StudyResult
 from dsabench.model.verdict import Verdict
-from dsabench.results.scores import confirmed_sides, in_turns, judge_against, judge_looks, scored_settings
+from dsabench.results.scores import LookVerdicts, confirmed_sides, in_turns, judge, judge_against, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
-from dsabench.stats.compare import ALPHA
 from dsabench.study.budget import why_confirmation_stops
 from dsabench.study.context import StudyContext
 from dsabench.study.next_boot import (
@@ -40,16 +39,16 @@ def conclude(
         stopped = f"the default {was}, so there is nothing to compare the best setting with"
     found = apply_gate(scored_settings(records, round_), finalists, 0.0 if config.gate is None else config.gate.margin)
     best = best if winner is None else winner.candidate
-    judged = None if winner is None else judge_looks(records, winner.candidate.spec, round_, winner.index)
+    judged = LookVerdicts() if winner is None else judge(records, winner.candidate.spec, round_, winner.index)
     result = StudyResult(
         environment=context.environment,
         records=tuple(record for record in records.records if record.round == round_),
         measured_now=len(records.records) - context.measured_before,
         candidates=found,
         best=next((one for one in found if best is not None and one.spec == best.spec), best),
-        verdicts=() if judged is None else judged.verdicts,
-        stopped_early="" if judged is None else judged.stopped,
-        level=ALPHA if judged is None else judged.level,
+        verdicts=judged.verdicts,
+        stopped_early=judged.stopped,
+        level=judged.level,
         turns=""
         if winner is None
         else in_turns(config, *confirmed_sides(records, winner.candidate.spec, round_, winner.index)),

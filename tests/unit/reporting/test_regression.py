@@ -77,9 +77,9 @@ def test_a_history_tells_how_far_the_machine_drifts() -> None:
     assert (slow.standing, slow.interleaved) == ("regression", False)
     same = judge(history, ComparedSide("b", boots(100.4, 0.002, 3, seed=21, first=8 * night)), RULES)
     assert same.standing != "regression"
-    assert has_drift_history(history, START.timestamp() + 8 * night * 60)
-    assert not has_drift_history(history, START.timestamp() + 300 * night * 60)
-    assert not has_drift_history(ComparedSide("once", tuple(nights[:3])), START.timestamp() + night * 60)
+    assert has_drift_history(history, METRIC, START.timestamp() + 8 * night * 60)
+    assert not has_drift_history(history, METRIC, START.timestamp() + 300 * night * 60)
+    assert not has_drift_history(ComparedSide("once", tuple(nights[:3])), METRIC, START.timestamp() + night * 60)
 
 
 @pytest.mark.parametrize("looks", [1, 2])

@@ -149,7 +149,7 @@ def test_best_and_default_take_turns_and_the_verdict_uses_these_boots_alone(conf
         order.append("default" if step.spec == config.default else "best")
         take(ledger, step, value=next(values))
     assert order == ["default", "best", "best", "default"]
-    for verdict in judge(ledger, best.spec, 0):
+    for verdict in judge(ledger, best.spec, 0).verdicts:
         assert (verdict.n_base, verdict.n_candidate) == (2, 2)
         assert verdict.effect == pytest.approx(0.0995, abs=1e-3)
 

@@ -12,7 +12,7 @@ import pytest
 from dsabench.model.study import Budget, GateSpec
 from dsabench.model.study_result import Finalist
 from dsabench.model.verdict import Verdict, VerdictWord
-from dsabench.results.scores import judge, judge_looks, scored_settings
+from dsabench.results.scores import judge, scored_settings
 from dsabench.results.study_records import StudyRecords
 from dsabench.study.budget import RunLimits, why_confirmation_stops
 from dsabench.study.next_boot import (
@@ -81,7 +81,8 @@ def test_each_finalist_has_boots_of_the_default_of_its_own(ledger) -> None:
     assert second.score.value == pytest.approx(120.0)
     # Each is held against the boots that it took turns with.
     effects = [
-        {verdict.effect for verdict in judge(ledger, one.spec, 0, index)} for index, one in ((0, first), (1, second))
+        {verdict.effect for verdict in judge(ledger, one.spec, 0, index).verdicts}
+        for index, one in ((0, first), (1, second))
     ]
     assert all(effect == pytest.approx(0.3, abs=0.01) for effect in effects[0])
     assert all(effect == pytest.approx(0.2, abs=0.01) for effect in effects[1])
@@ -113,7 +114,7 @@ def test_a_clear_effect_stops_the_confirmation_early(tmp_path: Path) -> None:
     assert counts == [6, 12]  # 3 of 6 boots a side, for either finalist
     first = challenger(ledger, 0)
     assert first is not None
-    found = judge_looks(ledger, first.spec, 0, 0)
+    found = judge(ledger, first.spec, 0, 0)
     assert found.stopped == "decided after 3 of 6 boots a side"
     assert {(one.verdict, one.n_base, one.n_candidate) for one in found.verdicts} == {("better", 3, 3)}
     assert found.level == pytest.approx(0.05 * 0.2 / 6)
@@ -127,7 +128,7 @@ def test_a_hopeless_confirmation_is_given_up(tmp_path: Path) -> None:
     assert counts[0] < 12
     first = challenger(ledger, 0)
     assert first is not None
-    found = judge_looks(ledger, first.spec, 0, 0)
+    found = judge(ledger, first.spec, 0, 0)
     assert "more boots would hardly decide it" in found.stopped
     assert {one.verdict for one in found.verdicts} == {"inconclusive"}
 

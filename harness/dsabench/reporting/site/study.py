@@ -18,11 +18,10 @@ from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload
 from dsabench.reporting.comparison import ComparedSide, compare_sides
 from dsabench.reporting.site.entry import Entry, label_of, machine_of
-from dsabench.results.scores import compare_pairs, judge_confirmed, judged_metrics, pair_boots
+from dsabench.results.scores import LookVerdicts, compare_settings, judge_confirmed, judged_metrics
 from dsabench.results.study_records import measured_default
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.kinds import runtime_of
-from dsabench.stats.compare import judge_family
 from dsabench.stats.intervals import BootMean, mean_over_boots
 
 GUARDS = (
@@ -241,9 +240,9 @@ class Study:
         """Boots that the confirmation lacks of those that the config asks for."""
         if self.config is None or self.best is None or not self.is_confirmed:
             return 0
-        sides = (self.default_setting, self.best, *self._confirmed_too)
-        if self.config.budget.stop_when_decided:  # whatever is there was enough, or the sweep says what is left
+        if self.stopped_early:
             return 0
+        sides = (self.default_setting, self.best, *self._confirmed_too)
         rounds = max(entry.record.round for entry in self.entries) + 1
         return sum(max(0, rounds * self.config.budget.confirm_boots - len(one.boots("confirm"))) for one in sides)
 
@@ -306,15 +305,21 @@ class Study:
 
     def _judge_confirmed(self, metrics: Sequence[str], *settings: Setting) -> tuple[Verdict, ...]:
         """As the study itself judges, in what both settings have."""
-        if self.config is not None and self.config.budget.stop_when_decided:
-            sides = [{load: one.confirming(load) for load in self.workloads} for one in settings]
-            return judge_confirmed(self.config, sides[0], sides[1], metrics).verdicts
-        family = []
-        for workload in self.workloads:
-            paired = pair_boots(*(one.confirming(workload) for one in settings))
-            having = [one for one in metrics if all(setting.figure(workload, one) for setting in settings)]
-            family += [compare_pairs(paired, workload, metric) for metric in having]
-        return judge_family(family)
+        found = self._confirmed(metrics, *settings).verdicts
+        return tuple(v for v in found if all(setting.figure(v.workload, v.metric) for setting in settings))
+
+    def _confirmed(self, metrics: Sequence[str], *settings: Setting) -> LookVerdicts:
+        base, candidate = ({load: one.confirming(load) for load in self.workloads} for one in settings)
+        if self.config is None:
+            return LookVerdicts(compare_settings(self.workloads, metrics, base, candidate))
+        return judge_confirmed(self.config, base, candidate, metrics)
+
+    @property
+    def stopped_early(self) -> str:
+        """How the confirmation ended before all its boots; empty where it did not."""
+        if self.best is None or not self.is_confirmed:
+            return ""
+        return self._confirmed(self._judged, self.default_setting, self.best).stopped
 
     @cached_property
     def gpus(self) -> Mapping[str, int]:

@@ -59,3 +59,23 @@ def test_the_other_baselines_are_held_against_the_best_in_pairs(study: Study) ->
 def test_a_finished_confirmation_lacks_nothing(study: Study, tmp_path: Path) -> None:
     config = load_study(tmp_path, TEXT.replace("confirm_boots: 3", "confirm_boots: 2"))
     assert Study("study", "study", study.entries, config, METRIC).lacking == 0
+
+
+@pytest.mark.parametrize(("boots", "lacking"), [(2, 8), (3, 0)])
+def test_a_confirmation_that_stopped_lacks_nothing_and_says_why(tmp_path: Path, boots: int, lacking: int) -> None:
+    config = load_study(tmp_path, STUDY.replace("confirm_boots: 2", "confirm_boots: 6, stop_when_decided: true"))
+    entries = [
+        Entry(
+            make_record(
+                spec=config.spec(assignment), workload=workload, occasion=number, phase="confirm" if number else "search",
+                value=value + number / 10, boot=f"{place}-{number}", minute=3 * number + place,
+            ),
+            tmp_path / "journal.jsonl", f"{place}-{number}.html",
+        )
+        for place, (assignment, value) in enumerate((({}, 90.0), ({"prefill_backend": "flashmla_sparse"}, 120.0)))
+        for workload in config.workloads
+        for number in range(boots + 1)
+    ]  # fmt: skip
+    study = Study("study", "study", tuple(entries), config, METRIC)
+    assert (study.lacking, study.stopped_early) == (lacking, "decided after 3 of 6 boots a side" if not lacking else "")
+    assert {verdict.n_base for verdict in study.verdicts} == {boots}
