@@ -84,7 +84,6 @@ def test_a_sweep_ends_with_a_verdict_a_picture_and_a_journal(finished) -> None:
     assert "not sglang" in done.stdout
     plot = Path(re.search(r"^plot: (.+)$", done.stdout, re.MULTILINE)[1])
     assert plot.read_text().startswith("<?xml")
-    assert plot.with_suffix(".png").stat().st_size > 1000
     assert "\x1b[" not in done.stdout + done.stderr
 
 

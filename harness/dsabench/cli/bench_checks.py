@@ -44,8 +44,8 @@ def check_output(args: argparse.Namespace) -> None:
         InputError: one line.
 
     """
-    if args.plot and Path(args.plot).suffix not in ("", ".svg", ".png"):
-        raise InputError(f"--plot: {args.plot}: pictures are written as .svg and .png")
+    if args.plot and Path(args.plot).suffix not in ("", ".svg"):
+        raise InputError(f"--plot: {args.plot}: pictures are written as .svg")
     if args.samples and Path(args.samples).suffix != ".parquet":
         raise InputError(f"--samples: {args.samples}: samples are written as .parquet")
     for flag, name in (("--output-file", args.output_file), ("--samples", args.samples), ("--plot", args.plot)):

@@ -266,7 +266,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add("--tag", help="a word to write into the JSON line")
     add("--disable-tqdm", action="store_true", help="no progress")
     add("--json", action="store_true", help="print the JSON line instead of the block")
-    add("--plot", metavar="FILE", help="draw latencies, requests in flight and throughput over time: SVG and PNG")
+    add("--plot", metavar="FILE", help="draw latencies, requests in flight and throughput over time, as SVG")
 
 
 def _add_profile(parser: argparse.ArgumentParser) -> None:

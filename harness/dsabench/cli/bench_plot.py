@@ -9,11 +9,11 @@ from pathlib import Path
 
 from dsabench.model.sample import RequestSample
 from dsabench.model.workload import Workload
-from dsabench.reporting.timeline import draw_timeline
+from dsabench.reporting.timeline import write_timeline
 
 
 def draw_bench(args: Namespace, samples: Sequence[RequestSample]) -> None:
-    """Write the picture as SVG and PNG. The workload says only what decides its steady state.
+    """Write the picture. The workload says only what decides its steady state.
 
     Raises:
         InputError: no request brought a token, or the file has another suffix.
@@ -29,4 +29,4 @@ def draw_bench(args: Namespace, samples: Sequence[RequestSample]) -> None:
     )
     limit = f", at most {args.max_concurrency} at a time" if args.max_concurrency else ""
     title = f"{args.backend}, {args.dataset_name}, {len(samples)} requests at {args.request_rate:g} a second{limit}"
-    draw_timeline(samples, Path(args.plot), title, workload)
+    write_timeline(samples, Path(args.plot), title, workload)

@@ -65,7 +65,7 @@ def show(
 @app.command("plot")
 def plot(
     what: Annotated[str, typer.Argument(help="A record (as for show), or a Parquet file of request samples.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="FILE.svg or FILE.png; both are written.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="FILE.svg.")],
     results: Results = Path("results"),
 ) -> None:
     """Draw TTFT, gaps between tokens, requests in flight and throughput over the time of one load test."""

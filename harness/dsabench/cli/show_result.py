@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.cli.format import show_count, show_duration, show_figure
+from dsabench.cli.format import show_count, show_duration, show_figure, show_percent
 from dsabench.cli.options import StudyOptions, go_on
 from dsabench.cli.progress import make_progress
 from dsabench.cli.show_plan import plan_facts, print_plan
@@ -25,11 +25,11 @@ from dsabench.evals.numerics import changed_numerics
 from dsabench.model.environment import Environment
 from dsabench.model.record import Failed, Measured, Record
 from dsabench.model.runtime import RuntimeSpec, labels_of
-from dsabench.model.study_result import ScoredSetting, StudyResult
+from dsabench.model.study_result import ObjectiveScore, ScoredSetting, StudyResult
 from dsabench.reporting.site.entry import machine_of
 from dsabench.reporting.sweep_plot import draw_sweep
 from dsabench.results.journal import FILE_NAME
-from dsabench.results.scores import levels
+from dsabench.results.scores import against_default, levels
 from dsabench.study.study import Study
 
 _MESSAGE = 300
@@ -308,6 +308,8 @@ def _settings_table(config: StudyConfig, result: StudyResult, metric: str) -> Gr
     table.add_column("setting", overflow="fold")
     for workload in config.workloads:
         table.add_column(escape(workload.name), justify="right", no_wrap=True)
+    table.add_column("vs default", justify="right", no_wrap=True)
+    default = next((one.score for one in result.candidates if one.spec == config.default), ObjectiveScore(None, 0.0))
     has_notes = any(candidate.score.why_not for candidate in result.candidates)
     if has_notes:
         table.add_column("note", overflow="fold")
@@ -315,7 +317,10 @@ def _settings_table(config: StudyConfig, result: StudyResult, metric: str) -> Gr
         cells = [_cell(result.records, candidate.spec, workload.name, metric) for workload in config.workloads]
         notes = [escape(candidate.score.why_not or "")] if has_notes else []
         is_default = candidate.spec == config.default
-        table.add_row(escape(candidate.label), *cells, *notes, style="bold" if is_default else None)
+        change = None if is_default else against_default(candidate.score, default)
+        table.add_row(
+            escape(candidate.label), *cells, show_percent(change), *notes, style="bold" if is_default else None
+        )
     return titled(f"{config.name}: {metric} by setting (search, one boot each)", table)
 
 

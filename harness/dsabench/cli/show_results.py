@@ -191,18 +191,18 @@ def _facts(path: Path, record: Record) -> list[tuple[str, str]]:
 
 
 def plot_samples(what: str, output: Path, results: Path) -> None:
-    """Draw the requests of a record, and print the names of the pictures.
+    """Draw the requests of a record, and print the name of the picture.
 
     Raises:
         InputError: there is no such record or file, or it has no samples.
 
     """
-    from dsabench.reporting.timeline import draw_timeline
+    from dsabench.reporting.timeline import write_timeline
     from dsabench.results.samples import read_samples
 
     if what.endswith(".parquet"):
         file = Path(what)
-        written = draw_timeline(read_samples(file), output, file.name)
+        written = write_timeline(read_samples(file), output, file.name)
     else:
         journal, record = find_record(results, what)
         if isinstance(record.outcome, Failed):
@@ -214,6 +214,5 @@ def plot_samples(what: str, output: Path, results: Path) -> None:
         workload = record.trial.workload
         samples = read_samples(journal.parent / record.outcome.samples)
         title = f"{record.study}, {workload.name}: {setting_of(record)}"
-        written = draw_timeline(samples, output, title, workload)
-    for path in written:
-        print(path)
+        written = write_timeline(samples, output, title, workload)
+    print(written)

@@ -1,4 +1,4 @@
-"""Which candidate is fastest where: one SVG an operator and dtype, and a page that shows them with the numbers."""
+"""Which candidate is fastest where: one page with coloured tables of shapes and the numbers behind them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from dsabench.errors import InputError, StoreError
 from dsabench.microbench.measured import Measurement
 from dsabench.microbench.summary import are_apart
-from dsabench.reporting.kernel_map import Cell, draw_map, natural
+from dsabench.reporting.kernel_map import HeatCell, heat_tables, natural
 from dsabench.reporting.kernel_shares import Share, shares
 
 Group = tuple[str, str]
@@ -28,7 +28,8 @@ _STYLE = """:root{color-scheme:light dark;--text:#1c2024;--quiet:#5b636d;--line:
 @media (prefers-color-scheme:dark){:root{--text:#e4e7eb;--quiet:#9ba4af;--line:#2f363e;--ground:#14171a}}
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:66rem;padding:0 1rem;color:var(--text);background:var(--ground)}
 p{max-width:48rem;overflow-wrap:anywhere}.facts{color:var(--quiet);font-size:.9rem}h2{margin-top:2.5rem}
-.wide{overflow-x:auto;margin:.8rem 0}.wide img{min-width:44rem;width:100%;background:#fff;border-radius:8px}
+.wide{overflow-x:auto;margin:.8rem 0}h3{font-size:1rem;margin:1.2rem 0 .3rem}.map{font-size:.78rem}.map caption{text-align:left;color:var(--quiet)}
+.map td,.map th{text-align:center!important;padding:.15em .45em;border:1px solid var(--ground)}.heat{color:#111;padding:.1em .5em;border-radius:3px}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem}summary{cursor:pointer;color:var(--quiet)}
 td,th{padding:.2em .7em;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 td:first-child,td:nth-child(2),th:first-child,th:nth-child(2){text-align:left}nav a{margin-right:1rem;color:inherit}"""
@@ -63,7 +64,7 @@ _POINTS = ("shape", "candidate", "median Âµs", "MAD", "n", "TB/s", "TFLOP/s", "Ã
 
 
 def write_page(measurements: Sequence[Measurement], folder: Path, home: str | None = None) -> Path:
-    """Write `index.html` and its pictures; `home`: the page that it leads back to.
+    """Write `index.html`; `home`: the page that it leads back to.
 
     Raises:
         InputError: nothing has a time.
@@ -77,7 +78,7 @@ def write_page(measurements: Sequence[Measurement], folder: Path, home: str | No
         raise InputError("nothing to report: no point has a time; run `dsabench kernels bench` first")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        parts = [_section(group, members, folder) for group, members in sorted(groups.items())]
+        parts = [_section(group, members) for group, members in sorted(groups.items())]
         page = folder / "index.html"
         page.write_text(_page(measurements, parts, _nav(sorted(groups), home)), encoding="utf-8")
     except OSError as error:
@@ -134,17 +135,13 @@ def _anchor(group: Group) -> str:
     return "-".join(group)
 
 
-def _section(group: Group, members: Sequence[Measurement], folder: Path) -> str:
-    title, picture = ", ".join(group), f"{_anchor(group)}.svg"
+def _section(group: Group, members: Sequence[Measurement]) -> str:
+    title = ", ".join(group)
     cells = [cell for shape in _by_shape(members) if (cell := _cell(shape))]
-    image = ""
-    if cells:
-        draw_map(title, cells, folder / picture)
-        image = f"<div class=wide><img src='{escape(picture)}' alt='{escape(title)}: fastest candidate by shape'></div>"
     ordered = sorted(members, key=lambda m: (natural(m.shape_id), m.median_us or float("inf")))
     points = _table(_POINTS, [_row(m) for m in ordered])
     return (
-        f"<h2 id='{escape(_anchor(group))}'>{escape(title)}</h2>{_does(group, members)}{image}"
+        f"<h2 id='{escape(_anchor(group))}'>{escape(title)}</h2>{_does(group, members)}{heat_tables(cells) if cells else ''}"
         f"{_table(_SHARES, [_share_row(share) for share in shares(members)])}{_without_time(members)}"
         f"<details><summary>{len(members):,} points</summary>{points}</details>"
     )
@@ -218,7 +215,7 @@ def _by_shape(members: Sequence[Measurement]) -> list[list[Measurement]]:
     ]
 
 
-def _cell(members: Sequence[Measurement]) -> Cell | None:
+def _cell(members: Sequence[Measurement]) -> HeatCell | None:
     """The fastest of a shape, and whether it is told apart from the next."""
     timed = sorted(((m, m.times) for m in members), key=lambda both: both[0].median_us or 0.0)
     (first, times), *others = timed
@@ -226,4 +223,4 @@ def _cell(members: Sequence[Measurement]) -> Cell | None:
         return None
     ties = any(other is not None and not are_apart(times, other) for _, other in others)
     lead = others[0][1].median_us / times.median_us - 1 if others and others[0][1] else None
-    return Cell(first.shape_id, first.candidate, times.median_us / first.floor_us, is_tie=ties, lead=lead)
+    return HeatCell(first.shape_id, first.candidate, times.median_us / first.floor_us, is_tie=ties, lead=lead)

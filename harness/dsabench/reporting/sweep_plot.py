@@ -37,7 +37,7 @@ _LEAST = -1.0
 
 
 def draw_sweep(config: StudyConfig, result: StudyResult, folder: Path) -> Path | None:
-    """Write `sweep.svg` and `sweep.png` into the folder; returns the SVG's path, None when nothing was measured.
+    """Write `sweep.svg` into the folder; returns its path, None when nothing was measured.
 
     Raises:
         StoreError: disk full or read-only.
@@ -58,7 +58,6 @@ def draw_sweep(config: StudyConfig, result: StudyResult, folder: Path) -> Path |
         figure, svg = sweep_figure(config, result, shown), folder / "sweep.svg"
         try:
             figure.savefig(svg, metadata={"Date": None})
-            figure.savefig(folder / "sweep.png", dpi=130)
         except OSError as error:
             raise StoreError(f"{svg}: {error.strerror}") from error
     return svg

@@ -1,172 +1,275 @@
-"""The picture of one load test over time: TTFT, gaps between tokens, requests in flight, tokens per second."""
+"""One load test over time as a small SVG of its own: four panels, some kilobytes, drawn in milliseconds.
+
+matplotlib takes a fifth of a second for the same; a study has thousands of records, and each has its page.
+"""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dsabench.errors import InputError, StoreError
 from dsabench.load.judge.steady_state import NoSteadyState, SteadyWindow, steady_window
-from dsabench.model.sample import RequestSample, Times
+from dsabench.model.sample import RequestSample
 from dsabench.model.workload import Workload
-from dsabench.reporting.over_time import (
-    Bins,
-    gaps_over_time,
-    in_flight_over_time,
-    largest_over_time,
-    quantiles_over_time,
-    token_rates,
+from dsabench.reporting.numbers import show
+
+Array = npt.NDArray[np.float64]
+_BINS = 80
+_WIDTH, _PANEL, _GAP, _LEFT, _TOP = 640.0, 64.0, 26.0, 52.0, 18.0
+_INNER = _WIDTH - _LEFT - 8
+_DOTS_MAX = 600
+_LINE_LETTERS = 58
+"""Of a title: as many of the widest letters as a line holds."""
+_STYLE = (
+    ".strip{font:11px system-ui,sans-serif}text{fill:#1c2024}.tick{text-anchor:end;fill:#5b636d;font-size:10px}"
+    ".none,.quiet{fill:#5b636d}path{fill:none;stroke:#0067a3;stroke-width:1.4}.axis{stroke:#e2e5e9}"
+    ".dots{stroke-width:3.2;stroke-linecap:round;opacity:.7}.tail{stroke:#c24e00;stroke-dasharray:4 2}"
+    ".area{fill:#cfe8df;fill-opacity:.7;stroke:#00785a}.failed{stroke:#b3401a;stroke-width:1.6}.steady{fill:#eceef1}"
+    ".asked{stroke:#5b636d;stroke-dasharray:2 3}"
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-# Okabe and Ito's palette: told apart by colour-blind readers; lines and marks differ besides.
-_BLUE, _VERMILION, _GREEN, _PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-_SHADE = "#E8E8E8"
-_RASTER_FROM = 500
-"""From so many points on they are drawn as pixels inside the SVG, which would be megabytes otherwise."""
-_GAPS_FROM = 4000
-"""From so many gaps on they are summed up per bin; fewer are drawn one by one."""
-_TITLE_SHARE = 0.97
-"""Of the picture's width."""
-_SUFFIXES = (".svg", ".png")
+"""Of a file of its own; inside a page the site's stylesheet says it."""
 
 
-def draw_timeline(
-    samples: Sequence[RequestSample], path: Path, title: str, workload: Workload | None = None
-) -> tuple[Path, Path]:
-    """Write the picture as SVG and, beside it, as PNG of 800 × 860 pixels; returns both paths.
+@dataclass(frozen=True, slots=True)
+class RequestTimeline:
+    """Requests as columns; times are seconds since the start of the measurement."""
+
+    sent_s: Array
+    done_s: Array
+    is_failed: npt.NDArray[np.bool_]
+    first_s: Array
+    """NaN where no token came."""
+    frame_s: Array
+    """Of every frame of every request."""
+    frame_tokens: Array
+    gap_end_s: Array
+    gap_ms: Array
+    """Between two frames of one answer."""
+
+    @property
+    def end_s(self) -> float:
+        """When the last byte came."""
+        return float(self.done_s.max())
+
+    @classmethod
+    def of(cls, samples: Sequence[RequestSample]) -> RequestTimeline:
+        """The columns of samples in memory; there is one at least."""
+        at_s = [np.asarray(sample.frames.at_s, np.float64) for sample in samples]
+        return cls(
+            sent_s=np.array([sample.sent_s for sample in samples], np.float64),
+            done_s=np.array([sample.done_s for sample in samples], np.float64),
+            is_failed=np.array([sample.error is not None for sample in samples], np.bool_),
+            first_s=np.array([of[0] if len(of) else np.nan for of in at_s], np.float64),
+            frame_s=np.concatenate(at_s),
+            frame_tokens=np.concatenate([np.asarray(sample.frames.tokens, np.float64) for sample in samples]),
+            gap_end_s=np.concatenate([of[1:] for of in at_s]),
+            gap_ms=np.concatenate([np.diff(of) for of in at_s]) * 1e3,
+        )
+
+
+def write_timeline(samples: Sequence[RequestSample], path: Path, title: str, workload: Workload | None = None) -> Path:
+    """Write the picture as an SVG file of its own; returns its path, with the suffix that was left out.
 
     The steady state is shaded where `workload` says what concurrency was asked for, and where there is one.
 
     Raises:
-        InputError: no request brought a token, or the path ends in something else than .svg or .png.
+        InputError: no request brought a token, or the path ends in something else than .svg.
         StoreError: disk full or read-only.
 
     """
-    if path.suffix and path.suffix not in _SUFFIXES:
-        raise InputError(f"{path}: pictures are written as .svg and .png")
+    if path.suffix not in ("", ".svg"):
+        raise InputError(f"{path}: pictures are written as .svg")
     if not any(len(sample.frames) for sample in samples):
         raise InputError("no request brought a token: there is nothing to draw")
-    from matplotlib import rc_context  # noqa: PLC0415  (half a second that only a picture pays)
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    style: dict[Any, Any] = {
-        "svg.hashsalt": "dsabench",
-        "font.size": 9,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.color": "#DDDDDD",
-        "grid.linewidth": 0.6,
-        "axes.axisbelow": True,
-        "text.parse_math": False,
-    }
-    with rc_context(style):
-        figure = Figure(figsize=(8, 8.6), dpi=100, layout="constrained")
-        panels = figure.subplots(4, 1, sharex=True)
-        _draw(panels, samples, workload)
-        _put_title(figure, title)
-        svg, png = (path.with_suffix(suffix) for suffix in _SUFFIXES)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(svg, metadata={"Date": None}, dpi=200)  # of what is drawn as pixels
-            figure.savefig(png)
-        except OSError as error:
-            raise StoreError(f"{svg}: {error.strerror or error}: the picture was not written") from error
-    return svg, png
-
-
-def _put_title(figure: Figure, title: str) -> None:
-    """The title in as many lines as its letters need: knobs are set without spaces, and no two fonts are alike wide."""
-    text = figure.suptitle("", fontsize=10)
-    for width in range(120, 40, -4):
-        text.set_text(textwrap.fill(title, width))
-        if text.get_window_extent().width <= _TITLE_SHARE * figure.bbox.width:
-            return
-
-
-def _draw(panels: Any, samples: Sequence[RequestSample], workload: Workload | None) -> None:
-    bins = Bins.over(samples)
-    _draw_ttft(panels[0], samples)
-    _draw_gaps(panels[1], samples, bins)
-    _draw_in_flight(panels[2], samples, workload, bins)
-    _draw_rate(panels[3], samples, bins)
-    panels[3].set_xlabel("seconds since the start of the measurement")
-    panels[3].set_xlim(-0.01 * bins.edges_s[-1], bins.edges_s[-1])
     window = NoSteadyState("") if workload is None else steady_window(samples, workload)
+    limit = None if workload is None else workload.max_concurrency
+    inside = window if isinstance(window, SteadyWindow) else None
+    body, height = _panels(RequestTimeline.of(samples), inside, limit)
+    lines = [f'<text x="8" y="{18 + 15 * i}">{escape(line)}</text>' for i, line in enumerate(_in_lines(title))]
+    lines.append(f'<text class="quiet" x="8" y="{18 + 15 * len(lines)}">{escape(_steady_words(window))}</text>')
+    top = 15 * len(lines) + 14
+    text = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="strip" width="{1.25 * _WIDTH:g}" '
+        f'viewBox="0 0 {_WIDTH:g} {height + top:g}"><style>{_STYLE}</style><rect width="100%" height="100%" fill="#fff"/>'
+        f'{"".join(lines)}<g transform="translate(0 {top})">{body}</g></svg>\n'
+    )
+    file = path.with_suffix(".svg")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{file}: {error.strerror or error}: the picture was not written") from error
+    return file
+
+
+def _in_lines(title: str) -> list[str]:
+    return textwrap.wrap("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in title), _LINE_LETTERS)
+
+
+def _steady_words(window: SteadyWindow | NoSteadyState) -> str:
     if isinstance(window, SteadyWindow):
-        for panel in panels:
-            panel.axvspan(window.start_s, window.end_s, color=_SHADE, zorder=0, lw=0)
-    said = (
-        f"steady state: {window.start_s:.3g} to {window.end_s:.3g} s (shaded)"
-        if isinstance(window, SteadyWindow)
-        else ""
+        return f"steady state: {show(window.start_s)} to {show(window.end_s)} s (shaded)"
+    return f"no steady state: {window.reason}" if window.reason else ""
+
+
+def read_timeline(file: Path) -> RequestTimeline | None:
+    """The columns of a Parquet file of samples; None where it cannot be read or is empty."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    names = ["sent_s", "done_s", "error", "frame_at_s", "frame_tokens"]
+    try:
+        table = pq.ParquetFile(file).read(columns=names, use_threads=False).combine_chunks()
+        if table.num_rows == 0 or table.num_columns < len(names):
+            return None
+        lists = table.column("frame_at_s").chunk(0)
+        offsets = lists.offsets.to_numpy()
+        at_s = lists.values.to_numpy(zero_copy_only=False)
+        tokens = table.column("frame_tokens").chunk(0).values.to_numpy(zero_copy_only=False).astype(np.float64)
+        sent_s, done_s = (table.column(name).to_numpy() for name in names[:2])
+        failed = ~np.asarray(table.column("error").is_null().to_numpy(), bool)
+    except (OSError, pa.ArrowException, AttributeError, ValueError):
+        return None
+    counts = np.diff(offsets)
+    first_s = np.full(len(counts), np.nan)
+    first_s[counts > 0] = at_s[offsets[:-1][counts > 0]]
+    inner = np.ones(max(len(at_s) - 1, 0), bool)
+    borders = offsets[1:-1] - 1
+    inner[borders[(borders >= 0) & (borders < len(inner))]] = False
+    gaps_ms = np.diff(at_s)[inner] * 1e3
+    return RequestTimeline(sent_s, done_s, failed, first_s, at_s, tokens, at_s[1:][inner], gaps_ms)
+
+
+def draw_timeline(timeline: RequestTimeline, limit: int | None = None) -> str:
+    """An SVG element for a page; every word in it is ours, every other thing a number.
+
+    Args:
+        timeline: what is drawn.
+        limit: requests in flight at most, as asked; a dotted line.
+
+    """
+    body, height = _panels(timeline, None, limit)
+    failed = int(timeline.is_failed.sum())
+    said = f"{len(timeline.sent_s)} requests over {show(max(timeline.end_s, 1e-6))} seconds, {failed} failed."
+    return f'<svg class="strip" role="img" aria-label="{said}" viewBox="0 0 {_WIDTH:g} {height:g}">{body}</svg>'
+
+
+def _panels(timeline: RequestTimeline, window: SteadyWindow | None, limit: int | None) -> tuple[str, float]:
+    """(four panels under each other, their height)."""
+    end_s = max(timeline.end_s, 1e-6)
+    in_flight, rate = _in_flight(timeline, end_s), _tokens_per_second(timeline, end_s)
+    panels = [
+        _latency("TTFT, ms", timeline.sent_s, (timeline.first_s - timeline.sent_s) * 1e3, end_s),
+        _latency("gap between frames, ms", timeline.gap_end_s, timeline.gap_ms, end_s),
+        _steps("requests in flight", in_flight, limit),
+        _steps("output, tok/s", rate),
+    ]
+    shade = "" if window is None else _shade(window, end_s)
+    parts = [
+        f'<g transform="translate({_LEFT:g} {_TOP + index * (_PANEL + _GAP):g})">{shade}'
+        f'<path class="axis" d="M0 0V{_PANEL:g}H{_INNER:g}"/><text x="0" y="-6">{title}</text>'
+        f'<text class="tick" x="-6" y="6">{show(top)}</text><text class="tick" x="-6" y="{_PANEL:g}">0</text>{body}</g>'
+        for index, (title, body, top) in enumerate(panels)
+    ]
+    failed_s = timeline.done_s[timeline.is_failed]
+    if len(failed_s):
+        crosses = "".join(f"M{_x(s, end_s):.0f} {_TOP - 3:g}l5 5m0-5l-5 5" for s in failed_s[:200])
+        parts.append(f'<path class="failed" transform="translate({_LEFT:g} 0)" d="{crosses}"/>')
+    height = _TOP + 4 * (_PANEL + _GAP) + 4
+    said = f"{len(timeline.sent_s):,} requests" + (f", {len(failed_s):,} failed (crosses)" if len(failed_s) else "")
+    parts.append(
+        f'<text x="{_LEFT:g}" y="{height - 8:g}">0 s</text>'
+        f'<text class="none" text-anchor="middle" x="{_WIDTH / 2:g}" y="{height - 8:g}">{said}</text>'
+        f'<text class="tick" x="{_WIDTH - 8:g}" y="{height - 8:g}">{show(end_s)} s</text>'
     )
-    if isinstance(window, NoSteadyState) and window.reason:
-        said = f"no steady state: {window.reason}"
-    panels[0].set_title(said, loc="left", fontsize=8, color="#444444")
-    for panel in panels:
-        top = panel.dataLim.ymax
-        panel.set_ylim(0, 1.06 * top if np.isfinite(top) and top > 0 else 1.0)
-        if panel.get_legend_handles_labels()[1]:  # above the panel, where it hides no data
-            panel.legend(
-                loc="lower right", bbox_to_anchor=(1.0, 0.98), fontsize=8, frameon=False, ncols=3, borderaxespad=0.0
-            )
+    return "".join(parts), height
 
 
-def _draw_ttft(panel: Axes, samples: Sequence[RequestSample]) -> None:
-    begun = [sample for sample in samples if len(sample.frames)]
-    sent_s = np.array([sample.sent_s for sample in begun])
-    ttft_ms = np.array([(sample.frames.at_s[0] - sample.sent_s) * 1e3 for sample in begun])
-    raster = len(begun) > _RASTER_FROM
-    panel.scatter(
-        sent_s, ttft_ms, s=8, color=_BLUE, alpha=0.6, lw=0, label="a request, where it was sent", rasterized=raster
+def _shade(window: SteadyWindow, end_s: float) -> str:
+    start, end = float(_x(window.start_s, end_s)), float(_x(window.end_s, end_s))
+    return f'<rect class="steady" x="{start:.1f}" y="0" width="{end - start:.1f}" height="{_PANEL:g}"/>'
+
+
+def _tokens_per_second(timeline: RequestTimeline, end_s: float) -> Array:
+    """[bins] output tokens per second."""
+    return np.bincount(_bins(timeline.frame_s, end_s), timeline.frame_tokens, _BINS) * _BINS / end_s
+
+
+def _latency(title: str, at_s: Array, values: Array, end_s: float) -> tuple[str, str, float]:
+    """Dots where there are few; else the median and the largest of each bin."""
+    known = np.isfinite(values)
+    at_s, values = at_s[known], values[known]
+    if not len(values):
+        return title, f'<text class="none" x="8" y="{_PANEL / 2:g}">none</text>', 0.0
+    top = max(float(values.max()), 1e-9)
+    if len(values) <= _DOTS_MAX:
+        places = zip(_whole(_x(at_s, end_s)), _whole(_y(values, top)), strict=True)
+        return title, f'<path class="dots" d="{"".join([f"M{x} {y}h0" for x, y in places])}"/>', top
+    place = _bins(at_s, end_s)
+    order = np.lexsort((values, place))
+    counts = np.bincount(place, minlength=_BINS)
+    ends = np.cumsum(counts)
+    having = np.flatnonzero(counts)
+    ordered = values[order]
+    medians, largest = ordered[(ends - counts + (counts - 1) // 2)[having]], ordered[(ends - 1)[having]]
+    xs = _x((having + 0.5) * end_s / _BINS, end_s)
+    lines = [
+        f'<path class="{name}" d="{_line(xs, _y(of_bin, top))}"/>'
+        for name, of_bin in (("tail", largest), ("median", medians))
+    ]
+    return f"{title}: median and largest of each bin", "".join(lines), top
+
+
+def _steps(title: str, heights: Array, limit: int | None = None) -> tuple[str, str, float]:
+    top = max(float(heights.max()), limit or 0, 1e-9)
+    xs = np.arange(_BINS + 1) * _INNER / _BINS
+    ys = _y(heights, top)
+    path = (
+        f"M0 {_PANEL:g}"
+        + "".join([f"V{y}H{x}" for y, x in zip(_whole(ys), _whole(xs[1:]), strict=True)])
+        + f"V{_PANEL:g}Z"
     )
-    failed_s = [sample.done_s for sample in samples if sample.error is not None]
-    if failed_s:
-        # On the axis: a failed request has no latency.
-        panel.scatter(
-            failed_s, np.zeros(len(failed_s)), marker="x", s=28, color=_VERMILION, label="failed, where it ended",
-            clip_on=False, zorder=4,
-        )  # fmt: skip
-    panel.set_ylabel("TTFT (ms)")
+    asked = "" if limit is None else f'<path class="asked" d="M0 {_PANEL * (1 - limit / top):.1f}H{_INNER:g}"/>'
+    return title, f'<path class="area" d="{path}"/>{asked}', top
 
 
-def _draw_gaps(panel: Axes, samples: Sequence[RequestSample], bins: Bins) -> None:
-    ends_s, gaps_ms = gaps_over_time(samples)
-    panel.set_ylabel("ITL (ms)")
-    if not len(gaps_ms):
-        panel.text(0.5, 0.5, "one frame per answer: no gaps", transform=panel.transAxes, ha="center")
-    elif len(gaps_ms) < _GAPS_FROM:
-        raster = len(gaps_ms) > _RASTER_FROM
-        panel.scatter(
-            ends_s, gaps_ms, s=5, color=_BLUE, alpha=0.6, lw=0, label="a gap, where it ended", rasterized=raster
-        )
-    else:
-        median, tail = quantiles_over_time(ends_s, gaps_ms, bins, (0.5, 0.99))
-        largest = largest_over_time(ends_s, gaps_ms, bins)
-        panel.plot(bins.middles_s, largest, ls="none", marker="^", ms=3.5, color=_PURPLE, label="largest")
-        panel.plot(bins.middles_s, tail, lw=1.2, ls="--", color=_VERMILION, label="p99")
-        panel.plot(bins.middles_s, median, lw=1.6, color=_BLUE, label=f"median of {bins.width_s:g} s")
+def _in_flight(timeline: RequestTimeline, end_s: float) -> Array:
+    """[bins] requests in flight, averaged over each bin."""
+    edges_s = np.linspace(0.0, end_s, _BINS + 1)
+    began, ended = np.sort(timeline.sent_s), np.sort(timeline.done_s)
+    spent = _before(began, edges_s) - _before(ended, edges_s)
+    return np.asarray(np.diff(spent) * _BINS / end_s, np.float64)
 
 
-def _draw_in_flight(panel: Axes, samples: Sequence[RequestSample], workload: Workload | None, bins: Bins) -> None:
-    panel.stairs(
-        in_flight_over_time(samples, bins), bins.edges_s, color=_GREEN, lw=1.4, label=f"mean of {bins.width_s:g} s"
-    )
-    if workload is not None and workload.max_concurrency is not None:
-        panel.axhline(workload.max_concurrency, lw=1, ls=":", color="#444444", label="max_concurrency")
-    panel.set_ylabel("requests in flight")
+def _before(moments_s: Array, edges_s: Array) -> Array:
+    """[edges] seconds between each moment and the edge, summed over the moments before it."""
+    sums = np.concatenate(([0.0], np.cumsum(moments_s)))
+    count = np.searchsorted(moments_s, edges_s)
+    return np.asarray(count * edges_s - sums[count], np.float64)
 
 
-def _draw_rate(panel: Axes, samples: Sequence[RequestSample], bins: Bins) -> None:
-    rates: Times = token_rates(samples, bins)
-    panel.stairs(rates, bins.edges_s, color=_BLUE, lw=1.2, label=f"mean of {bins.width_s:g} s")
-    panel.set_ylabel("output (tok/s)")
+def _bins(at_s: Array, end_s: float) -> npt.NDArray[np.int64]:
+    return np.clip((at_s * (_BINS / end_s)).astype(np.int64), 0, _BINS - 1)
+
+
+def _x(at_s: Array | float, end_s: float) -> Array:
+    return np.asarray(np.asarray(at_s) * (_INNER / end_s), np.float64)
+
+
+def _y(values: Array, top: float) -> Array:
+    return np.asarray(_PANEL * (1.0 - values / top), np.float64)
+
+
+def _line(xs: Array, ys: Array) -> str:
+    return "M" + "L".join([f"{x} {y}" for x, y in zip(_whole(xs), _whole(ys), strict=True)])
+
+
+def _whole(values: Array) -> list[int]:
+    return [int(value) for value in np.rint(values).tolist()]

@@ -53,15 +53,21 @@ def score_setting(objective: Objective, records: Mapping[str, Sequence[Record]])
 
 def is_better(objective: Objective, left: ObjectiveScore, right: ObjectiveScore) -> bool:
     """Whether left is better than right: feasible first, then the objective, then the smaller violation."""
-    return _rank(objective, left) > _rank(objective, right)
+    return rank_key(objective, left) > rank_key(objective, right)
 
 
-def _rank(objective: Objective, one: ObjectiveScore) -> tuple[float, float, float]:
+def rank_key(objective: Objective, one: ObjectiveScore) -> tuple[float, float, float]:
+    """Larger is better."""
     if one.value is None:
         return (0.0, 0.0, 0.0)
     if one.violation > 0:
         return (1.0, -one.violation, 0.0)
     return (2.0, one.value if objective.direction == "maximize" else -one.value, 0.0)
+
+
+def against_default(one: ObjectiveScore, default: ObjectiveScore) -> float | None:
+    """Relative difference of two scores of one search; None where either has none. One boot a side proves no gain."""
+    return None if one.value is None or default.value is None else one.value / default.value - 1.0
 
 
 def _failure(settled: Sequence[Record]) -> str:

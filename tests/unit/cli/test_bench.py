@@ -323,7 +323,7 @@ def test_a_finite_rate_waits_for_the_last_gap(tmp_path: Path) -> None:
         ("--port 70000", "at most 65535"),
         ("--output-file none/o.jsonl", "--output-file: none/o.jsonl: no such directory: none"),
         ("--output-file .", "--output-file: .: is a directory"),
-        ("--plot p.pdf", "pictures are written as .svg and .png"),
+        ("--plot p.pdf", "pictures are written as .svg"),
     ],
 )
 def test_wrong_flags_are_one_line(words: str, message: str) -> None:

@@ -93,6 +93,4 @@ def test_a_picture_of_the_run(tmp_path: Path) -> None:
     file, picture = tmp_path / "out.jsonl", tmp_path / "run.svg"
     with BenchServerThread() as server:
         assert run([*WORDS, "--base-url", server.url, "--output-file", str(file), "--plot", str(picture)]) == 0
-    assert picture.read_text().startswith("<?xml")
-    assert "#e8e8e8" in picture.read_text()  # twenty-four requests, two at a time, have a steady state
-    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+    assert '<rect class="steady"' in picture.read_text()  # twenty-four requests, two at a time, have a steady state

@@ -10,7 +10,7 @@ from dsabench import __version__
 from dsabench.model.record import Record
 from dsabench.reporting.site.entry import Entry, make_entries
 from dsabench.reporting.site.extras import eval_rows, kernel_runs
-from dsabench.reporting.site.history import dashboards
+from dsabench.reporting.site.history import history_panels
 from dsabench.reporting.site.paper import Paper
 from dsabench.reporting.site.record_page import Alike, write_record
 from dsabench.reporting.site.studies import make_studies
@@ -57,8 +57,8 @@ def build_site(
     """
     entries = make_entries(found)
     studies = make_studies(entries, metric)
-    boards = dashboards(entries)
-    nav = [*_nav(studies), *([("History", "history.html")] if boards else [])]
+    history = history_panels(entries)
+    nav = [*_nav(studies), *([("History", "history.html")] if history else [])]
     paper = Paper(folder, {"version": __version__, "sources": ", ".join(map(str, places)), "nav": nav})
     tables = find_tables(places)
     paper.prepare("studies", "records", "evals", *([FOLDER] if tables else []))
@@ -76,8 +76,8 @@ def build_site(
         tables=tables,
         runs=kernel_runs(places, folder),
     )
-    if boards:
-        paper.write("history.html", "history.html", dashboards=boards)
+    if history:
+        paper.write("history.html", "history.html", panels=history)
     for study in studies:
         write_study(paper, study)
         done += 1

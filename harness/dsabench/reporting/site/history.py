@@ -1,59 +1,32 @@
-"""Measurements of one trial over time: dashboards per machine, model and workload, with the changes that a test confirms."""
+"""Measurements of one trial over time: a strip of dots per metric, a boot each. `ci` judges; this page only shows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from dsabench.machine.cpu_use import is_disturbed
 from dsabench.model.metrics import METRICS
 from dsabench.model.value import canonical_json
-from dsabench.reporting.site.canvas import QUIET, SERIES, draw, linked
+from dsabench.reporting.numbers import show, show_date
 from dsabench.reporting.site.entry import Entry, machine_of
-from dsabench.reporting.site.figures import show, show_date
-from dsabench.stats.changes import SERIES_MIN, LevelChange, find_changes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _METRICS = ("total_throughput_tok_s", "ttft_ms.p50", "tpot_ms.p50", "ttft_ms.p99", "accept_length.mean")
-_SERIES_MAX = 40
-_LINKED = 150
+_BOOTS_MIN = 6
+"""Boots of a series; fewer are no history."""
+_PANELS_MAX = 40
+_LINKED = 300
+"""Dots with a link of their own; of longer series all are one path."""
+_WIDTH, _PANEL, _LEFT, _TOP = 400.0, 96.0, 8.0, 26.0
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """One confirmed change, and the record from which on it holds."""
-
-    metric: str
-    change: LevelChange
-    before: Entry
-    after: Entry
-
-    @property
-    def what_changed(self) -> str:
-        """What is known to differ between the records on both sides."""
-        sides = [entry.record.environment for entry in (self.before, self.after)]
-        facts = [
-            (f"{sides[0].runtime.kind}", *(side.runtime.version for side in sides)),
-            ("its code", *(side.runtime.wheel_hash[:8] for side in sides)),
-            ("torch", *(side.runtime.torch or "none" for side in sides)),
-            ("driver", *(side.hardware.driver or "none" for side in sides)),
-            ("dsabench", *((side.dsabench_commit or side.dsabench_version)[:10] for side in sides)),
-        ]
-        busy = [e.result is not None and is_disturbed(e.result.warnings) for e in (self.before, self.after)]
-        facts.append(("other processes on the cores", *("yes" if one else "no" for one in busy)))
-        named = [f"{name} {old} → {new}" for name, old, new in facts if old != new]
-        return ", ".join(named) or "nothing that is recorded"
-
-
-@dataclass(frozen=True, slots=True)
-class Dashboard:
+class HistoryPanel:
     """One trial on one machine."""
 
     title: str
@@ -63,12 +36,11 @@ class Dashboard:
     workload: str
     entries: tuple[Entry, ...]
     """In order of time, a boot each."""
-    pictures: tuple[Markup, ...]
-    turns: tuple[Turn, ...]
+    strips: tuple[Markup, ...]
 
 
-def dashboards(entries: Sequence[Entry]) -> list[Dashboard]:
-    """Those with enough boots for a change to show; those that changed first, then by boots."""
+def history_panels(entries: Sequence[Entry]) -> list[HistoryPanel]:
+    """Trials with six boots or more, those with most records first."""
     grouped: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         if entry.is_load_test and entry.result is not None:
@@ -79,16 +51,15 @@ def dashboards(entries: Sequence[Entry]) -> list[Dashboard]:
             trial = canonical_json(entry.record.trial.model_copy(update={"runtime": spec}))
             grouped.setdefault((machine, trial), []).append(entry)
     series = [_quiet(one) for group in grouped.values() for one in _apart(group)]
-    long = [sorted(g, key=lambda e: e.record.started_at) for g in series if _boots(g) >= SERIES_MIN]
-    made = [_dashboard(number, group) for number, group in enumerate(sorted(long, key=len, reverse=True)[:_SERIES_MAX])]
-    return sorted(made, key=lambda one: -len(one.turns))
+    long = [sorted(one, key=lambda e: e.record.started_at) for one in series if _boots(one) >= _BOOTS_MIN]
+    return [_panel(one) for one in sorted(long, key=len, reverse=True)[:_PANELS_MAX]]
 
 
 def _quiet(entries: list[Entry]) -> list[Entry]:
     """Without boots that had neighbours on their cores, as `ci` judges; all where too few are left for a series."""
     busy = {e.record.boot for e in entries if e.result is not None and is_disturbed(e.result.warnings)}
     quiet = [entry for entry in entries if entry.record.boot not in busy]
-    return quiet if _boots(quiet) >= SERIES_MIN else entries
+    return quiet if _boots(quiet) >= _BOOTS_MIN else entries
 
 
 def _apart(entries: list[Entry]) -> list[list[Entry]]:
@@ -105,55 +76,47 @@ def _boots(entries: Sequence[Entry]) -> int:
     return len({entry.record.boot for entry in entries})
 
 
-def _dashboard(number: int, entries: Sequence[Entry]) -> Dashboard:
+def _panel(entries: Sequence[Entry]) -> HistoryPanel:
     latest = entries[-1]
-    pictures, turns = [], []
-    for metric in _METRICS:
-        direction = METRICS[metric].direction
-        assert direction is not None, "these have one"
-        having = [entry for entry in entries if entry.value(metric) is not None]
-        if len(having) < SERIES_MIN:
-            continue
-        values = [entry.value(metric) or 0.0 for entry in having]
-        changes = find_changes(values, direction)
-        turns += [Turn(metric, change, having[change.index - 1], having[change.index]) for change in changes]
-        pictures.append(Markup(_draw(f"history{number}-{metric}", metric, having, values, changes)))  # noqa: S704  (drawn here)
-    return Dashboard(
+    having = {metric: [entry for entry in entries if entry.value(metric) is not None] for metric in _METRICS}
+    strips = [_strip(metric, of_metric) for metric, of_metric in having.items() if len(of_metric) >= _BOOTS_MIN]
+    return HistoryPanel(
         title=f"{machine_of(latest.record.environment)} · {latest.spec.model}",
         folders=", ".join(sorted({str(entry.journal.parent) for entry in entries})),
         setting=" ".join(f"{name}={value}" for name, value in latest.spec.knobs.items()),
         workload=latest.workload.name,
         entries=tuple(entries),
-        pictures=tuple(pictures),
-        turns=tuple(turns),
+        strips=tuple(Markup(strip) for strip in strips),  # noqa: S704  (drawn here, its texts escaped)
     )
 
 
-def _draw(
-    name: str, metric: str, entries: Sequence[Entry], values: Sequence[float], changes: Sequence[LevelChange]
-) -> str:
-    borders = [0, *(change.index for change in changes), len(values)]
-
-    def plot(axes: Axes) -> None:
-        linked_to = entries if len(entries) <= _LINKED else []
-        dots = axes.scatter(
-            range(len(values)), values, s=22, color=SERIES[0], alpha=0.75, lw=0, rasterized=not linked_to
+def _strip(metric: str, entries: Sequence[Entry]) -> str:
+    """An SVG element: boots in order of time from left to right, the value from 0 up."""
+    values = [entry.value(metric) or 0.0 for entry in entries]
+    top = max(*values, 1e-9)
+    inner = _WIDTH - 2 * _LEFT
+    places = [
+        (_LEFT + inner * (i + 0.5) / len(values), _TOP + _PANEL * (1.0 - value / top)) for i, value in enumerate(values)
+    ]
+    if len(entries) > _LINKED:
+        dots = f'<path class="dots" d="{"".join(f"M{x:.0f} {y:.1f}h0" for x, y in places)}"/>'
+    else:
+        dots = "".join(
+            f'<a href="{escape(entry.page, quote=True)}"><title>{escape(_words(entry, value))}</title>'
+            f'<circle cx="{x:.0f}" cy="{y:.1f}" r="3.4"/></a>'
+            for entry, value, (x, y) in zip(entries, values, places, strict=True)
         )
-        dots.set_urls([entry.page for entry in linked_to])
-        for start, end in pairwise(borders):
-            level = sum(values[start:end]) / (end - start)
-            axes.plot([start - 0.4, end - 0.6], [level, level], color=QUIET, lw=1.4)
-        for number, change in enumerate(changes):
-            colour = SERIES[1] if change.is_worse else SERIES[2]
-            axes.axvline(change.index - 0.5, color=colour, lw=1.2, ls="--")
-            axes.annotate(
-                f"{100 * change.effect:+.1f} %", (change.index - 0.5, 1), xycoords=("data", "axes fraction"),
-                xytext=(4, -10 - 11 * (number % 3)), textcoords="offset points", color=colour, fontsize=8.5,
-            )  # fmt: skip
-        axes.set_title(f"{metric}, {METRICS[metric].better} is better")
-        axes.set_xlabel("boots in order of time")
-        axes.set_ylim(bottom=0)
+    words = f"{metric}, {METRICS[metric].better} is better: 0 to {show(top)}"
+    height = _TOP + _PANEL + 18
+    return (
+        f'<svg class="strip" role="img" aria-label="{words}, of {len(values)} boots in order of time" '
+        f'viewBox="0 0 {_WIDTH:g} {height:g}"><text x="0" y="12">{words}</text>'
+        f'<path class="axis" d="M0 {_TOP:g}H{_WIDTH:g}M0 {_TOP + _PANEL:g}H{_WIDTH:g}"/>{dots}'
+        f'<text x="0" y="{height - 4:g}">{show_date(entries[0].record.started_at)}</text>'
+        f'<text class="tick" x="{_WIDTH:g}" y="{height - 4:g}">{show_date(entries[-1].record.started_at)}</text></svg>'
+    )
 
-    words = f"{metric} of {len(values)} boots in order of time, {len(changes)} confirmed changes."
-    titles = {e.page: f"{show_date(e.record.started_at)}: {show(v)}" for e, v in zip(entries, values, strict=True)}
-    return linked(draw(name, words, plot, height_in=2.8), titles)
+
+def _words(entry: Entry, value: float) -> str:
+    runtime = entry.record.environment.runtime
+    return f"{show_date(entry.record.started_at)}, {runtime.kind} {runtime.version}: {show(value)}"

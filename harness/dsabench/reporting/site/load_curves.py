@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from dsabench.model.value import canonical_json
 from dsabench.model.workload import Workload
+from dsabench.reporting.numbers import show
 from dsabench.reporting.site.canvas import QUIET, SERIES, draw, linked
 from dsabench.reporting.site.entry import Entry
-from dsabench.reporting.site.figures import show
 from dsabench.reporting.site.study import Setting, Study
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsabench.errors import StoreError
-from dsabench.reporting.site.figures import show, show_count, show_date, show_percent, show_share
+from dsabench.reporting.numbers import show, show_count, show_date, show_percent, show_share
 from dsabench.reporting.site.studies import last
-from dsabench.reporting.site.study import Setting, Study
+from dsabench.reporting.site.study import Study
 from dsabench.reporting.site.tradeoff import unit_of
 
 if TYPE_CHECKING:
@@ -85,9 +84,7 @@ def _environment() -> Environment:
         "short": short,
         "unit": unit_of,
         "reach": reach,
-        "gain": gain,
         "last": last,
-        "part": part,
         "facts": facts,
     }
     environment.filters.update(filters)
@@ -117,21 +114,6 @@ def reach(study: Study) -> float:
         if edge is not None
     ]
     return min(max([*bounds, 0.02]), 1.5)
-
-
-def gain(study: Study, setting: Setting | None = None) -> float | None:
-    """A setting's score over the default's, less 1; None where either lacks it."""
-    chosen = setting or study.best
-    ours = None if chosen is None else study.score(chosen)
-    theirs = study.score(study.default_setting)
-    if ours is None or theirs is None or chosen is None or chosen.spec.id == study.default.id:
-        return None
-    return math.expm1(math.log(ours) - math.log(theirs))
-
-
-def part(study: Study, number: int) -> str:
-    """Page of the settings from the second on."""
-    return study.page.replace(".html", f"-settings-{number + 1}.html")
 
 
 def facts(values: Mapping[str, object]) -> str:

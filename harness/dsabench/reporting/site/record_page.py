@@ -1,4 +1,4 @@
-"""A record's page: launch command, settings asked and running, course, metrics, failure, provenance."""
+"""A record's page: launch command, settings asked and running, timeline, metrics, failure, provenance."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from dsabench.reporting.numbers import show_date, show_duration
 from dsabench.reporting.site.entry import Entry, label_of
-from dsabench.reporting.site.figures import show_date, show_duration
 from dsabench.reporting.site.launched import command_of, readback_of
 from dsabench.reporting.site.paper import Paper
 from dsabench.reporting.site.study import Study
 from dsabench.reporting.site.study_page import environment_facts
-from dsabench.reporting.site.timeline_strip import draw_strip, read_course
+from dsabench.reporting.timeline import draw_timeline, read_timeline
 from dsabench.stats.intervals import BootMean
 
 _TILES = (
     *("total_throughput_tok_s", "output_throughput_tok_s", "ttft_ms.p50", "ttft_ms.p90", "tpot_ms.p50", "itl_ms.p99"),
     *("accept_length.mean", "slo_attainment", "score", "completed", "energy_per_output_token_j", "gpu.busy_share.mean"),
 )
-_RESOLVED_MAX = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +37,7 @@ def write_record(
     """One page."""
     record, metrics = entry.record, entry.metrics
     version = record.environment.runtime.version
-    strip, lacks = _course(entry)
-    resolved = [(name, _text(value)) for name, value in record.resolved.items() if name != "dsabench"]
+    strip, lacks = _timeline(entry)
     paper.write(
         "record.html",
         entry.page,
@@ -56,7 +54,6 @@ def write_record(
         command=command_of(entry.spec, version),
         told=readback_of(entry.spec, record.resolved, version),
         differences=_differences(entry),
-        resolved=resolved[:_RESOLVED_MAX],
         workload=[
             (name, _text(value))
             for name, value in record.trial.workload.model_dump(mode="json", exclude_none=True).items()
@@ -68,15 +65,15 @@ def write_record(
     )
 
 
-def _course(entry: Entry) -> tuple[Markup | None, str | None]:
-    """The drawn course, or the name of samples that are not there."""
+def _timeline(entry: Entry) -> tuple[Markup | None, str | None]:
+    """The drawn timeline, or the name of samples that are not there."""
     result = entry.result
     if result is None or result.samples is None or not result.samples.endswith(".parquet"):
         return None, None
-    course = read_course(entry.journal.parent / result.samples)
-    if course is None:
+    timeline = read_timeline(entry.journal.parent / result.samples)
+    if timeline is None:
         return None, result.samples
-    return Markup(draw_strip(course)), None  # noqa: S704  (numbers and words of ours)
+    return Markup(draw_timeline(timeline, entry.workload.max_concurrency)), None  # noqa: S704  (numbers and words of ours)
 
 
 def _differences(entry: Entry) -> list[str]:

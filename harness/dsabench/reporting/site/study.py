@@ -14,12 +14,21 @@ from dsabench.model.metrics import METRICS
 from dsabench.model.record import Phase, Record
 from dsabench.model.runtime import SIMULATED, RuntimeSpec
 from dsabench.model.study import Objective
+from dsabench.model.study_result import ObjectiveScore
 from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload
 from dsabench.reporting.comparison import ComparedSide, compare_sides
 from dsabench.reporting.site.entry import Entry, label_of, machine_of
-from dsabench.results.scores import LookVerdicts, compare_settings, judge_confirmed, judged_metrics
-from dsabench.results.study_records import measured_default
+from dsabench.results.scores import (
+    LookVerdicts,
+    against_default,
+    compare_settings,
+    judge_confirmed,
+    judged_metrics,
+    rank_key,
+    score_setting,
+)
+from dsabench.results.study_records import measured_default, settle
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.kinds import runtime_of
 from dsabench.stats.intervals import BootMean, mean_over_boots
@@ -90,10 +99,14 @@ class Setting:
         low, high = found.interval or (None, None)
         return Figure(found.mean, found.boots, low, high, entries)
 
-    @property
-    def failed(self) -> list[Entry]:
-        """Trials without a number."""
-        return [entry for entry in self.entries if entry.failure is not None]
+    def search_rounds(self) -> list[int]:
+        """Rounds of the search that tried it, in order."""
+        return sorted({entry.record.round for entry in self.entries if entry.record.phase == "search"})
+
+    def searched(self, workload: str, round_: int) -> list[Entry]:
+        """Those of one round of the search under a workload, in order of time."""
+        found = (entry for entry in self.entries if entry.record.phase == "search" and entry.record.round == round_)
+        return sorted((e for e in found if e.workload.name == workload), key=lambda e: e.record.started_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,26 +199,46 @@ class Study:
             Setting(self.specs[id_], label_of(self.specs[id_], self.default, self.silent), tuple(of_spec))
             for id_, of_spec in grouped.items()
         ]
-        scores = {setting.spec.id: self.score(setting) for setting in made}
-        sign = -1.0 if METRICS[self.metric].direction == "maximize" else 1.0
-        return tuple(
-            sorted(made, key=lambda one: math.inf if (s := scores[one.spec.id]) is None else sign * math.log(s))
-        )
+        return tuple(sorted(made, key=lambda one: rank_key(self._ranking, self.score(one)), reverse=True))
 
     @cached_property
     def workloads(self) -> dict[str, Workload]:
         """Name → the latest workload of that name."""
         return {entry.workload.name: entry.workload for entry in self.entries}
 
-    def score(self, setting: Setting) -> float | None:
-        """Geometric mean of the metric over the workloads; None where one lacks it."""
-        values = []
-        for workload in self.workloads:
-            figure = setting.figure(workload, self.metric)
-            if figure is None or figure.value <= 0:
-                return None
-            values.append(math.log(figure.value))
-        return math.exp(math.fsum(values) / len(values)) if values else None
+    @property
+    def _ranking(self) -> Objective:
+        direction = METRICS[self.metric].direction
+        assert direction is not None, "settings are ranked by a metric with a better side"
+        return self.objective or Objective(metric=self.metric, direction=direction)
+
+    def score(self, setting: Setting, round_: int | None = None) -> ObjectiveScore:
+        """As the study itself scores what its search tried, of the latest round; of boots without a search, their mean."""
+        rounds = setting.search_rounds()
+        if rounds:
+            of_round = rounds[-1] if round_ is None else round_
+            tried = {load: [one.record for one in setting.searched(load, of_round)] for load in self.workloads}
+            return score_setting(self._ranking, {load: list(settle(records)) for load, records in tried.items()})
+        values = [figure.value for load in self.workloads if (figure := setting.figure(load, self.metric)) is not None]
+        if len(values) < len(self.workloads) or min(values) <= 0:
+            return ObjectiveScore(None, 0.0)
+        return ObjectiveScore(math.exp(math.fsum(map(math.log, values)) / len(values)), 0.0)
+
+    def against_default(self, setting: Setting) -> float | None:
+        """Its score against the default's of the same round, as the terminal says it; None where there is none."""
+        rounds, of_default = setting.search_rounds(), self.default_setting.search_rounds()
+        if setting is self.default_setting or bool(rounds) != bool(of_default):
+            return None
+        latest = rounds[-1] if rounds else None
+        return against_default(self.score(setting), self.score(self.default_setting, latest))
+
+    def shown(self, setting: Setting, workload: str) -> Figure | None:
+        """The figure that its score rests on."""
+        rounds = setting.search_rounds()
+        if not rounds:
+            return setting.figure(workload, self.metric)
+        found = [(one, one.value(self.metric)) for one in setting.searched(workload, rounds[-1])]
+        return next((Figure(value, 1, None, None, (one,)) for one, value in found if value is not None), None)
 
     @cached_property
     def default_setting(self) -> Setting:
@@ -221,7 +254,7 @@ class Study:
             return confirmed[0]  # others were confirmed to be held against it
         if confirmed:
             return max(confirmed, key=lambda one: max(entry.record.started_at for entry in one.entries))
-        return next((setting for setting in others if self.score(setting) is not None), None)
+        return next((setting for setting in others if self.score(setting).is_feasible), None)
 
     @cached_property
     def rivals(self) -> tuple[Family, ...]:

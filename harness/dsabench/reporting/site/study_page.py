@@ -13,14 +13,12 @@ from dsabench.model.environment import Environment
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Measured
 from dsabench.reporting.site.entry import Entry
-from dsabench.reporting.site.knob_plots import draw_effects, draw_importance, draw_parallel, observed
+from dsabench.reporting.site.knob_effects import draw_effects
 from dsabench.reporting.site.load_curves import draw_curves
-from dsabench.reporting.site.paper import Paper, part
-from dsabench.reporting.site.study import Figure, Setting, Study
-from dsabench.reporting.site.tradeoff import tradeoffs
+from dsabench.reporting.site.paper import Paper
+from dsabench.reporting.site.study import Study
+from dsabench.reporting.site.tradeoff import draw_tradeoff
 
-_ROWS = 250
-"""Settings a page: 2,000 of them would be megabytes."""
 _WARNINGS = 12
 _ACCEPT = "accept_length.mean"
 _SECTIONS = (
@@ -29,7 +27,6 @@ _SECTIONS = (
     ("settings", "Settings"),
     ("knobs", "Which knob matters"),
     ("load", "Load curves"),
-    ("accept", "Accept length"),
     ("failures", "Failures"),
     ("warnings", "Warnings"),
     ("environment", "Environment"),
@@ -46,47 +43,38 @@ class FailureGroup:
 
 
 def write_study(paper: Paper, study: Study) -> None:
-    """The study's page, and further pages of settings where they are many."""
-    seen = observed(study)
-    pages = -(-len(study.settings) // _ROWS)
+    """The study's page."""
     shown = {
         "tradeoff": _tradeoffs(study),
-        "knobs": _svg(draw_effects(study, seen)),
+        "knobs": _svg(draw_effects(study)),
         "load": [Markup(svg) for svg in draw_curves(study)],  # noqa: S704  (drawn here, its texts escaped)
-        "accept": _accepted(study),
         "failures": failure_groups(study.entries),
         "warnings": _warnings(study.entries),
     }
-    common = {"study": study, "better": METRICS[study.metric].better, "pages": pages}
     paper.write(
         "study.html",
         study.page,
-        **common,
-        settings=study.settings[:_ROWS],
+        study=study,
+        better=METRICS[study.metric].better,
+        accept=next((name for name in study.workloads if any(s.figure(name, _ACCEPT) for s in study.settings)), None),
         sections=[(id_, name) for id_, name in _SECTIONS if shown.get(id_, True)],
         tradeoffs=shown["tradeoff"],
         effects=shown["knobs"],
-        importance=_svg(draw_importance(study, seen)),
-        parallel=_svg(draw_parallel(study, seen)),
         curves=shown["load"],
-        accepted=shown["accept"],
         failures=shown["failures"],
         warnings=shown["warnings"],
         labels={setting.spec.id: setting.label for setting in study.settings},
         environment=environment_facts(study.environment),
     )
-    for number in range(1, pages):
-        rows = study.settings[number * _ROWS : (number + 1) * _ROWS]
-        paper.write("settings_page.html", part(study, number), **common, settings=rows, number=number)
 
 
 def _svg(svg: str | None) -> Markup | None:
     return None if svg is None else Markup(svg)  # noqa: S704  (drawn here, its texts escaped)
 
 
-def _tradeoffs(study: Study) -> list[tuple[str, list[Markup]]]:
-    drawn = [(workload, tradeoffs(study, workload)) for workload in list(study.workloads)[:6]]
-    return [(workload, [Markup(svg) for svg in svgs]) for workload, svgs in drawn if svgs]  # noqa: S704  (as above)
+def _tradeoffs(study: Study) -> list[tuple[str, Markup]]:
+    drawn = ((workload, _svg(draw_tradeoff(study, workload))) for workload in list(study.workloads)[:6])
+    return [(workload, svg) for workload, svg in drawn if svg is not None]
 
 
 def failure_groups(entries: Sequence[Entry]) -> list[FailureGroup]:
@@ -97,15 +85,6 @@ def failure_groups(entries: Sequence[Entry]) -> list[FailureGroup]:
             groups.setdefault((entry.failure.fault, entry.failure.stage), []).append(entry)
     made = [FailureGroup(fault, stage, tuple(alike)) for (fault, stage), alike in groups.items()]
     return sorted(made, key=lambda group: -len(group.entries))
-
-
-def _accepted(study: Study) -> list[tuple[Setting, str, Figure]]:
-    return [
-        (setting, workload, figure)
-        for setting in study.settings[:100]
-        for workload in study.workloads
-        if (figure := setting.figure(workload, _ACCEPT)) is not None
-    ]
 
 
 def _warnings(entries: Sequence[Entry]) -> list[tuple[str, int]]:

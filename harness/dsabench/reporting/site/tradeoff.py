@@ -8,23 +8,18 @@ from typing import TYPE_CHECKING
 
 from dsabench.model.metrics import METRICS
 from dsabench.model.runtime import SIMULATED
+from dsabench.reporting.numbers import show
 from dsabench.reporting.site.canvas import LINE, QUIET, SERIES, TEXT, draw, linked
 from dsabench.reporting.site.entry import Entry
-from dsabench.reporting.site.figures import show
 from dsabench.reporting.site.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LATENCIES = (
-    ("ttft_ms.p99", "ttft_ms.p90", "ttft_ms.p50"),
-    ("itl_ms.p99", "itl_ms.p95", "itl_ms.p90", "itl_ms.p50"),
-    ("tpot_ms.p99", "tpot_ms.p90", "tpot_ms.p50"),
-)
-"""Of each latency the first percentile that the records have: how many requests there were decides it."""
+_LATENCIES = ("ttft_ms.p99", "ttft_ms.p90", "ttft_ms.p50")
+"""The first percentile that the records have is drawn: how many requests there were decides it."""
 _LINKED = 60
 """Marks with a link of their own; the others of a large study are drawn as pixels."""
-PER_USER = "tok/s per user (1000 / tpot_ms.p50)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,43 +37,36 @@ class Point:
         return SIMULATED in self.entry.record.labels
 
 
-def front(points: Sequence[Point], *, x_low_is_better: bool) -> list[Point]:
-    """Those that no other beats in both directions, from left to right; `y` is better when higher."""
-    ordered = sorted(points, key=lambda one: (one.x if x_low_is_better else -one.x, -one.y))
+def front(points: Sequence[Point]) -> list[Point]:
+    """Those that no other beats in both directions, from left to right: low `x` and high `y` are better."""
     kept: list[Point] = []
-    for point in ordered:
+    for point in sorted(points, key=lambda one: (one.x, -one.y)):
         if not kept or point.y > kept[-1].y:
             kept.append(point)
-    return sorted(kept, key=lambda one: one.x)
+    return kept
 
 
-def tradeoffs(study: Study, workload: str) -> list[str]:
-    """Pictures of one workload; none where fewer than two settings have numbers."""
-    drawn = []
-    for choices in (*LATENCIES, (PER_USER,)):
-        for metric in choices:
-            points = _points(study, workload, metric)
-            if len(points) >= 2:
-                drawn.append(_picture(study, workload, metric, points))
-                break
-    return drawn
+def draw_tradeoff(study: Study, workload: str) -> str | None:
+    """The picture of one workload; None where fewer than two settings have numbers."""
+    for metric in _LATENCIES:
+        points = _points(study, workload, metric)
+        if len(points) >= 2:
+            return _picture(study, workload, metric, points)
+    return None
 
 
 def _points(study: Study, workload: str, metric: str) -> list[Point]:
     points = []
     for setting in study.settings:
         y = setting.figure(workload, "total_throughput_tok_s")
-        x = setting.figure(workload, "tpot_ms.p50" if metric == PER_USER else metric)
-        if x is None or y is None or x.value <= 0:
-            continue
-        across = 1000.0 / x.value if metric == PER_USER else x.value
-        points.append(Point(across, y.value / study.gpus[setting.spec.id], setting.label, y.entries[-1]))
+        x = setting.figure(workload, metric)
+        if x is not None and y is not None:
+            points.append(Point(x.value, y.value / study.gpus[setting.spec.id], setting.label, y.entries[-1]))
     return points
 
 
 def _picture(study: Study, workload: str, metric: str, points: Sequence[Point]) -> str:
-    low = metric != PER_USER
-    best = front(points, x_low_is_better=low)
+    best = front(points)
     marked = {point.label: point for point in points}
     default = marked.get("default")
     chosen = None if study.best is None else marked.get(study.best.label)
@@ -92,9 +80,7 @@ def _picture(study: Study, workload: str, metric: str, points: Sequence[Point]) 
             axes.scatter([p.x for p in rest], [p.y for p in rest], s=6, color=QUIET, alpha=0.35, lw=0, rasterized=True)
         dots = axes.scatter([p.x for p in shown], [p.y for p in shown], s=26, facecolors=QUIET, alpha=0.7, lw=0)
         dots.set_urls([f"../{p.entry.page}" for p in shown])
-        axes.step(
-            [p.x for p in best], [p.y for p in best], where="post" if low else "pre", color=SERIES[0], lw=1.2, ls=":"
-        )
+        axes.step([p.x for p in best], [p.y for p in best], where="post", color=SERIES[0], lw=1.2, ls=":")
         tops = axes.scatter(
             [p.x for p in best],
             [p.y for p in best],
@@ -111,16 +97,16 @@ def _picture(study: Study, workload: str, metric: str, points: Sequence[Point]) 
                 axes.annotate(
                     word, (point.x, point.y), xytext=(7, 5), textcoords="offset points", fontsize=8.5, color=colour
                 )
-        axes.set_xlabel(PER_USER if not low else f"{metric.replace('_ms', '')} in ms")
+        axes.set_xlabel(f"{metric.replace('_ms', '')} in ms")
         axes.set_ylabel("tok/s per GPU" if study.environment.hardware.gpus else "tok/s")
-        axes.set_title(f"{'left' if low else 'right'} and up is better")
+        axes.set_title("left and up is better")
         axes.margins(0.14)
         axes.grid(color=LINE)
 
     words = f"Throughput against {metric} for {len(points)} settings under {workload}; {len(best)} on the front."
     svg = draw(f"{study.slug}-{workload}-{metric}", words, plot)
     titles = {
-        f"../{page}": f"{point.label}{' (simulated)' if point.is_simulated else ''}: {show(point.y)} tok/s, {show(point.x)} {'ms' if low else 'tok/s per user'}"
+        f"../{page}": f"{point.label}{' (simulated)' if point.is_simulated else ''}: {show(point.y)} tok/s, {show(point.x)} ms"
         for page, point in urls.items()
     }
     return linked(svg, titles)

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dsabench.model.sample import Frames, RequestSample
-from dsabench.reporting.knob_effects import main_effects, variance_shares
+from dsabench.reporting.site.knob_effects import main_effects
 from dsabench.reporting.site.load_curves import curves_of, knee
-from dsabench.reporting.site.timeline_strip import draw_strip, read_course
 from dsabench.reporting.site.tradeoff import Point, front
+from dsabench.reporting.timeline import draw_timeline, read_timeline
 from dsabench.results.samples import write_samples
 from factories import make_workload
 
@@ -21,8 +20,7 @@ def point(x: float, y: float) -> Point:
 
 def test_the_front_holds_what_nobody_beats_in_both() -> None:
     points = [point(1, 5), point(2, 4), point(2, 9), point(3, 9), point(4, 12), point(5, 1)]
-    assert [(p.x, p.y) for p in front(points, x_low_is_better=True)] == [(1, 5), (2, 9), (4, 12)]
-    assert [(p.x, p.y) for p in front(points, x_low_is_better=False)] == [(4, 12), (5, 1)]
+    assert [(p.x, p.y) for p in front(points)] == [(1, 5), (2, 9), (4, 12)]
 
 
 def test_loads_of_one_kind_make_a_curve_and_two_do_not() -> None:
@@ -39,36 +37,18 @@ def test_effects_are_relative_to_all_settings() -> None:
     assert main_effects(seen) == {"a": {1: (pytest.approx(-0.5), 1), 2: (pytest.approx(1.0), 1)}}
 
 
-def test_the_axis_that_decides_explains_the_variance() -> None:
-    seen = [({"a": a, "b": b}, 100.0 * math.exp(a + 0.5 * b)) for a in range(4) for b in range(2)]
-    of_a, of_b = (
-        1.25,
-        0.0625,
-    )  # variances of 0, 1, 2, 3 and of 0, 0.5: additive in the logarithm, so the shares are exact
-    shares = variance_shares(seen)
-    within = {"a": of_b, "b": of_a}
-    expected = {"a": 1 - within["a"] / (of_a + of_b) * 7 / 4, "b": max(0.0, 1 - within["b"] / (of_a + of_b) * 7 / 6)}
-    assert shares == {name: pytest.approx(share) for name, share in expected.items()}
-
-
-def test_an_axis_without_effect_explains_nothing_and_one_value_a_setting_is_left_out() -> None:
-    seen = [({"a": a, "b": b, "n": 2 * a + b}, 100.0 * (a + 1)) for a in range(8) for b in range(2)]
-    assert variance_shares(seen) == {"a": pytest.approx(1.0), "b": 0.0}
-    assert variance_shares([({"a": 1}, 5.0), ({"a": 2}, 5.0), ({"a": 2}, 5.0)]) == {}
-
-
-def test_the_course_counts_what_the_samples_say(tmp_path: Path) -> None:
+def test_the_timeline_counts_what_the_samples_say(tmp_path: Path) -> None:
     samples = [
         RequestSample(0, 0.0, 0.0, 2.0, 8, 3, Frames.of([(0.5, 1), (1.0, 2)])),
         RequestSample(1, 0.0, 1.0, 1.5, 8, 3, error="refused"),
         RequestSample(2, 0.0, 1.0, 3.0, 8, 3, Frames.of([(2.0, 1), (2.25, 1), (3.0, 1)])),
     ]
     write_samples(tmp_path, "one.parquet", samples)
-    course = read_course(tmp_path / "one.parquet")
-    assert course is not None
-    np.testing.assert_allclose(course.gap_ms, [500, 250, 750])
-    np.testing.assert_allclose(course.first_s, [0.5, np.nan, 2.0])
-    assert course.is_failed.tolist() == [False, True, False]
-    svg = draw_strip(course)
+    timeline = read_timeline(tmp_path / "one.parquet")
+    assert timeline is not None
+    np.testing.assert_allclose(timeline.gap_ms, [500, 250, 750])
+    np.testing.assert_allclose(timeline.first_s, [0.5, np.nan, 2.0])
+    assert timeline.is_failed.tolist() == [False, True, False]
+    svg = draw_timeline(timeline)
     assert "3 requests over 3 seconds, 1 failed" in svg
-    assert read_course(tmp_path / "none.parquet") is None
+    assert read_timeline(tmp_path / "none.parquet") is None

@@ -1,4 +1,4 @@
-"""Numbers as a page shows them."""
+"""Numbers as people read them."""
 
 from __future__ import annotations
 
