@@ -25,6 +25,9 @@ def report(
         str | None, typer.Option(help="Rank settings by this; otherwise by the objective of each study's config.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files too.")] = False,
+    one_file: Annotated[
+        Path | None, typer.Option(help="Write the overview and all studies as one HTML file too, to attach or commit.")
+    ] = None,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the site on this machine, and rebuild it when records come.")
     ] = False,
@@ -36,8 +39,15 @@ def report(
     places = results or [Path("results")]
     require_metrics(() if metric is None else (metric,))
     _refuse_foreign(out, force=force)
+    if serve and one_file is not None:
+        raise InputError("--one-file is written once; it goes without --serve")
     if not serve:
         _build(places, out, metric)
+        if one_file is not None:
+            from dsabench.reporting.site.one_file import write_one_file
+
+            write_one_file(out, one_file)
+            print(one_file)
         return
     from dsabench.cli.serve_site import serve_site
     from dsabench.signals import stop_at_any_signal

@@ -6,24 +6,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from markupsafe import Markup
+
 from dsabench import __version__
 from dsabench.model.record import Record
 from dsabench.reporting.site.entry import Entry, make_entries
 from dsabench.reporting.site.extras import eval_rows, kernel_runs
 from dsabench.reporting.site.history import history_panels
+from dsabench.reporting.site.overview import group_studies
 from dsabench.reporting.site.paper import Paper
 from dsabench.reporting.site.record_page import Alike, write_record
 from dsabench.reporting.site.studies import make_studies
 from dsabench.reporting.site.study import Study, repeats_by_metric
 from dsabench.reporting.site.study_page import write_study
 from dsabench.reporting.site.tables import FOLDER, find_tables, write_tables
+from dsabench.reporting.site.tradeoff import draw_tradeoff
 
 Progress = Callable[[int, int], None]
 """Told (pages written, pages in all)."""
-
-
-_IN_NAV = 6
-"""Studies that the navigation names; the overview has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def build_site(
     entries = make_entries(found)
     studies = make_studies(entries, metric)
     history = history_panels(entries)
-    nav = [*_nav(studies), *([("History", "history.html")] if history else [])]
+    nav = [("History", "history.html")] if history else []
     paper = Paper(folder, {"version": __version__, "sources": ", ".join(map(str, places)), "nav": nav})
     tables = find_tables(places)
     paper.prepare("studies", "records", "evals", *([FOLDER] if tables else []))
@@ -68,7 +68,9 @@ def build_site(
     paper.write(
         "index.html",
         "index.html",
-        studies=studies,
+        groups=group_studies(studies),
+        tradeoff=_lead_picture(studies),
+        studies=len(studies),
         records=len(entries),
         boots=len({entry.record.boot for entry in entries if not entry.record.is_refusal}),
         failed=sum(entry.failure is not None for entry in entries),
@@ -92,9 +94,15 @@ def build_site(
     return Built(folder / "index.html", total, len(studies))
 
 
-def _nav(studies: Sequence[Study]) -> list[tuple[str, str]]:
-    more = len(studies) - _IN_NAV
-    return [(one.title, one.page) for one in studies[:_IN_NAV]] + ([(f"{more} more", "index.html")] if more > 0 else [])
+def _lead_picture(studies: Sequence[Study]) -> tuple[Study, str, Markup] | None:
+    """(study, workload, its trade-off) of the compared study with the most settings, a measured one where there is one."""
+    compared = [one for one in studies if one.standing == 2]
+    for study in sorted(compared, key=lambda one: (one.is_simulated, -len(one.settings))):
+        for workload in study.workloads:
+            picture = draw_tradeoff(study, workload, root="")
+            if picture is not None:
+                return study, workload, Markup(picture)  # noqa: S704  (drawn here, its texts escaped)
+    return None
 
 
 def _with_siblings(

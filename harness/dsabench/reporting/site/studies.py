@@ -47,21 +47,13 @@ def make_studies(entries: Sequence[Entry], metric: str | None = None) -> list[St
             study = Study(name, slug + ending, tuple(of_arm), config, shown, arm, first if arm else None)
             first = first or study
             made.append(study)
-    return sorted(_told_apart(made), key=lambda one: (_standing(one), not one.is_simulated, last(one)), reverse=True)
+    return sorted(_told_apart(made), key=lambda one: (one.standing, not one.is_simulated, last(one)), reverse=True)
 
 
 def _told_apart(studies: Sequence[Study]) -> list[Study]:
     """Studies of which no two have the same title: where two would, the folder goes before the arm."""
     titles = Counter(study.title for study in studies)
     return [study if titles[study.title] == 1 else study.with_folder() for study in studies]
-
-
-def _standing(study: Study) -> int:
-    """How much a study has to say. Of arms with a boot each there is an effect, and nothing to tell it from chance."""
-    decided = [one for one in study.arm_verdicts if one.ci_low is not None]
-    if decided or (study.verdicts and study.is_confirmed):
-        return 2
-    return int(bool(study.verdicts or study.arm_verdicts))
 
 
 def last(study: Study) -> datetime:

@@ -317,6 +317,20 @@ class Study:
         except InputError:
             return ()
 
+    @cached_property
+    def headline_verdicts(self) -> tuple[Verdict, ...]:
+        """What the opening page says: best against default where that was confirmed, else this arm against the first."""
+        return self.verdicts if self.is_confirmed else self.arm_verdicts
+
+    @cached_property
+    def standing(self) -> int:
+        """2 where something was compared with several boots a side, 1 where something leads, 0 where nothing was held
+        against it. Of arms with a boot each there is an effect, and nothing to tell it from chance.
+        """
+        if any(verdict.ci_low is not None for verdict in self.headline_verdicts):
+            return 2
+        return int(bool(self.headline_verdicts) or len(self.settings) > 1)
+
     def measured_by(self, trial: str | None) -> Setting:
         """The setting of a trial, as a verdict names it; the default where the sides share no trial."""
         of_trial = (one for one in self.settings if any(entry.record.id == trial for entry in one.entries))

@@ -46,12 +46,12 @@ def front(points: Sequence[Point]) -> list[Point]:
     return kept
 
 
-def draw_tradeoff(study: Study, workload: str) -> str | None:
-    """The picture of one workload; None where fewer than two settings have numbers."""
+def draw_tradeoff(study: Study, workload: str, root: str = "../") -> str | None:
+    """The picture of one workload on a page below `root`; None where fewer than two settings have numbers."""
     for metric in _LATENCIES:
         points = _points(study, workload, metric)
         if len(points) >= 2:
-            return _picture(study, workload, metric, points)
+            return _picture(study, workload, metric, points, root)
     return None
 
 
@@ -65,7 +65,7 @@ def _points(study: Study, workload: str, metric: str) -> list[Point]:
     return points
 
 
-def _picture(study: Study, workload: str, metric: str, points: Sequence[Point]) -> str:
+def _picture(study: Study, workload: str, metric: str, points: Sequence[Point], root: str) -> str:
     best = front(points)
     marked = {point.label: point for point in points}
     default = marked.get("default")
@@ -79,7 +79,7 @@ def _picture(study: Study, workload: str, metric: str, points: Sequence[Point]) 
         if rest:
             axes.scatter([p.x for p in rest], [p.y for p in rest], s=6, color=QUIET, alpha=0.35, lw=0, rasterized=True)
         dots = axes.scatter([p.x for p in shown], [p.y for p in shown], s=26, facecolors=QUIET, alpha=0.7, lw=0)
-        dots.set_urls([f"../{p.entry.page}" for p in shown])
+        dots.set_urls([f"{root}{p.entry.page}" for p in shown])
         axes.step([p.x for p in best], [p.y for p in best], where="post", color=SERIES[0], lw=1.2, ls=":")
         tops = axes.scatter(
             [p.x for p in best],
@@ -90,7 +90,7 @@ def _picture(study: Study, workload: str, metric: str, points: Sequence[Point]) 
             lw=1.4,
             zorder=3,
         )
-        tops.set_urls([f"../{p.entry.page}" for p in best])
+        tops.set_urls([f"{root}{p.entry.page}" for p in best])
         for point, word, colour in ((default, "default", TEXT), (chosen, "best", SERIES[1])):
             if point is not None:
                 axes.scatter([point.x], [point.y], s=110, facecolors="none", edgecolors=colour, lw=1.6, zorder=4)
@@ -106,7 +106,7 @@ def _picture(study: Study, workload: str, metric: str, points: Sequence[Point]) 
     words = f"Throughput against {metric} for {len(points)} settings under {workload}; {len(best)} on the front."
     svg = draw(f"{study.slug}-{workload}-{metric}", words, plot)
     titles = {
-        f"../{page}": f"{point.label}{' (simulated)' if point.is_simulated else ''}: {show(point.y)} tok/s, {show(point.x)} ms"
+        f"{root}{page}": f"{point.label}{' (simulated)' if point.is_simulated else ''}: {show(point.y)} tok/s, {show(point.x)} ms"
         for page, point in urls.items()
     }
     return linked(svg, titles)

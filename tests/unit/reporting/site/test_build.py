@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import hashlib
 import html.parser
 import re
 from pathlib import Path
@@ -145,6 +147,51 @@ def test_the_answer_stands_on_the_first_page(site: Path) -> None:
     index = (site / "index.html").read_text()
     assert "+20.0 %" in index
     assert ">better</span>" in index
+
+
+def test_one_file_holds_overview_and_studies_and_needs_nothing_else(tmp_path: Path) -> None:
+    hostile_study(tmp_path / "study")
+    file = tmp_path / "sent" / "all.html"
+    words = ["report", "--results", str(tmp_path / "study"), "--out", str(tmp_path / "site"), "--one-file", str(file)]
+    assert run(words) == 0
+    text, tags = file.read_text(), Tags(file)
+    assert tags.scripts == [None]  # inline, and the policy lets no other run
+    digest = base64.b64encode(hashlib.sha256((tmp_path / "site" / "site.js").read_bytes()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text
+    assert tags.handlers == tags.images == []
+    assert "alert(1)</script>" not in text
+    assert not re.search(r'<(?:link|img|script)[^>]*(?:href|src)="(?!data:)', text)
+    assert all(link.startswith("#") for link in tags.links)
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert {link[1:] for link in tags.links} - {""} <= set(ids)
+    assert "+20.0 %" in text.partition('class="part"')[0]
+
+
+def test_the_committed_file_of_the_h200_says_what_the_records_say(tmp_path: Path) -> None:
+    """It was written by `dsabench report --results results/h200 --one-file`; a new figure asks for writing it again."""
+    assert run(["report", "--results", str(ROOT / "results" / "h200"), "--out", str(tmp_path)]) == 0
+    fresh, committed = (
+        re.findall(r'<h3><a href="[^"]*">([^<]*)</a></h3>|class="effect [^>]*>([^<]*)<', page.read_text())
+        for page in (tmp_path / "index.html", ROOT / "reports" / "h200" / "results.html")
+    )
+    assert len(fresh) > 40
+    assert committed == fresh
+
+
+def test_the_gain_of_a_search_is_against_the_searchs_own_default(tmp_path: Path) -> None:
+    """Default and winner were confirmed by boots that were all faster: a mean of both would be neither's."""
+    journal = Journal(tmp_path / "local")
+    for minute, (spec, value) in enumerate(((make_spec(), 100.0), (make_spec(page_size=1), 110.0))):
+        for number, (phase, extra) in enumerate((("search", 0.0), ("confirm", 50.0), ("confirm", 60.0))):
+            outcome = Measured(metrics=metrics(value + (extra if spec == make_spec() else 0.0)))
+            journal.append(
+                make_record(spec=spec, occasion=number, minute=10 * number + minute, outcome=outcome, phase=phase)
+            )
+    (study,) = make_studies(make_entries([(journal.path, record) for record in journal.read().records]))
+    best = next(one for one in study.settings if one is not study.default_setting)
+    assert study.against_default(best) == pytest.approx(0.1)
+    assert study.settings[0] is best
 
 
 def test_committed_results_make_small_pages(tmp_path: Path) -> None:
@@ -306,11 +353,11 @@ def test_one_boot_a_side_makes_no_headline_and_what_no_gate_was_asked_of_says_so
     )
     cards = dict(
         re.findall(
-            r'<h2><a href="[^"]*">([^<]*)</a></h2>(.*?)</article>', (tmp_path / "index.html").read_text(), re.DOTALL
+            r'<h3><a href="[^"]*">([^<]*)</a></h3>(.*?)</article>', (tmp_path / "index.html").read_text(), re.DOTALL
         )
     )
     assert list(cards) == ["h200-threshold", "h200-x4-slice"]
-    assert 'class="big' not in cards["h200-x4-slice"]
+    assert 'class="forest' not in cards["h200-x4-slice"]
     assert "not confirmed" in cards["h200-x4-slice"]
     assert ">+63.9 %<" in cards["h200-threshold"]
     assert "no accuracy gate" in cards["h200-threshold"]
