@@ -15,13 +15,24 @@ SWEEP = """
 """
 
 
-def test_four_questions_do_not_pass_a_gate_of_one_point(tmp_path) -> None:
+def test_a_gate_that_four_questions_cannot_decide_is_refused_before_a_boot(tmp_path) -> None:
+    (tmp_path / "short.yaml").write_text(SHORT_EVAL)
+    config = write_study(tmp_path, STUDY + f"gate: {{eval: {tmp_path / 'short.yaml'}, margin: 0.01, repeat: 2}}\n")
+    words = [sys.executable, "-m", "dsabench", "sweep", str(config), "--results", str(tmp_path / "r")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "error: gate: this decides nothing: short, 4 questions × 2, margin 1 point" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "r").glob("boots/*"))
+
+
+def test_four_questions_that_the_default_cannot_answer_pass_no_gate(tmp_path) -> None:
     (tmp_path / "short.yaml").write_text(SHORT_EVAL)
     text = STUDY.replace(
         "\n  - axes: {prefill_backend: [flashmla_kv, flashmla_sparse], chunked_prefill_size: [128, 256]}\n", SWEEP
     )
     text = re.sub(r"  - {name: two.*\n", "", text.replace("confirm_boots: 2", "confirm_boots: 1"))
-    config = write_study(tmp_path, text + f"gate: {{eval: {tmp_path / 'short.yaml'}, margin: 0.01, repeat: 2}}\n")
+    config = write_study(tmp_path, text + f"gate: {{eval: {tmp_path / 'short.yaml'}, margin: 0.2, repeat: 2}}\n")
     words = [sys.executable, "-m", "dsabench", "sweep", str(config), "--results", str(tmp_path / "r"), "--json"]
     first = subprocess.run(words, capture_output=True, text=True, check=False)
     assert first.returncode == 1, first.stderr

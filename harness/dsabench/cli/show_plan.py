@@ -14,7 +14,7 @@ from dsabench.cli.format import show_count, show_duration
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
-from dsabench.model.study import FIRST_LOOK, Axis, Objective
+from dsabench.model.study import FIRST_LOOK, Axis, GateSpec, Objective
 from dsabench.model.workload import Workload
 from dsabench.study.plan import DryRun, GpuHours
 from dsabench.study.space_check import Overruled, SpaceCheck
@@ -37,8 +37,12 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
         words = f"{show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}{' left' if done else ''}"
         console.print(f"{words}, about {show_duration(rest.seconds)} ({per})", highlight=False)
     if (gate := config.gate) is not None:
-        text = f"gate: {gate.eval}, repeat {gate.repeat}, in the last boot of each side; finalists: {gate.finalists} at most; the estimate does not include its answers"
-        console.print(text, highlight=False, markup=False)
+        console.print(
+            f"gate: {gate_words(gate)}; in the last boot of each side, of {show_count(gate.finalists, 'finalist')} at most; "
+            "the estimate does not include its answers",
+            highlight=False,
+            markup=False,
+        )
     if dry_run.gpu_hours is not None and rest.boots:
         console.print(_gpu_hours(dry_run.gpu_hours), highlight=False)
     if done:
@@ -48,6 +52,18 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
         )
     if config.runtime.hardware is None and plan.space.asked:
         console.print("runtime.hardware is not set: rules about hardware were not checked", highlight=False)
+
+
+def gate_words(gate: GateSpec) -> str:
+    """What the gate can decide, where the number of its questions is known before its data is read."""
+    from dsabench.config.load import load_eval
+    from dsabench.evals.gate_plan import plan_gate, questions_published
+
+    spec = load_eval(gate.eval)
+    questions = questions_published(spec)
+    if gate.measure == "agreement" or questions is None:
+        return f"{gate.eval}, {gate.measure}, margin {100 * gate.margin:g} points"
+    return plan_gate(gate, spec, questions).line()
 
 
 def _assumed(config: StudyConfig) -> str:

@@ -34,7 +34,8 @@ def recorded_gate(
         if record.phase == "gate"
         and isinstance(record.outcome, Scored)
         and isinstance(record.trial, EvalTrial)
-        and (record.trial.workload.harness_id, record.trial.workload.repeat) == (eval_.harness_id, gate.repeat)
+        and record.trial.workload.harness_id == eval_.harness_id
+        and gate.repeat in (None, record.trial.workload.repeat)
     }
     for name, spec in (("default", default), ("best", best)):
         if spec.id not in scored:

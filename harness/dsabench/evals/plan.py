@@ -51,6 +51,11 @@ class Plan:
         """Every question, then every question again: a run cut short has whole passes."""
         return ((question, repeat) for repeat in range(self.task.repeat) for question in self.questions)
 
+    def with_repeats(self, repeats: int) -> Plan:
+        """The same questions, asked so many times."""
+        task = self.task.model_copy(update={"repeat": repeats})
+        return replace(self, spec=self.spec.model_copy(update={"repeat": repeats}), task=task)
+
     def of_lengths(self, words: tuple[int, ...]) -> Plan:
         """The questions of these lengths only."""
         questions = tuple(question for question in self.questions if question.words in words)

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from dsabench.stats.distributions import fair_coin_p, normal_critical, t_above, t_critical
+from dsabench.stats.distributions import fair_coin_p, normal_below, normal_critical, t_above, t_critical
 from dsabench.stats.intervals import Interval, bootstrap, wilson
 from dsabench.stats.power import POWER
 
@@ -174,6 +174,28 @@ def _repeats(scores: Scores) -> int:
 def _least_variance(margin: float, repeats: int) -> float:
     """Of differences in steps of 1 / repeats whose mean is the margin."""
     return max(margin / repeats - margin**2, 0.0)
+
+
+def acceptance(questions: int, repeats: int, margin: float, noise: float) -> float:
+    """Chance that `non_inferiority` says "yes" of a candidate with no true loss, before anything is measured.
+
+    Args:
+        questions: both sides answer the same.
+        repeats: answers of each side to each question.
+        margin: largest accepted loss.
+        noise: variance of one answer's score inside a question.
+
+    """
+    expected = max(2.0 * noise / repeats, _least_variance(margin, repeats))
+    if questions < 2 or expected == 0.0:
+        return 0.0
+    return normal_below(margin / math.sqrt(expected / questions) - t_critical(ALPHA, questions - 1))
+
+
+def repeats_for(questions: int, margin: float, noise: float) -> int | None:
+    """Fewest repeats with which that chance is 80 %; None where none are."""
+    counts = range(1, REPEATS_MAX + 1)
+    return next((repeats for repeats in counts if acceptance(questions, repeats, margin, noise) >= POWER), None)
 
 
 def _more_repeats(base: Scores, candidate: Scores, sampled: float, margin: float) -> int | None:

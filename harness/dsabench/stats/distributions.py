@@ -15,6 +15,11 @@ def t_critical(alpha: float, df: float) -> float:
     return float(-special.stdtrit(df, alpha))
 
 
+def normal_below(x: float) -> float:
+    """P(Z < x) of the standard normal distribution."""
+    return float(special.ndtr(x))
+
+
 def normal_critical(alpha: float) -> float:
     """The x with P(Z > x) = alpha of the standard normal distribution."""
     return float(-special.ndtri(alpha))

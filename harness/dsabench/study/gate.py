@@ -15,6 +15,7 @@ from dsabench.evals.conduct import Setting, conduct
 from dsabench.evals.fetch import find_data
 from dsabench.evals.fit import fit_to
 from dsabench.evals.gate import compare_scored, undecided
+from dsabench.evals.gate_plan import plan_gate
 from dsabench.evals.numerics import changed_numerics
 from dsabench.evals.plan import Plan, Wishes, make_plan
 from dsabench.evals.run import Effort, Progress
@@ -130,7 +131,7 @@ async def open_gate(gate: GateSpec, session: TrialSession, default: RuntimeSpec,
     """Read the eval and its questions.
 
     Raises:
-        InputError: there is no such eval, its data is missing, or its grader is not installed. A sweep reports this before it starts.
+        InputError: there is no such eval, its data is missing, its grader is not installed, or the gate can decide nothing. A sweep reports this before it starts.
 
     """
     spec = load_eval(gate.eval)
@@ -138,7 +139,11 @@ async def open_gate(gate: GateSpec, session: TrialSession, default: RuntimeSpec,
         require_math_verify()
     try:
         data = await find_data(spec, None if gate.data is None else Path(gate.data), "data:")
-        plan = make_plan(spec, Wishes(repeat=gate.repeat), default.model, data)
+        plan = make_plan(spec, Wishes(repeat=gate.repeat or 1), default.model, data)
     except InputError as error:
         raise InputError(f"gate: {error}") from error
-    return AccuracyGate(gate, session, plan, default, round_)
+    if gate.measure == "agreement":
+        return AccuracyGate(gate, session, plan.with_repeats(gate.repeat or 2), default, round_)
+    decides = plan_gate(gate, plan.spec, len(plan.questions))
+    session.observer.note(f"gate: {decides.line()}")
+    return AccuracyGate(gate, session, plan.with_repeats(decides.repeats), default, round_)
