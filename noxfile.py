@@ -68,3 +68,4 @@ def full(session: nox.Session) -> None:
     """Every test: first side by side, then alone those that depend on how fast or quiet the machine is."""
     pytest_side_by_side(session, "-m", "not timing", profile="full")
     session.run(tool("pytest"), "-m", "timing", env={"HYPOTHESIS_PROFILE": "full"})
+    session.run(tool("python"), "tests/calibration.py")

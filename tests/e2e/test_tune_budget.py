@@ -173,7 +173,7 @@ def hisparse_study(folder: Path) -> Path:
     env = {"PYTHONPATH": str(install_server(folder / "site")), "STAND_IN_SCRIPT": str(folder / "script.py")}
     study["runtime"]["launch"] = {"python": sys.executable, "env": {**env, "STAND_IN_BOOT_S": "0"}}
     study["workloads"][0] |= {"input_len": 32, "output_len": 8, "num_prompts": 8, "max_concurrency": 2}
-    study["budget"] |= {"max_trials": 4, "confirm_boots": 2}
+    study["budget"] |= {"max_trials": 4, "confirm_boots": 3}
     study["objective"]["constraints"] = []
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
     return folder / "study.yaml"
@@ -184,14 +184,14 @@ def test_hisparse_takes_the_same_options_and_concludes_alike(tmp_path: Path, tol
     config = hisparse_study(tmp_path)
     tune = ("tune", "hisparse", config, "--results", tmp_path / "r", "--out", tmp_path / "t", "--host-memory-gib", "64")
     plan = json.loads(told(*tune, "--max-trials", "3", "--dry-run", "--json"))
-    assert (plan["boots"], plan["left"]["boots"], plan["table"]) == (3 + 8, 11, None)
+    assert (plan["boots"], plan["left"]["boots"], plan["table"]) == (3 + 12, 15, None)
     assert plan["arithmetic"]
     assert plan["estimated_s"] > 0
     assert "default, settings of `first` and best in turns" in told(*tune, "--dry-run")
 
     ran = json.loads(dsabench(tmp_path, *tune, "--max-trials", "4", "--json"))
     sides = 2 + len(ran["rivals"])  # what was listed may be the best
-    assert (ran["measured_now"], ran["left"]["boots"]) == (4 + 2 * sides, 0), ran["stopped"]
+    assert (ran["measured_now"], ran["left"]["boots"]) == (4 + 3 * sides, 0), ran["stopped"]
     assert ran["standing"].startswith("faster; simulated"), ran["standing"]
     table = read_table(Path(ran["table"]))
     assert table.evidence.command == f"dsabench tune hisparse {config} --max-trials 4 --host-memory-gib 64.0"
@@ -206,7 +206,7 @@ def test_hisparse_takes_the_same_options_and_concludes_alike(tmp_path: Path, tol
 
     (tmp_path / "r" / "journal.jsonl").write_text("\n".join(lines(tmp_path)[:-3]) + "\n")
     cut = json.loads(told(*alone))
-    assert cut["standing"] == "unfinished: 3 boots of the confirmation missing: a table takes 2 of every side"
+    assert cut["standing"] == "unfinished: 3 boots of the confirmation missing: a table takes 3 of every side"
     assert (cut["table"], cut["left"]["boots"]) == (None, 3)
     assert cut["verdicts"]
     assert cut["go_on"].startswith(f"dsabench tune hisparse {config} --results")

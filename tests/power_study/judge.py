@@ -183,6 +183,40 @@ def slowdown_found(rounds: Rounds, draws: int, level: float) -> dict[str, object
             "too_few_boots": sum(one.short for one in checks)}  # fmt: skip
 
 
+def resampled(rounds: Rounds, rng: np.random.Generator) -> Rounds:
+    """As many rounds, drawn with replacement in blocks of 12 so that drift stays; boots get new names and the
+    times of their new places.
+    """
+    starts = rng.integers(0, len(rounds) - _BLOCK + 1, size=-(-len(rounds) // _BLOCK))
+    drawn = [rounds[start + place] for start in starts for place in range(_BLOCK)][: len(rounds)]
+    begin = rounds[0][0][0].started_at
+
+    def moved(boot: Boot, number: int) -> Boot:
+        name, shift = f"drawn-{number}", begin + timedelta(seconds=3 * number) - boot[0].started_at
+        return tuple(r.model_copy(update={"boot": name, "started_at": r.started_at + shift}) for r in boot)
+
+    return [(moved(base, 2 * i), moved(other, 2 * i + 1)) for i, (base, other) in enumerate(drawn)]
+
+
+def found_in_resamples(rounds: Rounds, times: int, draws: int, level: float) -> dict[str, float]:
+    """How much the share that is found hangs on which rounds were measured."""
+    rng = np.random.default_rng(4)
+    shares = [found_share(slowdown_found(resampled(rounds, rng), draws, level)) for _ in range(times)]
+    low, high = np.percentile(shares, (5, 95))
+    return {"resamples": times, "mean": round(float(np.mean(shares)), 4), "sd": round(float(np.std(shares, ddof=1)), 4),
+            "p5": round(float(low), 4), "p95": round(float(high), 4)}  # fmt: skip
+
+
+def found_share(found: dict[str, object]) -> float:
+    """Of `slowdown_found`."""
+    share = found["share"]
+    assert isinstance(share, float)
+    return share
+
+
+_BLOCK = 12
+
+
 def smallest_found(boots: Sequence[Boot], draws: int, size: int, level: float) -> float | None:
     """The least slowdown of the grid that is found in 95 % of the draws with so many boots a side."""
     rules = Rules((OBJECTIVE,), EFFECT, looks=1, false_alarms=level)
@@ -245,6 +279,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--draws", type=int, default=300)
     parser.add_argument("--everything", action="store_true", help="rounds with busy neighbours too")
+    parser.add_argument("--resample", type=int, metavar="N", help="only: how the A/B result spreads over N resamples")
     parser.add_argument("--made-up", type=float, help="spread of the logarithms")
     given = parser.parse_args()
     measured = rounds_of(given.results)
@@ -252,6 +287,9 @@ def main() -> None:
     left_out = len(measured) - len(rounds)
     if given.made_up is not None:
         rounds, left_out = made_up(measured[0], given.made_up, 300, 4), 0
+    if given.resample is not None:
+        print(json.dumps({str(one): found_in_resamples(rounds, given.resample, given.draws, one) for one in CHECKED}))
+        return
     found = {"rounds_left_out": left_out, "made_up_spread": given.made_up, **study(rounds, given.draws)}
     text = json.dumps(found, indent=1)
     print(text)

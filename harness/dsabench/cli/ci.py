@@ -51,10 +51,10 @@ class CiOptions:
     results: Annotated[
         Path | None, typer.Option(help="Where the boots are recorded; default: results/local-ci/NAME.")
     ] = None
-    boots: Annotated[int, typer.Option(min=2, help="Boots per side in the first look.")] = 5
+    boots: Annotated[int, typer.Option(min=3, help="Boots per side in the first look.")] = 5
     max_boots: Annotated[
         int | None,
-        typer.Option(min=2, help="Boots per side at most, if the first look is undecided; default: --boots."),
+        typer.Option(min=3, help="Boots per side at most, if the first look is undecided; default: --boots."),
     ] = None
     effect: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="The slowdown that must not be missed: 0.05 is 5 %.")

@@ -24,6 +24,7 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
     """Print what a sweep would measure, and how long it takes."""
     plan, rest = dry_run.plan, dry_run.left
     config, cost, done = plan.config, plan.cost, plan.boots_done
+    decides = None if config.gate is None else gate_words(config.gate)
     size = f"{show_count(plan.space.settings, 'setting')} × {show_count(len(config.workloads), 'workload')}"
     console.print(f"{config.name}: {size}", style="italic", markup=False, highlight=False)
     console.print(_facts_table(dry_run))
@@ -36,9 +37,9 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
     if rest.boots:
         words = f"{show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}{' left' if done else ''}"
         console.print(f"{words}, about {show_duration(rest.seconds)} ({per})", highlight=False)
-    if (gate := config.gate) is not None:
+    if (gate := config.gate) is not None and decides is not None:
         console.print(
-            f"gate: {gate_words(gate)}; in the last boot of each side, of {show_count(gate.finalists, 'finalist')} at most; "
+            f"gate: {decides}; in the last boot of each side, of {show_count(gate.finalists, 'finalist')} at most; "
             "the estimate does not include its answers",
             highlight=False,
             markup=False,

@@ -30,6 +30,7 @@ from dsabench.reporting.site.entry import machine_of
 from dsabench.reporting.sweep_plot import draw_sweep
 from dsabench.results.journal import FILE_NAME
 from dsabench.results.scores import against_default, levels
+from dsabench.stats.power import BOOTS_MIN
 from dsabench.study.study import Study
 
 _MESSAGE = 300
@@ -105,8 +106,10 @@ def _boots_that_decide(result: StudyResult) -> int | None:
     metric = result.verdicts[0].metric
     families = (result.verdicts, *(one.verdicts for one in result.rivals))
     undecided = [one for family in families for one in family if one.metric == metric and one.verdict == "inconclusive"]
-    # A single boot per side shows no spread, from which a number would follow.
-    needed = [one.boots_needed or (2 if min(one.n_base, one.n_candidate) < 2 else 0) for one in undecided]
+    # Fewer boots per side show no spread, from which a number would follow.
+    needed = [
+        one.boots_needed or (BOOTS_MIN if min(one.n_base, one.n_candidate) < BOOTS_MIN else 0) for one in undecided
+    ]
     return max(needed, default=0) or None
 
 

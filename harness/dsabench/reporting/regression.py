@@ -13,7 +13,7 @@ from dsabench.model.verdict import Verdict
 from dsabench.reporting.comparison import ComparedSide, contrasts
 from dsabench.stats.compare import BootComparison, LogRatioEstimate, judge_family
 from dsabench.stats.occasions import ApartOptions
-from dsabench.stats.power import BOOTS_MAX, boots_needed, careful_spread
+from dsabench.stats.power import BOOTS_MAX, BOOTS_MIN, boots_needed, careful_spread
 
 FALSE_ALARMS = 0.001
 """Chance that a check fails although nothing changed. At 5 % a nightly would cry wolf every third week."""
@@ -32,7 +32,10 @@ class Neighbours:
 
     def said(self, whose: str) -> list[str]:
         """A clause each, to stand behind the sentence."""
-        words = ((self.left_out, "left out"), (self.counted, "counted all the same, for fewer than two were quiet"))
+        words = (
+            (self.left_out, "left out"),
+            (self.counted, f"counted all the same, for fewer than {BOOTS_MIN} were quiet"),
+        )
         return [f"{many} of {whose} boots {what}" for many, what in words if many]
 
 
@@ -116,7 +119,7 @@ class Rules:
 
 
 def undisturbed(side: ComparedSide) -> ComparedSide:
-    """The side without boots in which other processes used the measured cores; of a trial that fewer than two others
+    """The side without boots in which other processes used the measured cores; of a trial that fewer than three others
     measured, all of them.
 
     Who is left out depends on what others did, never on the numbers.
@@ -126,7 +129,7 @@ def undisturbed(side: ComparedSide) -> ComparedSide:
     for record in side.records:
         if isinstance(record.outcome, Measured) and record.boot not in busy:
             quiet.setdefault(record.id, set()).add(record.boot)
-    kept = (r for r in side.records if r.boot not in busy or len(quiet.get(r.id, ())) < 2)
+    kept = (r for r in side.records if r.boot not in busy or len(quiet.get(r.id, ())) < BOOTS_MIN)
     return ComparedSide(side.name, tuple(kept))
 
 
@@ -151,7 +154,7 @@ def undisturbed_rounds(base: ComparedSide, candidate: ComparedSide) -> tuple[Com
     """
     rounds = _rounds(base, candidate)
     quiet = {boot for of_round in rounds if not any(map(_is_busy, of_round)) for boot in _names(of_round)}
-    if len(quiet) < 4:
+    if len(quiet) < 2 * BOOTS_MIN:
         return undisturbed(base), undisturbed(candidate)
     return _only(base, quiet), _only(candidate, quiet)
 
@@ -218,7 +221,7 @@ def judge(base: ComparedSide, candidate: ComparedSide, rules: Rules, pilot: int 
 def _boots_wanted(family: Sequence[BootComparison], rules: Rules) -> int | None:
     """Of the noisiest metric, at the level that Holm's strictest step has."""
     alpha, difference = rules.alpha / len(family), math.log1p(rules.effect)
-    most = 2
+    most = BOOTS_MIN
     for one in family:
         if not isinstance(one.answer, LogRatioEstimate):
             continue

@@ -18,12 +18,12 @@ import numpy.typing as npt
 from dsabench.model.metrics import Direction
 from dsabench.model.verdict import Verdict, VerdictWord
 from dsabench.stats.distributions import t_above, t_critical
-from dsabench.stats.power import BOOTS_MAX, boots_needed, detectable
+from dsabench.stats.power import BOOTS_MAX, BOOTS_MIN, boots_needed, detectable
 
 Values = npt.NDArray[np.float64]
 ALPHA = 0.05
 _HUGE = 100.0
-"""Hundredfold. The interval of two boots a side may reach astronomic numbers, which nobody wants to read."""
+"""Hundredfold. The interval of three boots a side may reach astronomic numbers, which nobody wants to read."""
 
 
 class BootValue(NamedTuple):
@@ -152,11 +152,11 @@ def _obstacle(question: ComparisonSpec, base: dict[str, float], candidate: dict[
     shared = len(base.keys() & candidate.keys())
     if shared and not (question.paired and list(base) == list(candidate)):
         return f"{shared} boots are on both sides, so the sides are not independent"
-    if min(len(base), len(candidate)) < 2:
-        return f"{len(base)} and {len(candidate)} boots: the spread between boots shows from two a side"
+    if min(len(base), len(candidate)) < BOOTS_MIN:
+        return f"{len(base)} and {len(candidate)} boots: a verdict takes {BOOTS_MIN} a side"
     later = min(len(base), len(candidate)) - question.pilot
-    if later < 2:
-        return f"{max(later, 0)} boots a side after those that decided their number: the spread shows from two"
+    if later < BOOTS_MIN:
+        return f"{max(later, 0)} boots a side after those that decided their number: a verdict takes {BOOTS_MIN}"
     return None
 
 
@@ -221,7 +221,7 @@ def verdict_at(member: BootComparison, alpha: float = ALPHA) -> Verdict:
             workload=question.workload,
             verdict=answer.verdict,
             effect=answer.effect,
-            reason=answer.reason,
+            reason=f"{answer.reason}; {member.note}" if member.note else answer.reason,
             **sides,
         )
     half_width = t_critical(alpha / 2, answer.df) * answer.standard_error

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dsabench.stats.distributions import t_critical
+from dsabench.stats.power import BOOTS_MIN
 
 Values = npt.NDArray[np.float64]
 Statistic = Callable[..., float]
@@ -104,7 +105,7 @@ the true mean in 73 of 100 studies of three boots, 81 of five and 92 of twelve. 
 
 @dataclass(frozen=True, slots=True)
 class BootMean:
-    """A metric over several boots. `interval` is the 95 % one of the mean; None for a single boot."""
+    """A metric over several boots. `interval` is the 95 % one of the mean; None for fewer than three boots."""
 
     boots: int
     mean: float
@@ -125,7 +126,7 @@ def mean_over_boots(values: Mapping[str, Sequence[float]], *, seed: int = 0) -> 
 
 def _interval(means: Values, seed: int) -> Interval | None:
     n = int(means.size)
-    if n < 2:
+    if n < BOOTS_MIN:
         return None
     if n >= BOOTSTRAP_FROM:
         return bootstrap(means.tolist(), np.mean, seed=seed, takes_axis=True)

@@ -10,6 +10,10 @@ from scipy import special
 from dsabench.stats.distributions import chi_squared_quantile, t_critical
 
 POWER = 0.80
+BOOTS_MIN = 3
+"""Boots a side that a verdict or an interval takes. Two may agree by chance, and then show no spread: where boots come in two modes, two
+pairs did so in one of eight studies, and half of the intervals of two boots missed.
+"""
 BOOTS_MAX = 1000
 """Above this the number of boots has no practical meaning."""
 
@@ -45,7 +49,7 @@ def boots_needed(
     def enough(boots: int) -> bool:
         standard_error = spread * math.sqrt((1.0 if paired else 2.0) / boots)
         df = (boots - pilot - 1) * (1 if paired else 2)
-        return df > 0 and detectable(standard_error, df, alpha, power) <= difference
+        return boots - pilot >= BOOTS_MIN and detectable(standard_error, df, alpha, power) <= difference
 
     if not enough(BOOTS_MAX):
         return None

@@ -63,11 +63,11 @@ def test_it_is_judged_by_the_boots_that_took_turns_with_it(bests) -> None:
     made, best_of = bests
     turns = []
     for base, value, knobs in ((400, 900, {"mha_threshold_tokens": 1024}), (100, 500, {"chunked_prefill_size": 64})):
-        for boot in range(2):  # of two finalists, one after the other
+        for boot in range(3):  # of two finalists, one after the other
             turns += [made(base + boot, phase="confirm"), made(value + 2 * boot, phase="confirm", **knobs)]
     best = best_of(*turns)
     (verdict,) = (one for one in best.verdicts if one.metric == "output_throughput_tok_s")
-    assert (verdict.verdict, verdict.n_base, verdict.n_candidate) == ("better", 2, 2)
+    assert (verdict.verdict, verdict.n_base, verdict.n_candidate) == ("better", 3, 3)
     assert verdict.effect == pytest.approx(4.0, abs=0.05)  # of 100, not of 400
 
 

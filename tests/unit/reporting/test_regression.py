@@ -193,7 +193,7 @@ def test_a_sweep_as_baseline_keeps_the_boots_of_a_setting_that_was_never_alone()
         found, neighbours=(neighbours_of(whole, kept, candidate), neighbours_of(candidate, candidate, whole))
     )
     assert told.sentence.endswith(
-        "; neighbours on the measured cores: 3 of the baseline's boots counted all the same, for fewer than two were quiet"
+        "; neighbours on the measured cores: 3 of the baseline's boots counted all the same, for fewer than 3 were quiet"
     )
-    quieter = ComparedSide("sweep", (*whole.records, *boots(100, 0.01, 1, seed=3, first=40)))
+    quieter = ComparedSide("sweep", (*whole.records, *boots(100, 0.01, 2, seed=3, first=40)))
     assert neighbours_of(quieter, undisturbed(quieter), candidate) == Neighbours(left_out=3)

@@ -55,13 +55,13 @@ def test_a_boot_that_failed_keeps_its_turn(tmp_path) -> None:
     """The second of the default failed: the third pair stays the third, whatever the values are."""
     config = load_study(tmp_path, STUDY)
     name = config.workloads[0].name
-    values = {"A": [100.0, None, 300.0], "B": [110.0, 220.0, 330.0]}
+    values = {"A": [100.0, None, 300.0, 400.0], "B": [110.0, 220.0, 330.0, 440.0]}
     sides = [
         tuple(boot(side, 2 * i + (side == "B"), turn=i, value=value) for i, value in enumerate(values[side]))
         for side in "AB"
     ]
     verdict = compare_settings([name], ["output_throughput_tok_s"], {name: sides[0]}, {name: sides[1]})[0]
-    assert (verdict.n_base, verdict.n_candidate) == (2, 2)
+    assert (verdict.n_base, verdict.n_candidate) == (3, 3)
     assert verdict.effect == pytest.approx(0.1), "100 with 110 and 300 with 330; by index 300 would meet 220"
     assert "1 boot without a partner left out" in verdict.reason
     assert in_turns(config, {name: sides[0]}, {name: sides[1]}) == "in turns"

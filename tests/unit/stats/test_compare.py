@@ -146,17 +146,17 @@ def test_what_is_detectable_is_a_ratio_too_so_that_no_decrease_exceeds_the_whole
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
 def test_without_a_ratio_nothing_is_claimed(value: float) -> None:
-    verdict = versus(side("a", value, 2.0), side("b", 3.0, 4.0))
+    verdict = versus(side("a", value, 2.0, 2.5), side("b", 3.0, 4.0, 5.0))
     assert verdict.verdict == "inconclusive"
-    assert "1 of 4 boots gave a value that is not positive" in verdict.reason
+    assert "1 of 6 boots gave a value that is not positive" in verdict.reason
 
 
 def test_boots_that_all_agree_are_no_difference_even_at_zero() -> None:
-    assert versus(side("a", 0.0, 0.0), side("b", 0.0, 0.0)).verdict == "no difference"
+    assert versus(side("a", 0.0, 0.0, 0.0), side("b", 0.0, 0.0, 0.0)).verdict == "no difference"
 
 
 def test_exact_values_that_differ_differ() -> None:
-    verdict = versus(side("a", 2.0, 2.0), side("b", 3.0, 3.0))
+    verdict = versus(side("a", 2.0, 2.0, 2.0), side("b", 3.0, 3.0, 3.0))
     assert (verdict.verdict, verdict.ci_low, verdict.ci_high) == ("better", pytest.approx(0.5), pytest.approx(0.5))
 
 
@@ -167,7 +167,7 @@ def test_shared_boots_are_not_independent() -> None:
 
 
 def test_a_boot_without_partner_is_left_out_and_named() -> None:
-    verdict = versus(side("a", 1.0, 2.0, 3.0), side("b", 1.1, 2.21), paired=True)
+    verdict = versus(side("a", 1.0, 2.0, 3.0, 4.0), side("b", 1.1, 2.21, 3.3), paired=True)
     assert verdict.reason.endswith("1 boot without a partner left out")
 
 
@@ -249,3 +249,10 @@ def test_a_family_of_equal_sides_rarely_has_any_difference() -> None:
     ]
     assert np.mean(alarms) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 500)
     assert np.mean(uncorrected) > 0.15
+
+
+def test_two_boots_a_side_that_agree_by_chance_give_no_verdict() -> None:
+    verdict = versus(side("a", 1.0, 1.0001), side("b", 1.04, 1.0401), paired=True)
+    assert (verdict.verdict, verdict.ci_low) == ("inconclusive", None)
+    assert verdict.effect == pytest.approx(0.04, abs=1e-3)
+    assert verdict.reason == "2 and 2 boots: a verdict takes 3 a side"

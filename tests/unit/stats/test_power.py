@@ -29,7 +29,7 @@ def test_boots_needed_is_the_fewest() -> None:
     # Cohen's tables: an effect of one standard deviation takes 17 a side, or 10 pairs.
     assert boots_needed(1.0, 1.0, paired=False, alpha=0.05) == 17
     assert boots_needed(1.0, 1.0, paired=True, alpha=0.05) == 10
-    assert boots_needed(1.0, 50.0, paired=False, alpha=0.05) == 2
+    assert boots_needed(1.0, 50.0, paired=False, alpha=0.05) == 3
 
 
 def test_what_no_reasonable_number_shows_has_none() -> None:

@@ -1,0 +1,313 @@
+"""How often each verdict is wrong, and what it finds: the judges of the product on generated boots. Exits 1 where one is worse than nominal.
+
+    python tests/calibration.py                # 1,000 studies a cell, a minute or two on two cores
+    python tests/calibration.py --all          # every cell, not the worst of each path
+
+Boots in turns have one of five kinds of noise (2 % log-normal; heavy tails, t with 3 degrees of freedom; two modes; AR(1) with
+ρ = 0.9 and 5 %; a trend of 10 % over the run), and 0, 1 or 2 of them failed. Boots apart come from occasions on other days, whose
+levels differ by 5 %. Answers of a gate come from questions of evenly spread difficulty. A cell that looks worse than nominal is
+measured again with four times as many fresh studies, and that counts: of so many cells some look worse by chance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from dsabench.evals.statistics import non_inferiority
+from dsabench.model.record import Measured, Metric, Record
+from dsabench.model.verdict import Verdict
+from dsabench.reporting.comparison import ComparedSide, contrasts, judged
+from dsabench.reporting.regression import Rules, judge, undisturbed_rounds
+from dsabench.results.scores import judge_confirmed, judged_metrics
+from dsabench.stats.occasions import NO_VERDICT, ApartOptions
+from factories import START, make_failure, make_record, make_spec
+from sequential_stop import study
+
+Logs = npt.NDArray[np.float64]
+Sides = tuple[tuple[Record, ...], tuple[Record, ...]]
+
+POWER_AT = 0.10
+"""Effect at which the power is told; of `ci` the loss that undoes it."""
+FIRST, MOST = 5, 12
+"""Boots a side of `ci`'s first look here, and of its second at most."""
+SLACK = 2.0
+"""Standard errors above the nominal level that pass."""
+DAY_S = 86_400
+
+
+def _ar1(rng: np.random.Generator, n: int) -> Logs:
+    logs = [rng.normal(0.0, 0.05)]
+    for _ in range(n - 1):
+        logs.append(0.9 * logs[-1] + rng.normal(0.0, 0.05 * math.sqrt(1 - 0.81)))
+    return np.array(logs) + rng.normal(0.0, 0.01, n)
+
+
+NOISE: dict[str, Callable[[np.random.Generator, int], Logs]] = {
+    "log-normal": lambda rng, n: rng.normal(0.0, 0.02, n),
+    "heavy tails": lambda rng, n: 0.02 * rng.standard_t(3, n) / math.sqrt(3.0),
+    "two modes": lambda rng, n: rng.choice((-0.02, 0.02), n) + rng.normal(0.0, 0.005, n),
+    "AR(1)": _ar1,
+    "trend": lambda rng, n: np.linspace(0.0, 0.1, n) + rng.normal(0.0, 0.02, n),
+}
+
+
+@dataclass
+class Tally:
+    """What one path said in one cell."""
+
+    studies: int = 0
+    called: int = 0
+    intervals: int = 0
+    missed: int = 0
+
+    def add(self, verdict: Verdict, effect: float, *, called: bool) -> None:
+        """Count one study."""
+        self.studies += 1
+        self.called += called
+        if verdict.ci_low is not None and verdict.ci_high is not None:
+            self.intervals += 1
+            self.missed += not verdict.ci_low - 1e-12 <= effect <= verdict.ci_high + 1e-12
+
+
+NOMINAL = {
+    "sweep, 3 boots a side": 0.05,
+    "sweep, stopped when decided": 0.05,
+    "compare, 5 boots in turns": 0.05,
+    "ci in turns, two looks": 0.001,
+    "compare, boots apart": 0.05,
+    "compare --not-interleaved": 0.05,
+    "ci against older boots": 0.001,
+    "gate, loss as large as the margin": 0.05,
+    "gate, refusal of an equal setting": 0.05,
+}
+
+
+def turns(rng: np.random.Generator, noise: str, effect: float, failed: int) -> Sides:
+    """Base and candidate, AB BA AB, a minute each; failed boots keep their turn."""
+    logs = NOISE[noise](rng, 2 * MOST)
+    lost = set(rng.choice(6, failed, replace=False).tolist())
+    sides: tuple[list[Record], list[Record]] = ([], [])
+    for place, log in enumerate(logs.tolist()):
+        turn, side = place // 2, (place + place // 2) % 2
+        value = math.exp(log) * (1.0 + effect * side)
+        outcome = make_failure() if place in lost else Measured(metrics={METRIC: Metric(value=value, n=16)})
+        record = make_record(
+            spec=make_spec(side=side), workload=_LOAD, phase="confirm", minute=place, boot=f"{place}", outcome=outcome
+        )
+        sides[side].append(record.model_copy(update={"turn": turn}))
+    return tuple(sides[0]), tuple(sides[1])
+
+
+def occasions(rng: np.random.Generator, noise: str, effect: float, failed: int) -> Sides:
+    """Four older days of the base, three boots each, and a later day of the candidate."""
+    made: list[Record] = []
+    lost = set(rng.choice(6, failed, replace=False).tolist())
+    for day in range(5):
+        level = rng.normal(0.0, 0.05)
+        for boot, log in enumerate(NOISE[noise](rng, 3).tolist()):
+            value = math.exp(level + log) * (1.0 + effect * (day == 4))
+            place = 3 * day + boot
+            outcome = make_failure() if place in lost else Measured(metrics={METRIC: Metric(value=value, n=16)})
+            record = make_record(workload=_LOAD, boot=f"{place}", outcome=outcome)
+            moment = START + timedelta(seconds=DAY_S * day + 60 * boot)
+            made.append(record.model_copy(update={"started_at": moment}))
+    return tuple(made[:12]), tuple(made[12:])
+
+
+_EARLY, _WHOLE = study(stops=True), study(stops=False)
+_THREE = _WHOLE.model_copy(update={"budget": _WHOLE.budget.model_copy(update={"confirm_boots": 3})})
+_LOAD, METRIC = _EARLY.workloads[0], _EARLY.objective.metric
+
+
+def _first(side: Sequence[Record], boots: int) -> tuple[Record, ...]:
+    return tuple(side[:boots])
+
+
+def _compare(sides: Sides, apart: ApartOptions = NO_VERDICT) -> Verdict:
+    base, candidate = (ComparedSide(name, side) for name, side in zip(("base", "candidate"), sides, strict=True))
+    (verdict,) = judged(contrasts(base, candidate, (METRIC,), apart=apart))
+    return verdict
+
+
+def _ci(sides: Sides, looks: int) -> tuple[Verdict, bool]:
+    """(verdict, whether it is a regression): the candidate is the base's side, so that an effect is a loss."""
+    rules = Rules((METRIC,), 0.05, looks=looks)
+    base, candidate = (ComparedSide(name, side) for name, side in zip(("base", "candidate"), sides[::-1], strict=True))
+    if looks == 1:
+        one = judge(base, candidate, rules)
+        return one.verdicts[0], one.standing == "regression"
+    look = judge(*_pair(base, candidate, FIRST), rules)
+    if look.standing == "undecided" and look.boots_wanted is not None:
+        look = judge(*_pair(base, candidate, min(MOST, max(look.boots_wanted, FIRST + 2))), rules, pilot=FIRST)
+    return look.verdicts[0], look.standing == "regression"
+
+
+def _pair(base: ComparedSide, candidate: ComparedSide, boots: int) -> tuple[ComparedSide, ComparedSide]:
+    cut = (ComparedSide(side.name, _first(side.records, boots)) for side in (base, candidate))
+    return undisturbed_rounds(*cut)
+
+
+def boot_cell(cell: tuple[str, int, float], studies: int, seed: int) -> dict[str, Tally]:
+    """All paths of boots in one cell."""
+    noise, failed, effect = cell
+    rng = np.random.default_rng([seed, list(NOISE).index(noise), failed, round(1000 * effect)])
+    found: dict[str, Tally] = defaultdict(Tally)
+    metrics, loss = judged_metrics(_EARLY.objective), 1.0 / (1.0 + effect) - 1.0
+
+    def count(path: str, verdict: Verdict) -> None:
+        found[path].add(verdict, effect, called=verdict.verdict in {"better", "worse"})
+
+    for _ in range(studies):
+        sides = turns(rng, noise, effect, failed)
+        for path, config, boots in (
+            ("sweep, 3 boots a side", _THREE, 3),
+            ("sweep, stopped when decided", _EARLY, 6),
+        ):
+            base, candidate = ({_LOAD.name: _first(side, boots)} for side in sides)
+            count(path, judge_confirmed(config, base, candidate, metrics).verdicts[0])
+        count("compare, 5 boots in turns", _compare((_first(sides[0], 5), _first(sides[1], 5))))
+        verdict, is_regression = _ci(sides, 2)
+        found["ci in turns, two looks"].add(verdict, loss, called=is_regression)
+        days = occasions(rng, noise, effect, failed)
+        count("compare, boots apart", _compare(days))
+        count("compare --not-interleaved", _compare(days, ApartOptions(widen=True)))
+        verdict, is_regression = _ci(days, 1)
+        found["ci against older boots"].add(verdict, loss, called=is_regression)
+    return dict(found)
+
+
+def gate_cell(studies: int, seed: int) -> dict[str, tuple[Tally, float]]:
+    """(what a gate of 300 questions × 4 and a margin of 3 points says, its power)."""
+    rng, questions, repeats, margin, score = np.random.default_rng(seed), 300, 4, 0.03, 0.8
+    lost, equal = Tally(), Tally()
+    accepted = 0
+    for _ in range(studies):
+        chances = rng.beta(2 * score, 2 * (1 - score), questions)
+        for tally, loss in ((lost, margin), (equal, 0.0)):
+            worse = chances * (1.0 - loss / score)  # so many points in all
+            base, candidate = (
+                (rng.random((repeats, questions)) < p).T.astype(float).tolist() for p in (chances, worse)
+            )
+            said = non_inferiority(base, candidate, margin)
+            tally.studies += 1
+            tally.called += said.answer == ("yes" if loss else "no")
+            tally.intervals += 1
+            tally.missed += not said.interval.low <= -loss <= said.interval.high
+            accepted += said.answer == "yes" and not loss
+    power = accepted / studies
+    return {"gate, loss as large as the margin": (lost, power), "gate, refusal of an equal setting": (equal, power)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One path in one cell, at no effect."""
+
+    path: str
+    place: tuple[str, int]
+    """Noise, and boots that failed."""
+    called: float
+    missed: float
+    studies: int
+    intervals: int
+    confidence: float
+    """Of its intervals."""
+
+    @property
+    def cell(self) -> str:
+        """For people."""
+        return f"{self.place[0]}, {self.place[1]} failed" if self.place[1] else self.place[0]
+
+    @property
+    def excess(self) -> float:
+        """Standard errors above the nominal level."""
+        nominal = NOMINAL[self.path]
+        return (self.called - nominal) / math.sqrt(nominal * (1 - nominal) / self.studies)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether errors are at most nominal + 2 standard errors, and intervals cover at least nominal - 2 points."""
+        return self.excess <= SLACK and self.missed <= (1.0 - self.confidence) + 0.02
+
+
+def rows_of(cells: Sequence[tuple[str, int]], tallies: Sequence[dict[str, Tally]]) -> list[Row]:
+    """A row for each path and cell."""
+    return [
+        Row(path, place, t.called / t.studies, t.missed / max(t.intervals, 1), t.studies, t.intervals, 0.95)
+        for place, found in zip(cells, tallies, strict=True)
+        for path, t in found.items()
+    ]  # fmt: skip
+
+
+def gate_rows(gates: dict[str, tuple[Tally, float]]) -> list[Row]:
+    """A row for each path; the intervals of a gate are of 90 %."""
+    return [
+        Row(path, ("questions", 0), t.called / t.studies, t.missed / t.intervals, t.studies, t.intervals, 0.90)
+        for path, (t, _) in gates.items()
+    ]
+
+
+def _share(share: float, cell: str) -> str:
+    return f"{100 * share:.1f} % ({cell})" if share else "0"
+
+
+def main() -> int:
+    """Print a Markdown table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--all", action="store_true")
+    given = parser.parse_args()
+    cells = [(noise, failed) for noise in NOISE for failed in (0, 1, 2)]
+    work = partial(boot_cell, studies=given.studies, seed=given.seed)
+    with ProcessPoolExecutor(2) as pool:
+        level = list(pool.map(work, [(*cell, 0.0) for cell in cells]))
+        power = list(pool.map(work, [(noise, 0, POWER_AT) for noise in NOISE]))
+        rows = rows_of(cells, level)
+        doubted = sorted({row.place for row in rows if not row.is_calibrated})
+        again = partial(boot_cell, studies=4 * given.studies, seed=given.seed + 1)
+        fresh = {
+            (row.path, row.cell): row for row in rows_of(doubted, list(pool.map(again, [(*c, 0.0) for c in doubted])))
+        }
+    rows = [row if row.is_calibrated else fresh[row.path, row.cell] for row in rows]
+    gates = gate_cell(4 * given.studies, given.seed)
+    if not all(row.is_calibrated for row in gate_rows(gates)):
+        gates = gate_cell(16 * given.studies, given.seed + 1)
+    rows += gate_rows(gates)
+    found = {path: [cell[path].called / cell[path].studies for cell in power] for path in power[0]}
+    found |= {path: [chance] for path, (_, chance) in gates.items()}
+    print(f"| verdict | nominal | wrong, worst cell | interval misses, worst cell | finds {POWER_AT:.0%} |")
+    print("|---|--:|--:|--:|--:|")
+    for path, nominal in NOMINAL.items():
+        of_path = [row for row in rows if row.path == path]
+        shown = of_path if given.all else [max(of_path, key=lambda row: row.called)]
+        worst = max(of_path, key=lambda row: row.missed)
+        low, high = min(found[path]), max(found[path])
+        power_words = f"{low:.0%}" if low == high else f"{low:.0%} to {high:.0%}"
+        for row in shown:
+            miss = row if given.all else worst
+            print(
+                f"| {path} | {100 * nominal:g} % | {_share(row.called, row.cell)} | "
+                f"{_share(miss.missed, miss.cell)} | {power_words} |"
+            )
+    bad = [row for row in rows if not row.is_calibrated]
+    for row in bad:
+        print(
+            f"not calibrated: {row.path}, {row.cell}: {row.called:.1%} called, {row.missed:.1%} of {row.intervals} missed",
+            file=sys.stderr,
+        )
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
