@@ -45,7 +45,7 @@ def test_a_check_boots_compares_and_leaves_what_ci_reads(
     # The same boots as a recorded baseline, of which others disturbed all but one; it is judged in turns by their times.
     records = read_journal(tmp_path / "r" / "base" / "journal.jsonl").records
     alone, *others = dict.fromkeys(record.boot for record in records)
-    for name, boots in (("both", {alone, *others[:2]}), ("one", {alone})):
+    for name, boots in (("both", {alone, *others}), ("one", {alone})):
         for record in (one for one in records if one.boot in boots):
             assert isinstance(record.outcome, Measured)
             warnings = () if record.boot == alone else (warn_of_others(0.5) or "",)
@@ -54,9 +54,9 @@ def test_a_check_boots_compares_and_leaves_what_ci_reads(
     words = ["ci", config, "--no-run", "--results", str(tmp_path / "r" / "candidate"), "--json", "--baseline"]
     assert run([*words, str(tmp_path / "both")]) in {0, 1}
     said = json.loads(capsys.readouterr().out)
-    assert said["disturbed"]["baseline"] == {"left_out": 0, "counted": 2}
-    assert all(verdict["n_base"] == 3 for verdict in said["verdicts"])
-    assert "2 of the baseline's boots counted all the same" in said["sentence"]
+    assert said["disturbed"]["baseline"] == {"left_out": 0, "counted": len(others)}
+    assert all(verdict["n_base"] >= 3 for verdict in said["verdicts"])
+    assert f"{len(others)} of the baseline's boots counted all the same" in said["sentence"]
     assert said["interleaved"]
     assert run([*words, str(tmp_path / "one")]) == 2
     assert f"Boot both now: dsabench ci {config} --in-turns" in capsys.readouterr().err

@@ -109,7 +109,7 @@ def report(
         Path, typer.Option("--out", "-o", "--output", help="Folder of the page and its pictures.")
     ] = Path("reports/local-kernels"),
 ) -> None:
-    """Which candidate is fastest where, and how far from the floor: one page, one SVG an operator and dtype."""
+    """Which candidate is fastest where, and how far from the floor: one page, a coloured table an operator and rank."""
     from dsabench.cli.run_kernels import report_kernels
 
     report_kernels(results, output)

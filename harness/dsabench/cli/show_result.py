@@ -29,6 +29,7 @@ from dsabench.model.study_result import ObjectiveScore, ScoredSetting, StudyResu
 from dsabench.reporting.site.entry import machine_of
 from dsabench.reporting.sweep_plot import draw_sweep
 from dsabench.results.journal import FILE_NAME
+from dsabench.results.machines import machines_of
 from dsabench.results.scores import against_default, levels
 from dsabench.stats.power import BOOTS_MIN
 from dsabench.study.study import Study
@@ -165,6 +166,8 @@ def _counted(result: StudyResult) -> str:
     confirmed = sum(record.phase == "confirm" for record in result.records)
     of_phase = f"{len(result.records) - confirmed} of the search and {confirmed} of the confirmation"
     text = f"{len(result.records)} trials, {of_phase} ({failed} failed), {result.measured_now} of them measured now"
+    if (machines := len(machines_of(result.records))) > 1:
+        text += f", on {machines} machines: the search compares settings only as far as these are alike"
     if not result.round:
         return text
     return f"{text}\nThis is round {result.round} (--again) alone; `dsabench report` combines all rounds."

@@ -46,6 +46,8 @@ class Environment(Value):
     hardware: Hardware
     runtime: RuntimeIdentity
     host: str
+    machine: str | None = None
+    """Hash of the host's name and ids, which tells machines apart; None in records that are older than it."""
     os: str
     dsabench_version: str
     dsabench_commit: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.errors import InputError
@@ -12,6 +12,7 @@ from dsabench.model.metrics import METRICS
 from dsabench.model.record import Measured, Record
 from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload
+from dsabench.results.machines import machines_of
 from dsabench.results.scores import EQUIVALENCE, PairedBoots, boot_values, compare_pairs, pair_boots
 from dsabench.stats.compare import BootComparison, ComparisonSpec, judge_family
 from dsabench.stats.occasions import NO_VERDICT, ApartOptions, TimedBoot, compare_apart, occasions_of, tells_drift
@@ -139,6 +140,9 @@ def _contrast(pair: ComparedPair, metric: str, pilot: int, apart: ApartOptions) 
     if _alternate(pair, paired):
         return compare_pairs(paired.without_pauses(), pair.workload, metric, pilot)
     question = ComparisonSpec(metric, pair.workload, METRICS[metric].direction, paired=False, equivalence=EQUIVALENCE)
+    if machines_of(pair.base).isdisjoint(machines_of(pair.candidate)):  # no history of one machine tells how two differ
+        found = compare_apart(question, _timed(pair.base, metric), _timed(pair.candidate, metric), NO_VERDICT)
+        return replace(found, note="the sides were measured on different machines")
     return compare_apart(question, _timed(pair.base, metric), _timed(pair.candidate, metric), apart)
 
 

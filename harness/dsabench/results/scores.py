@@ -16,6 +16,7 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import MetricLimit, Objective
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.model.verdict import Verdict
+from dsabench.results.machines import clock_words, machines_of
 from dsabench.results.study_records import StudyRecords, describe
 from dsabench.stats.compare import (
     ALPHA,
@@ -206,11 +207,17 @@ def compare_pairs(paired: PairedBoots, workload: str, metric: str, pilot: int = 
     """
     both = [pair for pair in paired.pairs if all(_has(record, metric) for record in pair)]
     left_out = paired.alone + len(paired.pairs) - len(both)
+    machines = len(machines_of(chain.from_iterable(both)))
+    notes = [
+        f"{left_out} boot{'s' * (left_out > 1)} without a partner left out" if left_out else "",
+        f"on {machines} machines, each pair on one" if machines > 1 else "",
+        clock_words(chain.from_iterable(both)),
+    ]
     return compare_boots(
         ComparisonSpec(metric, workload, METRICS[metric].direction, True, EQUIVALENCE, pilot=pilot),
         boot_values([pair[0] for pair in both], metric),
         boot_values([pair[1] for pair in both], metric),
-        note=f"{left_out} boot{'s' * (left_out > 1)} without a partner left out" if left_out else "",
+        note="; ".join(filter(None, notes)),
     )
 
 
@@ -238,7 +245,7 @@ class PairedBoots:
         """Whether they were neighbours in time on one machine, with any pause between them. An interrupted run may
         continue days later.
         """
-        return self.share_hardware and (self._are_of_lanes or self._are_neighbours)
+        return self.share_machine and (self._are_of_lanes or self._are_neighbours)
 
     def without_pauses(self) -> PairedBoots:
         """Drop the pairs with a long pause between their boots, and count those as boots without a partner."""
@@ -246,11 +253,14 @@ class PairedBoots:
         return PairedBoots(pairs, self.alone + 2 * (len(self.pairs) - len(pairs)))
 
     @property
-    def share_hardware(self) -> bool:
-        """Whether both boots of every pair ran on the same kind of hardware. The runtimes may differ, as before and
-        after a patch.
+    def share_machine(self) -> bool:
+        """Whether both boots of every pair ran on one machine, with the same kind of hardware in use. The runtimes may differ, as
+        before and after a patch.
         """
-        return all(len({without_serials(one.environment.hardware) for one in pair}) == 1 for pair in self.pairs)
+        return all(
+            len(machines_of(pair)) == 1 and len({without_serials(one.environment.hardware) for one in pair}) == 1
+            for pair in self.pairs
+        )
 
     @property
     def _are_of_lanes(self) -> bool:
@@ -340,7 +350,7 @@ def in_turns(config: StudyConfig, base: Confirmed, candidate: Confirmed) -> str:
     apart_min = max(one.apart_s for one in paired) / 60
     if apart_min * 60 > BESIDE_S:
         return f"not in turns: up to {apart_min:.0f} minutes between the two of a pair"
-    shared = all(one.share_hardware for one in paired)
+    shared = all(one.share_machine for one in paired)
     return f"not in turns: {'other boots stood between those of a pair' if shared else 'on several machines'}"
 
 

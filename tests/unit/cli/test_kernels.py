@@ -73,8 +73,9 @@ def test_bench_records_goes_on_and_reports(tmp_path):
 
     shown = kernels("report", *where, "-o", str(tmp_path / "page"))
     assert shown.returncode == 0, shown.stderr
-    assert "torch_pack" in (tmp_path / "page" / "index.html").read_text()
-    assert (tmp_path / "page" / "kv_quantise-fp8.svg").read_text().startswith("<?xml")
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert "torch_pack" in page
+    assert "<table class=map>" in page
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from dsabench.model.metrics import METRICS
 from dsabench.model.value import canonical_json
 from dsabench.reporting.numbers import show, show_date
 from dsabench.reporting.site.entry import Entry, machine_of
+from dsabench.results.machines import machine_name
 
 _METRICS = ("total_throughput_tok_s", "ttft_ms.p50", "tpot_ms.p50", "ttft_ms.p99", "accept_length.mean")
 _BOOTS_MIN = 6
@@ -49,7 +50,7 @@ def history_panels(entries: Sequence[Entry]) -> list[HistoryPanel]:
             machine = canonical_json(hardware.model_copy(update={"gpus": gpus, "driver": None, "cuda": None}))
             spec = entry.spec.model_copy(update={"version": None})
             trial = canonical_json(entry.record.trial.model_copy(update={"runtime": spec}))
-            grouped.setdefault((machine, trial), []).append(entry)
+            grouped.setdefault((machine + machine_name(entry.record.environment), trial), []).append(entry)
     series = [_quiet(one) for group in grouped.values() for one in _apart(group)]
     long = [sorted(one, key=lambda e: e.record.started_at) for one in series if _boots(one) >= _BOOTS_MIN]
     return [_panel(one) for one in sorted(long, key=len, reverse=True)[:_PANELS_MAX]]

@@ -18,6 +18,7 @@ from dsabench.reporting.site.load_curves import draw_curves
 from dsabench.reporting.site.paper import Paper
 from dsabench.reporting.site.study import Study
 from dsabench.reporting.site.tradeoff import draw_tradeoff
+from dsabench.results.machines import LOW_CLOCK, low_clocks
 
 _WARNINGS = 12
 _ACCEPT = "accept_length.mean"
@@ -96,7 +97,9 @@ def _warnings(entries: Sequence[Entry]) -> list[tuple[str, int]]:
         for warning in outcome.warnings if isinstance(outcome, Measured) else ():
             if not warning.startswith("no p"):
                 counts[kinds.setdefault(re.sub(r"[\d.,]+", "#", warning), warning)] += 1
-    return counts.most_common(_WARNINGS)
+    slow = low_clocks(entry.record for entry in entries)
+    first = [(f"GPU clocks more than {LOW_CLOCK:.0%} below the other boots of the setting", len(slow))] if slow else []
+    return [*first, *counts.most_common(_WARNINGS)]
 
 
 def environment_facts(environment: Environment) -> list[tuple[str, str]]:
@@ -113,7 +116,7 @@ def environment_facts(environment: Environment) -> list[tuple[str, str]]:
         ("torch, Python", ", ".join(one for one in (runtime.torch, runtime.python) if one)),
         ("packages", packages),
         ("system", environment.os),
-        ("host", environment.host),
+        ("host", " ".join(one for one in (environment.host, environment.machine) if one)),
         (
             "dsabench",
             " ".join(o for o in (environment.dsabench_version, (environment.dsabench_commit or "")[:12]) if o),
