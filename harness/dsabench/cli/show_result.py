@@ -30,7 +30,7 @@ from dsabench.reporting.site.entry import machine_of
 from dsabench.reporting.sweep_plot import draw_sweep
 from dsabench.results.journal import FILE_NAME
 from dsabench.results.machines import machines_of
-from dsabench.results.scores import against_default, levels
+from dsabench.results.scores import WorstRegret, against_default, levels, lost_requests, worst_regrets
 from dsabench.stats.power import BOOTS_MIN
 from dsabench.study.study import Study
 
@@ -211,6 +211,9 @@ def _unguarded(config: StudyConfig, result: StudyResult) -> Iterator[str]:
     """What the speed of the best setting does not prove, if nothing else here says so."""
     if result.best is None:
         return
+    lost, sent = lost_requests(record for record in result.records if record.trial.runtime == result.best.spec)
+    if lost:
+        yield f"lost {lost} of {sent} requests in its boots: it may not become a default, however fast the others were"
     if labels := labels_of(result.best.spec):
         yield f"measured with {', '.join(labels)}: speeds are valid for these shapes, outputs mean nothing"
     if result.gate is None and (knobs := changed_numerics(config.default, result.best.spec)):
@@ -319,15 +322,36 @@ def _settings_table(config: StudyConfig, result: StudyResult, metric: str) -> Gr
     has_notes = any(candidate.score.why_not for candidate in result.candidates)
     if has_notes:
         table.add_column("note", overflow="fold")
+    regrets = worst_regrets(config.objective.direction, _values(result, metric)) if len(config.workloads) > 1 else {}
+    if regrets:
+        table.add_column("worst regret", justify="right", overflow="fold")
     for candidate in _best_first(config, result.candidates):
         cells = [_cell(result.records, candidate.spec, workload.name, metric) for workload in config.workloads]
         notes = [escape(candidate.score.why_not or "")] if has_notes else []
         is_default = candidate.spec == config.default
         change = None if is_default else against_default(candidate.score, default)
-        table.add_row(
-            escape(candidate.label), *cells, show_percent(change), *notes, style="bold" if is_default else None
-        )
+        worst = [_regret_words(regrets.get(candidate.spec.id))] if regrets else []
+        style = "bold" if is_default else None
+        table.add_row(escape(candidate.label), *cells, show_percent(change), *notes, *worst, style=style)
     return titled(f"{config.name}: {metric} by setting (search, one boot each)", table)
+
+
+def _values(result: StudyResult, metric: str) -> dict[str, dict[str, float]]:
+    """Feasible setting → workload → what the search measured."""
+    feasible = {one.spec.id for one in result.candidates if one.score.is_feasible}
+    found: dict[str, dict[str, float]] = {}
+    for record in (one for one in result.records if one.trial.runtime.id in feasible):
+        outcome = record.outcome
+        known = outcome.metrics.get(metric) if isinstance(outcome, Measured) and record.phase == "search" else None
+        if known is not None:
+            found.setdefault(record.trial.runtime.id, {}).setdefault(record.trial.workload.name, known.value)
+    return found
+
+
+def _regret_words(worst: WorstRegret | None) -> str:
+    if worst is None:
+        return "–"
+    return f"{100 * worst.share:.1f} %, {escape(worst.workload)}" if worst.share else "0"
 
 
 def _best_first(config: StudyConfig, found: tuple[ScoredSetting, ...]) -> list[ScoredSetting]:

@@ -31,7 +31,9 @@ from dsabench.stats.sequential import is_hopeless, look_levels
 
 
 def score_setting(objective: Objective, records: Mapping[str, Sequence[Record]]) -> ObjectiveScore:
-    """Score a setting from its records per workload; the first record of each counts."""
+    """Score a setting from its records per workload; the first record of each counts. One that lost requests is not feasible: what it
+    did not answer cost it no time.
+    """
     values: list[float] = []
     violation = 0.0
     why_not: str | None = None
@@ -43,6 +45,10 @@ def score_setting(objective: Objective, records: Mapping[str, Sequence[Record]])
         if metric is None or metric.value <= 0:
             return ObjectiveScore(None, 0.0, f"{name}: no {objective.metric}")
         values.append(metric.value)
+        lost, sent = lost_requests(settled[:1])
+        if lost:
+            violation += lost / sent
+            why_not = why_not or f"{name}: {lost} of {sent} requests failed"
         for bound in objective.constraints:
             excess, said = _excess(bound, outcome)
             violation += excess
@@ -50,6 +56,35 @@ def score_setting(objective: Objective, records: Mapping[str, Sequence[Record]])
     if not values:
         return ObjectiveScore(None, 0.0, "nothing measured")
     return ObjectiveScore(math.exp(math.fsum(math.log(value) for value in values) / len(values)), violation, why_not)
+
+
+class WorstRegret(NamedTuple):
+    """What a setting loses where it loses most against the best setting of a workload, as a share of that."""
+
+    share: float
+    workload: str
+
+
+def worst_regrets(direction: str, values: Mapping[str, Mapping[str, float]]) -> dict[str, WorstRegret]:
+    """Setting → its worst case over the workloads. `values`: setting → workload → positive value."""
+    best: dict[str, float] = {}
+    better = max if direction == "maximize" else min
+    for of_setting in values.values():
+        for load, value in of_setting.items():
+            best[load] = better(value, best.get(load, value))
+    found: dict[str, WorstRegret] = {}
+    for setting, of_setting in values.items():
+        losses = [(abs(value / best[load] - 1.0), load) for load, value in of_setting.items()]
+        if losses:
+            found[setting] = WorstRegret(*max(losses))
+    return found
+
+
+def lost_requests(records: Iterable[Record]) -> tuple[int, int]:
+    """(requests that failed, requests that were sent) in the measurements among these records."""
+    outcomes = [record.outcome for record in records]
+    told = [one.metrics["failed"] for one in outcomes if isinstance(one, Measured) and "failed" in one.metrics]
+    return int(sum(metric.value for metric in told)), sum(metric.n for metric in told)
 
 
 def is_better(objective: Objective, left: ObjectiveScore, right: ObjectiveScore) -> bool:

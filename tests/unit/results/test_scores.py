@@ -6,9 +6,18 @@ from datetime import timedelta
 
 import pytest
 
-from dsabench.model.record import Record
+from dsabench.model.record import Measured, Metric, Record
+from dsabench.model.study import Objective
 from dsabench.reporting.comparison import ComparedSide, compare_sides
-from dsabench.results.scores import compare_settings, in_turns, pair_boots
+from dsabench.results.scores import (
+    compare_settings,
+    in_turns,
+    is_better,
+    lost_requests,
+    pair_boots,
+    score_setting,
+    worst_regrets,
+)
 from factories import START, make_failure, make_record, make_spec
 from studies import STUDY, load_study
 
@@ -109,3 +118,31 @@ def test_a_night_between_two_boots_ends_no_other_pair() -> None:
     (unpaired,) = compare_sides(*apart, ["output_throughput_tok_s"])
     assert (unpaired.n_base, unpaired.n_candidate, unpaired.verdict) == (5, 5, "inconclusive")
     assert "did not take turns" in unpaired.reason
+
+
+def test_a_setting_that_lost_requests_is_not_feasible() -> None:
+    objective = Objective(metric="output_throughput_tok_s", direction="maximize")
+    metrics = {"output_throughput_tok_s": Metric(value=500.0, n=61), "failed": Metric(value=3, n=64)}
+    lossy = make_record(outcome=Measured(metrics=metrics))
+    whole = make_record(outcome=Measured(metrics={**metrics, "failed": Metric(value=0, n=64)}))
+    assert score_setting(objective, {"chat": [whole]}).is_feasible
+    score = score_setting(objective, {"chat": [lossy]})
+    assert (score.is_feasible, score.value, score.why_not) == (
+        False,
+        pytest.approx(500.0),
+        "chat: 3 of 64 requests failed",
+    )
+    assert not is_better(objective, score, score_setting(objective, {"chat": [make_record(value=1.0)]}))
+    assert lost_requests([lossy, whole]) == (3, 128)
+
+
+def test_the_worst_case_is_the_largest_loss_against_the_best_of_a_workload() -> None:
+    values = {"a": {"chat": 100.0, "document": 80.0}, "b": {"chat": 90.0, "document": 100.0}}
+    assert worst_regrets("maximize", values) == {
+        "a": (pytest.approx(0.2), "document"),
+        "b": (pytest.approx(0.1), "chat"),
+    }
+    assert worst_regrets("minimize", values) == {
+        "a": (pytest.approx(1 / 9), "chat"),
+        "b": (pytest.approx(0.25), "document"),
+    }

@@ -21,12 +21,14 @@ from dsabench.reporting.comparison import ComparedSide, compare_sides
 from dsabench.reporting.site.entry import Entry, label_of, machine_of
 from dsabench.results.scores import (
     LookVerdicts,
+    WorstRegret,
     against_default,
     compare_settings,
     judge_confirmed,
     judged_metrics,
     rank_key,
     score_setting,
+    worst_regrets,
 )
 from dsabench.results.study_records import measured_default, settle
 from dsabench.runtimes.command import Launch
@@ -231,6 +233,19 @@ class Study:
             return None
         latest = rounds[-1] if rounds else None
         return against_default(self.score(setting), self.score(self.default_setting, latest))
+
+    @cached_property
+    def regrets(self) -> dict[str, WorstRegret]:
+        """Feasible setting's id → what it loses where it loses most against the best of a workload; of several workloads."""
+        if len(self.workloads) < 2:
+            return {}
+        feasible = [one for one in self.settings if self.score(one).is_feasible]
+        shown = {one.spec.id: {load: self.shown(one, load) for load in self.workloads} for one in feasible}
+        values = {
+            id_: {load: figure.value for load, figure in of_setting.items() if figure is not None and figure.value > 0}
+            for id_, of_setting in shown.items()
+        }
+        return worst_regrets(self._ranking.direction, values)
 
     def shown(self, setting: Setting, workload: str) -> Figure | None:
         """The figure that its score rests on."""
