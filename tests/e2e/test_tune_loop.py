@@ -77,7 +77,8 @@ def test_four_questions_let_no_threshold_become_a_default(tmp_path, capsys):
     text = text.replace("AXES", "mha_threshold_tokens: [32, 1024]").replace("input_len: 48", "input_len: 600")
     text = text.replace("chunked_prefill_size: 256}", "chunked_prefill_size: 1024, mha_threshold_tokens: 32}")
     text = text.replace("output_throughput_tok_s", "total_throughput_tok_s").replace("input_len: 96", "input_len: 700")
-    config = write_study(tmp_path, text + f"gate: {{eval: {tmp_path / 'short.yaml'}, margin: 0.01, repeat: 1}}\n")
+    text = text.replace("confirm_boots: 2", "confirm_boots: 3")
+    config = write_study(tmp_path, text + f"gate: {{eval: {tmp_path / 'short.yaml'}, margin: 0.2, repeat: 2}}\n")
     words = ["tune", "mha-threshold", str(config), "--results", str(tmp_path / "r"), "--out", str(tmp_path / "t")]
     code = run([*words, "--json"])
     answer = json.loads(capsys.readouterr().out)
