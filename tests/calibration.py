@@ -22,7 +22,6 @@ from datetime import timedelta
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from dsabench.evals.statistics import non_inferiority
 from dsabench.model.record import Measured, Metric, Record
@@ -31,11 +30,8 @@ from dsabench.reporting.comparison import ComparedSide, contrasts, judged
 from dsabench.reporting.regression import Rules, judge, undisturbed_rounds
 from dsabench.results.scores import judge_confirmed, judged_metrics
 from dsabench.stats.occasions import NO_VERDICT, ApartOptions
-from factories import START, make_failure, make_record, make_spec
-from sequential_stop import study
-
-Logs = npt.NDArray[np.float64]
-Sides = tuple[tuple[Record, ...], tuple[Record, ...]]
+from factories import START, make_failure, make_record
+from sequential_stop import NOISE, Logs, Sides, ar1, in_turns, study
 
 POWER_AT = 0.10
 """Effect at which the power is told; of `ci` the loss that undoes it."""
@@ -46,18 +42,9 @@ SLACK = 2.0
 DAY_S = 86_400
 
 
-def _ar1(rng: np.random.Generator, n: int) -> Logs:
-    logs = [rng.normal(0.0, 0.05)]
-    for _ in range(n - 1):
-        logs.append(0.9 * logs[-1] + rng.normal(0.0, 0.05 * math.sqrt(1 - 0.81)))
-    return np.array(logs) + rng.normal(0.0, 0.01, n)
-
-
-NOISE: dict[str, Callable[[np.random.Generator, int], Logs]] = {
-    "log-normal": lambda rng, n: rng.normal(0.0, 0.02, n),
-    "heavy tails": lambda rng, n: 0.02 * rng.standard_t(3, n) / math.sqrt(3.0),
-    "two modes": lambda rng, n: rng.choice((-0.02, 0.02), n) + rng.normal(0.0, 0.005, n),
-    "AR(1)": _ar1,
+KINDS: dict[str, Callable[[np.random.Generator, int], Logs]] = {
+    **NOISE,
+    "AR(1)": lambda rng, n: ar1(rng, n) + rng.normal(0.0, 0.01, n),
     "trend": lambda rng, n: np.linspace(0.0, 0.1, n) + rng.normal(0.0, 0.02, n),
 }
 
@@ -93,29 +80,13 @@ NOMINAL = {
 }
 
 
-def turns(rng: np.random.Generator, noise: str, effect: float, failed: int) -> Sides:
-    """Base and candidate, AB BA AB, a minute each; failed boots keep their turn."""
-    logs = NOISE[noise](rng, 2 * MOST)
-    lost = set(rng.choice(6, failed, replace=False).tolist())
-    sides: tuple[list[Record], list[Record]] = ([], [])
-    for place, log in enumerate(logs.tolist()):
-        turn, side = place // 2, (place + place // 2) % 2
-        value = math.exp(log) * (1.0 + effect * side)
-        outcome = make_failure() if place in lost else Measured(metrics={METRIC: Metric(value=value, n=16)})
-        record = make_record(
-            spec=make_spec(side=side), workload=_LOAD, phase="confirm", minute=place, boot=f"{place}", outcome=outcome
-        )
-        sides[side].append(record.model_copy(update={"turn": turn}))
-    return tuple(sides[0]), tuple(sides[1])
-
-
 def occasions(rng: np.random.Generator, noise: str, effect: float, failed: int) -> Sides:
     """Four older days of the base, three boots each, and a later day of the candidate."""
     made: list[Record] = []
     lost = set(rng.choice(6, failed, replace=False).tolist())
     for day in range(5):
         level = rng.normal(0.0, 0.05)
-        for boot, log in enumerate(NOISE[noise](rng, 3).tolist()):
+        for boot, log in enumerate(KINDS[noise](rng, 3).tolist()):
             value = math.exp(level + log) * (1.0 + effect * (day == 4))
             place = 3 * day + boot
             outcome = make_failure() if place in lost else Measured(metrics={METRIC: Metric(value=value, n=16)})
@@ -161,7 +132,7 @@ def _pair(base: ComparedSide, candidate: ComparedSide, boots: int) -> tuple[Comp
 def boot_cell(cell: tuple[str, int, float], studies: int, seed: int) -> dict[str, Tally]:
     """All paths of boots in one cell."""
     noise, failed, effect = cell
-    rng = np.random.default_rng([seed, list(NOISE).index(noise), failed, round(1000 * effect)])
+    rng = np.random.default_rng([seed, list(KINDS).index(noise), failed, round(1000 * effect)])
     found: dict[str, Tally] = defaultdict(Tally)
     metrics, loss = judged_metrics(_EARLY.objective), 1.0 / (1.0 + effect) - 1.0
 
@@ -169,7 +140,8 @@ def boot_cell(cell: tuple[str, int, float], studies: int, seed: int) -> dict[str
         found[path].add(verdict, effect, called=verdict.verdict in {"better", "worse"})
 
     for _ in range(studies):
-        sides = turns(rng, noise, effect, failed)
+        logs = KINDS[noise](rng, 2 * MOST)
+        sides = in_turns(_EARLY, logs, effect, lost=set(rng.choice(6, failed, replace=False).tolist()))
         for path, config, boots in (
             ("sweep, 3 boots a side", _THREE, 3),
             ("sweep, stopped when decided", _EARLY, 6),
@@ -268,11 +240,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--all", action="store_true")
     given = parser.parse_args()
-    cells = [(noise, failed) for noise in NOISE for failed in (0, 1, 2)]
+    cells = [(noise, failed) for noise in KINDS for failed in (0, 1, 2)]
     work = partial(boot_cell, studies=given.studies, seed=given.seed)
     with ProcessPoolExecutor(2) as pool:
         level = list(pool.map(work, [(*cell, 0.0) for cell in cells]))
-        power = list(pool.map(work, [(noise, 0, POWER_AT) for noise in NOISE]))
+        power = list(pool.map(work, [(noise, 0, POWER_AT) for noise in KINDS]))
         rows = rows_of(cells, level)
         doubted = sorted({row.place for row in rows if not row.is_calibrated})
         again = partial(boot_cell, studies=4 * given.studies, seed=given.seed + 1)

@@ -11,20 +11,23 @@ from __future__ import annotations
 import argparse
 import math
 import tempfile
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Container
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Measured, Metric, Record
 from dsabench.results.scores import judge_confirmed, judged_metrics
-from factories import START, make_record, make_spec
+from factories import make_failure, make_record, make_spec
 from studies import load_study
 
 BOOTS = 6
-NOISE_S: dict[str, Callable[[np.random.Generator, int], np.ndarray[tuple[int], np.dtype[np.float64]]]] = {
+Logs = npt.NDArray[np.float64]
+Sides = tuple[tuple[Record, ...], tuple[Record, ...]]
+"""Base and candidate."""
+NOISE: dict[str, Callable[[np.random.Generator, int], Logs]] = {
     "log-normal": lambda rng, n: rng.normal(0.0, 0.02, n),
     "heavy tails": lambda rng, n: 0.02 * rng.standard_t(3, n) / math.sqrt(3.0),
     "two modes": lambda rng, n: rng.choice((-0.02, 0.02), n) + rng.normal(0.0, 0.005, n),
@@ -40,24 +43,26 @@ def study(*, stops: bool) -> StudyConfig:
     return config.model_copy(update={"budget": budget, "objective": objective, "workloads": config.workloads[:1]})
 
 
-def boots(
-    config: StudyConfig, effect: float, noise: str, rng: np.random.Generator
-) -> tuple[tuple[Record, ...], tuple[Record, ...]]:
-    """Base and candidate, AB BA AB, a minute each."""
+def ar1(rng: np.random.Generator, n: int) -> Logs:
+    """A machine's drift: ρ = 0.9, 5 %."""
     drift = [rng.normal(0.0, 0.05)]
-    for _ in range(2 * BOOTS - 1):
+    for _ in range(n - 1):
         drift.append(0.9 * drift[-1] + rng.normal(0.0, 0.05 * math.sqrt(1 - 0.81)))
-    logs = np.array(drift) + NOISE_S[noise](rng, 2 * BOOTS)
+    return np.array(drift)
+
+
+def in_turns(config: StudyConfig, logs: Logs, effect: float, lost: Container[int] = ()) -> Sides:
+    """Base and candidate, AB BA AB, a minute each; boots at the lost places failed, and keep their turn."""
     sides: tuple[list[Record], list[Record]] = ([], [])
-    name = config.objective.metric
-    for place, log in enumerate(logs):
+    for place, log in enumerate(logs.tolist()):
         turn, side = place // 2, (place + place // 2) % 2
         value = math.exp(log) * (1.0 + effect * side)
+        measured = Measured(metrics={config.objective.metric: Metric(value=value, n=16)})
         record = make_record(
             spec=make_spec(side=side), workload=config.workloads[0], phase="confirm", minute=place, boot=f"{place}",
-            outcome=Measured(metrics={name: Metric(value=value, n=16)}),
+            outcome=make_failure() if place in lost else measured,
         )  # fmt: skip
-        sides[side].append(record.model_copy(update={"turn": turn, "started_at": START + timedelta(minutes=place)}))
+        sides[side].append(record.model_copy(update={"turn": turn}))
     return tuple(sides[0]), tuple(sides[1])
 
 
@@ -72,12 +77,13 @@ def main() -> None:
         "| noise of a boot | effect | boots a side, mean of at most 6 | called better or worse | with all 6 boots | interval misses it |"
     )
     print("|---|--:|--:|--:|--:|--:|")
-    for noise in NOISE_S:
+    for noise, draw in NOISE.items():
         for effect in (0.0, 0.03, 0.05, 0.1, 0.2):
             rng = np.random.default_rng(7)
             used = called = with_all = missed = 0
             for _ in range(studies):
-                base, candidate = ({load: side} for side in boots(early, effect, noise, rng))
+                logs = ar1(rng, 2 * BOOTS) + draw(rng, 2 * BOOTS)
+                base, candidate = ({load: side} for side in in_turns(early, logs, effect))
                 metrics = judged_metrics(early.objective)
                 (stopped,) = judge_confirmed(early, base, candidate, metrics).verdicts
                 (full,) = judge_confirmed(whole, base, candidate, metrics).verdicts

@@ -28,6 +28,8 @@ from dsabench.results.journal import Journal
 OBJECTIVE = "total_throughput_tok_s"
 EFFECT = 0.05
 FIRST = 5
+_BLOCK = 12
+"""Rounds that a resample keeps together."""
 SIZES = (3, 5, 10)
 GRID = (0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LEVELS = {"1 in 10,000": 0.0001, "1 in 1,000, ci's default": FALSE_ALARMS, "5 in 100, compare's": 0.05}
@@ -171,10 +173,15 @@ def false_alarms(boots: Sequence[Boot], families: int, level: float) -> dict[str
     return found
 
 
+def drawn_checks(rounds: Rounds, draws: int, level: float) -> list[Checked]:
+    """A/B: a whole check at each of so many places."""
+    rng = np.random.default_rng(2)
+    return [check(neighbours(rounds, rng), level) for _ in range(draws)]
+
+
 def slowdown_found(rounds: Rounds, draws: int, level: float) -> dict[str, object]:
     """A/B: the whole check."""
-    rng = np.random.default_rng(2)
-    checks = [check(neighbours(rounds, rng), level) for _ in range(draws)]
+    checks = drawn_checks(rounds, draws, level)
     found = sum(one.worse for one in checks)
     low = float(stats.beta.ppf(0.05, found, draws - found + 1)) if found else 0.0
     asked = [one.rounds for one in checks]
@@ -184,7 +191,7 @@ def slowdown_found(rounds: Rounds, draws: int, level: float) -> dict[str, object
 
 
 def resampled(rounds: Rounds, rng: np.random.Generator) -> Rounds:
-    """As many rounds, drawn with replacement in blocks of 12 so that drift stays; boots get new names and the
+    """As many rounds, drawn with replacement in blocks so that drift stays; boots get new names and the
     times of their new places.
     """
     starts = rng.integers(0, len(rounds) - _BLOCK + 1, size=-(-len(rounds) // _BLOCK))
@@ -201,20 +208,11 @@ def resampled(rounds: Rounds, rng: np.random.Generator) -> Rounds:
 def found_in_resamples(rounds: Rounds, times: int, draws: int, level: float) -> dict[str, float]:
     """How much the share that is found hangs on which rounds were measured."""
     rng = np.random.default_rng(4)
-    shares = [found_share(slowdown_found(resampled(rounds, rng), draws, level)) for _ in range(times)]
+    checks = [drawn_checks(resampled(rounds, rng), draws, level) for _ in range(times)]
+    shares = [sum(one.worse for one in of_draw) / draws for of_draw in checks]
     low, high = np.percentile(shares, (5, 95))
     return {"resamples": times, "mean": round(float(np.mean(shares)), 4), "sd": round(float(np.std(shares, ddof=1)), 4),
             "p5": round(float(low), 4), "p95": round(float(high), 4)}  # fmt: skip
-
-
-def found_share(found: dict[str, object]) -> float:
-    """Of `slowdown_found`."""
-    share = found["share"]
-    assert isinstance(share, float)
-    return share
-
-
-_BLOCK = 12
 
 
 def smallest_found(boots: Sequence[Boot], draws: int, size: int, level: float) -> float | None:

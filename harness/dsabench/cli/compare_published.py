@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.cli.format import show_figure, show_percent
 from dsabench.cli.tables import titled
 from dsabench.config.load import load_published, published_file
 from dsabench.errors import InputError, printable
 from dsabench.load.bench_serving.log import is_bench_log, read_bench_log
 from dsabench.model.record import Record
+from dsabench.reporting.numbers import show_figure, show_percent
 from dsabench.reporting.published_comparison import NO_VERDICT, Difference, SideBySide, hold_beside
 from dsabench.reporting.serving_run import ServingRun, logged_run, published_run, recorded_run
 

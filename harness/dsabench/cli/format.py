@@ -1,4 +1,4 @@
-"""Format durations, counts, figures, percentages and long names, and parse durations."""
+"""Durations, read and shown, and long names in narrow columns."""
 
 from __future__ import annotations
 
@@ -49,26 +49,6 @@ def show_duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def show_figure(value: float) -> str:
-    """Four digits, and no exponent for everyday numbers: `5,425`, `32.84`."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def show_count(number: int, noun: str) -> str:
-    """Such as `1 boot`, `2 boots`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def show_percent(value: float | None) -> str:
-    """A relative number as `+5.8 %`; None as a dash. Above tenfold it has no decimals."""
-    if value is None:
-        return "–"
-    if value > 10:
-        return ">1,000 %"
-    digits = 1 if abs(value) < 1 else 0
-    return f"{100 * value:+,.{digits}f} %"
 
 
 def broken(name: str, width: int, indent: str = "") -> str:

@@ -8,9 +8,9 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from dsabench.cli.format import show_count
 from dsabench.microbench.request import Request
 from dsabench.microbench.worker_process import Said
+from dsabench.reporting.numbers import show_count
 
 Hear = Callable[[Said], None]
 _FIRST_S = 5.0

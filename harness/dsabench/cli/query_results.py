@@ -15,8 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from dsabench.cli.format import show_figure
 from dsabench.errors import printable
+from dsabench.reporting.numbers import show_figure
 from dsabench.results.frames import Results, TableName, load_results
 from dsabench.results.query import QueryResult, as_objects, csv_cell, export, query
 

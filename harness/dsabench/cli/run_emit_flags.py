@@ -12,7 +12,6 @@ from pathlib import Path
 
 import yaml
 
-from dsabench.cli.format import show_figure, show_percent
 from dsabench.cli.run_launch import LaunchOptions, launch_config
 from dsabench.config.knob_types import nested
 from dsabench.config.load import load_launch, load_study
@@ -29,6 +28,7 @@ from dsabench.model.runtime import labels_of
 from dsabench.model.tuned_table import TunedTable
 from dsabench.model.value import KnobValue
 from dsabench.model.verdict import Verdict
+from dsabench.reporting.numbers import show_figure, show_percent
 from dsabench.results.journal import FILE_NAME, read_journal
 from dsabench.tuners.target import target_of, target_of_runtime
 

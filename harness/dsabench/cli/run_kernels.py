@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import dsabench
-from dsabench.cli.format import show_count
 from dsabench.cli.kernel_progress import KernelProgress, follow, say, say_point
 from dsabench.errors import InputError, TrialFault
 from dsabench.machine.environment import collect_environment
@@ -23,6 +22,7 @@ from dsabench.microbench.table import read_points, write_table
 from dsabench.microbench.worker_process import Said
 from dsabench.model.environment import Environment, RuntimeIdentity
 from dsabench.reference.identify import hash_of
+from dsabench.reporting.numbers import show_count
 from dsabench.results.journal import claim_folder
 from dsabench.signals import run_loop, stop_at_any_signal
 

@@ -10,12 +10,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.cli.format import show_count, show_duration
+from dsabench.cli.format import show_duration
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
-from dsabench.model.study import FIRST_LOOK, Axis, GateSpec, Objective
+from dsabench.model.study import Axis, GateSpec, Objective
+from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
+from dsabench.reporting.numbers import show_count
 from dsabench.study.plan import DryRun, GpuHours
 from dsabench.study.space_check import Overruled, SpaceCheck
 
@@ -24,7 +26,7 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
     """Print what a sweep would measure, and how long it takes."""
     plan, rest = dry_run.plan, dry_run.left
     config, cost, done = plan.config, plan.cost, plan.boots_done
-    decides = None if config.gate is None else gate_words(config.gate)
+    gate = None if config.gate is None else _gate_line(config.gate)
     size = f"{show_count(plan.space.settings, 'setting')} × {show_count(len(config.workloads), 'workload')}"
     console.print(f"{config.name}: {size}", style="italic", markup=False, highlight=False)
     console.print(_facts_table(dry_run))
@@ -37,13 +39,8 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
     if rest.boots:
         words = f"{show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}{' left' if done else ''}"
         console.print(f"{words}, about {show_duration(rest.seconds)} ({per})", highlight=False)
-    if (gate := config.gate) is not None and decides is not None:
-        console.print(
-            f"gate: {decides}; in the last boot of each side, of {show_count(gate.finalists, 'finalist')} at most; "
-            "the estimate does not include its answers",
-            highlight=False,
-            markup=False,
-        )
+    if gate is not None:
+        console.print(gate, highlight=False, markup=False)
     if dry_run.gpu_hours is not None and rest.boots:
         console.print(_gpu_hours(dry_run.gpu_hours), highlight=False)
     if done:
@@ -55,16 +52,18 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
         console.print("runtime.hardware is not set: rules about hardware were not checked", highlight=False)
 
 
-def gate_words(gate: GateSpec) -> str:
-    """What the gate can decide, where the number of its questions is known before its data is read."""
+def _gate_line(gate: GateSpec) -> str:
+    """When the gate asks, and what it can decide where the number of its questions is known before its data is read."""
     from dsabench.config.load import load_eval
+    from dsabench.evals.compare import in_points
     from dsabench.evals.gate_plan import plan_gate, questions_published
 
     spec = load_eval(gate.eval)
-    questions = questions_published(spec)
-    if gate.measure == "agreement" or questions is None:
-        return f"{gate.eval}, {gate.measure}, margin {100 * gate.margin:g} points"
-    return plan_gate(gate, spec, questions).line()
+    questions = None if gate.measure == "agreement" else questions_published(spec)
+    unknown = f"{gate.eval}, {gate.measure}, margin {in_points(gate.margin)}"
+    decides = unknown if questions is None else plan_gate(gate, spec, questions).line()
+    when = f"in the last boot of each side, of {show_count(gate.finalists, 'finalist')} at most"
+    return f"gate: {decides}; {when}; the estimate does not include its answers"
 
 
 def _assumed(config: StudyConfig) -> str:
@@ -151,7 +150,7 @@ def _end(config: StudyConfig) -> str:
     if boots == 0:
         return "the best setting of the search is reported without a confirmation (confirm_boots: 0)"
     gate = "" if config.gate is None else f", and {config.gate.eval} decides whether it is as accurate"
-    times = f"{FIRST_LOOK} to {boots} times each" if config.budget.stop_when_decided else f"{boots} times each"
+    times = f"{BOOTS_MIN} to {boots} times each" if config.budget.stop_when_decided else f"{boots} times each"
     ends = ", until it is decided" if config.budget.stop_when_decided else ""
     return f"the best setting and the default are booted {times}, in turns{ends}; the verdict uses these boots{gate}"
 

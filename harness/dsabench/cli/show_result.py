@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.cli.format import show_count, show_duration, show_figure, show_percent
+from dsabench.cli.format import show_duration
 from dsabench.cli.options import StudyOptions, go_on
 from dsabench.cli.progress import make_progress
 from dsabench.cli.show_plan import plan_facts, print_plan
@@ -24,14 +24,14 @@ from dsabench.config.specs import StudyConfig
 from dsabench.evals.numerics import changed_numerics
 from dsabench.model.environment import Environment
 from dsabench.model.record import Failed, Measured, Record
-from dsabench.model.runtime import RuntimeSpec, labels_of
+from dsabench.model.runtime import labels_of
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting, StudyResult
+from dsabench.reporting.numbers import show_count, show_figure, show_percent
 from dsabench.reporting.site.entry import machine_of
 from dsabench.reporting.sweep_plot import draw_sweep
 from dsabench.results.journal import FILE_NAME
 from dsabench.results.machines import machines_of
-from dsabench.results.scores import WorstRegret, against_default, levels, lost_requests, worst_regrets
-from dsabench.stats.power import BOOTS_MIN
+from dsabench.results.scores import WorstRegret, against_default, levels, lost_requests, rank_key, worst_regrets
 from dsabench.study.study import Study
 
 _MESSAGE = 300
@@ -107,11 +107,7 @@ def _boots_that_decide(result: StudyResult) -> int | None:
     metric = result.verdicts[0].metric
     families = (result.verdicts, *(one.verdicts for one in result.rivals))
     undecided = [one for family in families for one in family if one.metric == metric and one.verdict == "inconclusive"]
-    # Fewer boots per side show no spread, from which a number would follow.
-    needed = [
-        one.boots_needed or (BOOTS_MIN if min(one.n_base, one.n_candidate) < BOOTS_MIN else 0) for one in undecided
-    ]
-    return max(needed, default=0) or None
+    return max((one.boots_needed or 0 for one in undecided), default=0) or None
 
 
 def exit_code(result: StudyResult) -> int:
@@ -322,11 +318,14 @@ def _settings_table(config: StudyConfig, result: StudyResult, metric: str) -> Gr
     has_notes = any(candidate.score.why_not for candidate in result.candidates)
     if has_notes:
         table.add_column("note", overflow="fold")
-    regrets = worst_regrets(config.objective.direction, _values(result, metric)) if len(config.workloads) > 1 else {}
+    values, ranked = _values(result, metric), result.candidates
+    feasible = {one.spec.id: values.get(one.spec.id, {}) for one in ranked if one.score.is_feasible}
+    regrets = worst_regrets(config.objective.direction, feasible) if len(config.workloads) > 1 else {}
     if regrets:
         table.add_column("worst regret", justify="right", overflow="fold")
-    for candidate in _best_first(config, result.candidates):
-        cells = [_cell(result.records, candidate.spec, workload.name, metric) for workload in config.workloads]
+    for candidate in sorted(ranked, key=lambda one: rank_key(config.objective, one.score), reverse=True):
+        found = values.get(candidate.spec.id, {})
+        cells = [show_figure(found.get(workload.name)) for workload in config.workloads]
         notes = [escape(candidate.score.why_not or "")] if has_notes else []
         is_default = candidate.spec == config.default
         change = None if is_default else against_default(candidate.score, default)
@@ -337,10 +336,9 @@ def _settings_table(config: StudyConfig, result: StudyResult, metric: str) -> Gr
 
 
 def _values(result: StudyResult, metric: str) -> dict[str, dict[str, float]]:
-    """Feasible setting → workload → what the search measured."""
-    feasible = {one.spec.id for one in result.candidates if one.score.is_feasible}
+    """Setting → workload → what the search measured first."""
     found: dict[str, dict[str, float]] = {}
-    for record in (one for one in result.records if one.trial.runtime.id in feasible):
+    for record in result.records:
         outcome = record.outcome
         known = outcome.metrics.get(metric) if isinstance(outcome, Measured) and record.phase == "search" else None
         if known is not None:
@@ -352,23 +350,3 @@ def _regret_words(worst: WorstRegret | None) -> str:
     if worst is None:
         return "–"
     return f"{100 * worst.share:.1f} %, {escape(worst.workload)}" if worst.share else "0"
-
-
-def _best_first(config: StudyConfig, found: tuple[ScoredSetting, ...]) -> list[ScoredSetting]:
-    sign = -1.0 if config.objective.direction == "maximize" else 1.0
-
-    def key(candidate: ScoredSetting) -> tuple[bool, float]:
-        value = candidate.score.value
-        return (not candidate.score.is_feasible, 0.0 if value is None else sign * value)
-
-    return sorted(found, key=key)
-
-
-def _cell(records: tuple[Record, ...], spec: RuntimeSpec, workload: str, metric: str) -> str:
-    for record in records:
-        trial, outcome = record.trial, record.outcome
-        if record.phase == "search" and trial.runtime == spec and trial.workload.name == workload:
-            found = outcome.metrics.get(metric) if isinstance(outcome, Measured) else None
-            if found is not None:
-                return show_figure(found.value)
-    return "–"

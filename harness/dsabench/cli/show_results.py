@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from dsabench.cli.format import show_figure
 from dsabench.cli.tables import metrics_tables
 from dsabench.errors import InputError, printable
 from dsabench.model.record import Failed, Record, Scored
+from dsabench.reporting.numbers import show_figure
 from dsabench.reporting.repeats import averaged, repeats_of
 from dsabench.results.journal import newest_records, read_journal
 from dsabench.results.places import find_journals, find_record, own_journals

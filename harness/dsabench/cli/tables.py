@@ -12,10 +12,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dsabench.cli.format import broken, show_figure, show_percent
+from dsabench.cli.format import broken
 from dsabench.model.record import Measured, Scored
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.headings import Heading, workload_of
+from dsabench.reporting.numbers import show_figure, show_percent
 from dsabench.stats.intervals import BootMean
 
 

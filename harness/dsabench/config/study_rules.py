@@ -15,7 +15,8 @@ from dsabench.config.yaml_file import KeyPath, YamlFile
 from dsabench.errors import InputError, nearest
 from dsabench.model.dataset import DATASETS
 from dsabench.model.metrics import METRICS
-from dsabench.model.study import FIRST_LOOK, Assignment, Budget, GateSpec, Objective, SearchSpace, holds
+from dsabench.model.study import Assignment, Budget, GateSpec, Objective, SearchSpace, holds
+from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
 
 
@@ -126,8 +127,8 @@ def _unknown_metric(name: str) -> str:
 def budget_mistakes(source: YamlFile, budget: Budget) -> Mistakes:
     """The search needs at least the boot of the default, and an early look some boots that it may save."""
     yield from _too_few_boots(source, budget, 2)
-    if budget.stop_when_decided and budget.confirm_boots <= FIRST_LOOK:
-        message = f"the first look is at {FIRST_LOOK} boots a side, so confirm_boots must be {FIRST_LOOK + 1} or more"
+    if budget.stop_when_decided and budget.confirm_boots <= BOOTS_MIN:
+        message = f"the first look is at {BOOTS_MIN} boots a side, so confirm_boots must be {BOOTS_MIN + 1} or more"
         yield source.error(message, ("budget", "stop_when_decided"))
     if budget.stop_when_decided and budget.confirm_first:
         yield source.error("goes without confirm_first, whose settings need all boots", ("budget", "stop_when_decided"))

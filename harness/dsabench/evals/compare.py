@@ -106,7 +106,7 @@ def _reason(of: _Asked, result: NonInferiority) -> str:
     margin, count, quality = of.margin, of.count, of.quality
     low, high = (f"{100 * end:+.2f}" for end in result.interval)
     found = f"{100 * result.difference:+.2f} points over {count} questions, 90 % interval [{low}, {high}]"
-    most = "1 point" if margin == 0.01 else f"{100 * margin:g} points"
+    most = in_points(margin)
     claim = f"not less {quality} by more than {most}"
     if of.shows_nothing(result):
         return (
@@ -120,6 +120,11 @@ def _reason(of: _Asked, result: NonInferiority) -> str:
     if result.more_repeats is None:
         return f"inconclusive whether {claim}: {found}; repeats alone will not settle it, it takes more questions"
     return f"inconclusive whether {claim}: {found}; needs {result.more_repeats} more repeats a side"
+
+
+def in_points(share: float) -> str:
+    """`1 point`, `2.5 points`."""
+    return "1 point" if share == 0.01 else f"{100 * share:g} points"
 
 
 def _same(side: ComparedEval, count: int) -> Verdict:

@@ -183,37 +183,42 @@ def acceptance(questions: int, repeats: int, margin: float, noise: float) -> flo
         questions: both sides answer the same.
         repeats: answers of each side to each question.
         margin: largest accepted loss.
-        noise: variance of one answer's score inside a question.
+        noise: variance inside a question of the difference between one answer of each side.
 
     """
-    expected = max(2.0 * noise / repeats, _least_variance(margin, repeats))
+    expected = max(noise / repeats, _least_variance(margin, repeats))
     if questions < 2 or expected == 0.0:
         return 0.0
     return normal_below(margin / math.sqrt(expected / questions) - t_critical(ALPHA, questions - 1))
 
 
-def repeats_for(questions: int, margin: float, noise: float) -> int | None:
-    """Fewest repeats with which that chance is 80 %; None where none are."""
-    counts = range(1, REPEATS_MAX + 1)
-    return next((repeats for repeats in counts if acceptance(questions, repeats, margin, noise) >= POWER), None)
+def decidable_margin(questions: int, variance: float) -> float:
+    """Smallest margin with which a true difference of 0 gives "yes" with 80 % power; `variance`: of the questions' differences."""
+    reach = t_critical(ALPHA, max(questions - 1, 1)) + normal_critical(1 - POWER)
+    return reach * math.sqrt(variance / questions)
+
+
+def fewest_repeats(questions: int, margin: float, noise: float, *, lasting: float = 0.0, beyond: int = 0) -> int | None:
+    """Fewest repeats, more than `beyond`, that decide the margin; None where none do.
+
+    Repeats shrink the noise inside a question; the variance of what questions truly differ by (`lasting`) stays.
+    """
+    for repeats in range(beyond + 1, REPEATS_MAX + 1):
+        if decidable_margin(questions, max(lasting + noise / repeats, _least_variance(margin, repeats))) <= margin:
+            return repeats
+    return None
 
 
 def _more_repeats(base: Scores, candidate: Scores, sampled: float, margin: float) -> int | None:
-    """Fewest repeats beyond those at hand with which a true difference of 0 gives "yes" with 80 % power.
+    """Fewest repeats beyond those at hand.
 
-    Repeats shrink the noise inside a question; what questions truly differ by stays. With one repeat the two cannot be
-    told apart, and all is taken for noise: the number is then the least.
+    With one repeat noise and lasting differences cannot be told apart, and all is taken for noise: the number is then the least.
     """
-    count, have = len(base), min(_repeats(base), _repeats(candidate))
+    have = min(_repeats(base), _repeats(candidate))
     inside = [_inside(side) for side in (base, candidate)]
     noise = sampled * have if None in inside else sum(one for one in inside if one is not None)
-    lasting = max(0.0, sampled - noise / have)
-    reach = t_critical(ALPHA, max(count - 1, 1)) + normal_critical(1 - POWER)
-    for repeats in range(have + 1, REPEATS_MAX + 1):
-        expected = max(lasting + noise / repeats, _least_variance(margin, repeats))
-        if reach * math.sqrt(expected / count) <= margin:
-            return repeats - have
-    return None
+    found = fewest_repeats(len(base), margin, noise, lasting=max(0.0, sampled - noise / have), beyond=have)
+    return None if found is None else found - have
 
 
 def _inside(scores: Scores) -> float | None:

@@ -76,10 +76,6 @@ class Objective(Value):
     constraints: tuple[MetricLimit, ...] = ()
 
 
-FIRST_LOOK = 3
-"""Pairs of boots at the first look of a confirmation that may stop early. With two an interval has one degree of freedom."""
-
-
 class Budget(Value):
     """Limits of a study. None sets no limit."""
 

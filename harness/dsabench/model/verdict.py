@@ -6,6 +6,11 @@ from typing import Literal
 
 from dsabench.model.value import Value
 
+BOOTS_MIN = 3
+"""Boots a side that a verdict or an interval takes, so that a confirmation is first looked at with so many. Two may agree by chance, and
+then show no spread: where boots come in two modes, two pairs did so in one of eight studies.
+"""
+
 VerdictWord = Literal["better", "worse", "differs", "no difference", "inconclusive"]
 """`differs`: the metric has no better direction."""
 

@@ -1,11 +1,11 @@
-"""Numbers as people read them."""
+"""Numbers as people read them, on a terminal and on a page."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 
-def show(value: float | None) -> str:
+def show_figure(value: float | None) -> str:
     """Four digits, without an exponent where a person would not write one; absence as a dash."""
     if value is None:
         return "–"
@@ -17,7 +17,7 @@ def show_percent(value: float | None, unit: str = "relative") -> str:
     if value is None:
         return "–"
     if value > 10:
-        return "> 1,000 %"
+        return ">1,000 %"
     return f"{100 * value:+,.{1 if abs(value) < 1 else 0}f} {'%' if unit == 'relative' else 'pt'}"
 
 

@@ -9,11 +9,11 @@ from typing import Literal
 
 from dsabench.machine.cpu_use import is_disturbed
 from dsabench.model.record import Measured, Record
-from dsabench.model.verdict import Verdict
+from dsabench.model.verdict import BOOTS_MIN, Verdict
 from dsabench.reporting.comparison import ComparedSide, contrasts
 from dsabench.stats.compare import BootComparison, LogRatioEstimate, judge_family
 from dsabench.stats.occasions import ApartOptions
-from dsabench.stats.power import BOOTS_MAX, BOOTS_MIN, boots_needed, careful_spread
+from dsabench.stats.power import BOOTS_MAX, boots_needed, careful_spread
 
 FALSE_ALARMS = 0.001
 """Chance that a check fails although nothing changed. At 5 % a nightly would cry wolf every third week."""

@@ -18,7 +18,7 @@ from dsabench.errors import InputError, StoreError
 from dsabench.load.judge.steady_state import NoSteadyState, SteadyWindow, steady_window
 from dsabench.model.sample import RequestSample
 from dsabench.model.workload import Workload
-from dsabench.reporting.numbers import show
+from dsabench.reporting.numbers import show_figure
 
 Array = npt.NDArray[np.float64]
 _BINS = 80
@@ -115,7 +115,7 @@ def _in_lines(title: str) -> list[str]:
 
 def _steady_words(window: SteadyWindow | NoSteadyState) -> str:
     if isinstance(window, SteadyWindow):
-        return f"steady state: {show(window.start_s)} to {show(window.end_s)} s (shaded)"
+        return f"steady state: {show_figure(window.start_s)} to {show_figure(window.end_s)} s (shaded)"
     return f"no steady state: {window.reason}" if window.reason else ""
 
 
@@ -157,7 +157,7 @@ def draw_timeline(timeline: RequestTimeline, limit: int | None = None) -> str:
     """
     body, height = _panels(timeline, None, limit)
     failed = int(timeline.is_failed.sum())
-    said = f"{len(timeline.sent_s)} requests over {show(max(timeline.end_s, 1e-6))} seconds, {failed} failed."
+    said = f"{len(timeline.sent_s)} requests over {show_figure(max(timeline.end_s, 1e-6))} seconds, {failed} failed."
     return f'<svg class="strip" role="img" aria-label="{said}" viewBox="0 0 {_WIDTH:g} {height:g}">{body}</svg>'
 
 
@@ -175,7 +175,7 @@ def _panels(timeline: RequestTimeline, window: SteadyWindow | None, limit: int |
     parts = [
         f'<g transform="translate({_LEFT:g} {_TOP + index * (_PANEL + _GAP):g})">{shade}'
         f'<path class="axis" d="M0 0V{_PANEL:g}H{_INNER:g}"/><text x="0" y="-6">{title}</text>'
-        f'<text class="tick" x="-6" y="6">{show(top)}</text><text class="tick" x="-6" y="{_PANEL:g}">0</text>{body}</g>'
+        f'<text class="tick" x="-6" y="6">{show_figure(top)}</text><text class="tick" x="-6" y="{_PANEL:g}">0</text>{body}</g>'
         for index, (title, body, top) in enumerate(panels)
     ]
     failed_s = timeline.done_s[timeline.is_failed]
@@ -187,7 +187,7 @@ def _panels(timeline: RequestTimeline, window: SteadyWindow | None, limit: int |
     parts.append(
         f'<text x="{_LEFT:g}" y="{height - 8:g}">0 s</text>'
         f'<text class="none" text-anchor="middle" x="{_WIDTH / 2:g}" y="{height - 8:g}">{said}</text>'
-        f'<text class="tick" x="{_WIDTH - 8:g}" y="{height - 8:g}">{show(end_s)} s</text>'
+        f'<text class="tick" x="{_WIDTH - 8:g}" y="{height - 8:g}">{show_figure(end_s)} s</text>'
     )
     return "".join(parts), height
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import median
 
 from dsabench.model.environment import Environment
 from dsabench.model.record import Measured, Record
+from dsabench.model.verdict import BOOTS_MIN
 
 CLOCK = "gpu.sm_clock_mhz.mean"
 LOW_CLOCK = 0.03
 """Boots of one setting on one model of GPU differ by about 1 %; beyond this their times are those of another clock."""
-_BOOTS_MIN = 3
 
 
 def machine_name(environment: Environment) -> str:
@@ -37,7 +37,7 @@ def low_clocks(records: Iterable[Record]) -> dict[str, float]:
     found: dict[str, float] = {}
     for clocks in of_trial.values():
         usual = median(clocks.values())
-        if len(clocks) < _BOOTS_MIN or usual <= 0.0:
+        if len(clocks) < BOOTS_MIN or usual <= 0.0:
             continue
         for boot, mhz in clocks.items():
             below = 1.0 - mhz / usual
@@ -46,10 +46,9 @@ def low_clocks(records: Iterable[Record]) -> dict[str, float]:
     return found
 
 
-def clock_words(records: Iterable[Record]) -> str:
-    """`1 boot at clocks 12 % below its like`, or empty."""
-    low = low_clocks(records)
+def clock_words(low: Mapping[str, float]) -> str:
+    """Of `low_clocks`: `1 boot at clocks up to 12 % below the others of the setting`, or empty."""
     if not low:
         return ""
     many = "1 boot" if len(low) == 1 else f"{len(low)} boots"
-    return f"{many} at clocks up to {max(low.values()):.0%} below the others of the setting"
+    return f"{many} at clocks up to {100 * max(low.values()):.0f} % below the others of the setting"

@@ -16,7 +16,7 @@ from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import MetricLimit, Objective
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.model.verdict import Verdict
-from dsabench.results.machines import clock_words, machines_of
+from dsabench.results.machines import clock_words, low_clocks, machines_of
 from dsabench.results.study_records import StudyRecords, describe
 from dsabench.stats.compare import (
     ALPHA,
@@ -246,7 +246,7 @@ def compare_pairs(paired: PairedBoots, workload: str, metric: str, pilot: int = 
     notes = [
         f"{left_out} boot{'s' * (left_out > 1)} without a partner left out" if left_out else "",
         f"on {machines} machines, each pair on one" if machines > 1 else "",
-        clock_words(chain.from_iterable(both)),
+        clock_words(low_clocks(chain.from_iterable(both))),
     ]
     return compare_boots(
         ComparisonSpec(metric, workload, METRICS[metric].direction, True, EQUIVALENCE, pilot=pilot),

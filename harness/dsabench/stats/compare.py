@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dsabench.model.metrics import Direction
-from dsabench.model.verdict import Verdict, VerdictWord
+from dsabench.model.verdict import BOOTS_MIN, Verdict, VerdictWord
 from dsabench.stats.distributions import t_above, t_critical
-from dsabench.stats.power import BOOTS_MAX, BOOTS_MIN, boots_needed, detectable
+from dsabench.stats.power import BOOTS_MAX, boots_needed, detectable
 
 Values = npt.NDArray[np.float64]
 ALPHA = 0.05
@@ -80,6 +80,8 @@ class DirectVerdict:
     verdict: VerdictWord
     reason: str
     effect: float | None = None
+    boots_needed: int | None = None
+    """As of a `Verdict`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ def compare_boots(
     if base and Counter(base) == Counter(candidate):
         return replace(judged, answer=DirectVerdict("no difference", "both sides are the same measurements", 0.0))
     if problem := _obstacle(question, left, right):
-        return replace(judged, answer=DirectVerdict("inconclusive", problem, _observed(left, right)))
+        needed = BOOTS_MIN if min(len(left), len(right)) < BOOTS_MIN else None
+        return replace(judged, answer=DirectVerdict("inconclusive", problem, _observed(left, right), needed))
     x, y = (np.array(list(side.values()), dtype=np.float64) for side in (left, right))
     if np.ptp(np.concatenate((x, y))) == 0.0:
         return replace(judged, answer=DirectVerdict("no difference", f"every boot gave {x[0]:g}", 0.0))
@@ -221,6 +224,7 @@ def verdict_at(member: BootComparison, alpha: float = ALPHA) -> Verdict:
             workload=question.workload,
             verdict=answer.verdict,
             effect=answer.effect,
+            boots_needed=answer.boots_needed,
             reason=f"{answer.reason}; {member.note}" if member.note else answer.reason,
             **sides,
         )

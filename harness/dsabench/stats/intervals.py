@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dsabench.model.verdict import BOOTS_MIN
 from dsabench.stats.distributions import t_critical
-from dsabench.stats.power import BOOTS_MIN
 
 Values = npt.NDArray[np.float64]
 Statistic = Callable[..., float]

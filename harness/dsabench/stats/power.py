@@ -7,13 +7,10 @@ from functools import lru_cache
 
 from scipy import special
 
+from dsabench.model.verdict import BOOTS_MIN
 from dsabench.stats.distributions import chi_squared_quantile, t_critical
 
 POWER = 0.80
-BOOTS_MIN = 3
-"""Boots a side that a verdict or an interval takes. Two may agree by chance, and then show no spread: where boots come in two modes, two
-pairs did so in one of eight studies, and half of the intervals of two boots missed.
-"""
 BOOTS_MAX = 1000
 """Above this the number of boots has no practical meaning."""
 

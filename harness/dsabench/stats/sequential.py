@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from dsabench.model.study import FIRST_LOOK
+from dsabench.model.verdict import BOOTS_MIN
 from dsabench.stats.compare import LogRatioEstimate
 from dsabench.stats.distributions import t_above, t_critical
 
@@ -21,10 +21,10 @@ _HOPELESS = 0.05
 
 def look_levels(pairs: int, alpha: float) -> dict[int, float]:
     """Number of pairs → the level of the look at it, of a comparison planned with `pairs`. They add up to `alpha`."""
-    early = range(FIRST_LOOK, pairs)
+    early = range(BOOTS_MIN, pairs)
     if not early:
         return {pairs: alpha}
-    weights = {pair: pair - FIRST_LOOK + 1 for pair in early}
+    weights = {pair: pair - BOOTS_MIN + 1 for pair in early}
     shared = (1.0 - _LAST_SHARE) * alpha / sum(weights.values())
     return {pair: weight * shared for pair, weight in weights.items()} | {pairs: _LAST_SHARE * alpha}
 

@@ -139,11 +139,13 @@ async def open_gate(gate: GateSpec, session: TrialSession, default: RuntimeSpec,
         require_math_verify()
     try:
         data = await find_data(spec, None if gate.data is None else Path(gate.data), "data:")
-        plan = make_plan(spec, Wishes(repeat=gate.repeat or 1), default.model, data)
+        plan = make_plan(spec, Wishes(), default.model, data)
     except InputError as error:
         raise InputError(f"gate: {error}") from error
     if gate.measure == "agreement":
-        return AccuracyGate(gate, session, plan.with_repeats(gate.repeat or 2), default, round_)
-    decides = plan_gate(gate, plan.spec, len(plan.questions))
-    session.observer.note(f"gate: {decides.line()}")
-    return AccuracyGate(gate, session, plan.with_repeats(decides.repeats), default, round_)
+        repeats = gate.repeat or 2
+    else:
+        decides = plan_gate(gate, plan.spec, len(plan.questions))
+        session.observer.note(f"gate: {decides.line()}")
+        repeats = decides.repeats
+    return AccuracyGate(gate, session, plan.with_repeats(repeats), default, round_)

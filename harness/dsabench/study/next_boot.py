@@ -12,8 +12,8 @@ from itertools import count
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Phase, Trial
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.study import FIRST_LOOK
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
+from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
 from dsabench.results.scores import is_better, judge, score_setting, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
@@ -86,7 +86,7 @@ def _turns_left(records: StudyRecords, round_: int, best: RuntimeSpec, index: in
     own = range(index * of_finalist, (index + 1) * of_finalist)
     sides = [(default, own), *((spec, None) for spec in alternatives(records, round_, best)), (best, None)]
     # A gate scores a side in a boot that may be its last.
-    last = min(FIRST_LOOK, of_finalist) if budget.stop_when_decided else of_finalist
+    last = min(BOOTS_MIN, of_finalist) if budget.stop_when_decided else of_finalist
     if budget.stop_when_decided and judge(records, best, round_, index).stopped:
         return
     for pair in range(of_finalist):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dsabench.model.study import FIRST_LOOK
+from dsabench.model.verdict import BOOTS_MIN
 from dsabench.stats.compare import LogRatioEstimate
 from dsabench.stats.sequential import is_hopeless, look_levels
 
@@ -14,9 +14,9 @@ from dsabench.stats.sequential import is_hopeless, look_levels
 def test_the_looks_share_the_chance_and_the_last_has_most_of_it(pairs: int) -> None:
     levels = look_levels(pairs, 0.05)
     assert sum(levels.values()) == pytest.approx(0.05)
-    assert list(levels) == [*range(FIRST_LOOK, pairs), pairs]
+    assert list(levels) == [*range(BOOTS_MIN, pairs), pairs]
     assert list(levels.values()) == sorted(levels.values())
-    assert levels[pairs] == pytest.approx(0.05 if pairs <= FIRST_LOOK else 0.04)
+    assert levels[pairs] == pytest.approx(0.05 if pairs <= BOOTS_MIN else 0.04)
 
 
 def so_far(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> LogRatioEstimate:

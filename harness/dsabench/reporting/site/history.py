@@ -11,9 +11,10 @@ from pathlib import Path
 from markupsafe import Markup
 
 from dsabench.machine.cpu_use import is_disturbed
+from dsabench.model.environment import without_serials
 from dsabench.model.metrics import METRICS
 from dsabench.model.value import canonical_json
-from dsabench.reporting.numbers import show, show_date
+from dsabench.reporting.numbers import show_date, show_figure
 from dsabench.reporting.site.entry import Entry, machine_of
 from dsabench.results.machines import machine_name
 
@@ -45,12 +46,12 @@ def history_panels(entries: Sequence[Entry]) -> list[HistoryPanel]:
     grouped: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
         if entry.is_load_test and entry.result is not None:
-            hardware = entry.record.environment.hardware
-            gpus = tuple(gpu.model_copy(update={"uuid": None}) for gpu in hardware.gpus)
-            machine = canonical_json(hardware.model_copy(update={"gpus": gpus, "driver": None, "cuda": None}))
+            environment = entry.record.environment
+            hardware = without_serials(environment.hardware).model_copy(update={"driver": None, "cuda": None})
+            machine = machine_name(environment) + canonical_json(hardware)
             spec = entry.spec.model_copy(update={"version": None})
             trial = canonical_json(entry.record.trial.model_copy(update={"runtime": spec}))
-            grouped.setdefault((machine + machine_name(entry.record.environment), trial), []).append(entry)
+            grouped.setdefault((machine, trial), []).append(entry)
     series = [_quiet(one) for group in grouped.values() for one in _apart(group)]
     long = [sorted(one, key=lambda e: e.record.started_at) for one in series if _boots(one) >= _BOOTS_MIN]
     return [_panel(one) for one in sorted(long, key=len, reverse=True)[:_PANELS_MAX]]
@@ -107,7 +108,7 @@ def _strip(metric: str, entries: Sequence[Entry]) -> str:
             f'<circle cx="{x:.0f}" cy="{y:.1f}" r="3.4"/></a>'
             for entry, value, (x, y) in zip(entries, values, places, strict=True)
         )
-    words = f"{metric}, {METRICS[metric].better} is better: 0 to {show(top)}"
+    words = f"{metric}, {METRICS[metric].better} is better: 0 to {show_figure(top)}"
     height = _TOP + _PANEL + 18
     return (
         f'<svg class="strip" role="img" aria-label="{words}, of {len(values)} boots in order of time" '
@@ -120,4 +121,4 @@ def _strip(metric: str, entries: Sequence[Entry]) -> str:
 
 def _words(entry: Entry, value: float) -> str:
     runtime = entry.record.environment.runtime
-    return f"{show_date(entry.record.started_at)}, {runtime.kind} {runtime.version}: {show(value)}"
+    return f"{show_date(entry.record.started_at)}, {runtime.kind} {runtime.version}: {show_figure(value)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dsabench.model.value import canonical_json
 from dsabench.model.workload import Workload
-from dsabench.reporting.numbers import show
+from dsabench.reporting.numbers import show_figure
 from dsabench.reporting.site.canvas import QUIET, SERIES, draw, linked
 from dsabench.reporting.site.entry import Entry
 from dsabench.reporting.site.study import Setting, Study
@@ -110,7 +110,7 @@ def _latency(study: Study, curve: Curve, metric: str) -> str | None:
         axes.legend(loc="upper left")
 
     svg = draw(f"{name}-{shown}", f"{shown} over the load in {unit}", plot)
-    return linked(svg, {f"../{e.page}": f"{word}, {show(x)} {unit}: {show(y)} ms"
+    return linked(svg, {f"../{e.page}": f"{word}, {show_figure(x)} {unit}: {show_figure(y)} ms"
                         for word, xs, ys, es in lines for x, y, e in zip(xs, ys, es, strict=True)})  # fmt: skip
 
 

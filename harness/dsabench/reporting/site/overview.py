@@ -9,7 +9,7 @@ from dsabench.model.metrics import METRICS
 from dsabench.model.runtime import RANDOM_WEIGHTS, SIMULATED
 from dsabench.model.verdict import Verdict, VerdictWord
 from dsabench.reporting.numbers import show_count, show_percent
-from dsabench.reporting.site.study import Study
+from dsabench.reporting.site.study import Study, reach
 from dsabench.sglang.model_config import read_config
 
 _WORDS: tuple[VerdictWord, ...] = ("better", "worse", "no difference", "differs", "inconclusive")
@@ -42,14 +42,13 @@ class StudyGroup:
     @property
     def scale(self) -> float:
         """Relative difference at the edges of its pictures."""
-        edges = [edge for row in self.rows for v in row.verdicts for edge in (v.ci_low, v.ci_high, v.effect)]
-        return min(max((abs(edge) for edge in edges if edge is not None), default=0.0) + 0.02, _WIDEST)
+        return reach((verdict for row in self.rows for verdict in row.verdicts), _WIDEST)
 
 
 def group_studies(studies: Sequence[Study]) -> list[StudyGroup]:
     """Measured before simulated, decided before undecided, what was compared before what was only measured."""
-    rows = [(study, _row(study)) for study in studies]
-    decided = sorted((row for study, row in rows if study.standing == 2), key=_is_open)
+    rows = list(map(_row, studies))
+    decided = sorted((row for row in rows if row.study.standing == 2), key=_is_open)
     groups = [
         StudyGroup(
             "Compared",
@@ -65,10 +64,10 @@ def group_studies(studies: Sequence[Study]) -> list[StudyGroup]:
         StudyGroup(
             "Not decided",
             "One boot a side, or a search whose winner nobody confirmed: leads, not results.",
-            tuple(row for study, row in rows if study.standing == 1),
+            tuple(row for row in rows if row.study.standing == 1),
         ),
         StudyGroup(
-            "Measured alone", "Nothing to hold it against.", tuple(row for study, row in rows if study.standing == 0)
+            "Measured alone", "Nothing to hold it against.", tuple(row for row in rows if row.study.standing == 0)
         ),
     ]
     return [group for group in groups if group.rows]
@@ -82,12 +81,13 @@ def _row(study: Study) -> StudyRow:
     verdicts = tuple(v for v in study.headline_verdicts if v.metric == study.metric)
     conditions = tuple(_conditions(study))
     meaning = METRICS[study.metric].meaning
-    if verdicts and study.arm_verdicts and study.best is None and study.against is not None:
-        return StudyRow(study, study.arm, study.against.arm, f"{meaning}: {_finding(verdicts)}", verdicts, conditions)
-    if study.best is not None and verdicts:
-        turns = f"; {study.stopped_early}" if study.stopped_early else ""
-        finding = f"{meaning}: {_finding(verdicts)}{turns}"
-        return StudyRow(study, study.best.label, "the default", finding, verdicts, conditions)
+    if verdicts:
+        ended = f"; {study.stopped_early}" if study.stopped_early else ""
+        finding = f"{meaning}: {_finding(verdicts)}{ended}"
+        if study.is_confirmed and study.best is not None:
+            return StudyRow(study, study.best.label, "the default", finding, verdicts, conditions)
+        assert study.against is not None, "else there is nothing that it was held against"
+        return StudyRow(study, study.arm, study.against.arm, finding, verdicts, conditions)
     if len(study.settings) > 1:
         leader, finding = _lead(study)
         return StudyRow(study, leader, "the default" if leader else "", f"{meaning}: {finding}", (), conditions)
@@ -119,9 +119,13 @@ def _finding(verdicts: Sequence[Verdict]) -> str:
         where = f" in {len(of_word)} of {show_count(len(verdicts), 'workload')}" if len(verdicts) > 1 else ""
         ends = dict.fromkeys(show_percent(effect, of_word[0].unit) for effect in (effects[:1] + effects[-1:]))
         parts.append(f"{word}{where}" + (f" ({' to '.join(ends)})" if ends else ""))
-    boots = sorted({min(v.n_base, v.n_candidate) for v in verdicts})
-    sides = " to ".join(map(str, dict.fromkeys((boots[0], boots[-1]))))
-    return f"{', '.join(parts)}; {sides} {'boot' if boots[-1] == 1 else 'boots'} a side"
+    boots = [min(v.n_base, v.n_candidate) for v in verdicts]
+    return f"{', '.join(parts)}; {_span(boots)} {'boot' if max(boots) == 1 else 'boots'} a side"
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """`4`, or `4 to 16`."""
+    return " to ".join(dict.fromkeys(map(str, (min(numbers), max(numbers)))))
 
 
 def _conditions(study: Study) -> list[str]:
@@ -142,8 +146,7 @@ def _conditions(study: Study) -> list[str]:
 
 def _load_words(study: Study) -> str:
     """`1 request at a time`, `4 to 16 requests at a time`, or at a rate."""
-    limits = sorted({load.max_concurrency for load in study.workloads.values() if load.max_concurrency is not None})
+    limits = [load.max_concurrency for load in study.workloads.values() if load.max_concurrency is not None]
     if not limits:
         return "open loop"
-    span = f"{limits[0]} to {limits[-1]}" if len(limits) > 1 else str(limits[0])
-    return f"{span} {'request' if limits == [1] else 'requests'} at a time"
+    return f"{_span(limits)} {'request' if max(limits) == 1 else 'requests'} at a time"

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dsabench.errors import StoreError
-from dsabench.reporting.numbers import show, show_count, show_date, show_percent, show_share
-from dsabench.reporting.site.studies import last
-from dsabench.reporting.site.study import Study
+from dsabench.reporting.numbers import show_count, show_date, show_figure, show_percent, show_share
 from dsabench.reporting.site.tradeoff import unit_of
 
 if TYPE_CHECKING:
@@ -75,7 +73,7 @@ def _environment() -> Environment:
         undefined=jinja2.StrictUndefined,
     )
     filters: dict[str, Callable[..., object]] = {
-        "show": show,
+        "show": show_figure,
         "percent": show_percent,
         "share": show_share,
         "count": show_count,
@@ -83,9 +81,6 @@ def _environment() -> Environment:
         "cut": cut,
         "short": short,
         "unit": unit_of,
-        "reach": reach,
-        "last": last,
-        "facts": facts,
     }
     environment.filters.update(filters)
     return environment
@@ -103,19 +98,3 @@ def cut(text: object, limit: int) -> str:
 def short(model: str) -> str:
     """The last part of a path."""
     return model.rstrip("/").rpartition("/")[2] or model
-
-
-def reach(study: Study) -> float:
-    """Half the width of a study's interval strips: the farthest bound, cut at ±150 %."""
-    bounds = [
-        abs(edge)
-        for verdict in (*study.verdicts, *study.guards, *study.arm_verdicts)
-        for edge in (verdict.ci_low, verdict.ci_high, verdict.effect)
-        if edge is not None
-    ]
-    return min(max([*bounds, 0.02]), 1.5)
-
-
-def facts(values: Mapping[str, object]) -> str:
-    """`name value, name value`."""
-    return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -40,6 +40,12 @@ GUARDS = (
     *("itl_ms.p50", "itl_ms.p99", "accept_length.mean"),
 )
 """Compared beside it, as a family of their own."""
+
+
+def reach(verdicts: Iterable[Verdict], most: float) -> float:
+    """Half the width of a picture of their intervals: the farthest bound, cut at `most`."""
+    bounds = [abs(edge) for v in verdicts for edge in (v.ci_low, v.ci_high, v.effect) if edge is not None]
+    return min(max([*bounds, 0.02]), most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +382,12 @@ class Study:
             return LookVerdicts(compare_settings(self.workloads, metrics, base, candidate))
         return judge_confirmed(self.config, base, candidate, metrics)
 
-    @property
+    @cached_property
+    def reach(self) -> float:
+        """Of its pictures."""
+        return reach((*self.verdicts, *self.guards, *self.arm_verdicts), 1.5)
+
+    @cached_property
     def stopped_early(self) -> str:
         """How the confirmation ended before all its boots; empty where it did not."""
         if self.best is None or not self.is_confirmed:

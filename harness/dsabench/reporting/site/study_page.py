@@ -18,7 +18,7 @@ from dsabench.reporting.site.load_curves import draw_curves
 from dsabench.reporting.site.paper import Paper
 from dsabench.reporting.site.study import Study
 from dsabench.reporting.site.tradeoff import draw_tradeoff
-from dsabench.results.machines import LOW_CLOCK, low_clocks
+from dsabench.results.machines import clock_words, low_clocks
 
 _WARNINGS = 12
 _ACCEPT = "accept_length.mean"
@@ -98,8 +98,8 @@ def _warnings(entries: Sequence[Entry]) -> list[tuple[str, int]]:
             if not warning.startswith("no p"):
                 counts[kinds.setdefault(re.sub(r"[\d.,]+", "#", warning), warning)] += 1
     slow = low_clocks(entry.record for entry in entries)
-    first = [(f"GPU clocks more than {LOW_CLOCK:.0%} below the other boots of the setting", len(slow))] if slow else []
-    return [*first, *counts.most_common(_WARNINGS)]
+    of_slow = sum(entry.record.boot in slow for entry in entries)
+    return [*([(clock_words(slow), of_slow)] if slow else []), *counts.most_common(_WARNINGS)]
 
 
 def environment_facts(environment: Environment) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dsabench.model.metrics import METRICS
 from dsabench.model.runtime import SIMULATED
-from dsabench.reporting.numbers import show
+from dsabench.reporting.numbers import show_figure
 from dsabench.reporting.site.canvas import LINE, QUIET, SERIES, TEXT, draw, linked
 from dsabench.reporting.site.entry import Entry
 from dsabench.reporting.site.study import Study
@@ -106,7 +106,7 @@ def _picture(study: Study, workload: str, metric: str, points: Sequence[Point], 
     words = f"Throughput against {metric} for {len(points)} settings under {workload}; {len(best)} on the front."
     svg = draw(f"{study.slug}-{workload}-{metric}", words, plot)
     titles = {
-        f"{root}{page}": f"{point.label}{' (simulated)' if point.is_simulated else ''}: {show(point.y)} tok/s, {show(point.x)} ms"
+        f"{root}{page}": f"{point.label}{' (simulated)' if point.is_simulated else ''}: {show_figure(point.y)} tok/s, {show_figure(point.x)} ms"
         for page, point in urls.items()
     }
     return linked(svg, titles)

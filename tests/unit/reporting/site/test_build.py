@@ -315,6 +315,11 @@ def test_each_comparison_of_folders_shows_the_figures_of_its_own_setting(tmp_pat
     rows = page.partition("The same trials in")[2].partition("</table>")[0].split("<tr>")[2:]
     shown = [(row.partition("<code>")[2].partition("<")[0], re.findall(r">([\d,]+)</a>", row)) for row in rows]
     assert sorted(shown) == [("chunked_prefill_size=512", ["3,000", "4,000"]), ("default", ["1,000", "2,000"])]
+    # Each folder has a setting that leads its search, but what was compared is the folders.
+    index = (tmp_path / "site" / "index.html").read_text()
+    assert re.search(
+        r'<code>after</code> *</span> <span class="quiet">against</span> <a href="[^"]*">before</a>', index
+    )
 
 
 def test_the_best_of_hisparse_is_held_against_each_baseline_and_its_default_is_the_configs() -> None:
