@@ -15,7 +15,7 @@ import argparse
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,11 +23,15 @@ from functools import partial
 
 import numpy as np
 
+from dsabench.config.specs import StudyConfig
 from dsabench.evals.statistics import non_inferiority
 from dsabench.model.record import Measured, Metric, Record
+from dsabench.model.study import Axis, SearchSpace
+from dsabench.model.study_result import Ablation
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.comparison import ComparedSide, contrasts, judged
 from dsabench.reporting.regression import Rules, judge, undisturbed_rounds
+from dsabench.results.ablation import changes_of, judge_ablation
 from dsabench.results.scores import judge_confirmed, judged_metrics
 from dsabench.stats.occasions import NO_VERDICT, ApartOptions
 from factories import START, make_failure, make_record
@@ -70,6 +74,7 @@ class Tally:
 NOMINAL = {
     "sweep, 3 boots a side": 0.05,
     "sweep, stopped when decided": 0.05,
+    "a change of the winner that gives nothing": 0.05,
     "compare, 5 boots in turns": 0.05,
     "ci in turns, two looks": 0.001,
     "compare, boots apart": 0.05,
@@ -99,6 +104,41 @@ def occasions(rng: np.random.Generator, noise: str, effect: float, failed: int) 
 _EARLY, _WHOLE = study(stops=True), study(stops=False)
 _THREE = _WHOLE.model_copy(update={"budget": _WHOLE.budget.model_copy(update={"confirm_boots": 3})})
 _LOAD, METRIC = _EARLY.workloads[0], _EARLY.objective.metric
+
+
+WINNER = {"prefill_backend": "flashmla_sparse", "chunked_prefill_size": 128, "max_running_requests": 16}
+"""Three changes; the effect is that of the first, the others give nothing."""
+
+
+def ablation_study() -> StudyConfig:
+    """A study with these axes, of three boots a side."""
+    axes = tuple(
+        Axis(name=name, values=(before, after))
+        for (name, after), before in zip(WINNER.items(), ("flashmla_kv", 256, 8), strict=True)
+    )
+    base = {**_THREE.runtime.base, "max_running_requests": 8}
+    changes = {"runtime": _THREE.runtime.model_copy(update={"base": base}), "space": SearchSpace(axes=axes)}
+    return _THREE.model_copy(update=changes)
+
+
+def ablation(config: StudyConfig, logs: Logs, effect: float, lost: Container[int]) -> Ablation:
+    """The winner with its three reduced forms in turns; boots of the winner at the lost places failed."""
+    winner, boots = config.spec(WINNER), config.budget.ablate_boots
+    first, *others = changes_of(config, winner)
+    sides = [first.without, winner, *(one.without for one in others)]
+    found: dict[str, list[Record]] = defaultdict(list)
+    for place, log in enumerate(logs[: boots * len(sides)].tolist()):
+        turn, beside = divmod(place, len(sides))
+        spec = sides[beside if turn % 2 == 0 else len(sides) - 1 - beside]
+        value = math.exp(log) * (1.0 if spec == first.without else 1.0 + effect)
+        measured = Measured(metrics={METRIC: Metric(value=value, n=16)})
+        outcome = make_failure() if spec == winner and turn in lost else measured
+        record = make_record(spec=spec, workload=_LOAD, phase="ablate", minute=place, boot=f"{place}", outcome=outcome)
+        found[spec.id].append(record.model_copy(update={"turn": turn}))
+    return judge_ablation(config, winner, lambda spec: {_LOAD.name: found.get(spec.id, [])})
+
+
+_TAKEN = ablation_study()
 
 
 def _first(side: Sequence[Record], boots: int) -> tuple[Record, ...]:
@@ -148,6 +188,17 @@ def boot_cell(cell: tuple[str, int, float], studies: int, seed: int) -> dict[str
         ):
             base, candidate = ({_LOAD.name: _first(side, boots)} for side in sides)
             count(path, judge_confirmed(config, base, candidate, metrics).verdicts[0])
+        taken = ablation(_TAKEN, KINDS[noise](rng, 16), effect, rng.choice(4, failed, replace=False).tolist())
+        tally = found["a change of the winner that gives nothing"]
+        # Of the changes that give nothing: whether one of them is said to. Of the other: whether it stays.
+        nothing = [
+            one for one in taken.changes[effect != 0.0 :] if any(v.verdict in {"better", "worse"} for v in one.verdicts)
+        ]
+        tally.add(
+            taken.changes[0].verdicts[0],
+            effect,
+            called=taken.changes[0].decision == "kept" if effect else bool(nothing),
+        )
         count("compare, 5 boots in turns", _compare((_first(sides[0], 5), _first(sides[1], 5))))
         verdict, is_regression = _ci(sides, 2)
         found["ci in turns, two looks"].add(verdict, loss, called=is_regression)
@@ -229,6 +280,23 @@ def gate_rows(gates: dict[str, tuple[Tally, float]]) -> list[Row]:
     ]
 
 
+def dropped(studies: int, seed: int) -> str:
+    """How often a change goes, by what it gives: a Markdown table."""
+    effects = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
+    lines = [
+        f"| a change gives | {' | '.join(f'{100 * effect:g} %' for effect in effects)} |",
+        f"|---{'|--:' * len(effects)}|",
+    ]
+    for noise, logs in KINDS.items():
+        shares = []
+        for effect in effects:
+            rng = np.random.default_rng([seed, list(KINDS).index(noise), round(1000 * effect)])
+            taken = [ablation(_TAKEN, logs(rng, 16), effect, ()) for _ in range(studies)]
+            shares.append(sum(one.changes[0].decision == "dropped" for one in taken) / studies)
+        lines.append(f"| {noise} | {' | '.join(f'{100 * share:.0f} %' for share in shares)} |")
+    return "\n".join(lines)
+
+
 def _share(share: float, cell: str) -> str:
     return f"{100 * share:.1f} % ({cell})" if share else "0"
 
@@ -272,6 +340,7 @@ def main() -> int:
                 f"| {path} | {100 * nominal:g} % | {_share(row.called, row.cell)} | "
                 f"{_share(miss.missed, miss.cell)} | {power_words} |"
             )
+    print(f"\nShare of studies in which a change of the winner goes:\n\n{dropped(given.studies // 4, given.seed)}")
     bad = [row for row in rows if not row.is_calibrated]
     for row in bad:
         print(

@@ -13,9 +13,9 @@ import pytest
 
 from dsabench.config.load import load_study
 from dsabench.config.specs import StudyConfig
+from dsabench.model.space import is_legal, key_of, legal
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.study.proposers import PROPOSERS, Observation, Proposer, make_proposer
-from dsabench.study.space import is_legal, key_of, legal
 
 SPACES: dict[str, SearchSpace] = {
     "conditional": load_study("local").space,

@@ -171,13 +171,19 @@ class StudyOptions:
             results=self.results,
             lanes=self.lanes,
             again=self.again,
-            max_trials=self.max_trials,
-            max_boots=self.max_boots,
-            time_s=self.budget,
-            confirm_boots=self.confirm_boots,
             launch_env=self.launch_env or (),
             launch_args=self.launch_arg or (),
+            **self.limits(),
         )
+
+    def limits(self) -> dict[str, Any]:
+        """What replaces the limits of the config, as `Study.from_config` takes it."""
+        return {
+            "max_trials": self.max_trials,
+            "max_boots": self.max_boots,
+            "time_s": self.budget,
+            "confirm_boots": self.confirm_boots,
+        }
 
     def study_command(self) -> str:
         """The command that repeats the same study on any machine: without places and lanes."""

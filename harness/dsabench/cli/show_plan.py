@@ -152,7 +152,14 @@ def _end(config: StudyConfig) -> str:
     gate = "" if config.gate is None else f", and {config.gate.eval} decides whether it is as accurate"
     times = f"{BOOTS_MIN} to {boots} times each" if config.budget.stop_when_decided else f"{boots} times each"
     ends = ", until it is decided" if config.budget.stop_when_decided else ""
-    return f"the best setting and the default are booted {times}, in turns{ends}; the verdict uses these boots{gate}"
+    more = (
+        f"; a winner is then booted {config.budget.ablate_boots} times without each of its changes"
+        if config.budget.ablate
+        else ""
+    )
+    return (
+        f"the best setting and the default are booted {times}, in turns{ends}; the verdict uses these boots{gate}{more}"
+    )
 
 
 def _gpu_hours(spent: GpuHours) -> str:
@@ -239,6 +246,8 @@ def _plan_table(dry_run: DryRun) -> Table:
     if rest.confirm_boots:
         sides = "default, settings of `first` and best" if config.budget.confirm_first else "default and best"
         table.add_row(f"+{rest.confirm_boots}", "confirm", f"{sides} in turns")
+    if rest.ablate_boots:
+        table.add_row(f"+{rest.ablate_boots}", "ablate", "the winner and itself without each change in turns")
     return table
 
 

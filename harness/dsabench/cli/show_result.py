@@ -25,10 +25,11 @@ from dsabench.evals.numerics import changed_numerics
 from dsabench.model.environment import Environment
 from dsabench.model.record import Failed, Measured, Record
 from dsabench.model.runtime import labels_of
-from dsabench.model.study_result import ObjectiveScore, ScoredSetting, StudyResult
+from dsabench.model.study_result import Ablation, ObjectiveScore, ScoredSetting, StudyResult
 from dsabench.reporting.numbers import show_count, show_figure, show_percent
 from dsabench.reporting.site.entry import machine_of
 from dsabench.reporting.sweep_plot import draw_sweep
+from dsabench.results.ablation import changes_of, has_gain
 from dsabench.results.journal import FILE_NAME
 from dsabench.results.machines import machines_of
 from dsabench.results.scores import WorstRegret, against_default, levels, lost_requests, rank_key, worst_regrets
@@ -100,6 +101,19 @@ def say_next(options: StudyOptions, result: StudyResult) -> None:
         print(f"Undecided. {boots} boots per side would probably tell. Continue with:\n  {more}")
 
 
+def say_what_it_needs(study: Study, result: StudyResult, command: str) -> None:
+    """Print the command that takes a proven winner of several changes apart."""
+    config, best = study.config, result.best
+    if result.left.boots or result.is_refused or result.ablation is not None or best is None:
+        return
+    if not config.budget.may_ablate or not has_gain(config.objective, result.verdicts):
+        return
+    changes = len(changes_of(config, best.spec))
+    if changes > 1:
+        boots = config.budget.ablate_boots * (changes + 1)
+        print(f"It has {changes} changes. Which of them it needs, {boots} boots or a few more would tell:\n  {command}")
+
+
 def _boots_that_decide(result: StudyResult) -> int | None:
     """Boots per side that decide every inconclusive verdict on the objective; None if there is none, or if too many."""
     if not result.verdicts:
@@ -138,6 +152,7 @@ def print_result(console: Console, config: StudyConfig, journal: Path, result: S
         _print_verdicts(console, config, result)
     elif result.best is None:
         console.print(_no_challenger(config, result))
+    _print_ablation(console, config, result.ablation)
     print_gate(console, result)
     _print_unguarded(console, config, result)
     for fault, count in _faults(config, result.records).most_common():
@@ -159,8 +174,10 @@ def print_result(console: Console, config: StudyConfig, journal: Path, result: S
 def _counted(result: StudyResult) -> str:
     """How many trials the result uses, and of which round if there are several."""
     failed = sum(record.outcome.kind == "failed" for record in result.records)
-    confirmed = sum(record.phase == "confirm" for record in result.records)
-    of_phase = f"{len(result.records) - confirmed} of the search and {confirmed} of the confirmation"
+    phases = Counter(record.phase for record in result.records)
+    of_phase = f"{phases['search'] + phases['gate']} of the search and {phases['confirm']} of the confirmation"
+    if phases["ablate"]:
+        of_phase = f"{phases['search']} of the search, {phases['confirm']} of the confirmation and {phases['ablate']} of the ablation"
     text = f"{len(result.records)} trials, {of_phase} ({failed} failed), {result.measured_now} of them measured now"
     if (machines := len(machines_of(result.records))) > 1:
         text += f", on {machines} machines: the search compares settings only as far as these are alike"
@@ -181,6 +198,20 @@ def _print_verdicts(console: Console, config: StudyConfig, result: StudyResult) 
         for verdict in verdicts:
             if verdict.metric == config.objective.metric:
                 console.print(escape(f"{verdict.workload}: {verdict.verdict}; {verdict.reason}"), highlight=False)
+
+
+def _print_ablation(console: Console, config: StudyConfig, found: Ablation | None) -> None:
+    """Print what each change of the winner gives, and what of it is left."""
+    if found is None:
+        return
+    change_of = {id(verdict): one.change for one in found.changes for verdict in one.verdicts}
+    verdicts = [verdict for one in found.changes for verdict in one.verdicts]
+    if verdicts:
+        title = f"What each change of {found.winner.changes(config.default)} gives\nagainst the same without it, boots in turns"
+        console.print(VerdictTable(verdicts, title, lambda verdict: change_of[id(verdict)]))
+    for one in found.changes:
+        console.print(f"{one.change}: {one.decision}; {one.reason}", markup=False, highlight=False)
+    console.print(found.says(config.default), style="bold", markup=False, highlight=False)
 
 
 def print_gate(console: Console, result: StudyResult) -> None:
@@ -241,12 +272,32 @@ def result_facts(config: StudyConfig, journal: Path, result: StudyResult, plot: 
             {"label": rival.label, "verdicts": [verdict.model_dump() for verdict in rival.verdicts]}
             for rival in result.rivals
         ],
+        "ablation": None if result.ablation is None else _ablation_json(config, result.ablation),
         "gate": None if result.gate is None else result.gate.model_dump(),
         "unguarded": list(_unguarded(config, result)),
         "passed_over": [
             {**_candidate_json(one.candidate), "gate": None if one.accuracy is None else one.accuracy.model_dump()}
             for one in result.passed_over
         ],
+    }
+
+
+def _ablation_json(config: StudyConfig, found: Ablation) -> dict[str, object]:
+    return {
+        "of": found.winner.changes(config.default),
+        "changes": [
+            {
+                "change": one.change,
+                "decision": one.decision,
+                "reason": one.reason,
+                "verdicts": [verdict.model_dump() for verdict in one.verdicts],
+            }
+            for one in found.changes
+        ],
+        "reduced": None if found.reduced is None else dict(found.reduced.knobs),
+        "together": [verdict.model_dump() for verdict in found.joint],
+        "not_adopted": found.not_adopted or None,
+        "says": found.says(config.default),
     }
 
 

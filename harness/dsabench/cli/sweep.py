@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -20,12 +20,26 @@ if TYPE_CHECKING:
 class SweepOptions(StartOptions, StudyOptions):
     """The options of `sweep`: of a config, or of a model and a goal in its place."""
 
-    decides: ClassVar[tuple[str, ...]] = (*StudyOptions.decides, *(field.name for field in fields(StartOptions)))
+    decides: ClassVar[tuple[str, ...]] = (
+        *(*StudyOptions.decides, "ablate"),
+        *(field.name for field in fields(StartOptions)),
+    )
 
     config: Annotated[
         str,
         typer.Argument(help="A config: a YAML file, or a name in configs/. Or give --model.", show_default=False),
     ] = ""
+
+    ablate: Annotated[
+        bool,
+        typer.Option(
+            "--ablate", help="Boot the winner without each of its changes too, and drop those that give nothing."
+        ),
+    ] = False
+
+    def limits(self) -> dict[str, Any]:
+        """Those of every study, and whether the winner is taken apart."""
+        return {**super().limits(), "ablate": self.ablate}
 
     def study(self, config: StudyConfig | None = None) -> Study:
         """The study of the config, or of one that is made for the model and written beside its journal.
@@ -65,7 +79,7 @@ def sweep(options: SweepOptions) -> int:
     Each trial is in RESULTS/journal.jsonl as soon as it is measured. A second run continues where the first one
     stopped, and does nothing if everything is measured. Without a config, --model with --gpus and --goal makes one.
     """
-    from dsabench.cli.show_result import exit_code, print_plan_of, print_result_of
+    from dsabench.cli.show_result import exit_code, print_plan_of, print_result_of, say_what_it_needs
 
     study = options.study()
     if options.dry_run:
@@ -73,4 +87,6 @@ def sweep(options: SweepOptions) -> int:
         return 0
     result = run_study(options, study)
     print_result_of(options, study, result)
+    if not options.json and not options.ablate:
+        say_what_it_needs(study, result, replace(options, ablate=True).resume_command())
     return exit_code(result)

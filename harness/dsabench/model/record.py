@@ -129,7 +129,7 @@ Outcome = Annotated[Measured | Scored | Failed, Field(discriminator="kind")]
 SCHEMA_VERSION: Literal[1] = 1
 # 1 is the first schema. A later version reads all earlier ones; tests/golden has a journal of each.
 
-Phase = Literal["search", "confirm", "gate"]
+Phase = Literal["search", "confirm", "ablate", "gate"]
 
 
 class RecordKey(NamedTuple):
@@ -155,7 +155,7 @@ class Record(Value):
     """`--again` starts the next round; a plain run completes the latest one."""
     phase: Phase = "search"
     turn: int | None = Field(None, ge=0)
-    """Position in the confirmation: boots of two settings with the same turn were neighbours. Old versions did not
+    """Position in the confirmation or ablation: boots of two settings with the same turn were neighbours. Old versions did not
     record it.
     """
     trial: AnyTrial

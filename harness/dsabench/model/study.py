@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from dsabench.model.value import FrozenMap, KnobValue, Value
+from dsabench.model.verdict import ABLATE_BOOTS_MIN, BOOTS_MIN
 
 Assignment = Mapping[str, KnobValue]
 """Axis name → value. Inactive axes are missing."""
@@ -92,6 +93,20 @@ class Budget(Value):
     """
     confirm_first: bool = False
     """Also confirm the settings of `first`, in the same turns, and compare the best one with each of them."""
+    ablate: bool = False
+    """Then boot the winner beside itself without each of its changes, and drop the changes that it does not need. These boots and the
+    confirmation of what remains are beyond `max_boots`, not beyond `time_s`.
+    """
+
+    @property
+    def may_ablate(self) -> bool:
+        """Whether what remains can be confirmed: with the boots that a verdict takes, without settings of `first` in the same turns."""
+        return self.confirm_boots >= BOOTS_MIN and not self.confirm_first
+
+    @property
+    def ablate_boots(self) -> int:
+        """Boots of each setting of an ablation: as of a confirmation, but at least four."""
+        return ABLATE_BOOTS_MIN if self.stop_when_decided else max(ABLATE_BOOTS_MIN, self.confirm_boots)
 
     def sides(self, listed: int) -> int:
         """Number of settings that are confirmed at most, if `first` lists this many: the best one may be among them."""

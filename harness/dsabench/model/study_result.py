@@ -68,6 +68,57 @@ class AlternativeVerdicts:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeWorth:
+    """What one change of a winner gives: the winner against itself without it."""
+
+    change: str
+    """`knob=value`, as the winner has it."""
+    without: RuntimeSpec
+    verdicts: tuple[Verdict, ...]
+    """Of the objective, one per workload; the candidate is the winner. Empty if nothing was measured."""
+    decision: Literal["kept", "dropped", "open"]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """The winner beside itself without each of its changes."""
+
+    winner: RuntimeSpec
+    changes: tuple[ChangeWorth, ...]
+    reduced: RuntimeSpec | None = None
+    """The winner without the changes that may go; None if all stay, or as long as boots are missing."""
+    together: RuntimeSpec | None = None
+    """The winner without all of them, where that was a setting of its own to measure."""
+    joint: tuple[Verdict, ...] = ()
+    """The winner against `together`."""
+    stays: str = ""
+    """Why they may not go together, though each may alone: one did the work of the other. The least useful one goes."""
+    not_adopted: str = ""
+    """Why `reduced` is not the best setting of the study; empty if it is, or if there is none."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all its boots are made."""
+        is_open = any(one.decision == "open" for one in self.changes)
+        return not is_open and (self.together is None or bool(self.joint))
+
+    def says(self, default: RuntimeSpec) -> str:
+        """The outcome in one or two sentences."""
+        if not self.is_complete:
+            return "Which changes it needs is not measured completely."
+        if self.reduced is None:
+            return f"It keeps all its {len(self.changes)} changes."
+        label = self.reduced.changes(default)
+        apart = f" Others may go alone, not together: {self.stays}." if self.stays else ""
+        if self.not_adopted:
+            return (
+                f"Without what gives nothing it is {label}, which is not the best setting: {self.not_adopted}.{apart}"
+            )
+        return f"Without what gives nothing it is {label}, which is confirmed as the best setting.{apart}"
+
+
+@dataclass(frozen=True, slots=True)
 class WorkLeft:
     """Boots and trials that are not recorded yet, if nothing fails."""
 
@@ -75,18 +126,21 @@ class WorkLeft:
     search_trials: int = 0
     confirm_boots: int = 0
     confirm_trials: int = 0
+    ablate_boots: int = 0
+    """Of the ablation and of the confirmation of what remains, as far as the records tell yet."""
+    ablate_trials: int = 0
     seconds: float = 0.0
     """At the measured pace; assumed if nothing was measured."""
 
     @property
     def boots(self) -> int:
-        """Of search and confirmation."""
-        return self.search_boots + self.confirm_boots
+        """Of all phases."""
+        return self.search_boots + self.confirm_boots + self.ablate_boots
 
     @property
     def trials(self) -> int:
-        """Of search and confirmation."""
-        return self.search_trials + self.confirm_trials
+        """Of all phases."""
+        return self.search_trials + self.confirm_trials + self.ablate_trials
 
     def taking(self, seconds: float) -> WorkLeft:
         """The same work with its time."""
@@ -124,6 +178,8 @@ class StudyResult:
     """How the confirmation ended before all its boots: `decided after 3 of 6 boots a side`."""
     level: float = 0.05
     """Chance of any false verdict, which a confirmation that may stop early shares out among its looks."""
+    ablation: Ablation | None = None
+    """What each change of the winner gives; None if that was not asked for, or if there is no winner with several changes."""
     left: WorkLeft = WorkLeft()
     """The work that is missing under the limits, apart from the time limit."""
 

@@ -11,6 +11,11 @@ BOOTS_MIN = 3
 then show no spread: where boots come in two modes, two pairs did so in one of eight studies.
 """
 
+ABLATE_BOOTS_MIN = BOOTS_MIN + 1
+"""The same where several settings are held against the same boots of one: where boots come in two modes, three of them say too often that
+one of the settings differs (tests/calibration.py).
+"""
+
 VerdictWord = Literal["better", "worse", "differs", "no difference", "inconclusive"]
 """`differs`: the metric has no better direction."""
 

@@ -158,7 +158,7 @@ class Workload(Value):
     """What counts as a good request. If set, goodput and attainment are reported."""
 
     def in_phase(self, phase: str) -> Workload:
-        """The workload as a search (phase `search`) or a confirmation sends it."""
+        """The workload as a search (phase `search`) or a later phase sends it."""
         if self.dataset_split is None or self.part is not None:
             return self
         if phase == "search":

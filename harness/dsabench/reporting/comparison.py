@@ -138,7 +138,7 @@ def _held_out(pairs: Iterable[ComparedPair]) -> list[ComparedPair]:
 def _contrast(pair: ComparedPair, metric: str, pilot: int, apart: ApartOptions) -> BootComparison:
     paired = pair_boots(pair.base, pair.candidate)
     if _alternate(pair, paired):
-        return compare_pairs(paired.without_pauses(), pair.workload, metric, pilot)
+        return compare_pairs(paired.without_pauses(), pair.workload, metric, pilot=pilot)
     question = ComparisonSpec(metric, pair.workload, METRICS[metric].direction, paired=False, equivalence=EQUIVALENCE)
     if machines_of(pair.base).isdisjoint(machines_of(pair.candidate)):  # no history of one machine tells how two differ
         found = compare_apart(question, _timed(pair.base, metric), _timed(pair.candidate, metric), NO_VERDICT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 from dsabench.config.specs import StudyConfig
@@ -15,7 +15,7 @@ from dsabench.model.record import Measured, Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import MetricLimit, Objective
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
-from dsabench.model.verdict import Verdict
+from dsabench.model.verdict import ABLATE_BOOTS_MIN, BOOTS_MIN, Verdict
 from dsabench.results.machines import clock_words, low_clocks, machines_of
 from dsabench.results.study_records import StudyRecords, describe
 from dsabench.stats.compare import (
@@ -87,13 +87,8 @@ def lost_requests(records: Iterable[Record]) -> tuple[int, int]:
     return int(sum(metric.value for metric in told)), sum(metric.n for metric in told)
 
 
-def is_better(objective: Objective, left: ObjectiveScore, right: ObjectiveScore) -> bool:
-    """Whether left is better than right: feasible first, then the objective, then the smaller violation."""
-    return rank_key(objective, left) > rank_key(objective, right)
-
-
 def rank_key(objective: Objective, one: ObjectiveScore) -> tuple[float, float, float]:
-    """Larger is better."""
+    """Larger is better: feasible first, then the objective, then the smaller violation."""
     if one.value is None:
         return (0.0, 0.0, 0.0)
     if one.violation > 0:
@@ -174,8 +169,8 @@ def _turns(workloads: Iterable[str], base: Confirmed, candidate: Confirmed) -> d
     return {name: pair_boots(base.get(name, ()), candidate.get(name, ())) for name in workloads}
 
 
-def _family(turns: Mapping[str, PairedBoots], metrics: Sequence[str]) -> list[BootComparison]:
-    return [compare_pairs(paired, name, metric) for name, paired in turns.items() for metric in metrics]
+def _family(turns: Mapping[str, PairedBoots], metrics: Sequence[str], least: int = BOOTS_MIN) -> list[BootComparison]:
+    return [compare_pairs(paired, name, metric, least=least) for name, paired in turns.items() for metric in metrics]
 
 
 def _how_it_ends(
@@ -230,15 +225,29 @@ def compare_settings(
     return judge_family(_family(_turns(workloads, base, candidate), metrics))
 
 
+def compare_turns(config: StudyConfig, bases: Sequence[Confirmed], candidate: Confirmed) -> list[tuple[Verdict, ...]]:
+    """Compare one setting with several that took turns with it, in the objective: a verdict per base and workload. All are corrected
+    together, and each takes four pairs. A base without boots has none.
+    """
+    families = [
+        _family(_turns(filter(base.get, candidate), base, candidate), (config.objective.metric,), ABLATE_BOOTS_MIN)
+        for base in bases
+    ]
+    judged = iter(judge_family([one for family in families for one in family]))
+    return [tuple(islice(judged, len(family))) for family in families]
+
+
 def judged_metrics(objective: Objective) -> tuple[str, ...]:
     """The metric of the objective and those of its constraints."""
     return tuple(dict.fromkeys([objective.metric, *(bound.metric for bound in objective.constraints)]))
 
 
-def compare_pairs(paired: PairedBoots, workload: str, metric: str, pilot: int = 0) -> BootComparison:
+def compare_pairs(
+    paired: PairedBoots, workload: str, metric: str, *, pilot: int = 0, least: int = BOOTS_MIN
+) -> BootComparison:
     """Compare a metric over pairs of boots. A pair in which a side lacks it is dropped and counted.
 
-    For `pilot` see `ComparisonSpec`.
+    For `pilot` and `least` see `ComparisonSpec`.
     """
     both = [pair for pair in paired.pairs if all(_has(record, metric) for record in pair)]
     left_out = paired.alone + len(paired.pairs) - len(both)
@@ -249,7 +258,7 @@ def compare_pairs(paired: PairedBoots, workload: str, metric: str, pilot: int = 
         clock_words(low_clocks(chain.from_iterable(both))),
     ]
     return compare_boots(
-        ComparisonSpec(metric, workload, METRICS[metric].direction, True, EQUIVALENCE, pilot=pilot),
+        ComparisonSpec(metric, workload, METRICS[metric].direction, True, EQUIVALENCE, pilot=pilot, least=least),
         boot_values([pair[0] for pair in both], metric),
         boot_values([pair[1] for pair in both], metric),
         note="; ".join(filter(None, notes)),

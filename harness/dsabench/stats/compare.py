@@ -47,6 +47,8 @@ class ComparisonSpec:
     """Relative difference that does not matter: an interval inside ± this is "no difference"."""
     apart: bool = False
     """The boots did not take turns; see `stats.occasions`. More boots of these occasions decide nothing."""
+    least: int = BOOTS_MIN
+    """Boots a side that a verdict takes."""
     pilot: int = 0
     """Of a paired comparison: number of first pairs whose spread decided how many there are.
 
@@ -113,7 +115,7 @@ def compare_boots(
     if base and Counter(base) == Counter(candidate):
         return replace(judged, answer=DirectVerdict("no difference", "both sides are the same measurements", 0.0))
     if problem := _obstacle(question, left, right):
-        needed = BOOTS_MIN if min(len(left), len(right)) < BOOTS_MIN else None
+        needed = question.least if min(len(left), len(right)) < question.least else None
         return replace(judged, answer=DirectVerdict("inconclusive", problem, _observed(left, right), needed))
     x, y = (np.array(list(side.values()), dtype=np.float64) for side in (left, right))
     if np.ptp(np.concatenate((x, y))) == 0.0:
@@ -155,8 +157,8 @@ def _obstacle(question: ComparisonSpec, base: dict[str, float], candidate: dict[
     shared = len(base.keys() & candidate.keys())
     if shared and not (question.paired and list(base) == list(candidate)):
         return f"{shared} boots are on both sides, so the sides are not independent"
-    if min(len(base), len(candidate)) < BOOTS_MIN:
-        return f"{len(base)} and {len(candidate)} boots: a verdict takes {BOOTS_MIN} a side"
+    if min(len(base), len(candidate)) < question.least:
+        return f"{len(base)} and {len(candidate)} boots: a verdict takes {question.least} a side"
     later = min(len(base), len(candidate)) - question.pilot
     if later < BOOTS_MIN:
         return f"{max(later, 0)} boots a side after those that decided their number: a verdict takes {BOOTS_MIN}"

@@ -167,13 +167,22 @@ def _failure_of_all(records: StudyRecords, limits: RunLimits) -> str | None:
 def why_confirmation_stops(records: StudyRecords, limits: RunLimits, boots: int = 1) -> str | None:
     """Return why the confirmation may not take this number of further boots; None if it may."""
     budget = limits.budget
-    if budget.max_boots is not None and records.boots(limits.round) + boots > budget.max_boots:
+    if budget.max_boots is not None and _counted_boots(records, limits) + boots > budget.max_boots:
         return f"{budget.max_boots} boots are the limit (max_boots)"
     if limits.closed is not None:
         return limits.closed
     ahead_s = estimate_cost(records).of(boots, boots * len(records.config.workloads)) if boots > 1 else 0.0
     if budget.time_s is not None and limits.elapsed_s + ahead_s > budget.time_s:
         return f"the time is up ({budget.time_s:.0f} s)"
+    return None
+
+
+def why_ablation_stops(_: StudyRecords, limits: RunLimits) -> str | None:
+    """Return why the winner may not be booted without one of its changes; None if it may. Such boots are beyond max_boots."""
+    if limits.closed is not None:
+        return limits.closed
+    if limits.budget.time_s is not None and limits.elapsed_s > limits.budget.time_s:
+        return f"the time is up ({limits.budget.time_s:.0f} s)"
     return None
 
 
@@ -197,10 +206,15 @@ def _no_boot_left(records: StudyRecords, limits: RunLimits) -> str | None:
     if interrupted(records, limits.round) is not None:
         used, kept = records.boots(limits.round, "search"), to_confirm
     else:
-        used, kept = records.boots(limits.round), to_confirm - _confirmed_of_others(records, limits)
+        used, kept = _counted_boots(records, limits), to_confirm - _confirmed_of_others(records, limits)
     if used + 1 + kept <= most:
         return None
     return f"{most} boots are the limit (max_boots){f', {kept} of them kept for the confirmation' if kept else ''}"
+
+
+def _counted_boots(records: StudyRecords, limits: RunLimits) -> int:
+    """Boots that max_boots limits."""
+    return records.boots(limits.round, "search") + records.boots(limits.round, "confirm")
 
 
 def _confirmed_of_others(records: StudyRecords, limits: RunLimits) -> int:

@@ -17,6 +17,7 @@ from dsabench.machine.environment import collect_environment, visible_gpus
 from dsabench.model.environment import Environment, RuntimeIdentity
 from dsabench.model.record import Record
 from dsabench.model.runtime import Annotate, Refuse, RuntimeSpec, SettingCheck, annotate_nothing, refuse_nothing
+from dsabench.model.space import legal
 from dsabench.results.journal import Journal
 from dsabench.results.study_records import StudyRecords, environments
 from dsabench.runtimes.kinds import make_runtime
@@ -25,7 +26,6 @@ from dsabench.runtimes.shares import Share, split_machine
 from dsabench.study.budget import RunLimits
 from dsabench.study.next_boot import listed
 from dsabench.study.session import SILENT, StudyObserver, TrialSession
-from dsabench.study.space import legal
 from dsabench.study.space_check import SpaceCheck, check_space, require_legal_default, sample
 
 _ASKED_FOR_GPUS = 10_000

@@ -5,21 +5,23 @@ The choice depends on the records alone, so an interrupted study continues where
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Phase, Trial
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.study_result import ObjectiveScore, ScoredSetting
+from dsabench.model.space import canonical, completed, is_legal
+from dsabench.model.study_result import Finalist, ObjectiveScore, ScoredSetting
 from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
-from dsabench.results.scores import is_better, judge, score_setting, scored_settings
+from dsabench.results.ablation import number_of_changes, tied_with_best
+from dsabench.results.scores import judge, score_setting, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
 from dsabench.study.proposers import Observation, Proposer
 from dsabench.study.session import PlannedTrial
-from dsabench.study.space import canonical, completed, is_legal
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +91,36 @@ def _turns_left(records: StudyRecords, round_: int, best: RuntimeSpec, index: in
     last = min(BOOTS_MIN, of_finalist) if budget.stop_when_decided else of_finalist
     if budget.stop_when_decided and judge(records, best, round_, index).stopped:
         return
-    for pair in range(of_finalist):
-        for spec, turns in sides if pair % 2 == 0 else reversed(sides):
-            left = records.left(spec, "confirm", round_, pair + 1, turns)
+    for pair, boot in boots_in_turns(records, round_, "confirm", sides, own):
+        yield replace(boot, is_last=pair == last - 1 and boot.spec in (default, best))
+
+
+def boots_in_turns(
+    records: StudyRecords, round_: int, phase: Phase, sides: Sequence[tuple[RuntimeSpec, range | None]], turns: range
+) -> Iterator[tuple[int, BootPlan]]:
+    """The boots that the sides lack, each with the number of its pair. A side is given with the turns in which its boots count; None
+    counts them all.
+    """
+    for pair in range(len(turns)):
+        for spec, counted in sides if pair % 2 == 0 else reversed(sides):
+            left = records.left(spec, phase, round_, pair + 1, counted)
             if left:
-                label, is_last = describe(records, spec), pair == last - 1 and spec in (default, best)
-                turn = _first_turn_without(records, spec, left[0], round_, own.start)
-                yield BootPlan(spec, tuple(left), "confirm", label, is_last, turn)
+                turn = _first_turn_without(records, Trial(runtime=spec, workload=left[0]), round_, phase, turns.start)
+                yield pair, BootPlan(spec, tuple(left), phase, describe(records, spec), turn=turn)
 
 
-def _first_turn_without(records: StudyRecords, spec: RuntimeSpec, workload: Workload, round_: int, first: int) -> int:
+def _first_turn_without(records: StudyRecords, trial: Trial, round_: int, phase: Phase, first: int) -> int:
     """The turn of the next boot. If the record of an earlier turn was lost, the boot takes that turn."""
-    trial = Trial(runtime=spec, workload=workload)
-    taken = {record.turn for record in records.settled(trial, "confirm", round_)}
-    taken |= {one.turn for one in records.under_way("confirm", round_) if one.trial == trial.id}
+    taken = {record.turn for record in records.settled(trial, phase, round_)}
+    taken |= {one.turn for one in records.under_way(phase, round_) if one.trial == trial.id}
     return next(turn for turn in count(first) if turn not in taken)
+
+
+def final_choice(finalists: Sequence[Finalist]) -> Finalist | None:
+    """The last finalist if the gate accepted it; else the best one, which is then reported as refused."""
+    if not finalists:
+        return None
+    return finalists[0] if finalists[-1].is_less_accurate else finalists[-1]
 
 
 def choose_finalist(records: StudyRecords, round_: int, refused: Container[str] = ()) -> ScoredSetting | None:
@@ -114,12 +131,26 @@ def choose_finalist(records: StudyRecords, round_: int, refused: Container[str] 
 
 
 def challenger(records: StudyRecords, round_: int, refused: Container[str] = ()) -> ScoredSetting | None:
-    """The best feasible setting other than the default and those in `refused` (ids of specs); None if there is none."""
-    best: ScoredSetting | None = None
-    for one in scored_settings(records, round_):
-        if one.spec != records.config.default and one.score.is_feasible and one.spec.id not in refused:
-            best = one if best is None or is_better(records.config.objective, one.score, best.score) else best
-    return best
+    """The best feasible setting other than the default and those in `refused` (ids of specs); None if there is none.
+
+    Settings within 1 % of the best are a tie. It goes to the one whose confirmation began first, so that a continued study stays with
+    it; else to the one with the fewest changes.
+    """
+    config = records.config
+    others = [
+        one for one in scored_settings(records, round_) if one.spec != config.default and one.spec.id not in refused
+    ]
+    found = {one.spec.id: one for one in others}
+    tied = [found[id_] for id_ in tied_with_best(config.objective, {id_: one.score for id_, one in found.items()})]
+    begun = {one.spec.id: _confirmation_began(records, one.spec, round_) for one in tied}
+    if any(begun.values()):
+        return min(tied, key=lambda one: begun[one.spec.id] or math.inf)
+    return min(tied, key=lambda one: number_of_changes(config, one.spec), default=None)
+
+
+def _confirmation_began(records: StudyRecords, spec: RuntimeSpec, round_: int) -> float | None:
+    boots = records.of_setting(spec, "confirm", round_).values()
+    return min((record.started_at.timestamp() for of_load in boots for record in of_load), default=None)
 
 
 def default_has_no_number(records: StudyRecords, round_: int) -> bool:

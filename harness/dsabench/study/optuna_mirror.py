@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.record import Record
+from dsabench.model.space import canonical
 from dsabench.model.study_result import ScoredSetting
 from dsabench.results.journal import Journal
 from dsabench.results.scores import scored_settings
@@ -19,7 +20,6 @@ from dsabench.results.study_records import StudyRecords
 from dsabench.study.next_boot import BootPlan
 from dsabench.study.plan import StudyPlan
 from dsabench.study.session import PlannedTrial, StudyObserver
-from dsabench.study.space import canonical
 
 if TYPE_CHECKING:
     from optuna import Study

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.runtime import Refuse, RuleViolation, RuntimeSpec, SettingNote, refuse_nothing
-from dsabench.model.study_result import WorkLeft
+from dsabench.model.study_result import Finalist, WorkLeft
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords, describe
+from dsabench.study.ablation import ablation_boots_left
 from dsabench.study.budget import (
     CostEstimate,
     RunLimits,
     estimate_cost,
     trials_left,
+    why_ablation_stops,
     why_confirmation_stops,
     why_search_stops,
 )
@@ -203,9 +205,15 @@ def has_next_boot(records: StudyRecords, limits: RunLimits) -> bool:
         if next_baseline_boot(records, round_) or next_search_boot(records, round_, proposer, left):
             return True
     best = choose_finalist(records, round_)
-    if best is None or why_confirmation_stops(records, limits) is not None:
+    if best is None:
         return False
-    return next_confirm_boot(records, round_, best.spec) is not None
+    if next_confirm_boot(records, round_, best.spec) is not None:
+        return why_confirmation_stops(records, limits) is None
+    # With a gate only its verdict tells what is taken apart.
+    config = records.config
+    if not config.budget.ablate or config.gate is not None or why_ablation_stops(records, limits) is not None:
+        return False
+    return ablation_boots_left(records, round_, [Finalist(best, 0)]) > 0
 
 
 def work_left(
@@ -223,12 +231,20 @@ def work_left(
         trials = sum(one.missing for one in bootable) + unforeseen * workloads
         limit = trials_left(records, limits)
         trials = trials if limit is None else min(trials, limit)
-    return _timed(plan, WorkLeft(boots, trials, *_confirmation_left(records, limits, plan, searched=boots == 0)))
+    left = WorkLeft(boots, trials, *_confirmation_left(records, limits, plan, searched=boots == 0))
+    if not left.boots and plan.config.budget.ablate and (best := choose_finalist(records, limits.round)) is not None:
+        return work_to_ablate(plan, ablation_boots_left(records, limits.round, [Finalist(best, 0)]))
+    return _timed(plan, left)
 
 
 def work_to_confirm(plan: StudyPlan, boots: int) -> WorkLeft:
     """The work of this number of confirmation boots."""
     return _timed(plan, WorkLeft(confirm_boots=boots, confirm_trials=boots * len(plan.config.workloads)))
+
+
+def work_to_ablate(plan: StudyPlan, boots: int) -> WorkLeft:
+    """The work of this number of boots of an ablation."""
+    return _timed(plan, WorkLeft(ablate_boots=boots, ablate_trials=boots * len(plan.config.workloads)))
 
 
 def _timed(plan: StudyPlan, left: WorkLeft) -> WorkLeft:
@@ -266,7 +282,7 @@ def _gpu_hours(
     possible, unseen = [one.spec for one in bootable], left.search_boots - len(known)
     if unseen > 0:
         possible += map(plan.config.spec, sample(plan.config)[0])
-    largest, open_boots = rules.largest(possible), unseen + left.confirm_boots
+    largest, open_boots = rules.largest(possible), unseen + left.confirm_boots + left.ablate_boots
     if largest == 0:
         return None
     boot_h = plan.cost.of(1, len(plan.config.workloads)) / 3600

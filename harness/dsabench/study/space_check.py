@@ -19,12 +19,12 @@ from dsabench.model.runtime import (
     annotate_nothing,
     refuse_nothing,
 )
+from dsabench.model.space import base_assignment, count, legal
 from dsabench.model.study import Assignment, Objective
 from dsabench.model.value import KnobValue
 from dsabench.model.workload import Workload
 from dsabench.stats.percentiles import observations_needed
 from dsabench.study.proposers.random import ENUMERABLE, draw, generator
-from dsabench.study.space import base_assignment, count, legal
 
 LISTED = 2_000
 """Spaces up to this size are checked completely. Of a larger space this many points are sampled."""

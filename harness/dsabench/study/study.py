@@ -1,4 +1,4 @@
-"""One study from its config to its verdict: plan, baseline, search, confirmation, gate, verdict."""
+"""One study from its config to its verdict: plan, baseline, search, confirmation, gate, ablation, verdict."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from dsabench.config.launch_args import with_args
 from dsabench.config.load import load_study
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
+from dsabench.model.space import require_some
 from dsabench.model.study_result import Finalist, StudyResult
+from dsabench.model.verdict import BOOTS_MIN
+from dsabench.results.ablation import ablation_of
 from dsabench.results.journal import claim_folder
 from dsabench.results.study_records import StudyRecords
 from dsabench.signals import run_loop, stop_at_any_signal
-from dsabench.study.budget import trials_left, why_confirmation_stops, why_search_stops
+from dsabench.study.ablation import index_of_reduced, next_ablation_boot, reduced_setting, winner_of
+from dsabench.study.budget import trials_left, why_ablation_stops, why_confirmation_stops, why_search_stops
 from dsabench.study.context import StudyContext, context_of_records, open_context, with_journal
 from dsabench.study.lanes import run_lanes
 from dsabench.study.next_boot import (
@@ -33,7 +37,6 @@ from dsabench.study.next_boot import (
 from dsabench.study.plan import DryRun, has_next_boot, make_dry_run
 from dsabench.study.proposers import make_proposer
 from dsabench.study.session import SILENT, StudyObserver, TrialSession, open_session
-from dsabench.study.space import require_some
 from dsabench.study.space_check import refuse_unprovable
 from dsabench.study.verdict import conclude
 from dsabench.study.worker import BootWorker, Reservations
@@ -65,6 +68,7 @@ class Study:
         max_boots: int | None = None,
         time_s: float | None = None,
         confirm_boots: int | None = None,
+        ablate: bool = False,
         launch_env: Sequence[str] = (),
         launch_args: Sequence[str] = (),
     ) -> Study:
@@ -79,6 +83,7 @@ class Study:
             max_boots: replaces the config's limit of boots.
             time_s: replaces the config's time limit, in seconds.
             confirm_boots: replaces the config's boots per side of the confirmation; its max_boots grows with them.
+            ablate: also boot the winner without each of its changes, as `budget.ablate` does.
             launch_env: NAME=VALUE pairs that are added to `runtime.launch.env`.
             launch_args: NAME=VALUE pairs that are added to `runtime.base.args`.
 
@@ -88,6 +93,7 @@ class Study:
         """
         loaded = config if isinstance(config, StudyConfig) else load_study(config)
         given = {"max_trials": max_trials, "max_boots": max_boots, "time_s": time_s, "confirm_boots": confirm_boots}
+        given["ablate"] = ablate or None
         limited = _with_limits(loaded, {name: value for name, value in given.items() if value is not None})
         whole = _with_launch_env(limited, launch_env)
         whole = whole.model_copy(update={"runtime": with_args(whole.runtime, launch_args)})
@@ -215,7 +221,40 @@ async def measure(context: StudyContext, observer: StudyObserver, *, with_gate: 
             if cut is not None or not finalists[-1].is_less_accurate:
                 break
 
+        # A gate that is not asked here may refuse the winner.
+        if config.budget.ablate and (with_gate or config.gate is None):
+            stopped = await _ablate(worker, context, finalists, gate, stopped)
         return conclude(worker.look(), context, finalists, stopped)
+
+
+async def _ablate(
+    worker: BootWorker,
+    context: StudyContext,
+    finalists: list[Finalist],
+    gate: AccuracyGate | None,
+    stopped: str | None,
+) -> str | None:
+    """Boot the winner beside itself without each of its changes; confirm what remains of it as one more finalist.
+
+    Returns why the study stopped.
+    """
+    limits = context.limits
+    found = winner_of(worker.look(), limits.round, finalists)
+    if found is None:
+        return stopped
+    winner = found.candidate.spec
+    turns = partial(next_ablation_boot, round_=limits.round, winner=winner)
+    cut = await worker.take_boots([turns], why_ablation_stops, "ablate")
+    reduced = ablation_of(worker.look(), winner, limits.round).reduced
+    if cut is None and reduced is not None:
+        index = index_of_reduced(context.config)
+        turns = partial(next_confirm_boot, round_=limits.round, best=reduced, index=index)
+        guard = gate if gate is not None and gate.applies(reduced) else None
+        cut = await worker.take_boots([turns], why_ablation_stops, "confirm", None if guard is None else guard.score)
+        may_boot = cut is None and limits.closed is None
+        accuracy = None if guard is None else await guard.judge(reduced, may_boot)
+        finalists.append(Finalist(reduced_setting(worker.look(), reduced, limits.round), index, accuracy))
+    return stopped if cut is None else f"the ablation of the best setting was cut short: {cut}"
 
 
 async def _gate_of(context: StudyContext, session: TrialSession) -> AccuracyGate | None:
@@ -234,6 +273,8 @@ def _require_no_loop() -> None:
 
 def _with_limits(config: StudyConfig, given: dict[str, float]) -> StudyConfig:
     limited = config.model_copy(update={"budget": config.budget.model_copy(update=given)})
+    if limited.budget.ablate and not limited.budget.may_ablate:
+        raise InputError(f"--ablate takes confirm_boots of {BOOTS_MIN} or more, and no confirm_first")
     to_confirm, max_boots = limited.boots_to_confirm, given.get("max_boots")
     if max_boots is not None and max_boots <= to_confirm:
         raise InputError(

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.study_result import AlternativeVerdicts, Finalist, ScoredSetting, StudyResult
+from dsabench.model.study_result import Ablation, AlternativeVerdicts, Finalist, ScoredSetting, StudyResult
 from dsabench.model.verdict import Verdict
+from dsabench.results.ablation import ablation_of
 from dsabench.results.scores import LookVerdicts, confirmed_sides, in_turns, judge, judge_against, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
+from dsabench.study.ablation import ablation_boots_left, index_of_reduced, is_proven, winner_of
 from dsabench.study.budget import why_confirmation_stops
 from dsabench.study.context import StudyContext
 from dsabench.study.next_boot import (
@@ -18,8 +20,9 @@ from dsabench.study.next_boot import (
     choose_finalist,
     confirm_boots_left,
     default_has_no_number,
+    final_choice,
 )
-from dsabench.study.plan import foresee, make_plan, work_left, work_to_confirm
+from dsabench.study.plan import foresee, make_plan, work_left, work_to_ablate, work_to_confirm
 
 _UNPROVEN = 1.0
 """Excess over a limit if its metric was not measured: 100 %."""
@@ -33,7 +36,10 @@ def conclude(
     best = challenger(records, round_)
     if not finalists and (confirmed := choose_finalist(records, round_)) is not None:
         finalists = (Finalist(confirmed, 0),)
-    winner = final_choice(finalists)
+    ordinary = [one for one in finalists if one.index < index_of_reduced(config)]
+    reduced = next((one for one in finalists if one not in ordinary), None)
+    is_reduced = reduced is not None and is_proven(records, round_, reduced)
+    winner = reduced if is_reduced else final_choice(ordinary)
     if best is not None and default_has_no_number(records, round_):
         was = "was not measured" if records.missing(config.default, "search", round_) else "failed"
         stopped = f"the default {was}, so there is nothing to compare the best setting with"
@@ -55,20 +61,36 @@ def conclude(
         rivals=() if winner is None else _against_alternatives(records, round_, winner.candidate.spec),
         stopped=stopped,
         gate=None if winner is None else winner.accuracy,
-        passed_over=tuple(one for one in finalists if one is not winner),
-        unconfirmed=_unconfirmed(records, round_, finalists),
+        passed_over=tuple(one for one in ordinary if one is not final_choice(ordinary)),
+        unconfirmed=_unconfirmed(records, round_, ordinary),
+        ablation=_ablation(records, round_, ordinary, reduced),
     )
-    return _with_work_left(result, records, context)
+    return _with_work_left(result, records, context, ordinary)
 
 
-def final_choice(finalists: Sequence[Finalist]) -> Finalist | None:
-    """The last finalist if the gate accepted it; else the best one, which is then reported as refused."""
-    if not finalists:
+def _ablation(
+    records: StudyRecords, round_: int, finalists: Sequence[Finalist], reduced: Finalist | None
+) -> Ablation | None:
+    winner = winner_of(records, round_, finalists) if records.config.budget.ablate else None
+    if winner is None:
         return None
-    return finalists[0] if finalists[-1].is_less_accurate else finalists[-1]
+    found = ablation_of(records, winner.candidate.spec, round_)
+    return found if reduced is None else replace(found, not_adopted=_why_not_adopted(records, round_, reduced))
 
 
-def _with_work_left(result: StudyResult, records: StudyRecords, context: StudyContext) -> StudyResult:
+def _why_not_adopted(records: StudyRecords, round_: int, reduced: Finalist) -> str:
+    if is_proven(records, round_, reduced):
+        return ""
+    if confirm_boots_left(records, round_, reduced.candidate.spec, reduced.index):
+        return "its confirmation lacks boots"
+    if reduced.accuracy is not None and reduced.accuracy.verdict in ("worse", "inconclusive"):
+        return f"{_why_not(reduced.accuracy)}: {reduced.accuracy.reason}"
+    return "its own boots show no gain over the default"
+
+
+def _with_work_left(
+    result: StudyResult, records: StudyRecords, context: StudyContext, finalists: Sequence[Finalist]
+) -> StudyResult:
     """Add the work that is missing under the limits, apart from the time limit."""
     limits = context.limits.without_time()
     plan = make_plan(records, limits, context.space)
@@ -77,6 +99,8 @@ def _with_work_left(result: StudyResult, records: StudyRecords, context: StudyCo
     # The plan does not know the gate's verdict: after a refusal another setting is confirmed.
     if not left.boots and lacking and why_confirmation_stops(records, limits, lacking) is None:
         left = work_to_confirm(plan, lacking)
+    if not left.boots and records.config.budget.ablate:
+        left = work_to_ablate(plan, ablation_boots_left(records, limits.round, finalists))
     return replace(result, left=left)
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from dsabench.config.load import find_mistakes, load_study
+from dsabench.model.space import count, legal
 from dsabench.runtimes.command import launch_of
 from dsabench.runtimes.plan import gpus_of
 from dsabench.sglang.runtime import SglangRuntime
 from dsabench.study.next_boot import listed
-from dsabench.study.space import count, legal
 
 ROOT = Path(__file__).parents[3]
 PREDICT = sorted(

@@ -12,9 +12,9 @@ from dsabench.reporting.comparison import ComparedSide, compare_sides
 from dsabench.results.scores import (
     compare_settings,
     in_turns,
-    is_better,
     lost_requests,
     pair_boots,
+    rank_key,
     score_setting,
     worst_regrets,
 )
@@ -132,7 +132,9 @@ def test_a_setting_that_lost_requests_is_not_feasible() -> None:
         pytest.approx(500.0),
         "chat: 3 of 64 requests failed",
     )
-    assert not is_better(objective, score, score_setting(objective, {"chat": [make_record(value=1.0)]}))
+    assert rank_key(objective, score) < rank_key(
+        objective, score_setting(objective, {"chat": [make_record(value=1.0)]})
+    )
     assert lost_requests([lossy, whole]) == (3, 128)
 
 

@@ -9,13 +9,13 @@ from typing import Literal
 import pytest
 
 from dsabench.config.load import load_study
+from dsabench.model.space import count, key_of, legal
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.model.value import KnobValue
 from dsabench.study.proposers import Observation, Proposer
 from dsabench.study.proposers.grid import GridProposer
 from dsabench.study.proposers.random import RandomProposer
 from dsabench.study.proposers.tpe import TpeProposer
-from dsabench.study.space import count, key_of, legal
 
 WIDE = SearchSpace.model_validate(
     {

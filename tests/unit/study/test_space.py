@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dsabench.config.load import load_study
 from dsabench.errors import InputError
+from dsabench.model.space import base_assignment, canonical, count, is_legal, key_of, legal, ordered_axes, require_some
 from dsabench.model.study import Axis, SearchSpace
-from dsabench.study.space import base_assignment, canonical, count, is_legal, key_of, legal, ordered_axes, require_some
 
 
 def make_space(axes: Mapping[str, tuple[int, ...]], **rest: object) -> SearchSpace:

@@ -18,6 +18,7 @@ from dsabench.study.budget import RunLimits, why_confirmation_stops
 from dsabench.study.next_boot import (
     challenger,
     confirm_boots_left,
+    final_choice,
     next_baseline_boot,
     next_confirm_boot,
     next_search_boot,
@@ -26,7 +27,7 @@ from dsabench.study.plan import has_next_boot
 from dsabench.study.proposers import make_proposer
 from dsabench.study.session import SILENT
 from dsabench.study.study import measure
-from dsabench.study.verdict import apply_gate, conclude, final_choice
+from dsabench.study.verdict import apply_gate, conclude
 from factories import ENVIRONMENT, make_record
 from studies import load_study, make_context
 

@@ -9,8 +9,8 @@ import pytest
 from dsabench.cli.main import run
 from dsabench.config.load import load_study
 from dsabench.errors import InputError
+from dsabench.model.space import legal
 from dsabench.sglang.models import WIDTHS
-from dsabench.study.space import legal
 from dsabench.tuners.hisparse import free_host_bytes, plan_hisparse, rank_of
 from dsabench.tuners.hisparse_memory import GIB, KV_BYTES, Demand, Rank
 

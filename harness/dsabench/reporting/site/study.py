@@ -14,11 +14,12 @@ from dsabench.model.metrics import METRICS
 from dsabench.model.record import Phase, Record
 from dsabench.model.runtime import SIMULATED, RuntimeSpec
 from dsabench.model.study import Objective
-from dsabench.model.study_result import ObjectiveScore
+from dsabench.model.study_result import Ablation, ObjectiveScore
 from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload
 from dsabench.reporting.comparison import ComparedSide, compare_sides
 from dsabench.reporting.site.entry import Entry, label_of, machine_of
+from dsabench.results.ablation import changes_of, has_gain, judge_ablation, number_of_changes, tied_with_best
 from dsabench.results.scores import (
     LookVerdicts,
     WorstRegret,
@@ -264,18 +265,66 @@ class Study:
     @cached_property
     def default_setting(self) -> Setting:
         """The default's."""
-        return next(setting for setting in self.settings if setting.spec.id == self.default.id)
+        return self.setting_of(self.default)
 
     @cached_property
     def best(self) -> Setting | None:
-        """The confirmed challenger; else the best of the search other than the default; None where there is none."""
+        """The confirmed challenger; else the best of the search other than the default, of a tie the one nearest to it; None where
+        there is none.
+        """
         others = [setting for setting in self.settings if setting.spec.id != self.default.id]
         confirmed = [setting for setting in others if setting.boots("confirm")]
         if confirmed and self.config is not None and self.config.budget.confirm_first:
             return confirmed[0]  # others were confirmed to be held against it
+        if any(one.boots("ablate") for one in confirmed):
+            # The last one is what remained of the winner, if it is better than the default itself.
+            latest = sorted(
+                confirmed, key=lambda one: max(entry.record.started_at for entry in one.entries), reverse=True
+            )
+            gains = (
+                one
+                for one in latest
+                if has_gain(self._ranking, self._judge_confirmed(self._judged, self.default_setting, one))
+            )
+            return next(gains, latest[0])
         if confirmed:
             return max(confirmed, key=lambda one: max(entry.record.started_at for entry in one.entries))
-        return next((setting for setting in others if self.score(setting).is_feasible), None)
+        tied = tied_with_best(self._ranking, {one.spec.id: self.score(one) for one in others})
+        found = sorted((one for one in others if one.spec.id in tied), key=lambda one: tied.index(one.spec.id))
+        config = self.config
+        return min(found, key=lambda one: 0 if config is None else number_of_changes(config, one.spec), default=None)
+
+    @cached_property
+    def ablation(self) -> Ablation | None:
+        """What each change of the winner gives; None where it was not booted without them."""
+        config, ablated = self.config, [one for one in self.settings if one.boots("ablate")]
+        if config is None or not ablated:
+            return None
+        ids = {one.spec.id for one in ablated}
+        winner = max(ablated, key=lambda one: sum(c.without.id in ids for c in changes_of(config, one.spec))).spec
+        latest = max(entry.record.round for one in ablated for entry in one.entries if entry.record.phase == "ablate")
+
+        def records_of(spec: RuntimeSpec) -> dict[str, list[Record]]:
+            entries = self.setting_of(spec).entries if spec.id in ids else ()
+            found = [one.record for one in entries if (one.record.phase, one.record.round) == ("ablate", latest)]
+            return {load: list(settle([r for r in found if r.trial.workload.name == load])) for load in self.workloads}
+
+        found = judge_ablation(config, winner, records_of)
+        is_best = self.best is not None and self.best.spec == found.reduced
+        return (
+            found
+            if found.reduced is None or is_best
+            else replace(found, not_adopted="its own confirmation does not show it")
+        )
+
+    def ablated(self, spec: RuntimeSpec) -> Setting:
+        """A setting as the ablation alone saw it."""
+        whole = self.setting_of(spec)
+        return Setting(spec, whole.label, tuple(one for one in whole.entries if one.record.phase == "ablate"))
+
+    def setting_of(self, spec: RuntimeSpec) -> Setting:
+        """The setting of a spec that was measured."""
+        return next(one for one in self.settings if one.spec.id == spec.id)
 
     @cached_property
     def rivals(self) -> tuple[Family, ...]:

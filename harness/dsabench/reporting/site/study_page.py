@@ -24,6 +24,7 @@ _WARNINGS = 12
 _ACCEPT = "accept_length.mean"
 _SECTIONS = (
     ("answer", "Best against default"),
+    ("ablation", "What each change gives"),
     ("tradeoff", "Throughput against latency"),
     ("settings", "Settings"),
     ("knobs", "Which knob matters"),
@@ -46,6 +47,7 @@ class FailureGroup:
 def write_study(paper: Paper, study: Study) -> None:
     """The study's page."""
     shown = {
+        "ablation": study.ablation,
         "tradeoff": _tradeoffs(study),
         "knobs": _svg(draw_effects(study)),
         "load": [Markup(svg) for svg in draw_curves(study)],  # noqa: S704  (drawn here, its texts escaped)

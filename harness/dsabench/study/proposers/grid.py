@@ -9,11 +9,11 @@ from functools import cached_property
 from itertools import combinations, islice
 from types import MappingProxyType
 
+from dsabench.model.space import AssignmentKey, key_of, legal
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.model.value import KnobValue
 from dsabench.study.proposers.proposer import Observation
 from dsabench.study.proposers.random import ENUMERABLE, draw_unseen, generator, seen
-from dsabench.study.space import AssignmentKey, key_of, legal
 
 Setting = tuple[str, KnobValue | None]
 

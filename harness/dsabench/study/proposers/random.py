@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
 
+from dsabench.model.space import AssignmentKey, canonical, is_active, is_forbidden, key_of, legal, ordered_axes
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.model.value import KnobValue
 from dsabench.study.proposers.proposer import Observation
-from dsabench.study.space import AssignmentKey, canonical, is_active, is_forbidden, key_of, legal, ordered_axes
 
 ENUMERABLE = 10_000
 """Spaces up to this size are enumerated. Larger ones are sampled."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+from dsabench.model.space import canonical, is_active, is_legal, key_of, ordered_axes
 from dsabench.model.study import Assignment, Axis, SearchSpace
 from dsabench.model.value import KnobValue
 from dsabench.study.proposers.proposer import Observation
 from dsabench.study.proposers.random import draw_unseen, generator, seen
-from dsabench.study.space import canonical, is_active, is_legal, key_of, ordered_axes
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
