@@ -1,6 +1,7 @@
 """A library that is called as NVML is, compiled from C: two GPUs whose figures are known at any time.
 
 GPU 0 (`GPU-1` by uuid) is busy for 90 % of the time, takes 400 W and is hot; 70,000 MiB of it are in use, or what USED_MIB says.
+The file that PIDS names has the processes on it, a number a line.
 GPU 1 is idle at 100 W and tells neither its temperature nor its reasons, as a part of a GPU does. Energy counts from the
 machine's start.
 """
@@ -17,6 +18,7 @@ import pytest
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
 SOURCE = """
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -63,6 +65,19 @@ int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millij
 }
 int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) {
   *milliwatts = device == BUSY_ONE ? 400000 : 100000;
+  return known(device);
+}
+struct process { unsigned pid; unsigned long long bytes; unsigned gpu, compute; };
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *found) {
+  unsigned pids[16], many = 0;
+  const char *name = getenv("PIDS");
+  FILE *file = name && device == BUSY_ONE ? fopen(name, "r") : 0;
+  while (file && many < 16 && fscanf(file, "%u", &pids[many]) == 1) many++;
+  if (file) fclose(file);
+  unsigned room = *count;
+  *count = many;
+  if (many > room) return 7;
+  for (unsigned i = 0; i < many; i++) found[i] = (struct process){pids[i], 1 << 30, ~0u, ~0u};
   return known(device);
 }
 int nvmlDeviceGetMemoryInfo(void *device, unsigned long long sizes[3]) {

@@ -9,8 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from dsabench.model.record import Measured
+from dsabench.results.journal import read_journal
 from nvml_driver import as_the_drivers_own, needs_compiler
+from sglang_server import install_server
 from unit.cli.bench_server import BenchServerThread
 
 pytestmark = pytest.mark.slow
@@ -83,3 +87,54 @@ def test_a_sweep_records_it_and_every_reader_finds_it(tmp_path: Path, env: dict[
     assert HOT in " ".join(shown.split())
     sql = "SELECT value FROM metrics WHERE metric = 'gpu.temperature_c.max'"
     assert "41" in dsabench(["results", "query", sql, "--results", str(results)], env).stdout
+
+
+COMPANY = """
+import os
+
+def note(pid, mode):
+    with open(os.environ["NOTE_PIDS"], mode) as file:
+        file.write(f"{pid}\\n")
+
+note(os.getpid(), "w")
+came = []
+
+def pause_s(settings):
+    if settings.get("chunked_prefill_size") == 4096 and not came:
+        came.append(4242)  # another process comes while this one serves
+        note(4242, "a")
+    return 0.02
+"""
+
+
+@needs_compiler
+def test_a_boot_beside_a_process_of_somebody_else_is_marked(tmp_path: Path, env: dict[str, str]) -> None:
+    (tmp_path / "script.py").write_text(COMPANY)
+    study = yaml.safe_load((Path(__file__).parents[2] / "configs" / "h200-slice.yaml").read_text())
+    launch_env = {
+        "PYTHONPATH": str(install_server(tmp_path / "site")),
+        "STAND_IN_SCRIPT": str(tmp_path / "script.py"),
+        "STAND_IN_BOOT_S": "0",
+        "NOTE_PIDS": str(tmp_path / "pids"),
+    }
+    study["runtime"]["launch"] = {"python": sys.executable, "env": launch_env}
+    load = {"name": "w", "dataset": "random-ids", "input_len": 32, "output_len": 4, "num_prompts": 8}
+    study |= {
+        "workloads": [{**load, "max_concurrency": 4}],
+        "first": [],
+        "sweeps": [{"axes": {"chunked_prefill_size": [1024, 4096]}}],
+        "objective": {"metric": "total_throughput_tok_s", "direction": "maximize"},
+        "budget": {"confirm_boots": 0},
+    }
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    words = ["sweep", str(tmp_path / "study.yaml"), "--results", str(tmp_path / "out")]
+    dsabench(words, {**env, "PIDS": str(tmp_path / "pids"), "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    records = read_journal(tmp_path / "out" / "journal.jsonl").records
+    found = {
+        record.trial.runtime.knobs["chunked_prefill_size"]: record.outcome
+        for record in records
+        if isinstance(record.outcome, Measured)
+    }
+    assert {chunk: one.metrics["gpu.foreign_processes"].value for chunk, one in found.items()} == {1024: 0, 4096: 1}
+    (warning,) = (warning for warning in found[4096].warnings if "other processes computed" in warning)
+    assert "(4242)" in warning

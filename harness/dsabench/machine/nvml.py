@@ -21,6 +21,23 @@ _SM, _MEMORY, _SENSOR = 1, 2, 0
 """NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU."""
 
 
+_PROCESSES = "nvmlDeviceGetComputeRunningProcesses_v3"
+_MORE_PROCESSES = 8
+"""Room for those that start between the two questions."""
+
+
+class _ProcessInfo(ctypes.Structure):
+    """nvmlProcessInfo_t of driver 510 and later."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used_bytes", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+    pid: int
+
+
 class GpuState(NamedTuple):
     """The state of a GPU at one moment."""
 
@@ -77,6 +94,17 @@ class NvmlDevice(NamedTuple):
         """Memory in use by all processes and the driver, MiB."""
         sizes = (ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used; bytes
         return sizes[2] // 2**20 if self._tells("nvmlDeviceGetMemoryInfo", ctypes.byref(sizes)) else None
+
+    def pids(self) -> frozenset[int] | None:
+        """Processes that compute on it. In a container the driver may tell the host's numbers, or none at all."""
+        count = ctypes.c_uint(0)
+        # It answers "insufficient size" with the number that there are, unless there is none.
+        if self._tells(_PROCESSES, ctypes.byref(count), None):
+            return frozenset()
+        count = ctypes.c_uint(count.value + _MORE_PROCESSES)
+        found = (_ProcessInfo * count.value)()
+        told = self._tells(_PROCESSES, ctypes.byref(count), found)
+        return frozenset(one.pid for one in found[: count.value]) if told else None
 
     def state(self) -> GpuState | None:
         """Clocks, temperature and throttling now."""

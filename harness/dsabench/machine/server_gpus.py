@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from dsabench.machine.nvml import LIBRARY, open_nvml
@@ -61,6 +62,32 @@ def busy_gpus(count: int, environment: Mapping[str, str] = os.environ, library: 
     devices = [(name, device) for name in names if (device := nvml.device(name)) is not None]
     taken = tuple(name for name, device in devices if (device.used_mib() or 0) >= _HELD_MIB)
     return taken if len(taken) == count else ()
+
+
+def pids_on(gpus: Sequence[str] | None = None, library: str = LIBRARY) -> frozenset[int]:
+    """Processes that compute on these GPUs; None asks all of the machine. Empty if the driver does not tell."""
+    nvml = open_nvml(library)
+    if nvml is None:
+        return frozenset()
+    devices = filter(None, map(nvml.device, nvml.names() if gpus is None else gpus))
+    return frozenset().union(*(device.pids() or () for device in devices))
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignProcesses:
+    """Tells the server's own processes on its GPUs from those of others."""
+
+    gpus: tuple[str, ...]
+    own: frozenset[int]
+
+    @classmethod
+    def of_boot(cls, gpus: Sequence[str], before: frozenset[int], library: str = LIBRARY) -> ForeignProcesses:
+        """`before` are the processes that computed before the server was started; what came since then is the server's."""
+        return cls(tuple(gpus), pids_on(gpus, library) - before)
+
+    def now(self, library: str = LIBRARY) -> frozenset[int] | None:
+        """Processes of others on the server's GPUs; None if the driver does not show the server's own."""
+        return pids_on(self.gpus, library) - self.own if self.own else None
 
 
 def gpus_of_address(base_url: str, info: object, library: str = LIBRARY) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from dsabench.load.load_test import LoadRun, Rehearsal, rehearse, run_load_test,
 from dsabench.load.requests import LoadTarget
 from dsabench.machine.cpu_use import CpuSnapshot, warn_of_others
 from dsabench.machine.sampler import MachineSampler
+from dsabench.machine.server_gpus import ForeignProcesses, pids_on
 from dsabench.model.record import SERVER_LOST, Failed, Measured, Metric, Outcome, Record, Stage, Trial
 from dsabench.model.runtime import RuleViolation, labels_of
 from dsabench.model.secrets import hide_keys, without_secrets
@@ -57,9 +58,11 @@ async def run_boot(
     """
     place = await session.place()
     log, started = _RecordWriter(session), _Stopwatch()
+    before = pids_on()
     try:
         async with session.runtime.serve(trials[0].trial.runtime, place) as server:
             log.server = server
+            log.others = ForeignProcesses.of_boot(server.gpus, before) if server.gpus else None
             session.observer.boot_ready(server.boot_s)
             await _record_all(log, trials)
             if task is not None and not log.server_is_lost:
@@ -116,6 +119,8 @@ class _RecordWriter:
 
     session: TrialSession
     server: Server | None = None
+    others: ForeignProcesses | None = None
+    """None without GPUs, or where the server was not booted here."""
     records: list[Record] = field(default_factory=list)
     server_is_lost: bool = False
 
@@ -160,7 +165,7 @@ async def _record_one(log: _RecordWriter, server: Server, planned: PlannedTrial)
     log.session.observer.trial_started(planned)
     started = _Stopwatch()
     try:
-        outcome: Outcome = await _measure(log.session, server, planned)
+        outcome: Outcome = await _measure(log.session, server, planned, log.others)
     except (StoreError, InputError):
         raise
     except TrialFault as fault:
@@ -171,8 +176,13 @@ async def _record_one(log: _RecordWriter, server: Server, planned: PlannedTrial)
     log.write(planned, outcome, server.boot, started)
 
 
-async def _measure(session: TrialSession, server: Server, planned: PlannedTrial) -> Measured:
+async def _measure(
+    session: TrialSession, server: Server, planned: PlannedTrial, others: ForeignProcesses | None
+) -> Measured:
+    begun = None if others is None else others.now()
     seen = await stop_if_server_dies(server, _load(session, server, planned.trial))
+    ended = None if others is None else others.now()
+    foreign = None if begun is None or ended is None else begun | ended
     try:
         measured = summarise(seen.run, planned.trial.workload, seen.view)
     except TrialFault as fault:
@@ -184,8 +194,11 @@ async def _measure(session: TrialSession, server: Server, planned: PlannedTrial)
         *_otherwise_than_asked(server),
         seen.rehearsal.warning,
         warn_of_others(seen.others_share),
+        _warn_of_foreign(foreign),
     )
     metrics = {**measured.metrics, **_rehearsed(seen.rehearsal)}
+    if foreign is not None:
+        metrics["gpu.foreign_processes"] = Metric(value=len(foreign), n=len(server.gpus))
     warnings = tuple(warning for warning in said if warning is not None)
     name = samples_name(planned.trial.id, session.environment.fingerprint, planned.occasion)
     await asyncio.to_thread(write_samples, session.journal.path.parent, name, seen.run.samples)
@@ -251,6 +264,13 @@ def _rehearsed(rehearsal: Rehearsal) -> dict[str, Metric]:
         "rehearsal.first_s": Metric(value=passes_s[0], n=1),
         "rehearsal.last_s": Metric(value=passes_s[-1], n=1),
     }
+
+
+def _warn_of_foreign(pids: frozenset[int] | None) -> str | None:
+    if not pids:
+        return None
+    numbers = ", ".join(map(str, sorted(pids)))
+    return f"other processes computed on the server's GPUs ({numbers}): measure again when they are gone"
 
 
 def _otherwise_than_asked(server: Server) -> tuple[str, ...]:

@@ -45,3 +45,15 @@ def test_the_power_cap_is_load_and_heat_is_throttling() -> None:
     assert GpuState(1980, 2619, 41, 0x4).throttled is None
     assert GpuState(1200, 2619, 88, 0x24).throttled == "software thermal"
     assert GpuState(1200, 2619, 88, 0x40).throttled == "hardware thermal"
+
+
+@needs_compiler
+def test_a_gpu_tells_who_computes_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = open_nvml(str(driver(tmp_path)))
+    assert nvml is not None
+    busy, idle = (_device(nvml.device(name)) for name in nvml.names())
+    assert busy.pids() == frozenset()
+    monkeypatch.setenv("PIDS", str(tmp_path / "pids"))
+    (tmp_path / "pids").write_text("".join(f"{pid}\n" for pid in range(1, 13)))
+    assert busy.pids() == frozenset(range(1, 13))
+    assert idle.pids() == frozenset()

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from dsabench.machine.server_gpus import busy_gpus, gpu_range, gpus_of_address, held_by, is_here, visible_names
+from dsabench.machine.server_gpus import (
+    ForeignProcesses,
+    busy_gpus,
+    gpu_range,
+    gpus_of_address,
+    held_by,
+    is_here,
+    pids_on,
+    visible_names,
+)
 from nvml_driver import driver, needs_compiler
 
 SGLANG = {"device": "cuda", "tp_size": 4, "pp_size": 1, "dp_size": 1, "base_gpu_id": 0, "nnodes": 1}
@@ -80,3 +89,22 @@ def test_own_addresses() -> None:
     assert is_here("http://[::1]:30000")
     assert is_here(f"http://{socket.gethostbyname(socket.gethostname())}:1")
     assert not is_here("http://no-such-host.invalid")
+
+
+@needs_compiler
+def test_processes_of_others_are_those_that_the_boot_did_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, pids = str(driver(tmp_path)), tmp_path / "pids"
+    monkeypatch.setenv("PIDS", str(pids))
+    pids.write_text("7\n")
+    before = pids_on(library=library)
+    assert before == {7}
+    pids.write_text("7\n8\n9\n")
+    seen = ForeignProcesses.of_boot(("0",), before, library)
+    assert seen.now(library) == {7}
+    pids.write_text("8\n9\n10\n")
+    assert seen.now(library) == {10}
+    # A driver that hides the server's own processes says nothing about others.
+    pids.write_text("")
+    assert ForeignProcesses.of_boot(("0",), frozenset(), library).now(library) is None
