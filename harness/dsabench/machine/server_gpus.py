@@ -81,9 +81,21 @@ class ForeignProcesses:
     own: frozenset[int]
 
     @classmethod
-    def of_boot(cls, gpus: Sequence[str], before: frozenset[int], library: str = LIBRARY) -> ForeignProcesses:
-        """`before` are the processes that computed before the server was started; what came since then is the server's."""
-        return cls(tuple(gpus), pids_on(gpus, library) - before)
+    def of_boot(
+        cls, gpus: Sequence[str], before: frozenset[int], marked: frozenset[int], library: str = LIBRARY
+    ) -> ForeignProcesses:
+        """Look at the GPUs when the server is ready.
+
+        Args:
+            gpus: those of the server, by number or uuid.
+            before: processes that computed on the machine's GPUs before the server was started.
+            marked: processes that the start of the server has begotten. If the driver counts processes otherwise, as for some containers,
+                none of these is on a GPU: then everything that came since the start is taken for the server's.
+            library: file of NVML.
+
+        """
+        found = pids_on(gpus, library)
+        return cls(tuple(gpus), found & marked or found - before)
 
     def now(self, library: str = LIBRARY) -> frozenset[int] | None:
         """Processes of others on the server's GPUs; None if the driver does not show the server's own."""

@@ -20,7 +20,7 @@ from dsabench.load.judge.summary import summarise
 from dsabench.load.judge.validity import ServerInfoPair
 from dsabench.load.load_test import LoadRun, Rehearsal, rehearse, run_load_test, warm_up
 from dsabench.load.requests import LoadTarget
-from dsabench.machine.cpu_use import CpuSnapshot, warn_of_others
+from dsabench.machine.cpu_use import CpuSnapshot, processes_with, warn_of_others
 from dsabench.machine.sampler import MachineSampler
 from dsabench.machine.server_gpus import ForeignProcesses, pids_on
 from dsabench.model.record import SERVER_LOST, Failed, Measured, Metric, Outcome, Record, Stage, Trial
@@ -62,7 +62,9 @@ async def run_boot(
     try:
         async with session.runtime.serve(trials[0].trial.runtime, place) as server:
             log.server = server
-            log.others = ForeignProcesses.of_boot(server.gpus, before) if server.gpus else None
+            if server.gpus:
+                marked = frozenset(process.pid for process in processes_with(MARK, server.boot))
+                log.others = ForeignProcesses.of_boot(server.gpus, before, marked)
             session.observer.boot_ready(server.boot_s)
             await _record_all(log, trials)
             if task is not None and not log.server_is_lost:
