@@ -42,7 +42,11 @@ _QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total,driver_version
 
 async def collect_hardware() -> Hardware:
     """Collect the hardware. Call it before pinning: it counts the cores of this process."""
-    rows = await _visible_rows()
+    return await _hardware(await _all_rows())
+
+
+async def _hardware(all_rows: list[list[str]]) -> Hardware:
+    rows = _visible(all_rows)
     return Hardware(
         cpu=cpu_name(_read(_CPUINFO)),
         cpu_cores=len(os.sched_getaffinity(0)),
@@ -55,7 +59,7 @@ async def collect_hardware() -> Hardware:
 
 async def visible_gpus() -> tuple[str, ...]:
     """The numbers, in PCI order, of the GPUs that this process can use, as CUDA_VISIBLE_DEVICES takes them."""
-    return tuple(row[0] for row in await _visible_rows())
+    return tuple(row[0] for row in _visible(await _all_rows()))
 
 
 def cpu_name(cpuinfo: str) -> str:
@@ -79,8 +83,8 @@ def cuda_version(table: str) -> str | None:
     return match and match[1]
 
 
-async def _visible_rows() -> list[list[str]]:
-    return _visible(_rows(await output_of(*_QUERY) or ""), os.environ.get("CUDA_VISIBLE_DEVICES"))
+async def _all_rows() -> list[list[str]]:
+    return _rows(await output_of(*_QUERY) or "")
 
 
 def _rows(table: str) -> list[list[str]]:
@@ -89,8 +93,9 @@ def _rows(table: str) -> list[list[str]]:
     return [[*row[:3], row[3] if row[3].isdigit() else "0", row[4]] for row in lines if len(row) == 5]
 
 
-def _visible(rows: list[list[str]], setting: str | None) -> list[list[str]]:
+def _visible(rows: list[list[str]]) -> list[list[str]]:
     """Apply CUDA_VISIBLE_DEVICES: keep its order, and stop at the first unknown name, as CUDA does."""
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     if setting is None:
         return rows
     chosen = []
@@ -120,13 +125,14 @@ _CODE = ("harness", "kernels", "pyproject.toml")
 
 async def collect_environment(runtime: RuntimeIdentity) -> Environment:
     """The machine as this process sees it now (call it before pinning), and the given runtime."""
-    hardware = await collect_hardware()
+    rows = await _all_rows()
+    hardware = await _hardware(rows)
     return Environment(
         fingerprint=fingerprint(hardware, runtime),
         hardware=hardware,
         runtime=runtime,
         host=platform.node(),
-        machine=machine_hash(),
+        machine=machine_hash(row[1] for row in rows),
         os=operating_system(),
         dsabench_version=dsabench.__version__,
         dsabench_commit=await commit_of(_PACKAGE.parent.parent),
@@ -137,9 +143,13 @@ _IDS = (Path("/etc/machine-id"), Path("/sys/class/dmi/id/product_uuid"))
 """The second is readable for root alone, and tells virtual machines of one image apart."""
 
 
-def machine_hash() -> str:
-    """Twelve hex digits of the sha256 of the host's name and ids."""
-    return digest("\n".join([platform.node(), *(_read(file).strip() for file in _IDS)]))[:12]
+def machine_hash(gpus: Iterable[str] = ()) -> str:
+    """Twelve hex digits of the sha256 of the host's name and ids and its GPUs' uuids.
+
+    All GPUs that the driver shows count, whatever CUDA_VISIBLE_DEVICES hides: rented virtual machines of one image have the same name and
+    ids, and lanes of one machine see different GPUs of it.
+    """
+    return digest("\n".join([platform.node(), *(_read(file).strip() for file in _IDS), *sorted(gpus)]))[:12]
 
 
 def operating_system() -> str:

@@ -50,6 +50,8 @@ def test_sides_of_two_machines_get_no_verdict_whatever_is_said_of_drift() -> Non
 def test_a_machine_is_known_again_and_older_records_by_their_host() -> None:
     assert machine_hash() == machine_hash()
     assert len(machine_hash()) == 12
+    assert machine_hash(["GPU-1", "GPU-2"]) == machine_hash(["GPU-2", "GPU-1"])
+    assert len({machine_hash(), machine_hash(["GPU-1"]), machine_hash(["GPU-2"])}) == 3
     record = boot(1.0, 0, None)
     assert machine_name(record.environment) == record.environment.host
 
