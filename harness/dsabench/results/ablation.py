@@ -143,8 +143,12 @@ def _worth(
     reason = _why_kept(config, verdicts, sides[0], turns)
     if reason:
         return ChangeWorth(change.label, change.without, verdicts, "kept", reason)
-    is_shown = all(one.verdict == "no difference" for one in verdicts)
-    said = "no difference" if is_shown else f"at most {100 * EQUIVALENCE:g} % in the mean of these boots"
+    if harmed := [one.workload for one in verdicts if one.verdict == "worse"]:
+        said = f"worse with ({', '.join(harmed)})"
+    elif all(one.verdict == "no difference" for one in verdicts):
+        said = "no difference"
+    else:
+        said = f"at most {100 * EQUIVALENCE:g} % in the mean of these boots"
     return ChangeWorth(change.label, change.without, verdicts, "dropped", said)
 
 
