@@ -123,7 +123,7 @@ class StudyRecords:
         """Add a record. Records of other environments or studies are ignored."""
         if record.environment.fingerprint != self._fingerprint or record.trial.workload not in self._workloads:
             return
-        assignment = _assignment_of(self.config, record.trial.runtime)
+        assignment = assignment_of(self.config, record.trial.runtime)
         if assignment is None:
             return
         self._assignments[record.trial.runtime.id] = assignment
@@ -217,13 +217,13 @@ def environments(config: StudyConfig, records: Iterable[Record]) -> list[Environ
     found: dict[str, Environment] = {}
     workloads = config.recorded_workloads
     for record in records:
-        if record.trial.workload in workloads and _assignment_of(config, record.trial.runtime) is not None:
+        if record.trial.workload in workloads and assignment_of(config, record.trial.runtime) is not None:
             found.pop(record.environment.fingerprint, None)
             found[record.environment.fingerprint] = record.environment
     return list(found.values())
 
 
-def _assignment_of(config: StudyConfig, spec: RuntimeSpec) -> Assignment | None:
+def assignment_of(config: StudyConfig, spec: RuntimeSpec) -> Assignment | None:
     """The axis values that make this spec; None if it does not belong to the config."""
     base = config.default.knobs
     axes = {axis.name: axis.values for axis in config.space.axes}

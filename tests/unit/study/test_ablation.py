@@ -12,6 +12,8 @@ from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Failed
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study_result import Finalist, StudyResult
+from dsabench.reporting.site.entry import Entry
+from dsabench.reporting.site.study import Study as Site
 from dsabench.results.ablation import ablation_of, changes_of
 from dsabench.results.study_records import StudyRecords
 from dsabench.study.ablation import (
@@ -112,6 +114,24 @@ class Machine:
             self.confirm(reduced, index)
             finalists.append(Finalist(reduced_setting(self.records, reduced, 0), index))
         return conclude(self.records, make_context(self.config, self.folder / "r", self.records.records), finalists)
+
+
+def test_the_site_says_the_same(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, lambda changes: one_of_four(changes) * (1.012 if THRESHOLD in changes else 1.0))
+    winner = machine.search_and_confirm()
+    machine.ablate(winner)
+    result = machine.finish(winner)
+    found = result.ablation
+    assert found is not None
+    assert result.best is not None
+    entries = tuple(Entry(record, tmp_path / "journal.jsonl", f"{i}.html") for i, record in enumerate(result.records))
+    site = Site("study", "study", entries, machine.config, "output_throughput_tok_s")
+    assert site.ablation == found
+    assert site.best is not None
+    assert site.best.spec == result.best.spec
+    assert [one.effect for one in site.verdicts] == [one.effect for one in result.verdicts]
+    # A config of the same name with other axes says nothing of these records.
+    assert Site("study", "study", entries, load_study(tmp_path), "output_throughput_tok_s").ablation is None
 
 
 def one_of_four(changes: set[str]) -> float:

@@ -31,7 +31,7 @@ from dsabench.results.scores import (
     score_setting,
     worst_regrets,
 )
-from dsabench.results.study_records import measured_default, settle
+from dsabench.results.study_records import assignment_of, measured_default, settle
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.kinds import runtime_of
 from dsabench.stats.intervals import BootMean, mean_over_boots
@@ -298,7 +298,8 @@ class Study:
     def ablation(self) -> Ablation | None:
         """What each change of the winner gives; None where it was not booted without them."""
         config, ablated = self.config, [one for one in self.settings if one.boots("ablate")]
-        if config is None or not ablated:
+        # A config of that name need not be the one that was measured.
+        if config is None or not ablated or any(assignment_of(config, one.spec) is None for one in ablated):
             return None
         ids = {one.spec.id for one in ablated}
         winner = max(ablated, key=lambda one: sum(c.without.id in ids for c in changes_of(config, one.spec))).spec
