@@ -94,7 +94,7 @@ def _groups(config: StudyConfig) -> int:
 
 
 def _gain_of(chunk: int, mix: dict[Step, float], tuned: Tuned, points: tuple[Observed, ...], device: str) -> ChunkGain:
-    case = Case(points, weigh(points, mix), shipped_rule(device), 0)
+    case = Case(points, weigh(points, mix), shipped_rule(device))
     kernels = case.kernels(tuned.chosen.rule)
     return ChunkGain(chunk, -case.mean(case.slower(kernels)), case.mean(case.lost(kernels)))
 

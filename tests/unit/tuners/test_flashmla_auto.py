@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from itertools import combinations, combinations_with_replacement, product
+
+import numpy as np
 import pytest
 
 from dsabench.emit.pr_body import rule_in_words
 from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, choose
 from dsabench.model.workload import Workload
+from dsabench.tuners.families import FAMILIES, Family, Rule, cuts
 from dsabench.tuners.flashmla_auto import tune, weigh
 from dsabench.tuners.observed import Observed
 from dsabench.tuners.prefill_mix import Step, steps_of
@@ -127,3 +133,58 @@ def test_chunks_and_batches_of_a_workload():
         Step(904, 5000): pytest.approx(1 / 3),
     }
     assert steps_of([load(500, 4)], 8192) == {Step(2000, 2000): 1}
+
+
+def every_rule(name: str, steps: list[Step]) -> Iterator[Rule]:
+    """All rules of a form with cuts between the steps."""
+    new = cuts([step.new_tokens for step in steps])
+    ratios = cuts([step.kv_tokens / step.new_tokens for step in steps])
+    columns = [*cuts([step.kv_tokens for step in steps]), float(1 << 40)]
+    match name:
+        case "one ratio":
+            yield from (RatioRule(kv_per_new_token=ratio) for ratio in ratios)
+        case "one ratio, from so many new tokens":
+            for edge, ratio in product(new, ratios):
+                yield RatioRule(kv_per_new_token=ratio, from_new_tokens=max(1, math.ceil(edge)))
+        case "one threshold of new tokens":
+            yield ConstantRule(kernel="flashmla_sparse")
+            yield from (grid_of([(edge, float(1 << 40))]) for edge in new)
+        case "staircase of 1":
+            yield from (grid_of([row]) for row in product(new, columns))
+        case _:
+            for low, high in product(combinations(new, 2), combinations_with_replacement(columns, 2)):
+                yield grid_of(list(zip(low, high, strict=True)))
+            yield from (grid_of([row]) for row in product(new, columns))
+
+
+def grid_of(rows: list[tuple[float, float]]) -> GridRule:
+    edges = [1, *(max(2, math.ceil(edge)) for edge, _ in rows)]
+    columns = sorted({math.ceil(cut) for _, cut in rows if 1 < cut < 1 << 40})
+    kernels = [("flashmla_kv",) * (len(columns) + 1)]
+    kernels += [
+        tuple("flashmla_sparse" if at < math.ceil(cut) else "flashmla_kv" for at in (1, *columns)) for _, cut in rows
+    ]
+    return GridRule.model_validate({"new_tokens": edges, "kv_tokens": [1, *columns], "kernels": kernels})
+
+
+@pytest.mark.parametrize("family", FAMILIES[2:], ids=lambda family: family.name)
+@pytest.mark.parametrize("seed", range(6))
+def test_no_rule_of_a_form_costs_less_than_the_one_that_is_fitted(family: Family, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    steps = list({Step(int(new), int(new + kv)) for new, kv in rng.choice([3, 5, 9, 17, 40, 90], (12, 2))})
+    more = rng.normal(0.0, 1.0, len(steps))
+
+    def cost(rule: Rule) -> float:
+        chosen = (choose(rule, new_tokens=step.new_tokens, kv_tokens=step.kv_tokens) for step in steps)
+        return sum(one for one, kernel in zip(more, chosen, strict=True) if kernel == "flashmla_sparse")
+
+    assert cost(family.fit(steps, more)) == pytest.approx(min(map(cost, every_rule(family.name, steps))))
+
+
+def test_a_seed_does_not_change_the_rule() -> None:
+    rng = np.random.default_rng(3)
+    points = [
+        Observed(point.step, {name: us * rng.lognormal(0.0, 0.01) for name, us in point.us.items()}, 0.01)
+        for point in grid(lambda step: step.new_tokens >= 256 and step.kv_tokens < 9 * step.new_tokens)
+    ]
+    assert len({tune(points, {}, KV, seed).chosen.rule.model_dump_json() for seed in range(20)}) == 1
