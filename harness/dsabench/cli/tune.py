@@ -33,7 +33,6 @@ class FlashmlaAutoOptions:
     study: Annotated[
         Path | None, typer.Option(help="A sweep's results: servers measured under both kernels.", show_default=False)
     ] = None
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of the table.", show_default="results/NAME/tables")
     ] = None
@@ -44,7 +43,7 @@ class FlashmlaAutoOptions:
         """The command that repeats the tuning."""
         words = ["dsabench", "tune", "flashmla-auto", self.config, "--kernels", str(self.kernels)]
         study = ["--study", str(self.study)] if self.study else []
-        return shlex.join([*words, *study, *(["--seed", str(self.seed)] if self.seed else [])])
+        return shlex.join([*words, *study])
 
 
 def flashmla_auto(options: FlashmlaAutoOptions) -> int:
@@ -66,7 +65,7 @@ def flashmla_auto(options: FlashmlaAutoOptions) -> int:
     seen = of_kernels(options.kernels / TABLE_NAME, target)
     records = read_journal(options.study / FILE_NAME).records if options.study is not None else ()
     servers = of_servers(records, target)
-    study = study_kernels(config, target, seen, servers, seed=options.seed, command=options.command)
+    study = study_kernels(config, target, seen, servers, command=options.command)
     path = write_table(options.out or Path("results") / config.name / "tables", study.table)
     plot = _draw(study, path.with_suffix(".svg"))
     if options.json:
@@ -255,7 +254,7 @@ def _kernel_facts(study: KernelStudy) -> Mapping[str, object]:
         "regret_shipped": tuned.regret_shipped,
         "regret_best_static": tuned.regret_static,
         "best_static": tuned.static,
-        "gain_over_shipped": {"value": tuned.gain, "ci_low": tuned.interval.low, "ci_high": tuned.interval.high},
+        "gain_over_shipped": tuned.gains.model_dump(),
         "noise": tuned.noise,
         "shapes": tuned.shapes,
         "chunks": [{"chunked_prefill_size": c.chunk, "less_time": c.gain, "regret": c.regret} for c in study.chunks],
@@ -281,9 +280,10 @@ def _show_kernels(study: KernelStudy, path: Path) -> None:
     table.add_row("what is shipped", "", f"{tuned.regret_shipped:.2%}", "", "")
     table.add_row(f"best static ({tuned.static})", "", f"{tuned.regret_static:.2%}", "", "")
     console.print(table)
-    low, high = tuned.interval
+    gains = tuned.gains
     console.print(
-        f"gain over the shipped rule: {tuned.gain:+.1%} (95 % interval {low:+.1%} … {high:+.1%}), attention alone"
+        f"gain over the shipped rule, attention alone: {gains.weighted:+.1%} weighted ({gains.effective_shapes:g} shapes by weight), "
+        f"{gains.least:+.1%} at least, {gains.median:+.1%} in the median; slower shapes: {gains.slower_shapes or 'none'}"
     )
     for chunk in study.chunks:
         size = chunk.chunk or "none"

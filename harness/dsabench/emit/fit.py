@@ -8,7 +8,7 @@ from typing import Literal
 from dsabench.errors import InputError
 from dsabench.model.runtime import RANDOM_WEIGHTS, SIMULATED, RuntimeSpec, labels_of
 from dsabench.model.study import GateSpec
-from dsabench.model.tuned_table import GateEvidence, TunedTable
+from dsabench.model.tuned_table import GateEvidence, ShapeGains, TunedTable
 from dsabench.model.verdict import Verdict
 
 _THRESHOLD = "mha_threshold_tokens"
@@ -33,8 +33,16 @@ def require_emittable(table: TunedTable, runtime: Literal["sglang", "reference"]
         raise InputError(f"{name}: flashmla_kv reads fp8 only, so with bfloat16 there is nothing to choose")
     if table.kind == "flashmla_auto" and evidence.ci_low is not None and evidence.ci_low < 0:
         raise InputError(f"{name}: its gain over what is shipped may be {evidence.ci_low:+.1%}: not shown to be faster")
+    if evidence.gains is not None and (why := _not_faster(evidence.gains)) is not None:
+        raise InputError(f"{name}: {why}: not shown to be faster")
     if table.changes_numerics and (why := _dense_unproven(evidence.gates, table.index_topk)) is not None:
         raise InputError(f"{name}: {why}")
+
+
+def _not_faster(gains: ShapeGains) -> str | None:
+    if gains.slower_shapes:
+        return f"{gains.slower_shapes} of its shapes are slower than with what is shipped, by more than the noise of their times"
+    return f"its gain over what is shipped is {gains.weighted:+.1%}" if gains.weighted <= 0 else None
 
 
 def why_not_emitted(

@@ -29,7 +29,7 @@ _ABOUT = {
 
 _HOW = {
     "flashmla_auto": "flashmla_auto: times are of sparse attention alone, weighted by the prefill batches that the workloads of "
-    "the config named below bring, a fifth of the weight spread evenly over all shapes; intervals are over shapes. Regret is the mean "
+    "the config named below bring, a fifth of the weight spread evenly over all shapes. Regret is the mean "
     "share of time lost against the faster kernel of each shape, that of the table cross-validated; today's and the best static "
     "kernel's take no fit.",
 }
@@ -37,8 +37,6 @@ _MEASURE = (
     "# both kernels' times, with the interpreter that has sglang; the fits below read them from the folder of --kernels\n"
     "dsabench kernels bench sparse_prefill --dtypes fp8 --kernel-python PYTHON --results FOLDER"
 )
-_COUNTED = {"flashmla_auto": "shapes"}
-"""What is behind an interval; of a sweep it is boots."""
 
 
 def body_of(
@@ -91,13 +89,14 @@ def body_of(
 def _row(table: TunedTable) -> str:
     evidence = table.evidence
     gain = "not measured"
-    if evidence.ci_low is not None and evidence.ci_high is not None:
-        counted = _COUNTED.get(table.kind)
-        behind = (
-            f"95 %, {evidence.n or '?'} {counted}" if counted else f"95 % or more, {evidence.n or '?'} boots a side"
+    if evidence.gains is not None:
+        gains = evidence.gains
+        gain = (
+            f"speed {gains.weighted:+.1%} weighted, {gains.least:+.1%} at least, {gains.median:+.1%} in the median of {evidence.n} shapes "
+            f"({gains.effective_shapes:g} by weight); slower: {gains.slower_shapes or 'none'}"
         )
-        speed = "speed " if counted else ""  # of kernels: where the metric is a time, less is better
-        gain = f"{speed}{evidence.ci_low:+.1%} … {evidence.ci_high:+.1%} ({behind})"
+    elif evidence.ci_low is not None and evidence.ci_high is not None:
+        gain = f"{evidence.ci_low:+.1%} … {evidence.ci_high:+.1%} (95 % or more, {evidence.n or '?'} boots a side)"
     regrets = (evidence.regret, evidence.regret_shipped, evidence.regret_static)
     cells = ["–" if regret is None else f"{regret:.2%}" for regret in regrets]
     name = f"{table.kind}, {table.device}, {table.heads_per_rank} heads, {table.kv_cache_dtype}"

@@ -107,6 +107,22 @@ class GateEvidence(Value):
         return self.verdict in ("better", "no difference")
 
 
+class ShapeGains(Value):
+    """The gain of a kernel rule over the shipped one, in speed, over the shapes that were timed: 0.1 is 10 % more done in the time.
+
+    The shapes were chosen, not drawn, so there is no interval over them.
+    """
+
+    weighted: float
+    """By the prefill batches of the workloads; cross-validated. The others are under the rule itself, as fitted to all shapes."""
+    least: float
+    median: float
+    effective_shapes: float
+    """As many shapes of equal weight would count as much: 1 / Σ weight²."""
+    slower_shapes: int
+    """Shapes that are slower than under the shipped rule by more than the noise of their times."""
+
+
 class TableEvidence(Value):
     """Why the rule is believed, and under which conditions."""
 
@@ -120,17 +136,19 @@ class TableEvidence(Value):
     """Mean relative time lost compared with the best kernel per shape, cross-validated."""
     regret_shipped: float | None = None
     """The same for the rule that the runtime ships."""
+    gains: ShapeGains | None = None
+    """Of a table that was fitted to kernel times."""
     ci_low: float | None = None
     ci_high: float | None = None
-    """Upper end of the interval of the gain over the shipped rule, relative. It is a 95 % interval; for a sweep it has
-    the level of Holm's correction over its workloads and metrics, which is 95 % or more.
+    """Upper end of the interval of the gain over the shipped rule, relative, of a table that comes from a sweep. It has the level of
+    Holm's correction over the workloads and metrics, which is 95 % or more.
     """
     regret_static: float | None = None
     """The same for the best single kernel."""
     metric: str | None = None
     """The metric of the gain: `kernel time`, or a metric of a server."""
     n: int | None = None
-    """Shapes, or boots per side, of the interval."""
+    """Shapes, or boots per side."""
     gates: tuple[GateEvidence, ...] = ()
     """Accuracy evals, if the rule changes numerics."""
     command: str | None = None

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.model.tuned_table import SparseKernel, choose
+from dsabench.model.tuned_table import ShapeGains, SparseKernel, choose
 from dsabench.model.value import digest
-from dsabench.stats.intervals import Interval
 from dsabench.tuners.families import FAMILIES, Family, Rule
 from dsabench.tuners.observed import KERNELS, Observed
 from dsabench.tuners.prefill_mix import Step
@@ -27,7 +26,6 @@ _MATTERS = 0.01
 """Share of time that a simpler form may not cost, however little is known."""
 _MATTERS_ONCE = 0.05
 """The same at any one shape, however little weight it has: another mix may be made of it."""
-_RESAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +45,14 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The result. `gain` is in speed over the shipped rule, cross-validated: 0.1 is 10 % more done in the time."""
+    """The result."""
 
     chosen: Fit
     fits: tuple[Fit, ...]
     regret_shipped: float
     regret_static: float
     static: SparseKernel
-    gain: float
-    interval: Interval
-    """Of the gain, over shapes."""
+    gains: ShapeGains
     noise: float
     """Relative error of the times: a difference of regrets below it decides nothing."""
     shapes: int
@@ -115,7 +111,7 @@ class Case:
         return kernels
 
 
-def tune(points: Sequence[Observed], mix: Mapping[Step, float], shipped: Rule, seed: int) -> Tuned:
+def tune(points: Sequence[Observed], mix: Mapping[Step, float], shipped: Rule) -> Tuned:
     """Fit, cross-validate and choose; points that are held out are only looked at afterwards."""
     seen = tuple(point for point in points if not point.held_out) or tuple(points)
     unseen = [point for point in points if point not in seen]
@@ -125,7 +121,6 @@ def tune(points: Sequence[Observed], mix: Mapping[Step, float], shipped: Rule, s
     fits = tuple(_fit(case, family, lost[family.name], unseen) for family in FAMILIES)
     noise = case.mean(np.asarray([point.noise for point in seen]))
     chosen = _choose(case, fits, lost, noise)
-    speed = np.log1p(case.slower(predicted[chosen.family.name])) * -1.0
     static = min(KERNELS, key=lambda kernel: case.mean(case.lost([kernel] * len(seen))))
     return Tuned(
         chosen=chosen,
@@ -133,8 +128,7 @@ def tune(points: Sequence[Observed], mix: Mapping[Step, float], shipped: Rule, s
         regret_shipped=case.mean(case.lost(case.kernels(shipped))),
         regret_static=case.mean(case.lost([static] * len(seen))),
         static=static,
-        gain=math.expm1(case.mean(speed)),
-        interval=_interval(speed, case.weights, seed),
+        gains=_gains(case, chosen.rule, predicted[chosen.family.name]),
         noise=noise,
         shapes=len(seen),
     )
@@ -188,9 +182,13 @@ def _fit(case: Case, family: Family, lost: Array, unseen: Sequence[Observed]) ->
     )
 
 
-def _interval(logs: Array, weights: Array, seed: int) -> Interval:
-    """95 % percentile bootstrap over shapes, of the weighted geometric mean less 1."""
-    drawn = np.random.default_rng(seed).integers(0, len(logs), size=(_RESAMPLES, len(logs)))
-    means = np.sum(logs[drawn] * weights[drawn], axis=1) / np.sum(weights[drawn], axis=1)
-    low, high = np.expm1(np.quantile(means, [0.025, 0.975]))
-    return Interval(float(low), float(high))
+def _gains(case: Case, rule: Rule, predicted: Sequence[SparseKernel]) -> ShapeGains:
+    slower = case.slower(case.kernels(rule))
+    noise = np.asarray([point.noise for point in case.points])
+    return ShapeGains(
+        weighted=round(math.expm1(-case.mean(np.log1p(case.slower(predicted)))), 5),
+        least=round(1.0 / (1.0 + float(slower.max())) - 1.0, 5),
+        median=round(1.0 / (1.0 + float(np.median(slower))) - 1.0, 5),
+        effective_shapes=round(1.0 / float(np.sum((case.weights / case.weights.sum()) ** 2)), 1),
+        slower_shapes=int(np.sum(slower > noise)),
+    )

@@ -39,7 +39,6 @@ def study_kernels(
     seen: Observations,
     servers: Iterable[Observed],
     *,
-    seed: int,
     command: str,
 ) -> KernelStudy:
     """Fit one rule for all chunk sizes of the config together, and say what it gains under each."""
@@ -50,7 +49,7 @@ def study_kernels(
     for mix in mixes.values():
         for step, share in mix.items():
             together[step] = together.get(step, 0.0) + share
-    tuned = tune(points, together, shipped, seed)
+    tuned = tune(points, together, shipped)
     fitted = tuple(replace(point, held_out=False) for point in points)
     chunks = tuple(_gain_of(chunk, mix, tuned, fitted, seen.device) for chunk, mix in mixes.items())
     table = TunedTable(
@@ -110,8 +109,7 @@ def _evidence(tuned: Tuned, seen: Observations, points: tuple[Observed, ...], co
         regret=round(tuned.chosen.regret, 5),
         regret_shipped=round(tuned.regret_shipped, 5),
         regret_static=round(tuned.regret_static, 5),
-        ci_low=round(tuned.interval.low, 5),
-        ci_high=round(tuned.interval.high, 5),
+        gains=tuned.gains,
         metric="time of sparse attention in prefill",
         n=tuned.shapes,
         command=command,

@@ -15,6 +15,7 @@ from dsabench.results.tuned_tables import read_table
 from unit.emit.made import made_table, made_tree
 
 GATE = {"eval": "gsm8k", "verdict": "no difference", "margin": 0.01, "difference": 0.001, "ci_low": -0.004, "n": 1319}
+GAINS = {"weighted": 0.1, "least": 0.0, "median": 0.05, "effective_shapes": 4.2, "slower_shapes": 0}
 HIGH = {"kind": "mha_threshold", "rule": {"form": "threshold", "max_tokens": 8192}}
 
 
@@ -30,6 +31,8 @@ def evidence(**more):
         (evidence(label="simulated"), "--allow-simulated"),
         ({"kv_cache_dtype": "bfloat16"}, "nothing to choose"),
         (evidence(ci_low=-0.001, ci_high=0.069), "may be -0.1%: not shown to be faster"),
+        (evidence(gains=GAINS | {"slower_shapes": 2}), "2 of its shapes are slower than with what is shipped"),
+        (evidence(gains=GAINS | {"weighted": -0.01}), "what is shipped is -1.0%: not shown to be faster"),
         (HIGH, "accuracy unproven"),
         ({**HIGH, **evidence(gates=[GATE, {**GATE, "eval": "needle", "verdict": "inconclusive"}])}, "needle came out"),
     ],
@@ -43,6 +46,7 @@ def test_what_is_no_default_is_refused(changes, reason):
     "changes",
     [
         {},
+        evidence(gains=GAINS),
         {**HIGH, **evidence(gates=[GATE])},
         {"kind": "mha_threshold", "rule": {"form": "threshold", "max_tokens": 2048}},
     ],

@@ -23,8 +23,7 @@ EVIDENCE = {
     "regret": 0.004,
     "regret_shipped": 0.11,
     "regret_static": 0.02,
-    "ci_low": 0.08,
-    "ci_high": 0.13,
+    "gains": {"weighted": 0.08, "least": 0.0, "median": 0.05, "effective_shapes": 4.2, "slower_shapes": 0},
     "n": 30,
     "command": "dsabench tune flashmla-auto h200",
     "conditions": ["prefill batches of 64 to 8192 new tokens"],
@@ -75,7 +74,7 @@ def test_branch_commits_and_text(checkout, tmp_path, capsys):
     body = (tmp_path / "pr/pull-request.md").read_text()
     assert all(f"- `{name}`\n" in body for name in changed), "as the repository names them"
     for wanted in (
-        "speed +8.0% … +13.0% (95 %, 30 shapes)",
+        "speed +8.0% weighted, +0.0% at least, +5.0% in the median of 30 shapes (4.2 by weight); slower: none",
         "kernels bench sparse_prefill",
         "0.40% | 11.00% | 2.00%",
         "dsabench tune flashmla-auto h200",
@@ -185,7 +184,7 @@ def test_a_runtime_that_reads_tables_already_takes_those_alone(checkout, tmp_pat
 
 
 def test_a_sweeps_interval_says_its_boots_and_that_its_level_may_be_higher(checkout, tmp_path):
-    evidence = {**EVIDENCE, "metric": "input_throughput_tok_s", "n": 6}
+    evidence = {**EVIDENCE, "gains": None, "ci_low": 0.08, "ci_high": 0.13, "metric": "input_throughput_tok_s", "n": 6}
     table = write_table(
         tmp_path, made_table("mha_threshold", {"form": "threshold", "max_tokens": 1024}, evidence=evidence)
     )
