@@ -44,6 +44,7 @@ FIRST, MOST = 5, 12
 SLACK = 2.0
 """Standard errors above the nominal level that pass."""
 DAY_S = 86_400
+CALLED = {"better", "worse"}
 
 
 KINDS: dict[str, Callable[[np.random.Generator, int], Logs]] = {
@@ -177,7 +178,7 @@ def boot_cell(cell: tuple[str, int, float], studies: int, seed: int) -> dict[str
     metrics, loss = judged_metrics(_EARLY.objective), 1.0 / (1.0 + effect) - 1.0
 
     def count(path: str, verdict: Verdict) -> None:
-        found[path].add(verdict, effect, called=verdict.verdict in {"better", "worse"})
+        found[path].add(verdict, effect, called=verdict.verdict in CALLED)
 
     for _ in range(studies):
         logs = KINDS[noise](rng, 2 * MOST)
@@ -189,16 +190,10 @@ def boot_cell(cell: tuple[str, int, float], studies: int, seed: int) -> dict[str
             base, candidate = ({_LOAD.name: _first(side, boots)} for side in sides)
             count(path, judge_confirmed(config, base, candidate, metrics).verdicts[0])
         taken = ablation(_TAKEN, KINDS[noise](rng, 16), effect, rng.choice(4, failed, replace=False).tolist())
-        tally = found["a change of the winner that gives nothing"]
-        # Of the changes that give nothing: whether one of them is said to. Of the other: whether it stays.
-        nothing = [
-            one for one in taken.changes[effect != 0.0 :] if any(v.verdict in {"better", "worse"} for v in one.verdicts)
-        ]
-        tally.add(
-            taken.changes[0].verdicts[0],
-            effect,
-            called=taken.changes[0].decision == "kept" if effect else bool(nothing),
-        )
+        first, path = taken.changes[0], "a change of the winner that gives nothing"
+        # At no effect whether any change is said to matter, else whether the one that does stays.
+        words = {verdict.verdict for one in taken.changes for verdict in one.verdicts}
+        found[path].add(first.verdicts[0], effect, called=first.decision == "kept" if effect else bool(words & CALLED))
         count("compare, 5 boots in turns", _compare((_first(sides[0], 5), _first(sides[1], 5))))
         verdict, is_regression = _ci(sides, 2)
         found["ci in turns, two looks"].add(verdict, loss, called=is_regression)

@@ -17,11 +17,13 @@ from dsabench.model.record import Record
 from dsabench.model.runtime import Annotate, Refuse, annotate_nothing, refuse_nothing
 from dsabench.reference.runtime import ReferenceRuntime
 from dsabench.results.journal import Journal
+from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.command import Launch
 from dsabench.study.budget import RunLimits
 from dsabench.study.context import SettingRules, StudyContext
+from dsabench.study.next_boot import BootPlan
 from dsabench.study.space_check import check_space
-from factories import ENVIRONMENT
+from factories import ENVIRONMENT, make_record
 
 STUDY = """
 name: study
@@ -84,6 +86,17 @@ def _requests_seen(results: Path) -> int:
         with urllib.request.urlopen(f"{url}/server_info") as answer:
             seen += json.load(answer)["reference"]["counters"]["requests"]
     return seen
+
+
+def boot_records(boot: BootPlan, records: StudyRecords, name: str, value: float, minute: int = 0) -> list[Record]:
+    """What a boot writes where every workload measures this value."""
+    return [
+        make_record(
+            spec=planned.trial.runtime, workload=planned.trial.workload, occasion=planned.occasion, phase=planned.phase,
+            boot=name, value=value, minute=minute,
+        ).model_copy(update={"turn": planned.turn})
+        for planned in boot.trials(records, 0)
+    ]  # fmt: skip
 
 
 def write_study(folder: Path, text: str = STUDY) -> Path:

@@ -106,7 +106,7 @@ def say_what_it_needs(study: Study, result: StudyResult, command: str) -> None:
     config, best = study.config, result.best
     if result.left.boots or result.is_refused or result.ablation is not None or best is None:
         return
-    if not config.budget.may_ablate or not has_gain(config.objective, result.verdicts):
+    if config.budget.why_no_ablation is not None or not has_gain(config.objective, result.verdicts):
         return
     changes = len(changes_of(config, best.spec))
     if changes > 1:

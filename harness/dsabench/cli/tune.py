@@ -265,7 +265,7 @@ def _show_kernels(study: KernelStudy, path: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from dsabench.emit.pr_body import rule_in_words
+    from dsabench.emit.pr_body import gains_in_words, rule_in_words
 
     tuned, console = study.tuned, Console()
     console.print(
@@ -280,11 +280,7 @@ def _show_kernels(study: KernelStudy, path: Path) -> None:
     table.add_row("what is shipped", "", f"{tuned.regret_shipped:.2%}", "", "")
     table.add_row(f"best static ({tuned.static})", "", f"{tuned.regret_static:.2%}", "", "")
     console.print(table)
-    gains = tuned.gains
-    console.print(
-        f"gain over the shipped rule, attention alone: {gains.weighted:+.1%} weighted ({gains.effective_shapes:g} shapes by weight), "
-        f"{gains.least:+.1%} at least, {gains.median:+.1%} in the median; slower shapes: {gains.slower_shapes or 'none'}"
-    )
+    console.print(f"gain over the shipped rule, attention alone: {gains_in_words(tuned.gains, tuned.shapes)}")
     for chunk in study.chunks:
         size = chunk.chunk or "none"
         console.print(f"  chunked_prefill_size {size}: {chunk.gain:+.1%} of its time saved, regret {chunk.regret:.2%}")

@@ -132,11 +132,8 @@ def budget_mistakes(source: YamlFile, budget: Budget) -> Mistakes:
         yield source.error(message, ("budget", "stop_when_decided"))
     if budget.stop_when_decided and budget.confirm_first:
         yield source.error("goes without confirm_first, whose settings need all boots", ("budget", "stop_when_decided"))
-    if budget.ablate and budget.confirm_boots < BOOTS_MIN:
-        message = f"what remains is confirmed with {BOOTS_MIN} boots a side or more, so confirm_boots must be {BOOTS_MIN} or more"
-        yield source.error(message, ("budget", "ablate"))
-    if budget.ablate and budget.confirm_first:
-        yield source.error("goes without confirm_first", ("budget", "ablate"))
+    if budget.ablate and (why := budget.why_no_ablation) is not None:
+        yield source.error(why, ("budget", "ablate"))
 
 
 def confirm_mistakes(source: YamlFile, budget: Budget, first: Sequence[Assignment]) -> Mistakes:

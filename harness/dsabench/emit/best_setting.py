@@ -16,8 +16,8 @@ from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.runtime import RuntimeSpec, labels_of
 from dsabench.model.tuned_table import GateEvidence
 from dsabench.model.verdict import Verdict
-from dsabench.results.ablation import number_of_changes
-from dsabench.results.scores import EQUIVALENCE, judge_confirmed, judged_metrics, score_setting
+from dsabench.results.ablation import number_of_changes, tied_with_first
+from dsabench.results.scores import judge_confirmed, judged_metrics, score_setting
 from dsabench.results.study_records import measured_default
 
 
@@ -92,7 +92,7 @@ def study_of(
 
 
 def best_settings(study: Study) -> list[Best]:
-    """Per workload the feasible setting with the best value that may be a default.
+    """Per workload the feasible setting with the best value that may be a default; of a tie the one nearest to the default.
 
     Where settings were confirmed, only those compete: a search's winner is flattered by having been picked. Where none of
     them but the default may be one, the study has no best setting to give.
@@ -113,18 +113,13 @@ def _best_of(study: Study, workload: str) -> Best:
     allowed = next((one for one in found if one.why_not is None), None)
     left_out = found if allowed is None else found[: found.index(allowed)]
     if allowed is not None and allowed.spec != study.default:
-        allowed = _nearest_of_tied(study, found, allowed)
+        may = [one for one in found if one.why_not is None and one.spec != study.default]
+        tied = tied_with_first(may, lambda one: one.value)
+        allowed = min(tied, key=lambda one: number_of_changes(study.config, one.spec))
     if allowed is None or (left_out and all(one.why_not or one.spec == study.default for one in found)):
         raise InputError(_refusal(study, workload, left_out[0], everything))
     verdicts = () if allowed.spec == study.default else _against_default(study, allowed.spec)
     return Best(workload, study.default, allowed, tuple(left_out), verdicts, _gates(study, allowed.spec))
-
-
-def _nearest_of_tied(study: Study, found: Sequence[Contender], best: Contender) -> Contender:
-    """Of the settings within 1 % of the best that may be a default, the one with the fewest changes."""
-    tied = [one for one in found if one.why_not is None and one.spec != study.default]
-    near = [one for one in tied if abs(one.value / best.value - 1.0) <= EQUIVALENCE]
-    return min(near, key=lambda one: number_of_changes(study.config, one.spec))
 
 
 def _contenders(study: Study, workload: str) -> list[Contender]:

@@ -14,6 +14,7 @@ from dsabench.model.tuned_table import (
     GridRule,
     RatioRule,
     Rule,
+    ShapeGains,
     ThresholdRule,
     TunedTable,
 )
@@ -90,17 +91,21 @@ def _row(table: TunedTable) -> str:
     evidence = table.evidence
     gain = "not measured"
     if evidence.gains is not None:
-        gains = evidence.gains
-        gain = (
-            f"speed {gains.weighted:+.1%} weighted, {gains.least:+.1%} at least, {gains.median:+.1%} in the median of {evidence.n} shapes "
-            f"({gains.effective_shapes:g} by weight); slower: {gains.slower_shapes or 'none'}"
-        )
+        gain = f"speed {gains_in_words(evidence.gains, evidence.n)}"
     elif evidence.ci_low is not None and evidence.ci_high is not None:
         gain = f"{evidence.ci_low:+.1%} … {evidence.ci_high:+.1%} (95 % or more, {evidence.n or '?'} boots a side)"
     regrets = (evidence.regret, evidence.regret_shipped, evidence.regret_static)
     cells = ["–" if regret is None else f"{regret:.2%}" for regret in regrets]
     name = f"{table.kind}, {table.device}, {table.heads_per_rank} heads, {table.kv_cache_dtype}"
     return f"| {name} | {rule_in_words(table.rule)} | {evidence.metric or '–'} | {gain} | {' | '.join(cells)} |"
+
+
+def gains_in_words(gains: ShapeGains, shapes: int | None) -> str:
+    """One line for people."""
+    return (
+        f"{gains.weighted:+.1%} weighted, {gains.least:+.1%} at least, {gains.median:+.1%} in the median of {shapes} shapes "
+        f"({gains.effective_shapes:g} by weight); slower: {gains.slower_shapes or 'none'}"
+    )
 
 
 def rule_in_words(rule: Rule) -> str:

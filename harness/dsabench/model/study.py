@@ -99,9 +99,13 @@ class Budget(Value):
     """
 
     @property
-    def may_ablate(self) -> bool:
-        """Whether what remains can be confirmed: with the boots that a verdict takes, without settings of `first` in the same turns."""
-        return self.confirm_boots >= BOOTS_MIN and not self.confirm_first
+    def why_no_ablation(self) -> str | None:
+        """Why these limits do not go with an ablation: what remains must be confirmed by itself. None if they do."""
+        if self.confirm_first:
+            return "goes without confirm_first"
+        if self.confirm_boots < BOOTS_MIN:
+            return f"takes confirm_boots of {BOOTS_MIN} or more, to confirm what remains"
+        return None
 
     @property
     def ablate_boots(self) -> int:

@@ -55,6 +55,11 @@ class Finalist:
         """Whether the gate refuses it. An inconclusive verdict does not: more questions may decide it."""
         return self.accuracy is not None and self.accuracy.verdict == "worse"
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether it may not be recommended: the gate found it less accurate, or could not tell."""
+        return self.accuracy is not None and self.accuracy.verdict in ("worse", "inconclusive")
+
 
 @dataclass(frozen=True, slots=True)
 class AlternativeVerdicts:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Failed, Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.space import canonical, completed, is_forbidden
 from dsabench.model.study import Assignment, Objective
-from dsabench.model.study_result import Ablation, ChangeWorth, ObjectiveScore
+from dsabench.model.study_result import Ablation, ChangeWorth
 from dsabench.model.verdict import Verdict
-from dsabench.results.scores import EQUIVALENCE, compare_turns, rank_key, score_setting
+from dsabench.results.scores import EQUIVALENCE, compare_turns, score_setting
 from dsabench.results.study_records import StudyRecords
 
+Ranked = TypeVar("Ranked")
 RecordsOf = Callable[[RuntimeSpec], Mapping[str, Sequence[Record]]]
 """Setting → workload → its records of the ablation, those that failed too."""
 
@@ -59,12 +61,10 @@ def number_of_changes(config: StudyConfig, setting: RuntimeSpec) -> int:
     return len(_changed(config, setting))
 
 
-def tied_with_best(objective: Objective, scores: Mapping[str, ObjectiveScore]) -> list[str]:
-    """The ids of the best feasible setting and of those within 1 % of it, the best first; empty if none is feasible."""
-    feasible = {id_: score for id_, score in scores.items() if score.is_feasible}
-    ranked = sorted(feasible, key=lambda id_: rank_key(objective, feasible[id_]), reverse=True)
-    values = [feasible[id_].value or math.nan for id_ in ranked]
-    return [id_ for id_, value in zip(ranked, values, strict=True) if abs(value / values[0] - 1.0) <= EQUIVALENCE]
+def tied_with_first(ranked: Sequence[Ranked], value: Callable[[Ranked], float | None]) -> list[Ranked]:
+    """The first of the settings, ranked best first, and those whose value is within 1 % of its own."""
+    best = value(ranked[0]) if ranked else None
+    return [one for one in ranked if best and abs((value(one) or math.inf) / best - 1.0) <= EQUIVALENCE]
 
 
 def _without(config: StudyConfig, winner: RuntimeSpec, undone: Iterable[str]) -> RuntimeSpec | None:

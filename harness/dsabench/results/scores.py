@@ -229,10 +229,10 @@ def compare_turns(config: StudyConfig, bases: Sequence[Confirmed], candidate: Co
     """Compare one setting with several that took turns with it, in the objective: a verdict per base and workload. All are corrected
     together, and each takes four pairs. A base without boots has none.
     """
-    families = [
-        _family(_turns(filter(base.get, candidate), base, candidate), (config.objective.metric,), ABLATE_BOOTS_MIN)
-        for base in bases
-    ]
+    metric = (config.objective.metric,)
+    shared = [[name for name in candidate if base.get(name)] for base in bases]
+    turns = [_turns(names, base, candidate) for names, base in zip(shared, bases, strict=True)]
+    families = [_family(of_base, metric, ABLATE_BOOTS_MIN) for of_base in turns]
     judged = iter(judge_family([one for family in families for one in family]))
     return [tuple(islice(judged, len(family))) for family in families]
 

@@ -19,21 +19,28 @@ def index_of_reduced(config: StudyConfig) -> int:
 
 
 def winner_of(records: StudyRecords, round_: int, finalists: Sequence[Finalist]) -> Finalist | None:
-    """The finalist to take apart: completely confirmed, better than the default, not refused, with several changes."""
+    """The finalist to take apart: proven, and with several changes; None if nobody asked for an ablation.
+
+    One that was begun goes on in a run that does not ask for it.
+    """
+    if not records.config.budget.ablate and not records.boots(round_, "ablate"):
+        return None
     found = final_choice([one for one in finalists if one.index < index_of_reduced(records.config)])
     if found is None or len(changes_of(records.config, found.candidate.spec)) < 2:
         return None
-    return found if is_proven(records, round_, found) else None
+    return None if why_unproven(records, round_, found) else found
 
 
-def is_proven(records: StudyRecords, round_: int, one: Finalist) -> bool:
-    """Whether all its boots are made, they show a gain over the default, and the gate passed it if it was asked."""
-    if one.accuracy is not None and one.accuracy.verdict in ("worse", "inconclusive"):
-        return False
+def why_unproven(records: StudyRecords, round_: int, one: Finalist) -> str:
+    """Why a finalist may not be recommended yet; empty if all its boots are made and show a gain, and no gate refused it."""
     spec = one.candidate.spec
     if confirm_boots_left(records, round_, spec, one.index):
-        return False
-    return has_gain(records.config.objective, judge(records, spec, round_, one.index).verdicts)
+        return "its confirmation lacks boots"
+    if one.is_refused and one.accuracy is not None:
+        return f"the gate did not pass it: {one.accuracy.reason}"
+    if not has_gain(records.config.objective, judge(records, spec, round_, one.index).verdicts):
+        return "its own boots show no gain over the default"
+    return ""
 
 
 def next_ablation_boot(records: StudyRecords, round_: int, winner: RuntimeSpec) -> BootPlan | None:

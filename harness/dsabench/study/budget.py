@@ -166,23 +166,20 @@ def _failure_of_all(records: StudyRecords, limits: RunLimits) -> str | None:
 
 def why_confirmation_stops(records: StudyRecords, limits: RunLimits, boots: int = 1) -> str | None:
     """Return why the confirmation may not take this number of further boots; None if it may."""
-    budget = limits.budget
-    if budget.max_boots is not None and _counted_boots(records, limits) + boots > budget.max_boots:
-        return f"{budget.max_boots} boots are the limit (max_boots)"
+    most = limits.budget.max_boots
+    if most is not None and _counted_boots(records, limits) + boots > most:
+        return f"{most} boots are the limit (max_boots)"
+    return why_ablation_stops(records, limits, boots)
+
+
+def why_ablation_stops(records: StudyRecords, limits: RunLimits, boots: int = 1) -> str | None:
+    """The same for an ablation, whose boots are beyond max_boots."""
     if limits.closed is not None:
         return limits.closed
+    time_s = limits.budget.time_s
     ahead_s = estimate_cost(records).of(boots, boots * len(records.config.workloads)) if boots > 1 else 0.0
-    if budget.time_s is not None and limits.elapsed_s + ahead_s > budget.time_s:
-        return f"the time is up ({budget.time_s:.0f} s)"
-    return None
-
-
-def why_ablation_stops(_: StudyRecords, limits: RunLimits) -> str | None:
-    """Return why the winner may not be booted without one of its changes; None if it may. Such boots are beyond max_boots."""
-    if limits.closed is not None:
-        return limits.closed
-    if limits.budget.time_s is not None and limits.elapsed_s > limits.budget.time_s:
-        return f"the time is up ({limits.budget.time_s:.0f} s)"
+    if time_s is not None and limits.elapsed_s + ahead_s > time_s:
+        return f"the time is up ({time_s:.0f} s)"
     return None
 
 

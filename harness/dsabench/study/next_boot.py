@@ -17,8 +17,8 @@ from dsabench.model.space import canonical, completed, is_legal
 from dsabench.model.study_result import Finalist, ObjectiveScore, ScoredSetting
 from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
-from dsabench.results.ablation import number_of_changes, tied_with_best
-from dsabench.results.scores import judge, score_setting, scored_settings
+from dsabench.results.ablation import number_of_changes, tied_with_first
+from dsabench.results.scores import judge, rank_key, score_setting, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
 from dsabench.study.proposers import Observation, Proposer
 from dsabench.study.session import PlannedTrial
@@ -74,15 +74,16 @@ def next_confirm_boot(records: StudyRecords, round_: int, best: RuntimeSpec, ind
     Default, alternatives and best setting take turns (AB BA AB …), so that a drift of the machine hits all of them.
     Each finalist (number `index`) has its own boots of the default, because it is confirmed at another time.
     """
-    return next(_turns_left(records, round_, best, index), None)
+    return next(confirm_boots(records, round_, best, index), None)
 
 
 def confirm_boots_left(records: StudyRecords, round_: int, best: RuntimeSpec, index: int = 0) -> int:
     """Number of boots that the confirmation of a finalist still takes, if none fails."""
-    return sum(1 for _ in _turns_left(records, round_, best, index))
+    return sum(1 for _ in confirm_boots(records, round_, best, index))
 
 
-def _turns_left(records: StudyRecords, round_: int, best: RuntimeSpec, index: int) -> Iterator[BootPlan]:
+def confirm_boots(records: StudyRecords, round_: int, best: RuntimeSpec, index: int = 0) -> Iterator[BootPlan]:
+    """The boots that the confirmation of a finalist still takes, in order; none once it was stopped."""
     default, budget = records.config.default, records.config.budget
     of_finalist = budget.confirm_boots
     own = range(index * of_finalist, (index + 1) * of_finalist)
@@ -136,12 +137,14 @@ def challenger(records: StudyRecords, round_: int, refused: Container[str] = ())
     Settings within 1 % of the best are a tie. It goes to the one whose confirmation began first, so that a continued study stays with
     it; else to the one with the fewest changes.
     """
-    config = records.config
-    others = [
-        one for one in scored_settings(records, round_) if one.spec != config.default and one.spec.id not in refused
+    config, objective = records.config, records.config.objective
+    found = [
+        one
+        for one in scored_settings(records, round_)
+        if one.spec != config.default and one.score.is_feasible and one.spec.id not in refused
     ]
-    found = {one.spec.id: one for one in others}
-    tied = [found[id_] for id_ in tied_with_best(config.objective, {id_: one.score for id_, one in found.items()})]
+    found.sort(key=lambda one: rank_key(objective, one.score), reverse=True)
+    tied = tied_with_first(found, lambda one: one.score.value)
     begun = {one.spec.id: _confirmation_began(records, one.spec, round_) for one in tied}
     if any(begun.values()):
         return min(tied, key=lambda one: begun[one.spec.id] or math.inf)

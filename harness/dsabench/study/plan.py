@@ -23,9 +23,9 @@ from dsabench.study.budget import (
     why_search_stops,
 )
 from dsabench.study.next_boot import (
-    alternatives,
     challenger,
     choose_finalist,
+    confirm_boots,
     listed,
     next_baseline_boot,
     next_confirm_boot,
@@ -210,8 +210,7 @@ def has_next_boot(records: StudyRecords, limits: RunLimits) -> bool:
     if next_confirm_boot(records, round_, best.spec) is not None:
         return why_confirmation_stops(records, limits) is None
     # With a gate only its verdict tells what is taken apart.
-    config = records.config
-    if not config.budget.ablate or config.gate is not None or why_ablation_stops(records, limits) is not None:
+    if records.config.gate is not None or why_ablation_stops(records, limits) is not None:
         return False
     return ablation_boots_left(records, round_, [Finalist(best, 0)]) > 0
 
@@ -232,7 +231,7 @@ def work_left(
         limit = trials_left(records, limits)
         trials = trials if limit is None else min(trials, limit)
     left = WorkLeft(boots, trials, *_confirmation_left(records, limits, plan, searched=boots == 0))
-    if not left.boots and plan.config.budget.ablate and (best := choose_finalist(records, limits.round)) is not None:
+    if not left.boots and (best := choose_finalist(records, limits.round)) is not None:
         return work_to_ablate(plan, ablation_boots_left(records, limits.round, [Finalist(best, 0)]))
     return _timed(plan, left)
 
@@ -261,16 +260,14 @@ def _confirmation_left(records: StudyRecords, limits: RunLimits, plan: StudyPlan
     Before the search ends any setting may become the best one, so all boots count. Once a confirmation has started,
     it continues with the setting that is the best one now.
     """
-    config, wanted, round_ = records.config, limits.budget.confirm_boots, limits.round
+    round_ = limits.round
     searched = searched or records.boots(round_, "confirm") > 0
     best = challenger(records, round_) if searched else None
     if best is None:
         boots = 0 if searched else plan.confirm_boots
-        return boots, boots * len(config.workloads)
-    specs = (config.default, *alternatives(records, round_, best.spec), best.spec)
-    sides = [records.of_setting(spec, "confirm", round_).values() for spec in specs]
-    lacking = [[max(0, wanted - len(of_workload)) for of_workload in side] for side in sides]
-    return sum(map(max, lacking)), sum(map(sum, lacking))
+        return boots, boots * len(plan.config.workloads)
+    lacking = list(confirm_boots(records, round_, best.spec))
+    return len(lacking), sum(len(boot.workloads) for boot in lacking)
 
 
 def _gpu_hours(

@@ -15,9 +15,10 @@ from dsabench.config.launch_args import with_args
 from dsabench.config.load import load_study
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.space import require_some
 from dsabench.model.study_result import Finalist, StudyResult
-from dsabench.model.verdict import BOOTS_MIN
+from dsabench.model.verdict import Verdict
 from dsabench.results.ablation import ablation_of
 from dsabench.results.journal import claim_folder
 from dsabench.results.study_records import StudyRecords
@@ -39,7 +40,7 @@ from dsabench.study.proposers import make_proposer
 from dsabench.study.session import SILENT, StudyObserver, TrialSession, open_session
 from dsabench.study.space_check import refuse_unprovable
 from dsabench.study.verdict import conclude
-from dsabench.study.worker import BootWorker, Reservations
+from dsabench.study.worker import BootWorker, Reservations, WhyStop
 
 if TYPE_CHECKING:
     from dsabench.study.gate import AccuracyGate
@@ -199,32 +200,44 @@ async def measure(context: StudyContext, observer: StudyObserver, *, with_gate: 
             best = choose_finalist(records, limits.round, refused)
             if best is None:
                 break
-            # The gate costs hours, so it runs only where the setting may change answers.
-            guard = gate if gate is not None and gate.applies(best.spec) else None
             boots = confirm_boots_left(records, limits.round, best.spec, index)
             # The budget reserves boots for the first finalist only. Do not start another one that cannot be finished.
             if index and boots and (why := why_confirmation_stops(records, limits, boots)) is not None:
                 stopped = f"the next best setting was not confirmed: {why}"
                 break
-            turns = partial(next_confirm_boot, round_=limits.round, best=best.spec, index=index)
-            # Score a side in its last boot, after everything else in it is measured: the eval must not disturb the
-            # load tests.
-            after_last = None if guard is None else guard.score
-            cut = await worker.take_boots([turns], why_confirmation_stops, "confirm", after_last)
+            cut, accuracy = await _confirm(worker, context, gate, best.spec, index=index, unless=why_confirmation_stops)
             if cut is not None:
                 stopped = f"the confirmation was cut short: {cut}"
                 if index:
                     break
-            may_boot = cut is None and limits.closed is None
-            accuracy = None if guard is None else await guard.judge(best.spec, may_boot)
             finalists.append(Finalist(best, index, accuracy))
             if cut is not None or not finalists[-1].is_less_accurate:
                 break
 
         # A gate that is not asked here may refuse the winner.
-        if config.budget.ablate and (with_gate or config.gate is None):
+        if with_gate or config.gate is None:
             stopped = await _ablate(worker, context, finalists, gate, stopped)
         return conclude(worker.look(), context, finalists, stopped)
+
+
+async def _confirm(
+    worker: BootWorker,
+    context: StudyContext,
+    gate: AccuracyGate | None,
+    spec: RuntimeSpec,
+    *,
+    index: int,
+    unless: WhyStop,
+) -> tuple[str | None, Verdict | None]:
+    """Boot a finalist and the default in turns, and ask the gate. Returns why that was cut short, and the gate's verdict."""
+    limits = context.limits
+    # The gate costs hours, so it runs only where the setting may change answers.
+    guard = gate if gate is not None and gate.applies(spec) else None
+    turns = partial(next_confirm_boot, round_=limits.round, best=spec, index=index)
+    # Score a side in its last boot, after everything else in it is measured: the eval must not disturb the load tests.
+    cut = await worker.take_boots([turns], unless, "confirm", None if guard is None else guard.score)
+    may_boot = cut is None and limits.closed is None
+    return cut, None if guard is None else await guard.judge(spec, may_boot)
 
 
 async def _ablate(
@@ -248,11 +261,7 @@ async def _ablate(
     reduced = ablation_of(worker.look(), winner, limits.round).reduced
     if cut is None and reduced is not None:
         index = index_of_reduced(context.config)
-        turns = partial(next_confirm_boot, round_=limits.round, best=reduced, index=index)
-        guard = gate if gate is not None and gate.applies(reduced) else None
-        cut = await worker.take_boots([turns], why_ablation_stops, "confirm", None if guard is None else guard.score)
-        may_boot = cut is None and limits.closed is None
-        accuracy = None if guard is None else await guard.judge(reduced, may_boot)
+        cut, accuracy = await _confirm(worker, context, gate, reduced, index=index, unless=why_ablation_stops)
         finalists.append(Finalist(reduced_setting(worker.look(), reduced, limits.round), index, accuracy))
     return stopped if cut is None else f"the ablation of the best setting was cut short: {cut}"
 
@@ -273,8 +282,8 @@ def _require_no_loop() -> None:
 
 def _with_limits(config: StudyConfig, given: dict[str, float]) -> StudyConfig:
     limited = config.model_copy(update={"budget": config.budget.model_copy(update=given)})
-    if limited.budget.ablate and not limited.budget.may_ablate:
-        raise InputError(f"--ablate takes confirm_boots of {BOOTS_MIN} or more, and no confirm_first")
+    if limited.budget.ablate and (why := limited.budget.why_no_ablation) is not None:
+        raise InputError(f"--ablate {why}")
     to_confirm, max_boots = limited.boots_to_confirm, given.get("max_boots")
     if max_boots is not None and max_boots <= to_confirm:
         raise InputError(

@@ -11,7 +11,7 @@ from dsabench.model.verdict import Verdict
 from dsabench.results.ablation import ablation_of
 from dsabench.results.scores import LookVerdicts, confirmed_sides, in_turns, judge, judge_against, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
-from dsabench.study.ablation import ablation_boots_left, index_of_reduced, is_proven, winner_of
+from dsabench.study.ablation import ablation_boots_left, index_of_reduced, why_unproven, winner_of
 from dsabench.study.budget import why_confirmation_stops
 from dsabench.study.context import StudyContext
 from dsabench.study.next_boot import (
@@ -38,7 +38,7 @@ def conclude(
         finalists = (Finalist(confirmed, 0),)
     ordinary = [one for one in finalists if one.index < index_of_reduced(config)]
     reduced = next((one for one in finalists if one not in ordinary), None)
-    is_reduced = reduced is not None and is_proven(records, round_, reduced)
+    is_reduced = reduced is not None and not why_unproven(records, round_, reduced)
     winner = reduced if is_reduced else final_choice(ordinary)
     if best is not None and default_has_no_number(records, round_):
         was = "was not measured" if records.missing(config.default, "search", round_) else "failed"
@@ -71,21 +71,11 @@ def conclude(
 def _ablation(
     records: StudyRecords, round_: int, finalists: Sequence[Finalist], reduced: Finalist | None
 ) -> Ablation | None:
-    winner = winner_of(records, round_, finalists) if records.config.budget.ablate else None
+    winner = winner_of(records, round_, finalists)
     if winner is None:
         return None
     found = ablation_of(records, winner.candidate.spec, round_)
-    return found if reduced is None else replace(found, not_adopted=_why_not_adopted(records, round_, reduced))
-
-
-def _why_not_adopted(records: StudyRecords, round_: int, reduced: Finalist) -> str:
-    if is_proven(records, round_, reduced):
-        return ""
-    if confirm_boots_left(records, round_, reduced.candidate.spec, reduced.index):
-        return "its confirmation lacks boots"
-    if reduced.accuracy is not None and reduced.accuracy.verdict in ("worse", "inconclusive"):
-        return f"{_why_not(reduced.accuracy)}: {reduced.accuracy.reason}"
-    return "its own boots show no gain over the default"
+    return found if reduced is None else replace(found, not_adopted=why_unproven(records, round_, reduced))
 
 
 def _with_work_left(
@@ -99,7 +89,7 @@ def _with_work_left(
     # The plan does not know the gate's verdict: after a refusal another setting is confirmed.
     if not left.boots and lacking and why_confirmation_stops(records, limits, lacking) is None:
         left = work_to_confirm(plan, lacking)
-    if not left.boots and records.config.budget.ablate:
+    if not left.boots:
         left = work_to_ablate(plan, ablation_boots_left(records, limits.round, finalists))
     return replace(result, left=left)
 
@@ -138,7 +128,7 @@ def apply_gate(
     excess = {
         one.candidate.spec.id: (_excess(one.accuracy, margin), _why_not(one.accuracy))
         for one in finalists
-        if one.accuracy is not None and one.accuracy.verdict in ("worse", "inconclusive")
+        if one.is_refused and one.accuracy is not None
     }
     return tuple(_with(one, *excess[one.spec.id]) if one.spec.id in excess else one for one in found)
 

@@ -84,6 +84,11 @@ class Case:
         """Weighted."""
         return float(np.average(values, weights=self.weights))
 
+    @property
+    def effective_points(self) -> float:
+        """As many points of equal weight would count as much."""
+        return float(np.sum(self.weights) ** 2 / np.sum(self.weights**2))
+
     def part(self, kept: Sequence[int]) -> Case:
         """Some of the points."""
         return replace(self, points=tuple(self.points[index] for index in kept), weights=self.weights[list(kept)])
@@ -96,12 +101,14 @@ class Case:
     def _costs(self, kernels: Sequence[SparseKernel]) -> Array:
         """What each point adds to the loss of a rule that takes these kernels."""
         harm = np.maximum(self.slower(kernels) - _HARM, 0.0)
-        return np.asarray(self.weights * self.lost(kernels) / self.weights.sum() + 10.0 * harm / len(self.points))
+        share = self.weights / self.weights.sum()
+        return np.asarray(share * self.lost(kernels) + 10.0 * harm / len(self.points))
 
     def cross_validate(self, family: Family) -> list[SparseKernel]:
         """The kernel that a rule fitted without a point's fold takes for the point. Equal batches share a fold, and folds follow from
         the batches alone, so that no seed chooses among forms.
         """
+        # "0:" makes the folds of the committed tables, which once had a seed.
         folds = [int(digest(f"0:{point.step}")[:8], 16) % _FOLDS for point in self.points]
         kernels: list[SparseKernel] = [KERNELS[1]] * len(folds)
         for fold in sorted(set(folds)):
@@ -165,7 +172,7 @@ def _is_within(case: Case, difference: Array, noise: float) -> bool:
     weights leave a large error: a difference that would matter is never within it.
     """
     mean = case.mean(difference)
-    worth = 1.0 / float(np.sum(case.weights**2))
+    worth = case.effective_points
     error = math.sqrt(case.mean((difference - mean) ** 2) / max(worth - 1.0, 1.0))
     return mean <= min(max(error, noise / math.sqrt(worth)), _MATTERS)
 
@@ -189,6 +196,6 @@ def _gains(case: Case, rule: Rule, predicted: Sequence[SparseKernel]) -> ShapeGa
         weighted=round(math.expm1(-case.mean(np.log1p(case.slower(predicted)))), 5),
         least=round(1.0 / (1.0 + float(slower.max())) - 1.0, 5),
         median=round(1.0 / (1.0 + float(np.median(slower))) - 1.0, 5),
-        effective_shapes=round(1.0 / float(np.sum((case.weights / case.weights.sum()) ** 2)), 1),
+        effective_shapes=round(case.effective_points, 1),
         slower_shapes=int(np.sum(slower > noise)),
     )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from dsabench.cli.show_result import print_result, result_facts, say_what_it_needs
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Failed
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.study_result import Finalist, StudyResult
+from dsabench.model.study_result import Finalist, StudyResult, WorkLeft
 from dsabench.reporting.site.entry import Entry
 from dsabench.reporting.site.study import Study as Site
 from dsabench.results.ablation import ablation_of, changes_of
@@ -32,9 +35,10 @@ from dsabench.study.next_boot import (
 )
 from dsabench.study.plan import has_next_boot
 from dsabench.study.proposers import make_proposer
+from dsabench.study.study import Study
 from dsabench.study.verdict import conclude
-from factories import ENVIRONMENT, make_failure, make_record
-from studies import STUDY, load_study, make_context
+from factories import ENVIRONMENT, make_failure
+from studies import STUDY, boot_records, load_study, make_context
 
 FOUR_AXES = (
     STUDY.replace(
@@ -69,20 +73,10 @@ class Machine:
     def boot(self, plan: BootPlan) -> None:
         self._minute += 1
         changes = set(plan.spec.changes(self.config.default).split())
-        for one in plan.trials(self.records, 0):
-            value = self._speed(changes) * self._rng.lognormvariate(0.0, self._noise)
-            record = make_record(
-                spec=one.trial.runtime,
-                workload=one.trial.workload,
-                occasion=one.occasion,
-                phase=one.phase,
-                boot=f"boot-{self._minute}",
-                minute=self._minute,
-                value=value,
-            )
-            if self.fails and self.fails.isdisjoint(changes) and changes != {"default"}:
-                record = record.model_copy(update={"outcome": make_failure()})
-            self.records.add(record.model_copy(update={"turn": one.turn}))
+        value = self._speed(changes) * self._rng.lognormvariate(0.0, self._noise)
+        fails = bool(self.fails) and self.fails.isdisjoint(changes) and changes != {"default"}
+        for record in boot_records(plan, self.records, f"boot-{self._minute}", value, self._minute):
+            self.records.add(record.model_copy(update={"outcome": make_failure()}) if fails else record)
 
     def search_and_confirm(self) -> Finalist:
         proposer = make_proposer(self.config)
@@ -132,6 +126,34 @@ def test_the_site_says_the_same(tmp_path: Path) -> None:
     assert [one.effect for one in site.verdicts] == [one.effect for one in result.verdicts]
     # A config of the same name with other axes says nothing of these records.
     assert Site("study", "study", entries, load_study(tmp_path), "output_throughput_tok_s").ablation is None
+
+
+def test_the_terminal_tells_each_change_and_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = Machine(tmp_path, lambda changes: one_of_four(changes) * (1.012 if THRESHOLD in changes else 1.0))
+    winner = machine.search_and_confirm()
+    config, journal = machine.config, tmp_path / "journal.jsonl"
+    study = Study(config, tmp_path)
+    before = conclude(machine.records, make_context(config, tmp_path / "before", machine.records.records), [winner])
+    say_what_it_needs(study, replace(before, left=WorkLeft(), ablation=None), "dsabench sweep x --ablate")
+    changes = len(changes_of(config, winner.candidate.spec))
+    said = capsys.readouterr().out
+    assert said.startswith(f"It has {changes} changes.")
+    assert f"{4 * (changes + 1)} boots" in said
+    machine._speed = one_of_four  # the threshold's little more was luck
+    machine.ablate(winner)
+    result = machine.finish(winner)
+    assert result.ablation is not None
+    print_result(Console(width=80), config, journal, result, None)
+    said = capsys.readouterr().out
+    facts = result_facts(config, journal, result, None)["ablation"]
+    assert isinstance(facts, dict)
+    for one, fact in zip(result.ablation.changes, facts["changes"], strict=True):
+        assert f"{one.change}: {one.decision}; " in said
+        assert (fact["change"], fact["decision"], len(fact["verdicts"])) == (one.change, one.decision, 2)
+    assert facts["says"].startswith("Without what gives nothing it is ")
+    assert " ".join(facts["says"].split()) in " ".join(said.split())
+    say_what_it_needs(study, result, "dsabench sweep x --ablate")
+    assert capsys.readouterr().out == ""
 
 
 def one_of_four(changes: set[str]) -> float:
@@ -258,10 +280,36 @@ def test_the_boots_left_are_told_and_are_beyond_max_boots(tmp_path: Path) -> Non
     assert conclude(machine.records, context, [winner]).left.boots == 0
 
 
+def test_a_confirmation_that_stopped_early_lacks_nothing_before_the_ablation(tmp_path: Path) -> None:
+    stops = FOUR_AXES.replace("confirm_boots: 3", "confirm_boots: 6, stop_when_decided: true")
+    machine = Machine(tmp_path, one_of_four, text=stops)
+    winner = machine.search_and_confirm()
+    assert machine.records.boots(0, "confirm") == 6
+    context = make_context(machine.config, tmp_path / "r", ())
+    left = conclude(machine.records, context, [winner]).left
+    assert (left.confirm_boots, left.ablate_boots) == (0, 12)
+
+
+def test_an_ablation_that_was_begun_goes_on_without_being_asked_for_again(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, one_of_four)
+    winner = machine.search_and_confirm()
+    plan = next_ablation_boot(machine.records, 0, winner.candidate.spec)
+    assert plan is not None
+    machine.boot(plan)
+    config = load_study(tmp_path, FOUR_AXES.replace(", ablate: true", ""))
+    records = StudyRecords(config, ENVIRONMENT.fingerprint, machine.records.records)
+    context = make_context(config, tmp_path / "r", ())
+    assert conclude(records, context, [winner]).left.ablate_boots == 11
+    assert has_next_boot(records, context.limits)
+    unasked = StudyRecords(config, ENVIRONMENT.fingerprint, (r for r in records.records if r.phase != "ablate"))
+    assert conclude(unasked, context, [winner]).left.boots == 0
+    assert conclude(unasked, context, [winner]).ablation is None
+
+
 @pytest.mark.parametrize(
     ("budget", "wrong"),
     [
-        ("confirm_boots: 2, ablate: true", "confirmed with 3 boots a side"),
+        ("confirm_boots: 2, ablate: true", "takes confirm_boots of 3 or more"),
         ("confirm_boots: 3, ablate: true, confirm_first: true", "goes without confirm_first"),
     ],
 )

@@ -16,7 +16,7 @@ from dsabench.study.plan import make_plan
 from dsabench.study.proposers import make_proposer
 from dsabench.study.space_check import check_space
 from factories import ENVIRONMENT, START, make_failure, make_record
-from studies import STUDY, load_study
+from studies import STUDY, boot_records, load_study
 
 
 class Run:
@@ -54,16 +54,8 @@ class Run:
 
     def _take(self, boot, records: StudyRecords) -> None:
         started = START + timedelta(seconds=self.elapsed_s + self.boot_s)
-        for planned in boot.trials(records, 0):
-            record = make_record(
-                spec=planned.trial.runtime,
-                workload=planned.trial.workload,
-                occasion=planned.occasion,
-                phase=planned.phase,
-                boot=f"boot-{len(self.taken)}",
-                value=100.0 + len(self.taken),
-            )
-            changes = {"started_at": started, "boot_s": self.boot_s, "duration_s": self.trial_s, "turn": planned.turn}
+        for record in boot_records(boot, records, f"boot-{len(self.taken)}", 100.0 + len(self.taken)):
+            changes = {"started_at": started, "boot_s": self.boot_s, "duration_s": self.trial_s}
             self.records.append(record.model_copy(update=changes))
             started += timedelta(seconds=self.trial_s)
         self.elapsed_s += self.boot_s + len(boot.workloads) * self.trial_s

@@ -28,26 +28,16 @@ from dsabench.study.proposers import make_proposer
 from dsabench.study.session import SILENT
 from dsabench.study.study import measure
 from dsabench.study.verdict import apply_gate, conclude
-from factories import ENVIRONMENT, make_record
-from studies import load_study, make_context
+from factories import ENVIRONMENT
+from studies import boot_records, load_study, make_context
 
 _minutes = itertools.count()
 
 
 def take(ledger: StudyRecords, step, value: float, turn: int | None = None) -> None:
     minute = next(_minutes)
-    for errand in step.trials(ledger, 0):
-        ledger.add(
-            make_record(
-                spec=errand.trial.runtime,
-                workload=errand.trial.workload,
-                occasion=errand.occasion,
-                phase=errand.phase,
-                boot=f"boot-{minute}",
-                value=value,
-                minute=minute,
-            ).model_copy(update={"turn": turn})
-        )
+    for record in boot_records(step, ledger, f"boot-{minute}", value, minute):
+        ledger.add(record.model_copy(update={"turn": turn}))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from dsabench.model.verdict import Verdict
 from dsabench.model.workload import Workload
 from dsabench.reporting.comparison import ComparedSide, compare_sides
 from dsabench.reporting.site.entry import Entry, label_of, machine_of
-from dsabench.results.ablation import changes_of, has_gain, judge_ablation, number_of_changes, tied_with_best
+from dsabench.results.ablation import changes_of, has_gain, judge_ablation, number_of_changes, tied_with_first
 from dsabench.results.scores import (
     LookVerdicts,
     WorstRegret,
@@ -289,10 +289,9 @@ class Study:
             return next(gains, latest[0])
         if confirmed:
             return max(confirmed, key=lambda one: max(entry.record.started_at for entry in one.entries))
-        tied = tied_with_best(self._ranking, {one.spec.id: self.score(one) for one in others})
-        found = sorted((one for one in others if one.spec.id in tied), key=lambda one: tied.index(one.spec.id))
-        config = self.config
-        return min(found, key=lambda one: 0 if config is None else number_of_changes(config, one.spec), default=None)
+        feasible = [one for one in others if self.score(one).is_feasible]
+        tied, config = tied_with_first(feasible, lambda one: self.score(one).value), self.config
+        return min(tied, key=lambda one: 0 if config is None else number_of_changes(config, one.spec), default=None)
 
     @cached_property
     def ablation(self) -> Ablation | None:
