@@ -28,8 +28,6 @@ from dsabench.evals.fit import fit_to
 from dsabench.evals.plan import Plan, Wishes, make_plan, with_wishes
 from dsabench.evals.published import Beside, beside_published
 from dsabench.evals.run import Effort
-from dsabench.evals.scorers import SLOW
-from dsabench.evals.scorers.mathematics import require_math_verify
 from dsabench.evals.server import DEFAULT_URL, Served, find_server
 from dsabench.machine.environment import collect_environment
 from dsabench.model.evals import EvalSpec
@@ -76,8 +74,6 @@ def run_eval(options: EvalOptions) -> int:
     with_wishes(
         spec, options.wishes, options.model or ""
     )  # an option that does not fit is told before anything is asked
-    if spec.scorer in SLOW and options.driver is None:
-        require_math_verify()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(cancel_at_first_signal(_run(options, spec), _INTERRUPTED))

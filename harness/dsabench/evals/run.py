@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from dsabench.errors import StoreError, TrialFault
 from dsabench.evals.ask import Failure, Reply, Target, ask, client_for
-from dsabench.evals.grader import Grading, graded_apart
+from dsabench.evals.graders import SCORERS, SLOW, Grade
+from dsabench.evals.grading_process import Grading, graded_apart
 from dsabench.evals.plan import Plan
 from dsabench.evals.question import Question
 from dsabench.evals.sample import EvalSample
 from dsabench.evals.sample_log import SampleLog
-from dsabench.evals.scorers import SCORERS, SLOW, Grade
 from dsabench.http import HttpClient, accepts_connections
 from dsabench.load.process import allow_open_files, no_full_collections
 

@@ -19,8 +19,6 @@ from dsabench.evals.gate_plan import plan_gate
 from dsabench.evals.numerics import changed_numerics
 from dsabench.evals.plan import Plan, Wishes, make_plan
 from dsabench.evals.run import Effort, Progress
-from dsabench.evals.scorers import SLOW
-from dsabench.evals.scorers.mathematics import require_math_verify
 from dsabench.evals.server import find_server
 from dsabench.model.record import EvalTrial, Failed, Record, Scored
 from dsabench.model.runtime import RuntimeSpec
@@ -131,12 +129,10 @@ async def open_gate(gate: GateSpec, session: TrialSession, default: RuntimeSpec,
     """Read the eval and its questions.
 
     Raises:
-        InputError: there is no such eval, its data is missing, its grader is not installed, or the gate can decide nothing. A sweep reports this before it starts.
+        InputError: there is no such eval, its data is missing, or the gate can decide nothing. A sweep reports this before it starts.
 
     """
     spec = load_eval(gate.eval)
-    if spec.scorer in SLOW:
-        require_math_verify()
     try:
         data = await find_data(spec, None if gate.data is None else Path(gate.data), "data:")
         plan = make_plan(spec, Wishes(), default.model, data)

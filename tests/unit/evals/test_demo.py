@@ -10,9 +10,9 @@ from fractions import Fraction
 import pytest
 
 from dsabench.config.load import load_eval
+from dsabench.evals.graders import score_final_answer
 from dsabench.evals.question import Question
 from dsabench.evals.readers.demo import make_demo
-from dsabench.evals.scorers.numbers import score_final_answer
 
 QUESTIONS = make_demo(load_eval("demo"), None)
 DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]

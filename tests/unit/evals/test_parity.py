@@ -49,7 +49,7 @@ async def test_no_answer_is_told_where_the_originals_tell_it(tmp_path) -> None:
         golden = json.loads((GOLDENS / f"{name}.json").read_text())
         (tmp_path / name).mkdir()
         plan = REPLAYS[name](tmp_path / name).plan
-        from dsabench.evals.scorers import SCORERS
+        from dsabench.evals.graders import SCORERS
 
         score = SCORERS[plan.spec.scorer]
         for text, expected, said, _ in golden["cases"]:

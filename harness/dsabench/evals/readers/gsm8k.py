@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from dsabench.errors import InputError
+from dsabench.evals.graders import last_integer, last_number
 from dsabench.evals.question import Question, fill
 from dsabench.evals.readers.files import read_jsonl
-from dsabench.evals.scorers.numbers import last_integer, last_number
 from dsabench.model.evals import EvalSpec
 
 

@@ -16,7 +16,7 @@ from multiprocessing import connection, get_context, parent_process
 from threading import Thread
 
 from dsabench.errors import TrialFault
-from dsabench.evals.scorers import Grade, Scorer
+from dsabench.evals.graders import Grade, Scorer
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
