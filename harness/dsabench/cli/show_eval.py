@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import shorten
 
 from pydantic import JsonValue
 from rich.console import Console
@@ -13,8 +14,11 @@ from dsabench.evals.conduct import Finished
 from dsabench.evals.plan import Plan
 from dsabench.evals.published import Beside, nearest_published
 from dsabench.evals.statistics import mean_score
+from dsabench.evals.summarise import Tally
 from dsabench.model.record import Metric, Scored
 from dsabench.reporting.eval_lines import result_lines
+
+_DIFFERING_SHOWN = 3
 
 
 def result_object(plan: Plan, target: Target, finished: Finished, beside: Sequence[Beside]) -> dict[str, JsonValue]:
@@ -28,6 +32,8 @@ def result_object(plan: Plan, target: Target, finished: Finished, beside: Sequen
         "model": target.model,
         "base_url": target.base_url,
         "score": mean.value,
+        "original_score": mean_score(counted.as_original().scores).value,
+        "differing": len(counted.differing),
         "stderr": mean.standard_error,
         "ci_low": mean.interval.low,
         "ci_high": mean.interval.high,
@@ -63,6 +69,7 @@ def print_eval(console: Console, plan: Plan, finished: Finished, beside: Sequenc
     lines.append("")
     spread = "" if error is None else f" ± {error.value:.4f} (standard error by question)"
     lines.append(f"score {score.value:.4f}{spread}, 95 % interval [{score.ci_low:.4f}, {score.ci_high:.4f}]")
+    lines += _graders_apart(counted, metrics)
     lines.append(
         f"{counted.total} answers to {len(counted.questions)} questions: {counted.no_answer} without an answer, "
         f"{counted.truncated} cut, {counted.failed} failed, {finished.pace.retries} retries"
@@ -75,6 +82,21 @@ def print_eval(console: Console, plan: Plan, finished: Finished, beside: Sequenc
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     for warning in outcome.warnings:
         console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+
+
+def _graders_apart(counted: Tally, metrics: Mapping[str, Metric]) -> Iterator[str]:
+    """What the original's grader says, and in which answers it took something else."""
+    if not counted.has_original:
+        return
+    original = metrics["original_score"]
+    yield (
+        f"the original's grader: {original.value:.4f}, 95 % interval [{original.ci_low:.4f}, {original.ci_high:.4f}]; "
+        f"it takes another answer than a careful reader in {len(counted.differing)} of {counted.total}"
+    )
+    # Those that change the score are what a reader wants to see.
+    for sample in sorted(counted.differing, key=lambda one: one.score == one.original_score)[:_DIFFERING_SHOWN]:
+        read, took = (shorten(one or "none", 40) for one in (sample.answer, sample.original_answer))
+        yield f"  {sample.id}: read {read}, the original took {took}, expected {shorten(sample.expected, 40)}"
 
 
 def _value(metric: Metric | None) -> float | None:

@@ -41,7 +41,9 @@ def compare_agreement(default: ComparedEval, candidate: ComparedEval, margin: fl
 
 def _agreeing(samples: tuple[EvalSample, ...], key: dict[str, str | None]) -> tuple[EvalSample, ...]:
     return tuple(
-        sample.model_copy(update={"expected": expected, "score": float(sample.completion == expected)})
+        sample.model_copy(
+            update={"expected": expected, "score": float(sample.completion == expected), "original_score": None}
+        )
         for sample in samples
         if (expected := key.get(sample.question)) is not None
     )

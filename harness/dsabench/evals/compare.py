@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import mean
 
@@ -52,9 +52,10 @@ def compare_evals(base: ComparedEval, candidate: ComparedEval, margin: float, qu
             raise InputError(f"{question}: the expected answers differ: the sides were asked from different data")
     if base.runs and set(base.runs) == set(candidate.runs):
         return _same(base, len(shared))
-    scores = [[[sample.score for sample in side[question]] for question in shared] for side in (left, right)]
+    left, right, graded_by = _read_alike(left, right, shared)
+    scores = _scores(left, right, shared)
     result = non_inferiority(scores[0], scores[1], margin)
-    notes = _notes(left, right, shared)
+    notes = [*_notes(left, right, shared), *graded_by]
     if all(len(of_question) == 1 for side in scores for of_question in side):
         p = mcnemar([one for (one,) in scores[0]], [one for (one,) in scores[1]])
         notes.append(f"McNemar p = {p:.3g}")
@@ -148,6 +149,33 @@ def _by_question(samples: Iterable[EvalSample]) -> Questions:
     for sample in samples:
         found.setdefault(sample.question, []).append(sample)
     return found
+
+
+def _as_original(side: Questions) -> Questions:
+    return {question: [sample.as_original() for sample in samples] for question, samples in side.items()}
+
+
+def _answered(side: Questions, shared: list[str]) -> Iterator[EvalSample]:
+    return (sample for question in shared for sample in side[question] if sample.standing != "failed")
+
+
+def _scores(left: Questions, right: Questions, shared: list[str]) -> list[list[list[float]]]:
+    """Side → question → repeats."""
+    return [[[sample.score for sample in side[question]] for question in shared] for side in (left, right)]
+
+
+def _read_alike(left: Questions, right: Questions, shared: list[str]) -> tuple[Questions, Questions, tuple[str, ...]]:
+    """Both sides with the grades of one grader, and which it is where the eval has two."""
+    graders = {sample.original_score is not None for side in (left, right) for sample in _answered(side, shared)}
+    originals = _as_original(left), _as_original(right)
+    if len(graders) > 1:  # one side's samples are of an earlier version, which asked the original's grader alone
+        return *originals, ("graded as the eval's original does: one side has no other grade",)
+    if graders != {True}:
+        return left, right, ()
+    base, candidate = (mean(map(mean, side)) for side in _scores(*originals, shared))
+    differ = sum(sample.graders_differ for side in (left, right) for sample in _answered(side, shared))
+    note = f"graded by a careful reader; the original's grader says {100 * (candidate - base):+.2f} points and takes another answer in {differ}"
+    return left, right, (note,)
 
 
 def _notes(left: Questions, right: Questions, shared: list[str]) -> list[str]:

@@ -177,5 +177,3 @@ SCORERS: dict[ScorerName, Scorer] = {
     "code": score_code,
     "final-answer": score_final_answer,
 }
-SLOW: frozenset[ScorerName] = frozenset({"nemo-math"})
-"""May compute for seconds and set signals, so they run in a process of their own."""

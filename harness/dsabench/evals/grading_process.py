@@ -1,4 +1,4 @@
-"""A process for a scorer that is slow: there its own signals work, and nothing waits for it.
+"""A process for graders that are slow: there their own signals work, and nothing waits for them.
 
 It ends with whoever started it, however that one ends, and leaves Ctrl-C and other ways of ending to that one.
 """
@@ -8,26 +8,45 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import connection, get_context, parent_process
 from threading import Thread
+from typing import Protocol
 
 from dsabench.errors import TrialFault
-from dsabench.evals.graders import Grade, Scorer
+from dsabench.evals.careful import SLOW, Grades, grade, grade_plain
+from dsabench.evals.graders import Grade
+from dsabench.model.evals import ScorerName
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-Grading = Callable[[str, str], Awaitable[Grade]]
-"""Completion, expected → grade."""
+class Grading(Protocol):
+    """`careful.grade`, awaited."""
+
+    async def __call__(self, name: ScorerName, completion: str, expected: str, told: Grade | None = None, /) -> Grades:
+        """Raises TrialFault where the process that grades was killed."""
 
 
 @contextmanager
-def graded_apart(scorer: Scorer) -> Iterator[Grading]:
-    """What the scorer says, there. Raises TrialFault where the process was killed."""
+def grading(name: ScorerName) -> Iterator[Grading]:
+    """The graders of an eval; slow ones in a process of their own."""
+    if name in SLOW:
+        with _graded_apart() as apart:
+            yield apart
+        return
+
+    async def at_once(name: ScorerName, completion: str, expected: str, told: Grade | None = None, /) -> Grades:
+        return grade(name, completion, expected, told)
+
+    yield at_once
+
+
+@contextmanager
+def _graded_apart() -> Iterator[Grading]:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # the process inherits that they wait
         try:
@@ -35,13 +54,15 @@ def graded_apart(scorer: Scorer) -> Iterator[Grading]:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-        async def grade(completion: str, expected: str) -> Grade:
+        async def apart(name: ScorerName, completion: str, expected: str, told: Grade | None = None, /) -> Grades:
+            if plain := grade_plain(name, completion, expected, told):
+                return plain
             try:
-                return await asyncio.get_running_loop().run_in_executor(pool, scorer, completion, expected)
+                return await asyncio.get_running_loop().run_in_executor(pool, grade, name, completion, expected, told)
             except BrokenProcessPool as error:
                 raise TrialFault("internal", "the process that grades answers was killed", stage="load") from error
 
-        yield grade
+        yield apart
 
 
 def _end_with_parent() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsabench.errors import InputError
+from dsabench.evals.careful import CAREFUL
 from dsabench.evals.fetch import sha256_of
 from dsabench.evals.question import Question
 from dsabench.evals.readers import READERS
@@ -85,6 +86,7 @@ def make_plan(spec: EvalSpec, wishes: Wishes, model: str, data: Path | None) -> 
         name=spec.name,
         harness_id=spec.harness_id,
         scorer=spec.scorer,
+        careful=True if spec.scorer in CAREFUL else None,
         dataset_sha256=None if data is None else sha256_of(data),
         questions_sha256=_digest_of(questions),
         num_questions=len(questions),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dsabench.evals.summarise import original_metrics
 from dsabench.model.evals import EvalSpec, EvalTask, PublishedScore
 from dsabench.model.record import Metric
 
@@ -44,14 +45,15 @@ class Beside:
 def beside_published(
     spec: EvalSpec, task: EvalTask, model: str, metrics: Mapping[str, Metric], *, other_data: bool
 ) -> tuple[Beside, ...]:
-    """Every published score of a metric that this run has; the runs most like ours first, those of unknown settings last."""
+    """Every published score of a metric that this run has, by the grader of the eval's original; the runs most like ours first, those of unknown settings last."""
     if task.harness_id != spec.harness_id:  # a driver's own prompts or parser: no published score is of them
         return ()
+    ours = original_metrics(metrics)
     found = [
-        Beside(entry, metric, theirs, metrics[metric], _differences(entry, task, model, other_data=other_data))
+        Beside(entry, metric, theirs, ours[metric], _differences(entry, task, model, other_data=other_data))
         for entry in spec.published
         for metric, theirs in entry.scores.items()
-        if metric in metrics
+        if metric in ours
     ]
     return tuple(sorted(found, key=lambda one: (not one.published.settings, len(one.differs))))
 

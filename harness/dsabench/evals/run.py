@@ -6,16 +6,14 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dsabench.errors import StoreError, TrialFault
 from dsabench.evals.ask import Failure, Reply, Target, ask, client_for
-from dsabench.evals.graders import SCORERS, SLOW, Grade
-from dsabench.evals.grading_process import Grading, graded_apart
+from dsabench.evals.grading_process import Grading, grading
 from dsabench.evals.plan import Plan
 from dsabench.evals.question import Question
-from dsabench.evals.sample import EvalSample
+from dsabench.evals.sample import EvalSample, graded
 from dsabench.evals.sample_log import SampleLog
 from dsabench.http import HttpClient, accepts_connections
 from dsabench.load.process import allow_open_files, no_full_collections
@@ -71,26 +69,11 @@ async def run(plan: Plan, target: Target, log: SampleLog, effort: Effort) -> Pac
 
     """
     allow_open_files(effort.concurrency)
-    with _grading(plan) as grade, no_full_collections():
+    with grading(plan.spec.scorer) as grade, no_full_collections():
         async with client_for(target, plan.task, effort.timeout_s).keep_connections() as kept:
             runner = _Runner(plan, target, log, effort, kept, grade)
             await runner.run()
     return runner.pace()
-
-
-@contextmanager
-def _grading(plan: Plan) -> Iterator[Grading]:
-    """The plan's scorer; a slow one in a process of its own."""
-    scorer = SCORERS[plan.spec.scorer]
-    if plan.spec.scorer in SLOW:
-        with graded_apart(scorer) as grade:
-            yield grade
-        return
-
-    async def at_once(completion: str, expected: str) -> Grade:
-        return scorer(completion, expected)
-
-    yield at_once
 
 
 @dataclass(slots=True)
@@ -149,14 +132,12 @@ class _Runner:
         }
         if isinstance(reply, Failure):
             return EvalSample(**given, score=0.0, standing="failed", error=reply.message)
-        grade = await self.grade(reply.text, question.expected)
+        grades = await self.grade(self.plan.spec.scorer, reply.text, question.expected)
         return EvalSample(
             **given,
             completion=reply.text,
             reasoning=reply.reasoning,
-            answer=grade.answer,
-            score=float(grade.correct),
-            standing="correct" if grade.correct else "no answer" if grade.answer is None else "wrong",
+            **graded(grades),
             finish_reason=reply.finish_reason,
             # An eval that asks for one token is always cut there.
             truncated=reply.finish_reason == "length" and self.plan.task.max_tokens > 1,

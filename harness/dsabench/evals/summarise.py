@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dsabench.evals.sample import EvalSample
@@ -11,6 +11,8 @@ from dsabench.model.record import Metric, Scored
 from dsabench.stats.percentiles import percentile
 
 THINKING_MARKS = ("</think>", "<think>")
+_ORIGINAL = "original_"
+_NO_ANSWER_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,18 @@ class Tally:
     failed: int
     truncated: int
     thinking_in_content: int
+    differing: tuple[EvalSample, ...]
+    """Samples in which the original's grader and the careful reader took different answers."""
+
+    @property
+    def has_original(self) -> bool:
+        """Whether the original's grader was asked beside the careful reader."""
+        return any(sample.original_score is not None for of_one in self.questions.values() for sample in of_one)
+
+    def as_original(self) -> Tally:
+        """The same samples with the grades of the eval's original."""
+        samples = [sample.as_original() for of_one in self.questions.values() for sample in of_one]
+        return tally(samples, tuple(self.questions))
 
     @property
     def total(self) -> int:
@@ -66,6 +80,7 @@ def tally(samples: Iterable[EvalSample], order: Sequence[str] | None = None) -> 
         thinking_in_content=sum(
             any(mark in (sample.completion or "") for mark in THINKING_MARKS) for sample in counted
         ),
+        differing=tuple(sample for sample in counted if sample.graders_differ),
     )
 
 
@@ -74,12 +89,12 @@ def summarise(counted: Tally, *, duration_s: float | None, tokens: int | None) -
     samples = [sample for of_question in counted.questions.values() for sample in of_question]
     metrics = {
         **_accuracy(counted),
-        "no_answer": Metric(value=counted.no_answer / counted.total, n=counted.total),
         "failed": Metric(value=counted.failed / counted.total, n=counted.total),
         "truncated": Metric(value=counted.truncated / counted.total, n=counted.total),
     }
-    for group, mean in counted.groups().items():
-        metrics[f"score_of.{group}"] = _metric(mean)
+    if counted.has_original:
+        metrics |= {f"{_ORIGINAL}{name}": metric for name, metric in _accuracy(counted.as_original()).items()}
+        metrics["differing"] = Metric(value=len(counted.differing) / counted.total, n=counted.total)
     for name in ("completion_tokens", "prompt_tokens", "reasoning_tokens"):
         counts = [count for sample in samples if (count := getattr(sample, name)) is not None]
         if counts:
@@ -98,7 +113,7 @@ def summarise(counted: Tally, *, duration_s: float | None, tokens: int | None) -
 def _accuracy(counted: Tally) -> dict[str, Metric]:
     scores, count, repeat = counted.scores, len(counted.questions), counted.repeat
     mean = mean_score(scores)
-    metrics = {"score": _metric(mean)}
+    metrics = {"score": _metric(mean), "no_answer": Metric(value=counted.no_answer / counted.total, n=counted.total)}
     if mean.standard_error is not None:
         metrics["score_standard_error"] = Metric(value=mean.standard_error, n=count)
     if repeat > 1:
@@ -111,7 +126,15 @@ def _accuracy(counted: Tally) -> dict[str, Metric]:
         spread = spread_of_runs(scores)
         if spread is not None:
             metrics["score_spread_of_runs"] = Metric(value=spread, n=repeat)
+    for group, mean_of_group in counted.groups().items():
+        metrics[f"score_of.{group}"] = _metric(mean_of_group)
     return metrics
+
+
+def original_metrics(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """The metrics as the grader of the eval's original gives them, by the same names."""
+    original = {name.removeprefix(_ORIGINAL): metric for name, metric in metrics.items() if name.startswith(_ORIGINAL)}
+    return {**metrics, **original}
 
 
 def _metric(mean: MeanScore) -> Metric:
@@ -122,10 +145,18 @@ def warnings_of(counted: Tally) -> Iterable[str]:
     """What the reader of the score must know."""
     if counted.thinking_in_content:
         yield (
-            f"{counted.thinking_in_content} answers have thinking inside their content, where the grader reads it: "
-            "start the server with its --reasoning-parser"
+            f"{counted.thinking_in_content} answers have thinking inside their content, where the original's grader reads "
+            "it: start the server with its --reasoning-parser"
         )
     if counted.failed:
         yield f"{counted.failed} of {counted.total} requests failed and count as wrong"
     if counted.truncated:
         yield f"{counted.truncated} of {counted.total} answers were cut at max_tokens"
+    if counted.no_answer - _cut_short(counted) > _NO_ANSWER_SHARE * counted.total:
+        yield f"{counted.no_answer} of {counted.total} answers name none: read some, and ask for the form that the eval wants"
+
+
+def _cut_short(counted: Tally) -> int:
+    """Answers that name none because they were cut, which has a warning of its own."""
+    samples = (sample for of_question in counted.questions.values() for sample in of_question)
+    return sum(sample.truncated and sample.standing == "no answer" for sample in samples)

@@ -132,6 +132,9 @@ class EvalTask(Value):
     name: str
     harness_id: str
     scorer: str
+    """The grader of the eval's original."""
+    careful: bool | None = None
+    """True: `score` is a careful reader's, `original_score` the original grader's. None: `score` is that of `scorer`."""
     dataset_sha256: str | None = None
     """sha256 of the file with the questions."""
     questions_sha256: str

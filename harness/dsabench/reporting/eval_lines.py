@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from dsabench.evals.summarise import Tally
+from dsabench.evals.summarise import Tally, original_metrics
 from dsabench.model.evals import EvalTask
 from dsabench.model.record import Metric
 
@@ -12,8 +12,8 @@ Metrics = Mapping[str, Metric]
 
 
 def result_lines(task: EvalTask, counted: Tally, metrics: Metrics) -> list[str]:
-    """Lines for people, as the harness that the id names prints them; our own form for other ids."""
-    return list(_FORMS.get(task.harness_id, _own)(task, counted, metrics))
+    """Lines for people, as the harness that the id names prints them, with its own grader; our own form for other ids."""
+    return list(_FORMS.get(task.harness_id, _own)(task, counted.as_original(), original_metrics(metrics)))
 
 
 def _value(metrics: Metrics, name: str) -> float:

@@ -39,6 +39,7 @@ input { margin: 0 .3rem 0 0; } label { white-space: nowrap; display: inline-bloc
 .tag { border: 1px solid var(--none); color: var(--none); border-radius: 3px; padding: 0 .3rem; margin-left: .4rem; }
 """
 # Filters without a script: an unticked box hides the samples of its class.
+_ONLY = ("truncated", "differing")
 _FILTERS = (("correct", "correct"), ("wrong", "wrong"), ("no-answer", "no answer"), ("failed", "failed"))
 
 
@@ -76,21 +77,23 @@ def _page(task: EvalTask, counted: Tally, asked: Asked) -> Iterator[str]:
     yield '<meta name=viewport content="width=device-width, initial-scale=1">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     hide = " ".join(f"body:has(#show-{name}:not(:checked)) details.{name} {{ display: none; }}" for name, _ in _FILTERS)
-    only_cut = "body:has(#only-truncated:checked) details:not(.truncated) { display: none; }"
-    yield f"<title>{escape(task.name)}, {escape(asked.model)}: samples</title><style>{_STYLE}{hide} {only_cut}</style></head><body>"
+    only = " ".join(f"body:has(#only-{name}:checked) details:not(.{name}) {{ display: none; }}" for name in _ONLY)
+    yield f"<title>{escape(task.name)}, {escape(asked.model)}: samples</title><style>{_STYLE}{hide} {only}</style></head><body>"
     yield f"<h1>{escape(task.name)} <small class=facts>{escape(task.harness_id)}</small></h1>"
     yield (
         f"<p>{_inline(asked.model)} at {_inline(asked.server)}, "
         f"<time datetime={asked.at.isoformat()}>{asked.at:%Y-%m-%d %H:%M} UTC</time>.</p>"
     )
     yield (
-        f"<p>score {mean_score(counted.scores).value:.4f}. {counted.total} answers to {len(counted.questions)} questions, {task.repeat} each. "
+        f"<p>score {mean_score(counted.scores).value:.4f}{_original(counted)}. {counted.total} answers to {len(counted.questions)} questions, {task.repeat} each. "
         f"temperature {task.temperature:g}, top_p {task.top_p:g}, max_tokens {task.max_tokens}, "
         f"thinking {escape(task.thinking or 'off')}.</p>"
     )
     for name, label in _FILTERS:
         yield f"<label><input type=checkbox id=show-{name} checked>{label} ({numbers[label]})</label>"
     yield f"<label><input type=checkbox id=only-truncated>only cut ones ({counted.truncated})</label>"
+    if counted.has_original:
+        yield f"<label><input type=checkbox id=only-differing>only where the graders differ ({len(counted.differing)})</label>"
     yield "<main class=pick>"
     for sample in samples[:SAMPLES_MAX]:
         yield from _shown(sample)
@@ -99,12 +102,23 @@ def _page(task: EvalTask, counted: Tally, asked: Asked) -> Iterator[str]:
     yield "</main></body></html>"
 
 
+def _original(counted: Tally) -> str:
+    """The score of the original's grader, where it was asked as well."""
+    if not counted.has_original:
+        return ""
+    return f" (the original's grader: {mean_score(counted.as_original().scores).value:.4f})"
+
+
 def _shown(sample: EvalSample) -> Iterator[str]:
-    classes = sample.standing.replace(" ", "-") + (" truncated" if sample.truncated else "")
-    cut = "<span class=tag>cut</span>" if sample.truncated else ""
-    yield f"<details class='{classes}'><summary>{_inline(sample.id)}: {escape(sample.standing)}{cut} "
+    classes = sample.standing.replace(" ", "-")
+    classes += (" truncated" if sample.truncated else "") + (" differing" if sample.graders_differ else "")
+    tags = ("<span class=tag>cut</span>" if sample.truncated else "") + (
+        "<span class=tag>graders differ</span>" if sample.graders_differ else ""
+    )
+    yield f"<details class='{classes}'><summary>{_inline(sample.id)}: {escape(sample.standing)}{tags} "
     answer, expected = _inline(sample.answer), _inline(sample.expected)
-    yield f"<span class=facts>answer {answer}, expected {expected}</span></summary>"
+    took = f", the original's grader took {_inline(sample.original_answer)}" if sample.graders_differ else ""
+    yield f"<span class=facts>answer {answer}{took}, expected {expected}</span></summary>"
     facts = [
         f"{sample.completion_tokens} tokens" if sample.completion_tokens is not None else None,
         f"{sample.latency_s:.1f} s" if sample.latency_s is not None else None,

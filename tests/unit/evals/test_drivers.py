@@ -57,9 +57,11 @@ async def test_nemo_skills_predictions_become_a_record(tmp_path, ns) -> None:
         )  # fmt: skip
     assert code == 0, err
     said = json.loads(out)
-    assert (said["harness_id"], said["n"], said["n_invalid"]) == ("nemo-skills-aime25", 6, 2)
-    assert said["score"] == pytest.approx(3 / 6)
-    assert said["metrics"]["majority_at.2"] == pytest.approx((0.5 + 1 + 0) / 3)
+    assert (said["harness_id"], said["n"], said["metrics"]["original_no_answer"]) == ("nemo-skills-aime25", 6, 2 / 6)
+    assert said["original_score"] == pytest.approx(3 / 6)
+    assert said["metrics"]["original_majority_at.2"] == pytest.approx((0.5 + 1 + 0) / 3)
+    # The program took no 7 from three answers that all box it.
+    assert (said["score"], said["n_invalid"], said["differing"]) == (1.0, 0, 3)
     # Its own metrics.json stands beside, and where it says something else, a warning.
     own = {name: said["metrics"][f"driver.{name}"] for name in ("score", "majority_at.2", "pass_at.2")}
     assert own == pytest.approx({"score": 0.5, "majority_at.2": 0.5, "pass_at.2": 0.7})
@@ -93,7 +95,7 @@ async def test_a_driver_that_sums_nothing_up_is_read_by_its_predictions(tmp_path
         code, out, err = await dsabench("aime25", "--base-url", server.url, *words, home=tmp_path)
     assert code == 0, err
     said = json.loads(out)
-    assert said["score"] == pytest.approx(1 / 3)
+    assert said["original_score"] == pytest.approx(1 / 3)
     assert said["warnings"] == ["the driver left no metrics.json: the scores are computed from its predictions"]
     assert "driver.score" not in said["metrics"]
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from dsabench.evals.ask import Target
+from dsabench.evals.graders import SCORERS
 from dsabench.evals.run import Effort, run
+from dsabench.evals.sample import EvalSample
 from dsabench.evals.sample_log import open_log
 from dsabench.evals.statistics import majority, pass_at_k, spread_of_runs
 from dsabench.evals.summarise import tally
@@ -33,15 +35,17 @@ async def test_every_question_scores_as_in_the_original(tmp_path, name) -> None:
     samples = [of_question[0] for of_question in counted.questions.values()]
     assert counted.failed == 0  # each prompt is known to the server, so it is what the original sent
     differing = [
-        (sample.completion, sample.answer, case)
-        for sample, case in zip(samples, golden["cases"], strict=True)
+        (sample.completion, sample.original_answer, case)
+        for sample, case in zip(map(EvalSample.as_original, samples), golden["cases"], strict=True)
         if sample.score != case[-1]
     ]
     assert differing == []
     if golden["prompts_sha256"] is not None:
         assert digest_of([sample.prompt for sample in samples]) == golden["prompts_sha256"]
     if golden["mean"] is not None:
-        assert sum(sample.score for sample in samples) / len(samples) == pytest.approx(golden["mean"], abs=1e-12)
+        assert sum(sample.as_original().score for sample in samples) / len(samples) == pytest.approx(
+            golden["mean"], abs=1e-12
+        )
 
 
 async def test_no_answer_is_told_where_the_originals_tell_it(tmp_path) -> None:
@@ -49,8 +53,6 @@ async def test_no_answer_is_told_where_the_originals_tell_it(tmp_path) -> None:
         golden = json.loads((GOLDENS / f"{name}.json").read_text())
         (tmp_path / name).mkdir()
         plan = REPLAYS[name](tmp_path / name).plan
-        from dsabench.evals.graders import SCORERS
-
         score = SCORERS[plan.spec.scorer]
         for text, expected, said, _ in golden["cases"]:
             cut = text.split("Question")[0] if name == "gsm8k" else text

@@ -12,15 +12,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dsabench.errors import TrialFault
+from dsabench.evals.careful import CAREFUL
 from dsabench.evals.conduct import Finished, Setting, record_of
 from dsabench.evals.drivers.predictions import read_predictions
 from dsabench.evals.drivers.program import Commission, DriverName, Errands
 from dsabench.evals.drivers.told import held_against, read_told
+from dsabench.evals.graders import Grade
+from dsabench.evals.grading_process import grading
 from dsabench.evals.plan import Plan
 from dsabench.evals.run import Pace
-from dsabench.evals.sample import EvalSample
+from dsabench.evals.sample import EvalSample, graded
 from dsabench.evals.summarise import tally
-from dsabench.model.evals import EvalTask
+from dsabench.model.evals import EvalTask, ScorerName
 from dsabench.model.record import Scored
 from dsabench.model.value import digest
 
@@ -41,7 +44,8 @@ async def drive(name: DriverName, commission: Commission, errands: Errands, sett
     for words in errands.commands:
         await _run(words, commission.folder, env)
     duration_s = time.perf_counter() - started_s
-    samples = read_predictions(commission.folder, errands.predictions, errands.harness_id)
+    told = read_predictions(commission.folder, errands.predictions, errands.harness_id)
+    samples = await _read_with_care(commission.spec.scorer, told)
     plan = Plan(commission.spec, (), _task(name, commission, errands, samples))
     path = setting.journal.path.parent / "samples" / f"{commission.spec.name}-{name}-{uuid.uuid4().hex[:12]}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,10 +54,23 @@ async def drive(name: DriverName, commission: Commission, errands: Errands, sett
     counted = tally(samples)
     record = record_of(plan, setting, counted, pace, samples=path, started_at=started_at)
     if isinstance(record.outcome, Scored):
-        told = read_told(commission.folder, errands.predictions)
-        record = record.model_copy(update={"outcome": held_against(record.outcome, told)})
+        sums = read_told(commission.folder, errands.predictions)
+        record = record.model_copy(update={"outcome": held_against(record.outcome, sums)})
     setting.journal.append(record)
     return plan, Finished(record, counted, pace, 0, path)
+
+
+async def _read_with_care(scorer: ScorerName, told: Sequence[EvalSample]) -> tuple[EvalSample, ...]:
+    """The samples with a careful reader's grade beside the driver's."""
+    samples = []
+    with grading(scorer) as grade:
+        for sample in told:
+            if sample.completion is not None:
+                own = Grade(sample.answer, bool(sample.score))
+                grades = await grade(scorer, sample.completion, sample.expected, own)
+                sample = sample.model_copy(update=graded(grades))  # noqa: PLW2901
+            samples.append(sample)
+    return tuple(samples)
 
 
 async def _run(words: Sequence[str], folder: Path, env: dict[str, str]) -> None:
@@ -81,6 +98,7 @@ def _task(name: DriverName, commission: Commission, errands: Errands, samples: S
         name=spec.name,
         harness_id=errands.harness_id,
         scorer=f"{name}'s own",
+        careful=True if spec.scorer in CAREFUL else None,
         questions_sha256=digest(json.dumps(asked)),
         num_questions=len(asked),
         endpoint="chat",

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from dsabench.errors import TrialFault
-from dsabench.evals.sample import EvalSample, Standing
+from dsabench.evals.sample import EvalSample, Standing, standing_of
 
 
 def read_predictions(folder: Path, pattern: str, harness_id: str) -> tuple[EvalSample, ...]:
-    """Every prediction of a run; files in the order of their repeats.
+    """Every prediction of a run with the driver's own grade; files in the order of their repeats.
 
     Raises:
         TrialFault: there is none, or a line is none.
@@ -39,7 +39,7 @@ def _sample(row: dict[str, Any], number: int, repeat: int, harness_id: str) -> E
     answer = row.get("predicted_answer")
     right = bool(row["symbolic_correct"] if "symbolic_correct" in row else row["is_correct"])
     failed = row.get("finish_reason") == "error"
-    standing: Standing = "failed" if failed else "correct" if right else "no answer" if answer is None else "wrong"
+    standing: Standing = "failed" if failed else standing_of(answer, right)
     start_s, end_s = row.get("generation_start_time"), row.get("generation_end_time")
     return EvalSample(
         id=f"{question}#{repeat}",

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from dsabench.evals.summarise import original_metrics
 from dsabench.model.record import Metric, Scored
 
 _ALIKE = 0.0002
@@ -41,10 +42,11 @@ def held_against(scored: Scored, told: Mapping[str, float] | None) -> Scored:
         return scored.model_copy(update={"warnings": (*scored.warnings, warning)})
     n = scored.metrics["score"].n
     theirs = {f"driver.{name}": Metric(value=value, n=n) for name, value in told.items()}
+    ours = original_metrics(scored.metrics)
     other = [
-        f"the driver says {name} {value:.4f}, its predictions come to {scored.metrics[name].value:.4f}"
+        f"the driver says {name} {value:.4f}, its predictions come to {ours[name].value:.4f}"
         for name, value in told.items()
-        if name in scored.metrics and abs(scored.metrics[name].value - value) > _ALIKE
+        if name in ours and abs(ours[name].value - value) > _ALIKE
     ]
     return scored.model_copy(update={"metrics": {**scored.metrics, **theirs}, "warnings": (*scored.warnings, *other)})
 
