@@ -5,15 +5,26 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
-from pathlib import Path
-from typing import Literal
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 
 from dsabench.errors import InputError
 from dsabench.model.value import Value
 
 FILE_NAME = ".dsabench-patch.json"
+
+
+def _require_inside(name: str) -> str:
+    path = PurePosixPath(name)
+    if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
+        raise ValueError(f"{name!r} is no file of the package")
+    return name
+
+
+InPackage = Annotated[str, AfterValidator(_require_inside)]
+"""A path below the package; a manifest that names another is nobody's patch."""
 
 
 def sha256(data: bytes) -> str:
@@ -24,11 +35,11 @@ def sha256(data: bytes) -> str:
 class FileChange(Value):
     """One file. `before` is its whole content, compressed and in base64; None where there was none."""
 
-    file: str
+    file: InPackage | Literal["../pyproject.toml"]
     before: str | None
     after_sha256: str
     link: str | None = None
-    """What it pointed to, where it was a symbolic link (as some installers lay out a package)."""
+    """What it pointed to, where it was a symbolic link (as some installers lay out a package), to a file or to nothing."""
 
     @classmethod
     def of(cls, file: str, before: bytes | None, after: bytes, link: str | None) -> FileChange:
@@ -48,7 +59,7 @@ class Manifest(Value):
     runtime_version: str
     tables: tuple[str, ...]
     """Names of the table files."""
-    folders: tuple[str, ...]
+    folders: tuple[InPackage, ...]
     """Folders that the patch made."""
     changes: tuple[FileChange, ...]
 
@@ -61,6 +72,8 @@ def read_manifest(package: Path) -> Manifest | None:
 
     """
     file = package / FILE_NAME
+    if file.is_symlink():
+        raise InputError(f"{file}: is a link, which no patch makes: remove it")
     try:
         manifest = Manifest.model_validate_json(file.read_bytes())
         for change in manifest.changes:  # what cannot be put back is said before anything is touched

@@ -58,7 +58,9 @@ def plan_patch(tree: Tree, files: Sequence[File]) -> Patch:
 
     """
     with alone(tree.package):  # half of another's patch read as the runtime's own would be planned around
-        return _plan(tree, files)
+        patch = _plan(tree, files)
+        _require_inside(tree, patch.after)
+        return patch
 
 
 def _plan(tree: Tree, files: Sequence[File]) -> Patch:
@@ -139,6 +141,7 @@ def apply_patch(patch: Patch) -> bool:
         if state_of(patch.tree, patch) == "applied":
             return False
         require_writable(patch.tree, patch.after)
+        _require_inside(patch.tree, patch.after)
         _restore(patch.tree)
         _require_as_planned(patch)
         folders = _missing_folders(patch)
@@ -190,6 +193,20 @@ def require_writable(tree: Tree, files: Iterable[str]) -> None:
             raise InputError(f"{folder}: this user may not write here, or it is read-only")
 
 
+def _require_inside(tree: Tree, files: Iterable[str]) -> None:
+    """Whether every file lies in the package itself: a folder that is a link may be another environment's.
+
+    Raises:
+        InputError: one of them lies behind a link that leads outside.
+
+    """
+    for name in files:
+        file = tree.package / name
+        place = file.parent.resolve()
+        if name != _PROJECT and tree.package not in (place, *place.parents):
+            raise InputError(f"{file.parent}: leads to {place}, outside the package: patch the package that is there")
+
+
 def _require_as_planned(patch: Patch) -> None:
     for name, before in patch.before.items():
         file = patch.tree.package / name
@@ -200,7 +217,9 @@ def _require_as_planned(patch: Patch) -> None:
 def _restore(tree: Tree) -> bool:
     manifest, leftover = read_manifest(tree.package), _beside(tree.package / FILE_NAME)
     if manifest is not None:
-        require_writable(tree, [change.file for change in manifest.changes])
+        files = [change.file for change in manifest.changes]
+        require_writable(tree, files)
+        _require_inside(tree, (*files, *manifest.folders))
     if changed := changed_since(tree):
         version = "" if manifest is None else manifest.runtime_version
         raise InputError(
@@ -214,7 +233,9 @@ def _restore(tree: Tree) -> bool:
         _put_back(tree.package, manifest.changes)
         for folder in sorted(manifest.folders, key=len, reverse=True):
             place = tree.package / folder
-            if place.is_dir() and not any(place.iterdir()):  # a table that somebody put there stays
+            if (
+                place.is_dir() and not place.is_symlink() and not any(place.iterdir())
+            ):  # a table that somebody put there stays
                 place.rmdir()
         (tree.package / FILE_NAME).unlink()
     except OSError as error:
@@ -239,13 +260,17 @@ def _put_back(package: Path, changes: Sequence[FileChange]) -> None:
         _swap(package / change.file)
     for change in changes:
         if change.before is None:
-            _take_away(package / change.file)
+            _take_away(package / change.file, change.link)
 
 
-def _take_away(file: Path) -> None:
+def _take_away(file: Path, link: str | None) -> None:
+    """Where a link to nothing was, it is again."""
     with suppress(NotADirectoryError):  # a file stands where our folder was to be
-        file.unlink(missing_ok=True)
+        if link is None or _link_of(file) != link:
+            file.unlink(missing_ok=True)
         _beside(file).unlink(missing_ok=True)
+        if link is not None and not file.is_symlink():
+            file.symlink_to(link)
     _forget_compiled(file)
 
 
@@ -268,10 +293,11 @@ def _stage(file: Path, content: bytes, link: str | None = None) -> None:
     beside = _beside(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        beside.unlink(missing_ok=True)
         if link is not None:
             beside.symlink_to(link)
             return
-        with beside.open("wb") as stream:
+        with beside.open("xb") as stream:  # never through a link of that name
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
@@ -299,6 +325,8 @@ def _beside(file: Path) -> Path:
 def _forget_compiled(file: Path) -> None:
     """What an interpreter made of a module that is gone."""
     folder = file.parent / "__pycache__"
+    if folder.is_symlink():
+        return
     for compiled in folder.glob(f"{file.stem}.*.pyc") if file.suffix == ".py" else ():
         compiled.unlink(missing_ok=True)
     with suppress(OSError):  # not empty, or not there
