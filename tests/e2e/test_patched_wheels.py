@@ -17,18 +17,19 @@ from typing import get_args
 import pytest
 
 from dsabench.cli.main import run
+from dsabench.emit.patch import apply_patch, plan_patch, revert_patch
 from dsabench.emit.payload import plugin
 from dsabench.emit.tables import table_json
 from dsabench.emit.touch import LOADER, touch
-from dsabench.emit.tree import Tree
+from dsabench.emit.tree import Tree, find_tree
 from dsabench.model.tuned_table import TunedTable
 from dsabench.sglang.versions import parse_version
-from unit.emit.made import made_table
+from unit.emit.made import as_file, made_table
 from wheels.wheels import fetch
 
 pytestmark = pytest.mark.slow
 
-VERSIONS = ("0.5.9", "0.5.12", "0.5.16", "0.5.23")
+VERSIONS = ("0.5.9", "0.5.12", "0.5.13", "0.5.15", "0.5.16", "0.5.23")
 KINDS = get_args(TunedTable.model_fields["kind"].annotation)
 CHILD = Path(__file__).parents[1] / "wheels" / "patched_child.py"
 ARGS = {
@@ -229,6 +230,55 @@ def test_the_plugin_asks_all_the_files_that_a_patch_changes_and_no_others():
             assert all(b"dsa_tuned" in one.after and b"dsa_tuned" not in one.before for one in touched), (version, kind)
             changed |= {one.file for one in touched}
     assert changed == set(plugin._PATCHED)
+
+
+RELEASES = (
+    *(
+        "0.5.9",
+        "0.5.10",
+        "0.5.10.post1",
+        "0.5.11",
+        "0.5.12",
+        "0.5.12.post1",
+        "0.5.13",
+        "0.5.13.post1",
+        "0.5.14",
+        "0.5.15",
+    ),
+    *("0.5.15.post1", "0.5.16", "0.5.17", "0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23"),
+)
+RULES = {
+    "flashmla_auto": GRID,
+    "mha_threshold": {"form": "threshold", "max_tokens": 1024},
+    "hisparse": {"form": "buffer", "device_buffer_size": 6144, "host_to_device_ratio": 8},
+}
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_every_release_is_patched_and_reverted_and_has_the_places_of_the_plugin(version, tmp_path):
+    files = sources_of(version).originals
+    package = tmp_path / "sglang"
+    for name, content in files.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_bytes(content)
+    (package / "_version.py").write_text(f"__version__ = {version!r}\n")
+    before = digests(tmp_path)
+    kinds = [kind for kind in RULES if (version, kind) != ("0.5.9", "hisparse")]
+    tables = [as_file(made_table(kind, RULES[kind])) for kind in kinds]
+    assert apply_patch(plan_patch(find_tree(package), tables))
+    assert digests(tmp_path) != before
+    assert revert_patch(find_tree(package))
+    assert digests(tmp_path) == before
+    if (package / "srt/plugins/hook_registry.py").is_file():
+        missing = [
+            places[0][0]
+            for slots in plugin._HOOKS.values()
+            for places in slots
+            if not any(plugin._exists(place, (package,)) for place in places)
+        ]
+        assert missing == []
+    else:
+        assert parse_version(version) < parse_version("0.5.12"), "no plugins before"
 
 
 def sources_of(version: str) -> Tree:

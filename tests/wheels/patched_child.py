@@ -115,7 +115,8 @@ def variables(threshold):
 
 
 def names_around(ask):
-    outside = {"is_in_breakable_cuda_graph": lambda: False, "is_in_tc_piecewise_cuda_graph": lambda: False}
+    graphs = ("breakable_cuda_graph", "tc_piecewise_cuda_graph", "piecewise_cuda_graph")
+    outside = {f"is_in_{name}": lambda: False for name in graphs}
     config = types.SimpleNamespace(
         num_attention_heads=ask.get("model_heads", 128), index_topk=2048, architectures=["DeepseekV32ForCausalLM"]
     )
@@ -129,7 +130,9 @@ def names_around(ask):
         get_nsa_index_topk=lambda config: config.index_topk,
     )
     args = types.SimpleNamespace(**ask["args"], get_model_config=lambda: types.SimpleNamespace(hf_config=config))
-    put("sglang.srt.arg_groups.hisparse_hook", apply_hisparse_nsa_backend_defaults=lambda *_, **__: False)
+    put("sglang.srt.compilation.piecewise_context_manager", **outside)
+    hisparse = (f"apply_hisparse_{name}_backend_defaults" for name in ("nsa", "dsa"))
+    put("sglang.srt.arg_groups.hisparse_hook", **dict.fromkeys(hisparse, lambda *_, **__: False))
     put("sglang.srt.runtime_context", get_server_args=lambda: args, get_memory=lambda: args)
     platform = types.SimpleNamespace(is_npu=False, is_xpu=False, is_hip=False)
     return outside, {
@@ -164,9 +167,10 @@ def modules_of(outside, around):
             put(place, **{owner: backend}, **checks)
             break
     arguments = {"_handle_model_specific_adjustments": lambda args: set_threshold(dict(around))}
-    resolve = take(("_set_default_nsa_backends",), ["srt/server_args.py"], dict(around))
-    if resolve is not None:
-        arguments[resolve.__name__] = resolve
+    for setter in ("_set_default_nsa_backends", "_set_default_dsa_backends"):
+        resolve = take((setter,), ["srt/server_args.py"], dict(around))
+        if resolve is not None:
+            arguments[setter] = resolve
     put("sglang.srt.server_args", ServerArgs=type("ServerArgs", (), arguments))
     resolve = take(("_dsa_split_backend_resolution",), ["srt/arg_groups/overrides.py"], dict(around))
     put(
@@ -190,8 +194,10 @@ def default_backend(args):
     if resolve is not None:
         return resolve(args).get("dsa_prefill_backend", args.dsa_prefill_backend)
     major = sys.modules["torch"].cuda.get_device_capability()[0]
-    sys.modules["sglang.srt.server_args"].ServerArgs._set_default_nsa_backends(args, args.kv_cache_dtype, major)
-    return args.nsa_prefill_backend
+    owner = sys.modules["sglang.srt.server_args"].ServerArgs
+    prefix = "nsa" if hasattr(owner, "_set_default_nsa_backends") else "dsa"
+    getattr(owner, f"_set_default_{prefix}_backends")(args, args.kv_cache_dtype, major)
+    return getattr(args, f"{prefix}_prefill_backend")
 
 
 def choices(ask, outside, owner, backend_name):

@@ -17,6 +17,8 @@ from dsabench.errors import InputError
 LOADER = "srt/layers/attention/dsa_tuned.py"
 TABLES = "srt/layers/attention/dsa_tuned_configs"
 _IMPORT = "from sglang.srt.layers.attention import dsa_tuned"
+_SETTERS = ("_set_default_nsa_backends", "_set_default_dsa_backends")
+"""Up to 0.5.12, and in 0.5.13 and 0.5.14. 0.5.15 and later resolve the default in arg_groups/overrides.py."""
 _HISPARSE_KEYS = ("device_buffer_size", "host_to_device_ratio", "swap_in_block_size")
 
 
@@ -62,8 +64,8 @@ Changes = Mapping[str, Callable[[Source], list[Edit]]]
 def _flashmla_auto(tree: Tree) -> Changes:
     places = {_backend_file(tree): _choose_kernel}
     defaults = _first(tree, "srt/arg_groups/overrides.py", "srt/server_args.py", having=b"def _dsa_split_backend_resol")
-    if defaults is None:
-        defaults = _first(tree, "srt/server_args.py", having=b"def _set_default_nsa_backends")
+    for name in _SETTERS:
+        defaults = defaults or _first(tree, "srt/server_args.py", having=f"def {name}".encode())
     if defaults is None:
         raise InputError(f"{tree.package}: sglang {tree.version} chooses its sparse backends in no known place")
     return {**places, defaults: _default_backend}
@@ -143,7 +145,8 @@ def _default_backend(source: Source) -> list[Edit]:
     if "_dsa_split_backend_resolution" in names:
         function, args, config = source.function("_dsa_split_backend_resolution"), "view", "hf_config"
     else:
-        function, args = source.function("_set_default_nsa_backends"), "self"
+        name = next((name for name in _SETTERS if name in names), _SETTERS[0])
+        function, args = source.function(name), "self"
         config = "self.get_model_config().hf_config"
     assigns = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and _is_prefill_target(n.targets[0])]
     values = [n.value for n in assigns if isinstance(n.value, ast.Constant | ast.Name)]
@@ -255,9 +258,9 @@ def _prefill_function(source: Source) -> ast.FunctionDef:
 
 
 def _is_prefill_target(target: ast.expr) -> bool:
-    """`self.nsa_prefill_backend` or `declared["dsa_prefill_backend"]`."""
+    """`self.nsa_prefill_backend`, `self.dsa_prefill_backend` or `declared["dsa_prefill_backend"]`."""
     if isinstance(target, ast.Attribute):
-        return target.attr == "nsa_prefill_backend"
+        return target.attr in ("nsa_prefill_backend", "dsa_prefill_backend")
     key = target.slice if isinstance(target, ast.Subscript) else None
     return isinstance(key, ast.Constant) and key.value == "dsa_prefill_backend"
 

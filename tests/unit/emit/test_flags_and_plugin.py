@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import distributions
 
 import pytest
 import yaml
@@ -85,6 +88,82 @@ def test_the_wheel_is_the_same_twice_and_holds_the_entry_point(tmp_path):
     assert f"sglang_dsa_tuned/dsa_tuned_configs/{made_table().file_name}" in names
     other = build_plugin([as_file(made_table(rule={"form": "ratio", "kv_per_new_token": 2}))], tmp_path / "c")
     assert other.name != first.name
+
+
+def test_the_wheel_is_one_that_pip_installs(tmp_path):
+    wheel = build_plugin([as_file(made_table())], tmp_path)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-index",
+        "--no-deps",
+        "--target",
+        tmp_path / "site",
+        wheel,
+    ]
+    subprocess.run(pip, check=True)
+    found = distribution_at(tmp_path / "site")
+    assert (found.name, found.requires) == ("sglang-dsa-tuned", ["sglang<0.6,>=0.5.12"])
+    assert found.version == wheel.name.split("-")[1]
+    for file in found.files:
+        if file.hash is not None:
+            digest = base64.urlsafe_b64encode(hashlib.sha256(file.read_binary()).digest()).rstrip(b"=").decode()
+            assert file.hash.value == digest, file
+
+
+def distribution_at(folder):
+    [found] = distributions(path=[str(folder)])
+    return found
+
+
+TARGETS = {
+    "srt/plugins/hook_registry.py": """
+import enum
+HookType = enum.Enum("HookType", ["AFTER", "AROUND"])
+class HookRegistry:
+    @staticmethod
+    def register(target, hook, when):
+        print(target, when.name)
+""",
+    "srt/layers/attention/dsa_backend.py": "class DeepseekSparseAttnBackend:\n    def set_dsa_prefill_impl(self): ...\n",
+    "srt/arg_groups/overrides.py": "raise SystemExit('imported')\ndef _dsa_split_backend_resolution(): ...\n",
+    "srt/server_args.py": "class ServerArgs:\n    def _handle_model_specific_adjustments(self): ...\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("without", "left_out", "hooked"),
+    [
+        (None, None, ["set_dsa_prefill_impl AFTER", "_resolution AFTER", "_adjustments AROUND"]),
+        ("srt/arg_groups/overrides.py", "arg_groups.overrides._dsa_split_backend_resolution; flashmla_auto", ["_adjustments AROUND"]),
+        ("srt/layers/attention/dsa_backend.py", "set_dsa_prefill_impl; flashmla_auto", ["_adjustments AROUND"]),
+        ("srt/server_args.py", "handle_model_specific_adjustments; mha_threshold", ["set_dsa_prefill_impl AFTER", "_resolution AFTER"]),
+    ],
+)  # fmt: skip
+def test_the_plugin_looks_for_each_place_and_stands_aside_where_one_is_missing(tmp_path, without, left_out, hooked):
+    for name, text in {"__init__.py": "__version__ = '0.5.99'\n", **TARGETS}.items():
+        if name != without:
+            file = tmp_path / "site/sglang" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+    tables = [made_table(), made_table("mha_threshold", {"form": "threshold", "max_tokens": 512})]
+    with zipfile.ZipFile(build_plugin([as_file(table) for table in tables], tmp_path)) as wheel:
+        wheel.extractall(tmp_path / "site")
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from sglang_dsa_tuned.plugin import register; register()"
+    words = [sys.executable, "-I", "-B", "-c", program, str(tmp_path / "site")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    said, lines = done.stdout.splitlines(), done.stderr.splitlines()
+    assert len(said) == len(hooked)
+    assert all(line.endswith(end) for line, end in zip(said, hooked, strict=True)), said
+    if left_out is None:
+        assert lines == [f"DSA tuned tables of the plugin: {'; '.join(sorted(table.file_name for table in tables))}"]
+    else:
+        assert lines[0].startswith("DSA tuned tables: sglang 0.5.99 has no sglang.srt.")
+        assert lines[0].endswith(f"{left_out} tables are left out.")
+        assert len(lines) == 2
 
 
 def test_the_plugin_without_sglang_says_so_and_does_nothing(tmp_path):

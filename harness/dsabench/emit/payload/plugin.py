@@ -10,9 +10,9 @@ import importlib
 import json
 import logging
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,14 @@ from . import dsa_tuned
 
 logger = logging.getLogger(__name__)
 
-_ATTENTION = "sglang.srt.layers.attention"
 _GRAPHS = "sglang.srt.model_executor.runner_backend_utils"
 _IN_GRAPH = (
     (f"{_GRAPHS}.breakable_cuda_graph.context", "is_in_breakable_cuda_graph"),
     (f"{_GRAPHS}.tc_piecewise_cuda_graph", "is_in_tc_piecewise_cuda_graph"),
+    (
+        "sglang.srt.compilation.piecewise_context_manager",
+        "is_in_piecewise_cuda_graph",
+    ),
 )
 _PATCHED = (
     "srt/layers/attention/dsa_backend.py",
@@ -41,13 +44,14 @@ _THRESHOLDS = (
 
 
 def register() -> None:
-    """Entry point of the group sglang.srt.plugins: ask for hooks where there are tables."""
+    """Entry point of the group sglang.srt.plugins: ask for hooks where there are tables, and the places for them."""
     try:
-        importlib.import_module("sglang")
+        sglang = importlib.import_module("sglang")
     except ModuleNotFoundError:
         logger.warning("DSA tuned tables: no sglang here; the plugin does nothing.")
         return
-    if _is_patched():
+    roots = sglang.__path__
+    if _is_patched(roots):
         logger.warning(
             "DSA tuned tables: sglang is patched with tables; the plugin does nothing."
         )
@@ -55,17 +59,49 @@ def register() -> None:
     names = sorted(
         file.name for folder in _folders() for file in folder.glob("*,*.json")
     )
-    kinds = {name.partition(",")[0] for name in names}
-    registry = importlib.import_module("sglang.srt.plugins.hook_registry")
-    for kind, target, hook, when in _hooks():
-        if kind in kinds:
+    hooks: list[Hook] = []
+    for kind in sorted(_HOOKS.keys() & {name.partition(",")[0] for name in names}):
+        found = [
+            next((place for place in places if _exists(place, roots)), None)
+            for places in _HOOKS[kind]
+        ]
+        if None in found:
+            missing = _HOOKS[kind][found.index(None)][0][0]
+            logger.warning(
+                "DSA tuned tables: sglang %s has no %s; %s tables are left out.",
+                *(getattr(sglang, "__version__", ""), missing, kind),
+            )
+            names = [name for name in names if not name.startswith(f"{kind},")]
+            continue
+        hooks += [place for place in found if place is not None]
+    if hooks:
+        registry = importlib.import_module("sglang.srt.plugins.hook_registry")
+        for target, hook, when in hooks:
             registry.HookRegistry.register(target, hook, registry.HookType[when])
-    logger.warning("DSA tuned tables of the plugin: %s", "; ".join(names) or "none")
+        logger.warning("DSA tuned tables of the plugin: %s", "; ".join(names))
+    elif not names:
+        logger.warning("DSA tuned tables of the plugin: none")
 
 
-def _is_patched() -> bool:
+def _exists(place: Hook, roots: Iterable[str]) -> bool:
+    """Whether the installed version has a hook's target. Nothing is imported: sglang's modules are heavy, and a hook must
+    be there before others take the function by name.
+    """
+    parts = place[0].split(".")[1:]
+    for root in roots:
+        for end in range(1, len(parts)):
+            file = Path(root, *parts[:end]).with_suffix(".py")
+            if file.is_file():
+                text = file.read_text(encoding="utf-8", errors="replace")
+                return all(
+                    re.search(rf"^\s*(?:def|class) {name}\b", text, re.MULTILINE)
+                    for name in parts[end:]
+                )
+    return False
+
+
+def _is_patched(roots: Iterable[str]) -> bool:
     """Whether a module of sglang asks for tables; an upgrade leaves a patch's own files behind, which nobody asks."""
-    roots = importlib.import_module("sglang").__path__
     asked = (Path(root, name) for root in roots for name in _PATCHED)
     return any(file.is_file() and b"dsa_tuned" in file.read_bytes() for file in asked)
 
@@ -74,27 +110,6 @@ def _folders() -> Iterator[Path]:
     if given := os.environ.get(dsa_tuned.FOLDER_VARIABLE):
         yield Path(given)
     yield dsa_tuned.SHIPPED
-
-
-def _hooks() -> Iterator[tuple[str, str, Callable[..., Any], str]]:
-    """(kind of table, target, hook, when) in the installed version."""
-    if find_spec(f"{_ATTENTION}.dsa_backend") is not None:
-        backend = f"{_ATTENTION}.dsa_backend.DeepseekSparseAttnBackend"
-        yield "flashmla_auto", f"{backend}.set_dsa_prefill_impl", choose_kernel, "AFTER"
-        place = "sglang.srt.arg_groups.overrides._dsa_split_backend_resolution"
-        yield "flashmla_auto", place, declare_backend, "AFTER"
-    else:
-        backend = f"{_ATTENTION}.nsa_backend.NativeSparseAttnBackend"
-        yield "flashmla_auto", f"{backend}.set_nsa_prefill_impl", choose_kernel, "AFTER"
-        place = "sglang.srt.server_args.ServerArgs._set_default_nsa_backends"
-        yield "flashmla_auto", place, set_backend, "AROUND"
-    if find_spec("sglang.srt.arg_groups.model_hook") is not None:
-        place = "sglang.srt.arg_groups.model_hook.handle_model_specific_adjustments"
-    else:
-        place = "sglang.srt.server_args.ServerArgs._handle_model_specific_adjustments"
-    yield "mha_threshold", place, set_threshold, "AROUND"
-    place = "sglang.srt.mem_cache.sparsity.factory._parse_sparse_config"
-    yield "hisparse", place, fill_hisparse, "AFTER"
 
 
 def choose_kernel(_: Any, backend: Any, forward_batch: Any = None) -> None:
@@ -121,7 +136,7 @@ def _keeps(backend: Any) -> bool:
 
 
 def declare_backend(declared: dict[str, Any], view: Any) -> dict[str, Any]:
-    """After the default backends were declared (0.5.13 and later)."""
+    """After the default backends were declared (0.5.15 and later)."""
     if view.enable_hisparse or view.kv_cache_dtype != "fp8_e4m3":
         return declared
     shipped = declared.get("dsa_prefill_backend")
@@ -135,15 +150,15 @@ def declare_backend(declared: dict[str, Any], view: Any) -> dict[str, Any]:
 def set_backend(
     original: Callable[..., Any], args: Any, *words: Any, **named: Any
 ) -> Any:
-    """Around the default backends (0.5.12)."""
-    named_by_user = args.nsa_prefill_backend is not None
+    """Around the default backends (0.5.12 to 0.5.14)."""
+    prefix = "dsa" if "dsa" in original.__name__ else "nsa"
+    name = f"{prefix}_prefill_backend"
+    named_by_user = getattr(args, name) is not None
     result = original(args, *words, **named)
     is_fp8 = args.kv_cache_dtype == "fp8_e4m3"
     if not named_by_user and not args.enable_hisparse and is_fp8:
-        config, shipped = _hf_config(args), args.nsa_prefill_backend
-        args.nsa_prefill_backend = dsa_tuned.default_prefill_backend(
-            args, config, shipped
-        )
+        config, shipped = _hf_config(args), getattr(args, name)
+        setattr(args, name, dsa_tuned.default_prefill_backend(args, config, shipped))
     return result
 
 
@@ -185,3 +200,55 @@ def _hf_config(args: Any) -> Any:
         return args.get_model_config().hf_config
     overrides = importlib.import_module("sglang.srt.arg_groups.overrides")
     return overrides.model_config_of(args).hf_config
+
+
+Hook = tuple[str, Callable[..., Any], str]
+"""Target, function, and when it is called."""
+_ATTENTION = "sglang.srt.layers.attention"
+_ARGS = "sglang.srt.server_args.ServerArgs"
+_GROUPS = "sglang.srt.arg_groups"
+_HOOKS: dict[str, list[list[Hook]]] = {
+    "flashmla_auto": [
+        [
+            (
+                f"{_ATTENTION}.dsa_backend.DeepseekSparseAttnBackend.set_dsa_prefill_impl",
+                choose_kernel,
+                "AFTER",
+            ),
+            (
+                f"{_ATTENTION}.nsa_backend.NativeSparseAttnBackend.set_nsa_prefill_impl",
+                choose_kernel,
+                "AFTER",
+            ),
+        ],
+        [
+            (
+                f"{_GROUPS}.overrides._dsa_split_backend_resolution",
+                declare_backend,
+                "AFTER",
+            ),
+            (f"{_ARGS}._set_default_dsa_backends", set_backend, "AROUND"),
+            (f"{_ARGS}._set_default_nsa_backends", set_backend, "AROUND"),
+        ],
+    ],
+    "mha_threshold": [
+        [
+            (
+                f"{_GROUPS}.model_hook.handle_model_specific_adjustments",
+                set_threshold,
+                "AROUND",
+            ),
+            (f"{_ARGS}._handle_model_specific_adjustments", set_threshold, "AROUND"),
+        ],
+    ],
+    "hisparse": [
+        [
+            (
+                "sglang.srt.mem_cache.sparsity.factory._parse_sparse_config",
+                fill_hisparse,
+                "AFTER",
+            )
+        ],
+    ],
+}
+"""Kind of table → for each of its places the targets that versions have had; the first that exists is taken."""
