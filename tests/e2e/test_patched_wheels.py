@@ -281,6 +281,76 @@ def test_every_release_is_patched_and_reverted_and_has_the_places_of_the_plugin(
         assert parse_version(version) < parse_version("0.5.12"), "no plugins before"
 
 
+TABLES_OF_H200 = Path(__file__).parents[2] / "results" / "h200" / "tables"
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """Of a version, as git has it, with a unit test in the suite of CPU tests."""
+
+    def make(version: str) -> Path:
+        folder = tmp_path / version
+        for name, content in sources_of(version).originals.items():
+            file = folder / "python" / "sglang" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        (folder / "python/sglang/_version.py").write_text(f"__version__ = {version!r}\n")
+        suite = folder / "test/registered/unit/layers/test_one.py"
+        suite.parent.mkdir(parents=True)
+        suite.write_text('register_cpu_ci(est_time=1, suite="base-a-test-cpu")\n')
+        for words in (["init", "-q"], ["config", "user.name", "A"], ["config", "user.email", "a@b.example"], ["add", "-A", "-f"],
+                      ["commit", "-qm", "first"]):  # fmt: skip
+            subprocess.run(["git", "-C", folder, *words], check=True)
+        return folder
+
+    return make
+
+
+UPSTREAM = "test/registered/unit/attention/test_dsa_prefill_auto.py"
+
+
+def test_the_constant_is_sixty_lines_with_a_unit_test_that_is_green_and_notices_another_rule(checkout, tmp_path, said):
+    folder = checkout("0.5.23")
+    words = ["pr", TABLES_OF_H200, "--as", "constant", "--tree", folder, "--out", tmp_path / "pr"]
+    answer = said(*words)
+    assert (answer["rule"]["kv_per_new_token"], answer["rule"]["from_new_tokens"]) == (100, 100)
+    assert max(answer["excess"].values()) < 0.001
+    assert answer["changed_lines"] <= 60
+    assert (tmp_path / "pr/tune_dsa_prefill.py").is_file()
+    subprocess.run(["git", "-C", folder, "switch", "-q", "dsa-prefill-rule"], check=True)
+    backend = folder / "python/sglang/srt/layers/attention/dsa_backend.py"
+    ruff = [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "88", "--check"]
+    subprocess.run(
+        [*ruff, backend, folder / "python/sglang/srt/arg_groups/overrides.py", folder / UPSTREAM], check=True
+    )
+    child = CHILD.with_name("constant_child.py")
+    unit = [sys.executable, "-B", str(child), str(folder / "python"), str(folder / UPSTREAM)]
+    assert subprocess.run(unit, check=False).returncode == 0
+    text = backend.read_text()
+    for right, wrong in (("total_q_tokens * 100", "total_q_tokens * 99"), ("total_q_tokens >= 100", "total_q_tokens > 100"),
+                         ("total_q_tokens * 512", "total_q_tokens * 510"), ("if is_blackwell():", "if not is_blackwell():")):  # fmt: skip
+        assert right in text
+        backend.write_text(text.replace(right, wrong))
+        assert subprocess.run(unit, check=False, capture_output=True).returncode == 1, wrong
+
+
+@pytest.mark.parametrize("version", ["0.5.12", "0.5.13", "0.5.15", "0.5.16", "0.5.23"])
+def test_a_server_with_the_constant_chooses_by_it_on_hopper_alone(version, checkout, tmp_path, said):
+    folder = checkout(version)
+    on_blackwell = {"device": "NVIDIA B200", "major": 10, "batches": [[64, 64 * 511], [64, 64 * 512]]}
+    in_cp = {"cp": True, "args": {**ARGS, "enable_prefill_cp": True}}
+    before = ask(folder / "python", on_blackwell, CHOSEN)
+    said("pr", TABLES_OF_H200, "--as", "constant", "--tree", folder, "--out", tmp_path / "pr")
+    subprocess.run(["git", "-C", folder, "switch", "-q", "dsa-prefill-rule"], check=True)
+    batches = [[100, 9999], [100, 10000], [99, 5000], [4096, 4096]]
+    answer, cp, *after = ask(folder / "python", {"batches": batches}, in_cp, on_blackwell, CHOSEN)
+    assert answer["default"] == "flashmla_auto"
+    sparse, kv = "flashmla_sparse", "flashmla_kv"
+    assert [kernel for kernel, _ in answer["choices"][:4]] == [sparse, kv, kv, sparse]
+    assert kernels(cp) == [kv] * 3
+    assert after == before
+
+
 def sources_of(version: str) -> Tree:
     """The wheel's, unpacked into memory."""
     wheel = fetch(version, place())

@@ -83,8 +83,20 @@ def check(
 @app.command("pr")
 def pr(
     tables: Tables,
-    runtime: Annotated[Path, typer.Option(help="A git checkout of sglang.", show_default=False)],
-    branch: Annotated[str, typer.Option(help="Name of the new branch.")] = "dsa-tuned-tables",
+    runtime: Annotated[Path, typer.Option("--runtime", "--tree", help="A git checkout of sglang.", show_default=False)],
+    form: Annotated[
+        Literal["tables", "constant"],
+        typer.Option(
+            "--as", help="Tables with the code that reads them, or one round rule for all of them in the source."
+        ),
+    ] = "tables",
+    kernels: Annotated[
+        Path | None,
+        typer.Option(help="Constant: folder of the kernel times.", show_default="where the tables' evidence says"),
+    ] = None,
+    branch: Annotated[
+        str | None, typer.Option(help="Name of the new branch.", show_default="dsa-tuned-tables, dsa-prefill-rule")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the text and its figures.")] = Path(
         "results/local-pr"
     ),
@@ -108,13 +120,15 @@ def pr(
     options = PullRequestOptions(
         tuple(tables),
         runtime,
-        branch,
+        branch or ("dsa-tuned-tables" if form == "tables" else "dsa-prefill-rule"),
         out,
         allow_simulated,
         json_,
         before=tuple(before or ()),
         after=tuple(after or ()),
         metrics=tuple(metric or ()),
+        form=form,
+        kernels=kernels,
     )
     with refusal_as_json(asked=json_):
         emit_pr(options)

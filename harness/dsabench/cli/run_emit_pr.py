@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
+from typing import Literal
+
+from pydantic import JsonValue
 
 import dsabench
 from dsabench.cli.run_compare import compared, side_of
+from dsabench.emit.constant_text import constant_body
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.pr_body import body_of
-from dsabench.emit.pull_request import commit_patch
+from dsabench.emit.pull_request import Branch, commit_constant, commit_tables
 from dsabench.emit.served import served_lines
-from dsabench.emit.tables import read_tables
+from dsabench.emit.tables import File, read_tables
 from dsabench.errors import InputError, StoreError
 
 
@@ -31,6 +37,9 @@ class PullRequestOptions:
     after: tuple[str, ...] = ()
     """Results of servers without and with the tables, the first with the first."""
     metrics: tuple[str, ...] = ()
+    form: Literal["tables", "constant"] = "tables"
+    kernels: Path | None = None
+    """Folder of the kernel times, for a constant; None looks where the tables' evidence says."""
 
 
 def emit_pr(options: PullRequestOptions) -> None:
@@ -39,31 +48,76 @@ def emit_pr(options: PullRequestOptions) -> None:
     measured = _measured(options)
     for file in files:
         require_emittable(file.table, "sglang", allow_simulated=options.allow_simulated)
-    branch = commit_patch(options.runtime, files, options.branch)
-    drawn = [figure for file in files if (figure := file.path.with_suffix(".svg")).is_file()]
-    figures = [Path(f"figure-{number}.svg") for number, _ in enumerate(drawn, 1)]
-    text = options.out / "pull-request.md"
+    made = (_constant if options.form == "constant" else _tables)(options, files, measured)
     try:
         options.out.mkdir(parents=True, exist_ok=True)
-        for figure, source in zip(figures, drawn, strict=True):
-            (options.out / figure).write_bytes(source.read_bytes())
-        text.write_text(body_of(branch, files, figures, dsabench.__version__, measured))
+        for name, content in made.files.items():
+            (options.out / name).write_bytes(content)
     except OSError as error:
         raise StoreError(f"{options.out}: {error.strerror}: the text was not written") from error
-    title = f"[DSA] Tuned defaults for {', '.join(sorted({file.table.device for file in files}))}"
+    _show(options, made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A branch, and what to send with it."""
+
+    branch: Branch
+    title: str
+    files: dict[str, bytes]
+    """By name in the folder of the text, which is among them."""
+    facts: dict[str, JsonValue] = field(default_factory=dict)
+    """More for `--json`."""
+
+
+_TEXT = "pull-request.md"
+_SCRIPT = "tune_dsa_prefill.py"
+
+
+def _tables(options: PullRequestOptions, files: Sequence[File], measured: str | None) -> _Made:
+    branch = commit_tables(options.runtime, files, options.branch)
+    drawn = [figure for file in files if (figure := file.path.with_suffix(".svg")).is_file()]
+    figures = {f"figure-{number}.svg": figure.read_bytes() for number, figure in enumerate(drawn, 1)}
+    text = body_of(branch, files, [Path(name) for name in figures], dsabench.__version__, measured)
+    devices = ", ".join(sorted({file.table.device for file in files}))
+    return _Made(branch, f"[DSA] Tuned defaults for {devices}", {_TEXT: text.encode(), **figures})
+
+
+def _constant(options: PullRequestOptions, files: Sequence[File], measured: str | None) -> _Made:
+    from dsabench.tuners.shared_rule import find_shared_rule, read_case
+
+    found = find_shared_rule([read_case(file, options.kernels) for file in files])
+    *others, last = sorted(effect.table.heads_per_rank for effect in found.effects)
+    heads = f"{', '.join(map(str, others))} and {last}" if others else str(last)
+    branch = commit_constant(options.runtime, found.rule, heads, options.branch)
+    script = resources.files("dsabench.emit.payload").joinpath("tune_dsa_prefill.txt").read_bytes()
+    text = constant_body(
+        branch, found.rule, found.effects, script=_SCRIPT, dsabench=dsabench.__version__, measured=measured
+    )
+    facts: dict[str, JsonValue] = {
+        "rule": found.rule.model_dump(),
+        "excess": {str(effect.table.heads_per_rank): effect.excess for effect in found.effects},
+        "changed_lines": branch.changed_lines,
+    }
+    title = "[DSA] Choose flashmla_sparse or flashmla_kv by batch on Hopper with fp8 KV"
+    return _Made(branch, title, {_TEXT: text.encode(), _SCRIPT: script}, facts)
+
+
+def _show(options: PullRequestOptions, made: _Made) -> None:
+    branch, text = made.branch, options.out / _TEXT
+    words = ["gh", "pr", "create", "--head", branch.name, "--title", made.title, "--body-file", str(text.resolve())]
     commands = [
         shlex.join(["git", "-C", str(branch.repository), "push", "-u", "origin", branch.name]),
-        f"cd {shlex.quote(str(branch.repository))} && "
-        + shlex.join(
-            ["gh", "pr", "create", "--head", branch.name, "--title", title, "--body-file", str(text.resolve())]
-        ),
+        f"cd {shlex.quote(str(branch.repository))} && {shlex.join(words)}",
     ]
     if options.as_json:
         facts = {"branch": branch.name, "base": branch.base, "commits": branch.commits, "body": str(text)}
-        print(json.dumps({**facts, "commands": commands}, indent=1))
+        print(json.dumps({**facts, **made.facts, "commands": commands}, indent=1))
         return
-    print(f"{branch.name}: {len(branch.commits)} commits on {branch.base[:12]} in {branch.repository}")
-    print(f"{text}" + (f", with {len(figures)} figures to attach" if figures else ""))
+    count = f"{len(branch.commits)} commit" + "s" * (len(branch.commits) != 1)
+    print(f"{branch.name}: {count} on {branch.base[:12]} in {branch.repository}, {branch.changed_lines} changed lines")
+    attached = [name for name in made.files if name != _TEXT]
+    print(f"{text}" + (f", with {', '.join(attached)} to attach" if attached else ""))
     print("Nothing was pushed. To open the pull request:")
     for command in commands:
         print(f"  {command}")

@@ -77,7 +77,7 @@ def body_of(
         f"- Written by dsabench {dsabench} on top of `{branch.base[:12]}`.",
         "\n## Limits\n",
         *dict.fromkeys(f"- {line}" for file in files for line in _limits(file.table)),
-        *(f"- {note}." for note in branch.patch.notes),
+        *(f"- {note}." for note in branch.notes),
         *(
             ["- At the server this was not shown for every table above: see there for what was served."]
             if measured

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from dsabench.emit.constant import constant_patch, constant_test
 from dsabench.emit.patch import Patch, plan_patch
 from dsabench.emit.tables import File
 from dsabench.emit.touch import TABLES
 from dsabench.emit.tree import Tree, find_tree
 from dsabench.emit.upstream_test import upstream_test
 from dsabench.errors import InputError, StoreError
+from dsabench.model.tuned_table import RatioRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +27,24 @@ class Branch:
     repository: Path
     name: str
     base: str
+    version: str
+    """Of the checkout."""
     commits: tuple[str, ...]
-    patch: Patch
     files: tuple[str, ...]
     """As the repository names them."""
+    changed_lines: int
+    """Added and removed, tests included."""
+    is_tables_alone: bool = False
+    """Of a runtime that reads tables already."""
+    notes: tuple[str, ...] = ()
+    """Tables that were measured with another version, a line each."""
 
-    @property
-    def is_tables_alone(self) -> bool:
-        """Of a runtime that reads tables already."""
-        return all(name.startswith(TABLES) for name in self.patch.after)
+
+Commit = tuple[dict[str, bytes], str]
+"""Content by path below the package (`../…` above it), and the message."""
 
 
-def commit_patch(checkout: Path, files: Sequence[File], branch: str) -> Branch:
+def commit_tables(checkout: Path, files: Sequence[File], branch: str) -> Branch:
     """Commit code and tables on a new branch from HEAD, in a worktree of its own: the checkout is left as it is.
 
     Raises:
@@ -45,6 +53,43 @@ def commit_patch(checkout: Path, files: Sequence[File], branch: str) -> Branch:
         StoreError: git failed.
 
     """
+    patches: list[Patch] = []
+
+    def commits(tree: Tree, repository: Path) -> list[Commit]:
+        patch = plan_patch(tree, files)
+        patches.append(patch)
+        code = {name: content for name, content in patch.after.items() if not name.startswith(TABLES)}
+        data = {name: content for name, content in patch.after.items() if name.startswith(TABLES)}
+        if code and (test := upstream_test(repository)) is not None:
+            code[os.path.relpath(test[0], tree.package)] = test[1]
+        kinds = ", ".join(sorted({file.table.kind for file in files}))
+        devices = ", ".join(sorted({file.table.device for file in files}))
+        return [(code, f"DSA: read tuned tables ({kinds})"), (data, f"DSA: tuned tables for {devices}")]
+
+    made = _commit_on_branch(checkout, branch, commits)
+    [patch] = patches
+    return replace(made, is_tables_alone=all(name.startswith(TABLES) for name in patch.after), notes=tuple(patch.notes))
+
+
+def commit_constant(checkout: Path, rule: RatioRule, heads: str, branch: str) -> Branch:
+    """The same for a rule as numbers in the source, with the unit test of its boundary.
+
+    Raises:
+        InputError: as of `commit_tables`.
+        StoreError: git failed.
+
+    """
+
+    def commits(tree: Tree, repository: Path) -> list[Commit]:
+        code = constant_patch(tree, rule, heads)
+        if (test := constant_test(repository, tree, rule)) is not None:
+            code[os.path.relpath(test[0], tree.package)] = test[1]
+        return [(code, "DSA: choose the sparse prefill kernel by batch on Hopper with fp8 KV")]
+
+    return _commit_on_branch(checkout, branch, commits)
+
+
+def _commit_on_branch(checkout: Path, branch: str, commits: Callable[[Tree, Path], list[Commit]]) -> Branch:
     tree = find_tree(checkout)
     repository = Path(_git(tree.package, "rev-parse", "--show-toplevel", what="is not in a git checkout"))
     for name in ("user.name", "user.email"):
@@ -58,21 +103,14 @@ def commit_patch(checkout: Path, files: Sequence[File], branch: str) -> Branch:
         package = folder / tree.package.relative_to(repository)
         project = package.parent / "pyproject.toml"
         inside = Tree(package, tree.version, project if project.is_file() else None)
-        patch = plan_patch(inside, files)
-        code = {name: content for name, content in patch.after.items() if not name.startswith(TABLES)}
-        data = {name: content for name, content in patch.after.items() if name.startswith(TABLES)}
-        if code and (test := upstream_test(folder)) is not None:
-            code[os.path.relpath(test[0], package)] = test[1]
-        kinds = ", ".join(sorted({file.table.kind for file in files}))
-        wanted = [
-            (code, f"DSA: read tuned tables ({kinds})"),
-            (data, f"DSA: tuned tables for {', '.join(sorted({f.table.device for f in files}))}"),
-        ]
-        commits = [_commit(inside, contents, message) for contents, message in wanted if contents]
-        if not commits:
+        wanted = [(contents, message) for contents, message in commits(inside, folder) if contents]
+        made = tuple(_commit(inside, contents, message) for contents, message in wanted)
+        if not made:
             raise InputError(f"{repository}: these tables are in its HEAD already")
-        named = [os.path.normpath(tree.package.relative_to(repository) / name) for name in {**code, **data}]
-    return Branch(repository, branch, base, tuple(commits), patch, tuple(sorted(named)))
+        counted = _git(folder, "diff", "--numstat", base, made[-1])
+        lines = sum(int(number) for row in counted.splitlines() for number in row.split()[:2] if number.isdigit())
+        named = {os.path.normpath(tree.package.relative_to(repository) / name) for one, _ in wanted for name in one}
+    return Branch(repository, branch, base, str(tree.version), made, tuple(sorted(named)), lines)
 
 
 def _commit(tree: Tree, contents: dict[str, bytes], message: str) -> str:

@@ -17,6 +17,7 @@ from dsabench.errors import InputError
 LOADER = "srt/layers/attention/dsa_tuned.py"
 TABLES = "srt/layers/attention/dsa_tuned_configs"
 _IMPORT = "from sglang.srt.layers.attention import dsa_tuned"
+_DECLARED = "_dsa_split_backend_resolution"
 _SETTERS = ("_set_default_nsa_backends", "_set_default_dsa_backends")
 """Up to 0.5.12, and in 0.5.13 and 0.5.14. 0.5.15 and later resolve the default in arg_groups/overrides.py."""
 _HISPARSE_KEYS = ("device_buffer_size", "host_to_device_ratio", "swap_in_block_size")
@@ -62,19 +63,28 @@ Changes = Mapping[str, Callable[[Source], list[Edit]]]
 
 
 def _flashmla_auto(tree: Tree) -> Changes:
-    places = {_backend_file(tree): _choose_kernel}
+    return {backend_file(tree): _choose_kernel, defaults_file(tree): _default_backend}
+
+
+def defaults_file(tree: Tree) -> str:
+    """Where the version chooses its default backends.
+
+    Raises:
+        InputError: in no known place.
+
+    """
     defaults = _first(tree, "srt/arg_groups/overrides.py", "srt/server_args.py", having=b"def _dsa_split_backend_resol")
     for name in _SETTERS:
         defaults = defaults or _first(tree, "srt/server_args.py", having=f"def {name}".encode())
     if defaults is None:
         raise InputError(f"{tree.package}: sglang {tree.version} chooses its sparse backends in no known place")
-    return {**places, defaults: _default_backend}
+    return defaults
 
 
 def _mha_threshold(tree: Tree) -> Changes:
     files = ("srt/arg_groups/model_hook.py", "srt/server_args.py")
     setter = _first(tree, *files, having=b"SA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD.set(")
-    return {setter: _default_threshold} if setter is not None else {_backend_file(tree): _backend_threshold}
+    return {setter: _default_threshold} if setter is not None else {backend_file(tree): _backend_threshold}
 
 
 def _hisparse(tree: Tree) -> Changes:
@@ -91,7 +101,13 @@ _PLACES: dict[str, Callable[[Tree], Changes]] = {
 }
 
 
-def _backend_file(tree: Tree) -> str:
+def backend_file(tree: Tree) -> str:
+    """Where the version chooses the kernel of a prefill batch.
+
+    Raises:
+        InputError: it has no `flashmla_auto`.
+
+    """
     files = ("srt/layers/attention/dsa_backend.py", "srt/layers/attention/nsa_backend.py")
     file = _first(tree, *files, having=b"enable_auto_select_prefill_impl")
     if file is None:
@@ -106,17 +122,13 @@ def _first(tree: Tree, *files: str, having: bytes) -> str | None:
 
 def _choose_kernel(source: Source) -> list[Edit]:
     """The table before the runtime's own rule, inside `if not self.use_mha and self.enable_auto_select_prefill_impl`."""
-    function = _prefill_function(source)
+    function = prefill_function(source)
     branch = function.body[-1]
     is_choice = isinstance(branch, ast.If) and "enable_auto_select_prefill_impl" in source.text(branch.test)
     if not isinstance(branch, ast.If) or not is_choice or branch.orelse:
         raise NotUnderstoodError(f"{function.name} does not end with the choice of flashmla_auto")
     prefix = "dsa" if "dsa" in function.name else "nsa"
-    keep = [f"is_{prefix}_enable_prefill_cp()"]
-    if f"is_{prefix}_enable_prefill_cp" not in source.text(function):
-        raise NotUnderstoodError(f"{function.name} does not ask for context parallelism")
-    in_graph = [n for n in ast.walk(function) if isinstance(n, ast.If) and "cuda_graph()" in source.text(n.test)]
-    keep += [source.text(each) for node in in_graph for each in _alternatives(node.test)]
+    keep = keeps_shipped(source, function)
     impl = f"self.{prefix}_prefill_impl"
     if impl not in source.text(branch):
         raise NotUnderstoodError(f"{function.name} does not set {impl}")
@@ -135,23 +147,47 @@ def _choose_kernel(source: Source) -> list[Edit]:
     return [source.before(branch.body[0], lines)]
 
 
+def keeps_shipped(source: Source, function: ast.FunctionDef) -> list[str]:
+    """Calls that say that the runtime's own rule holds for a batch: under context parallelism, and in a CUDA graph.
+
+    Raises:
+        NotUnderstoodError: the function does not ask for context parallelism.
+
+    """
+    check = "is_dsa_enable_prefill_cp" if "dsa" in function.name else "is_nsa_enable_prefill_cp"
+    if check not in source.text(function):
+        raise NotUnderstoodError(f"{function.name} does not ask for context parallelism")
+    in_graph = [n for n in ast.walk(function) if isinstance(n, ast.If) and "cuda_graph()" in source.text(n.test)]
+    return [f"{check}()", *(source.text(each) for node in in_graph for each in _alternatives(node.test))]
+
+
 def _alternatives(test: ast.expr) -> list[ast.expr]:
     return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else [test]
 
 
 def _default_backend(source: Source) -> list[Edit]:
     """The default of Hopper with fp8, where it is flashmla_kv. Versions that take flashmla_auto there need no change."""
+    value = default_of_fp8(source)
+    if value is None:
+        return []
+    is_declared = any(isinstance(n, ast.FunctionDef) and n.name == _DECLARED for n in ast.walk(source.tree))
+    asked = ["view", "hf_config"] if is_declared else ["self", "self.get_model_config().hf_config"]
+    return _wrap(source, value, "dsa_tuned.default_prefill_backend", asked)
+
+
+def default_of_fp8(source: Source) -> ast.expr | None:
+    """The prefill backend that Hopper gets over an fp8 cache; None where it is flashmla_auto.
+
+    Raises:
+        NotUnderstoodError: it is not found, or several are.
+
+    """
     names = {n.name for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef)}
-    if "_dsa_split_backend_resolution" in names:
-        function, args, config = source.function("_dsa_split_backend_resolution"), "view", "hf_config"
-    else:
-        name = next((name for name in _SETTERS if name in names), _SETTERS[0])
-        function, args = source.function(name), "self"
-        config = "self.get_model_config().hf_config"
+    function = source.function(next((name for name in (_DECLARED, *_SETTERS) if name in names), _SETTERS[0]))
     assigns = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and _is_prefill_target(n.targets[0])]
     values = [n.value for n in assigns if isinstance(n.value, ast.Constant | ast.Name)]
     if any(isinstance(value, ast.Constant) and value.value == "flashmla_auto" for value in values):
-        return []
+        return None
     branch = source.only(
         (
             n
@@ -162,8 +198,7 @@ def _default_backend(source: Source) -> list[Edit]:
     )
     inside = {id(n) for statement in branch.body for n in ast.walk(statement)}
     wanted = (value for value in values if id(value) in inside and _may_be_flashmla_kv(value))
-    value = source.only(wanted, f"the prefill default for fp8 in {function.name}")
-    return _wrap(source, value, "dsa_tuned.default_prefill_backend", [args, config])
+    return source.only(wanted, f"the prefill default for fp8 in {function.name}")
 
 
 def _default_threshold(source: Source) -> list[Edit]:
@@ -182,7 +217,7 @@ def _default_threshold(source: Source) -> list[Edit]:
 
 def _backend_threshold(source: Source) -> list[Edit]:
     """0.5.9 has no variable: `mha_max_kv_len` is index_topk unless the prefill backend is trtllm."""
-    function = _prefill_function(source)
+    function = prefill_function(source)
     assigns = (
         n
         for n in ast.walk(function)
@@ -249,7 +284,13 @@ def _asks(data: bytes, change: Callable[[Source], list[Edit]]) -> bool:
     return _CALLS[change] in data
 
 
-def _prefill_function(source: Source) -> ast.FunctionDef:
+def prefill_function(source: Source) -> ast.FunctionDef:
+    """The function that decides the kernel of a prefill batch.
+
+    Raises:
+        NotUnderstoodError: there is none, or several.
+
+    """
     names = ("set_dsa_prefill_impl", "set_nsa_prefill_impl")
     found: Iterator[ast.FunctionDef] = (
         n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef) and n.name in names

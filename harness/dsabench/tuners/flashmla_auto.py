@@ -89,6 +89,11 @@ class Case:
         """As many points of equal weight would count as much."""
         return float(np.sum(self.weights) ** 2 / np.sum(self.weights**2))
 
+    def slower_shapes(self, rule: Rule) -> int:
+        """Points that are slower than under the shipped rule by more than the noise of their times."""
+        noise = np.asarray([point.noise for point in self.points])
+        return int(np.sum(self.slower(self.kernels(rule)) > noise))
+
     def part(self, kept: Sequence[int]) -> Case:
         """Some of the points."""
         return replace(self, points=tuple(self.points[index] for index in kept), weights=self.weights[list(kept)])
@@ -191,11 +196,10 @@ def _fit(case: Case, family: Family, lost: Array, unseen: Sequence[Observed]) ->
 
 def _gains(case: Case, rule: Rule, predicted: Sequence[SparseKernel]) -> ShapeGains:
     slower = case.slower(case.kernels(rule))
-    noise = np.asarray([point.noise for point in case.points])
     return ShapeGains(
         weighted=round(math.expm1(-case.mean(np.log1p(case.slower(predicted)))), 5),
         least=round(1.0 / (1.0 + float(slower.max())) - 1.0, 5),
         median=round(1.0 / (1.0 + float(np.median(slower))) - 1.0, 5),
         effective_shapes=round(case.effective_points, 1),
-        slower_shapes=int(np.sum(slower > noise)),
+        slower_shapes=case.slower_shapes(rule),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dsabench.config.specs import StudyConfig
@@ -43,13 +43,8 @@ def study_kernels(
 ) -> KernelStudy:
     """Fit one rule for all chunk sizes of the config together, and say what it gains under each."""
     points = (*seen.points, *servers)
-    shipped = shipped_rule(seen.device)
     mixes = {chunk: mix_of(config, chunk) for chunk in chunks_of(config)}
-    together: dict[Step, float] = {}
-    for mix in mixes.values():
-        for step, share in mix.items():
-            together[step] = together.get(step, 0.0) + share
-    tuned = tune(points, together, shipped)
+    tuned = tune(points, _together(mixes.values()), shipped_rule(seen.device))
     fitted = tuple(replace(point, held_out=False) for point in points)
     chunks = tuple(_gain_of(chunk, mix, tuned, fitted, seen.device) for chunk, mix in mixes.items())
     table = TunedTable(
@@ -63,6 +58,20 @@ def study_kernels(
         evidence=_evidence(tuned, seen, points, command),
     )
     return KernelStudy(table, tuned, chunks, points)
+
+
+def case_of(config: StudyConfig, seen: Observations) -> Case:
+    """All timed shapes, those that the fit does not see too, with the weights of the config's prefill batches."""
+    mix = _together(mix_of(config, chunk) for chunk in chunks_of(config))
+    return Case(seen.points, weigh(seen.points, mix), shipped_rule(seen.device))
+
+
+def _together(mixes: Iterable[Mapping[Step, float]]) -> dict[Step, float]:
+    together: dict[Step, float] = {}
+    for mix in mixes:
+        for step, share in mix.items():
+            together[step] = together.get(step, 0.0) + share
+    return together
 
 
 def chunks_of(config: StudyConfig) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 
 from dsabench.cli.main import run
 from dsabench.emit.patch import apply_patch, plan_patch, revert_patch
-from dsabench.emit.pull_request import commit_patch
+from dsabench.emit.pull_request import commit_tables
 from dsabench.emit.tables import write_table
 from dsabench.emit.touch import LOADER, TABLES
 from dsabench.emit.tree import find_tree
@@ -157,10 +157,10 @@ def test_a_text_for_another_version_than_the_measured_one_says_so(checkout, tmp_
 
 def test_a_runtime_that_reads_tables_already_takes_those_alone(checkout, tmp_path, capsys):
     """A second pull request, after the first was merged."""
-    commit_patch(checkout, [as_file(made_table())], "first")
+    commit_tables(checkout, [as_file(made_table())], "first")
     git(checkout, "merge", "-q", "first")
     with pytest.raises(InputError, match="are in its HEAD already"):
-        commit_patch(checkout, [as_file(made_table())], "again")
+        commit_tables(checkout, [as_file(made_table())], "again")
     assert git(checkout, "branch", "--list", "again") == ""
     b200 = write_table(tmp_path, made_table(device="NVIDIA_B200", evidence=EVIDENCE))
     words = ["emit", "pr", str(b200), "--runtime", str(checkout), "--out", str(tmp_path / "pr"), "--branch", "second"]
@@ -170,7 +170,7 @@ def test_a_runtime_that_reads_tables_already_takes_those_alone(checkout, tmp_pat
     assert git(checkout, "diff", "--name-only", "main", "second") == added
     assert "the code that reads them is there" in (tmp_path / "pr/pull-request.md").read_text()
     more = made_table("mha_threshold", {"form": "threshold", "max_tokens": 1024})
-    third = commit_patch(checkout, [as_file(made_table(rule=OTHER)), as_file(more)], "third")
+    third = commit_tables(checkout, [as_file(made_table(rule=OTHER)), as_file(more)], "third")
     assert [name.rpartition("/")[2] for name in third.files] == [
         made_table().file_name,
         more.file_name,
@@ -195,7 +195,7 @@ def test_a_sweeps_interval_says_its_boots_and_that_its_level_may_be_higher(check
 @pytest.mark.parametrize("name", ["two words", "a..b", "-x", ""])
 def test_what_git_takes_for_no_branch_is_refused(checkout, name):
     with pytest.raises(InputError, match="git allows no branch of that name"):
-        commit_patch(checkout, [as_file(made_table())], name)
+        commit_tables(checkout, [as_file(made_table())], name)
 
 
 def test_a_checkout_without_a_build_is_of_the_version_of_its_last_tag(checkout):
@@ -211,7 +211,7 @@ def test_a_checkout_without_a_build_is_of_the_version_of_its_last_tag(checkout):
 def test_a_branch_that_exists_is_refused(checkout):
     git(checkout, "branch", "taken")
     with pytest.raises(InputError, match="there is a branch taken already"):
-        commit_patch(checkout, [as_file(made_table())], "taken")
+        commit_tables(checkout, [as_file(made_table())], "taken")
 
 
 def test_a_repository_without_a_commit_is_refused(tmp_path):
@@ -220,7 +220,7 @@ def test_a_repository_without_a_commit_is_refused(tmp_path):
     for name, value in (("user.name", "A"), ("user.email", "a@example.org")):
         git(tmp_path, "config", name, value)
     with pytest.raises(InputError, match="has no commit yet"):
-        commit_patch(tmp_path, [as_file(made_table())], "new")
+        commit_tables(tmp_path, [as_file(made_table())], "new")
 
 
 def test_a_refused_patch_leaves_no_branch(checkout):
@@ -228,14 +228,15 @@ def test_a_refused_patch_leaves_no_branch(checkout):
     file.write_text("pass\n")
     git(checkout, "commit", "-qam", "emptied")
     with pytest.raises(InputError, match="no sparse attention backend"):
-        commit_patch(checkout, [as_file(made_table())], "new")
+        commit_tables(checkout, [as_file(made_table())], "new")
     assert git(checkout, "branch", "--list", "new") == ""
     assert git(checkout, "worktree", "list").count("\n") == 0
 
 
 def test_what_is_committed_is_what_the_patch_applies(checkout, tmp_path):
     path = write_table(tmp_path, made_table(evidence=EVIDENCE))
-    branch = commit_patch(checkout, [as_file(read_table(path))], "new")
+    patch = plan_patch(find_tree(checkout), [as_file(read_table(path))])
+    commit_tables(checkout, [as_file(read_table(path))], "new")
     git(checkout, "switch", "-q", "new")
     package = find_tree(checkout).package
-    assert all((package / name).read_bytes() == content for name, content in branch.patch.after.items())
+    assert all((package / name).read_bytes() == content for name, content in patch.after.items())

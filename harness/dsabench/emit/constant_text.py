@@ -1,0 +1,137 @@
+"""The text of a pull request that puts one rule into the source: under which conditions it holds, then what it brings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dsabench.emit.pull_request import Branch
+from dsabench.model.tuned_table import RatioRule, TunedTable
+from dsabench.model.workload import Workload
+
+_ROW_BYTES = 2 * (512 + 64)
+"""Of a token's latent and rope in bfloat16, which flashmla_sparse reads."""
+_EXAMPLE_NEW = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class TableEffect:
+    """The shared rule on the shapes of one table. Gains are in speed against the shipped rule, in sample."""
+
+    table: TunedTable
+    config: str
+    chunks: tuple[int, ...]
+    """New tokens of a step on one rank at most, under each chunk size of the config."""
+    workloads: tuple[Workload, ...]
+    excess: float
+    """Mean share of time that it costs more than the table's own rule."""
+    gain: float
+    """Weighted by the prefill batches of the workloads."""
+    least: float
+    median: float
+    shapes: int
+    new_tokens: tuple[int, int]
+    kv_tokens: tuple[int, int]
+
+
+def constant_body(
+    branch: Branch, rule: RatioRule, effects: Sequence[TableEffect], *, script: str, dsabench: str, measured: str | None
+) -> str:
+    """Markdown. `measured` is what servers with and without the rule came to, as Markdown; None: nobody compared them."""
+    few = f"a batch has at least {rule.from_new_tokens} new tokens and " if rule.from_new_tokens else ""
+    parts = [
+        (
+            f"On Hopper with an fp8 KV cache, prefill now takes flashmla_sparse where {few}the KV cache holds fewer than "
+            f"{rule.kv_per_new_token:g} tokens per new token, and flashmla_kv otherwise. Blackwell is as before. "
+            "`--dsa-prefill-backend flashmla_kv` is what Hopper had."
+        ),
+        "\n## Conditions\n",
+        *(f"- {line}" for line in _conditions(branch, rule, effects)),
+        "\n## Sparse attention of one layer\n",
+        "| heads per rank | speed, weighted | at least | median | shapes | more time than a rule fitted to these heads alone |",
+        "|--:|--:|--:|--:|--:|--:|",
+        *(_row(effect) for effect in effects),
+        (
+            "\nWeighted by the prefill batches of the workloads, a fifth of the weight spread evenly over all shapes. The numbers are the "
+            "roundest that cost no number of heads more than 0.1 % and slow no shape down by more than the noise of its times. "
+            "They were chosen on these shapes."
+        ),
+        "\n## Servers\n",
+        measured or "Servers with and without this rule were not compared.",
+        "\n## Accuracy\n",
+        (
+            "Both kernels attend to the same tokens. One reads packed fp8, the other the same values as bfloat16, so they round "
+            "differently. No eval was run for this."
+        ),
+        "\n## Measure it again\n",
+        (
+            f"`{script}` (attached) needs SGLang alone: it times both kernels, prints the memory that a call takes, and finds the pair of "
+            "numbers."
+        ),
+        "",
+        "```console",
+        f"python {script} --heads {' '.join(str(effect.table.heads_per_rank) for effect in effects)}",
+        "```",
+        "\n## Where the numbers are from\n",
+        *_provenance(effects),
+        f"- Written by dsabench {dsabench} on top of `{branch.base[:12]}`: {branch.changed_lines} changed lines with the test.",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _conditions(branch: Branch, rule: RatioRule, effects: Sequence[TableEffect]) -> Iterable[str]:
+    tables = [effect.table for effect in effects]
+    devices = ", ".join(sorted({table.device.replace("_", " ") for table in tables}))
+    timed = sorted({table.evidence.versions.get("sglang", "unknown") for table in tables})
+    yield f"Timed on {devices} alone. H100, H20 and H800 have other memory and other speeds; nothing of them is known."
+    yield f"Timed with SGLang {', '.join(timed)}; this is {branch.version}." + (
+        " The kernels may have changed since." if timed != [branch.version] else ""
+    )
+    heads = ", ".join(str(table.heads_per_rank) for table in tables)
+    topk = ", ".join(sorted({str(table.index_topk) for table in tables}))
+    yield f"Heads per rank: {heads}; index_topk {topk}; fp8 KV cache. No context parallelism, and not inside a CUDA graph: there it stays flashmla_kv."
+    low, high = (_outer(effect.new_tokens for effect in effects), _outer(effect.kv_tokens for effect in effects))
+    yield f"Batches of {low[0]:,} to {low[1]:,} new tokens with {high[0]:,} to {high[1]:,} in the KV cache."
+    for effect in effects:
+        chunks = ", ".join(f"{chunk:,}" for chunk in effect.chunks)
+        yield f"Weights for {effect.table.heads_per_rank} heads: {chunks} prefill tokens a step and rank; {_loads(effect.workloads)}."
+    ratio = rule.kv_per_new_token
+    tokens = ratio * _EXAMPLE_NEW
+    yield (
+        f"Memory: flashmla_sparse dequantises the whole prefix of a batch, {_ROW_BYTES:,} bytes a token, for one layer at a time. At most "
+        f"{ratio:g} × the new tokens are dequantised: {tokens * _ROW_BYTES / 2**20:,.0f} MiB for {_EXAMPLE_NEW:,} new tokens "
+        f"({tokens:,.0f} in the KV cache), beside what `--mem-fraction-static` left. This is computed; the script measures it."
+    )
+
+
+def _outer(ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    found = list(ranges)
+    return min(low for low, _ in found), max(high for _, high in found)
+
+
+def _loads(workloads: Sequence[Workload]) -> str:
+    at_once = sorted({one.max_concurrency for one in workloads if one.max_concurrency is not None})
+    answers = sorted({one.output_len for one in workloads if one.output_len is not None})
+    said = [
+        f"requests at once: {', '.join(map(str, at_once))}" if at_once else "requests at once: not limited",
+        f"answer tokens: {', '.join(map(str, answers))}" if answers else "answer tokens: as the data says",
+    ]
+    return "; ".join(said)
+
+
+def _row(effect: TableEffect) -> str:
+    values = (effect.gain, effect.least, effect.median)
+    cells = [f"{value:+.1%}" for value in values]
+    return f"| {effect.table.heads_per_rank} | {' | '.join(cells)} | {effect.shapes} | {effect.excess:+.2%} |"
+
+
+def _provenance(effects: Sequence[TableEffect]) -> list[str]:
+    lines = []
+    for effect in effects:
+        evidence = effect.table.evidence
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(evidence.versions.items()))
+        digest = f", samples sha256 `{evidence.samples_sha256[:16]}…`" if evidence.samples_sha256 else ""
+        lines.append(
+            f"- {effect.table.heads_per_rank} heads: {evidence.label} with {versions or 'unknown versions'}{digest}."
+        )
+    return list(dict.fromkeys(lines))
