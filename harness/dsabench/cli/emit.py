@@ -94,6 +94,13 @@ def pr(
         Path | None,
         typer.Option(help="Constant: folder of the kernel times.", show_default="where the tables' evidence says"),
     ] = None,
+    times: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Constant: what tune_dsa_prefill.py printed. On the tables' GPU the rule slows none of these batches. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     branch: Annotated[
         str | None, typer.Option(help="Name of the new branch.", show_default="dsa-tuned-tables, dsa-prefill-rule")
     ] = None,
@@ -129,6 +136,7 @@ def pr(
         metrics=tuple(metric or ()),
         form=form,
         kernels=kernels,
+        times=tuple(times or ()),
     )
     with refusal_as_json(asked=json_):
         emit_pr(options)

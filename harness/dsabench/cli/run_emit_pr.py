@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +13,7 @@ from pydantic import JsonValue
 
 import dsabench
 from dsabench.cli.run_compare import compared, side_of
+from dsabench.emit.constant import constant_script
 from dsabench.emit.constant_text import constant_body
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.pr_body import body_of
@@ -40,6 +40,8 @@ class PullRequestOptions:
     form: Literal["tables", "constant"] = "tables"
     kernels: Path | None = None
     """Folder of the kernel times, for a constant; None looks where the tables' evidence says."""
+    times: tuple[Path, ...] = ()
+    """What tune_dsa_prefill.py printed: times with launches."""
 
 
 def emit_pr(options: PullRequestOptions) -> None:
@@ -84,15 +86,22 @@ def _tables(options: PullRequestOptions, files: Sequence[File], measured: str | 
 
 
 def _constant(options: PullRequestOptions, files: Sequence[File], measured: str | None) -> _Made:
-    from dsabench.tuners.shared_rule import find_shared_rule, read_case
+    from dsabench.tuners.shared_rule import find_shared_rule, read_case, read_launched
 
-    found = find_shared_rule([read_case(file, options.kernels) for file in files])
+    cases = [read_case(file, options.kernels) for file in files]
+    found = find_shared_rule(cases, [read_launched(path) for path in options.times])
     *others, last = sorted(effect.table.heads_per_rank for effect in found.effects)
     heads = f"{', '.join(map(str, others))} and {last}" if others else str(last)
     branch = commit_constant(options.runtime, found.rule, heads, options.branch)
-    script = resources.files("dsabench.emit.payload").joinpath("tune_dsa_prefill.txt").read_bytes()
+    script = constant_script(found.rule)
     text = constant_body(
-        branch, found.rule, found.effects, script=_SCRIPT, dsabench=dsabench.__version__, measured=measured
+        branch,
+        found.rule,
+        found.effects,
+        elsewhere=found.elsewhere,
+        script=_SCRIPT,
+        dsabench=dsabench.__version__,
+        measured=measured,
     )
     facts: dict[str, JsonValue] = {
         "rule": found.rule.model_dump(),
@@ -100,7 +109,7 @@ def _constant(options: PullRequestOptions, files: Sequence[File], measured: str 
         "changed_lines": branch.changed_lines,
     }
     title = "[DSA] Choose flashmla_sparse or flashmla_kv by batch on Hopper with fp8 KV"
-    return _Made(branch, title, {_TEXT: text.encode(), _SCRIPT: script}, facts)
+    return _Made(branch, title, {_TEXT: text.encode(), _SCRIPT: script.encode()}, facts)
 
 
 def _show(options: PullRequestOptions, made: _Made) -> None:

@@ -46,6 +46,12 @@ def constant_patch(tree: Tree, rule: RatioRule, heads: str) -> dict[str, bytes]:
     return contents
 
 
+def constant_script(rule: RatioRule) -> str:
+    """A program that times both kernels with SGLang alone, finds the pair of numbers, and says what this rule loses."""
+    text = resources.files("dsabench.emit.payload").joinpath("tune_dsa_prefill.txt").read_text(encoding="utf-8")
+    return text.replace("NEW_LEAST, RATIO", f"{rule.from_new_tokens or 1}, {math.ceil(rule.kv_per_new_token)}")
+
+
 def constant_test(repository: Path, tree: Tree, rule: RatioRule) -> tuple[Path, bytes] | None:
     """The unit test of the boundary: file and content, None where the checkout has no unit tests of its CPU suite."""
     suite = suite_of(repository)

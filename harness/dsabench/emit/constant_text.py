@@ -15,6 +15,23 @@ _EXAMPLE_NEW = 8192
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchedEffect:
+    """The rule on batches that were timed with their launches."""
+
+    shapes: int
+    lost: float
+    """Mean share of time lost against the faster kernel of each shape."""
+    lost_shipped: float
+    """The same with flashmla_kv always."""
+    slowest: float
+    """Largest share of time that a shape loses against flashmla_kv."""
+    sparse_mib: float
+    """Most that a call of flashmla_sparse allocated, where the rule takes it."""
+    kv_mib: float
+    """Most that a call of flashmla_kv allocated."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableEffect:
     """The shared rule on the shapes of one table. Gains are in speed against the shipped rule, in sample."""
 
@@ -32,10 +49,18 @@ class TableEffect:
     shapes: int
     new_tokens: tuple[int, int]
     kv_tokens: tuple[int, int]
+    launched: LaunchedEffect | None = None
 
 
 def constant_body(
-    branch: Branch, rule: RatioRule, effects: Sequence[TableEffect], *, script: str, dsabench: str, measured: str | None
+    branch: Branch,
+    rule: RatioRule,
+    effects: Sequence[TableEffect],
+    *,
+    elsewhere: Sequence[tuple[str, int, LaunchedEffect]],
+    script: str,
+    dsabench: str,
+    measured: str | None,
 ) -> str:
     """Markdown. `measured` is what servers with and without the rule came to, as Markdown; None: nobody compared them."""
     few = f"a batch has at least {rule.from_new_tokens} new tokens and " if rule.from_new_tokens else ""
@@ -46,16 +71,16 @@ def constant_body(
             "`--dsa-prefill-backend flashmla_kv` is what Hopper had."
         ),
         "\n## Conditions\n",
-        *(f"- {line}" for line in _conditions(branch, rule, effects)),
+        *(f"- {line}" for line in (_where(effects, elsewhere), *_conditions(branch, rule, effects))),
         "\n## Sparse attention of one layer\n",
         "| heads per rank | speed, weighted | at least | median | shapes | more time than a rule fitted to these heads alone |",
         "|--:|--:|--:|--:|--:|--:|",
         *(_row(effect) for effect in effects),
         (
             "\nWeighted by the prefill batches of the workloads, a fifth of the weight spread evenly over all shapes. The numbers are the "
-            "roundest that cost no number of heads more than 0.1 % and slow no shape down by more than the noise of its times. "
-            "They were chosen on these shapes."
+            "roundest ones near the best that slow no shape down by more than the noise of its times. They were chosen on these shapes."
         ),
+        *_with_launches(effects),
         "\n## Servers\n",
         measured or "Servers with and without this rule were not compared.",
         "\n## Accuracy\n",
@@ -81,9 +106,7 @@ def constant_body(
 
 def _conditions(branch: Branch, rule: RatioRule, effects: Sequence[TableEffect]) -> Iterable[str]:
     tables = [effect.table for effect in effects]
-    devices = ", ".join(sorted({table.device.replace("_", " ") for table in tables}))
     timed = sorted({table.evidence.versions.get("sglang", "unknown") for table in tables})
-    yield f"Timed on {devices} alone. H100, H20 and H800 have other memory and other speeds; nothing of them is known."
     yield f"Timed with SGLang {', '.join(timed)}; this is {branch.version}." + (
         " The kernels may have changed since." if timed != [branch.version] else ""
     )
@@ -100,8 +123,31 @@ def _conditions(branch: Branch, rule: RatioRule, effects: Sequence[TableEffect])
     yield (
         f"Memory: flashmla_sparse dequantises the whole prefix of a batch, {_ROW_BYTES:,} bytes a token, for one layer at a time. At most "
         f"{ratio:g} × the new tokens are dequantised: {tokens * _ROW_BYTES / 2**20:,.0f} MiB for {_EXAMPLE_NEW:,} new tokens "
-        f"({tokens:,.0f} in the KV cache), beside what `--mem-fraction-static` left. This is computed; the script measures it."
+        f"({tokens:,.0f} in the KV cache), beside what `--mem-fraction-static` left."
     )
+    if all(effect.launched is not None for effect in effects):
+        measured = ", ".join(
+            f"{one.sparse_mib:,.0f} against {one.kv_mib:,.0f} MiB at {effect.table.heads_per_rank} heads"
+            for effect in effects
+            if (one := effect.launched) is not None
+        )
+        yield f"Most that a call allocated, flashmla_sparse under this rule against flashmla_kv: {measured}."
+    else:
+        yield "The times are inside CUDA graphs, without launches: small eager batches may differ. The script times them with launches."
+
+
+def _where(effects: Sequence[TableEffect], elsewhere: Sequence[tuple[str, int, LaunchedEffect]]) -> str:
+    """The GPUs that the numbers are from, and what is known of others."""
+    devices = ", ".join(sorted({effect.table.device.replace("_", " ") for effect in effects}))
+    found = [
+        f"{heads} heads lose {one.lost:.2%} on the faster kernel (flashmla_kv always: {one.lost_shipped:.2%}), the slowest shape "
+        f"{one.slowest:+.1%} in time against flashmla_kv"
+        for _, heads, one in elsewhere
+    ]
+    if not found:
+        return f"The numbers are from {devices} alone. Other Hopper GPUs have other memory and other speeds: the script tells."
+    others = ", ".join(sorted({gpu.replace("_", " ") for gpu, _, _ in elsewhere}))
+    return f"The numbers are from {devices} alone. On {others}, with launches: {'; '.join(found)}."
 
 
 def _outer(ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -117,6 +163,19 @@ def _loads(workloads: Sequence[Workload]) -> str:
         f"answer tokens: {', '.join(map(str, answers))}" if answers else "answer tokens: as the data says",
     ]
     return "; ".join(said)
+
+
+def _with_launches(effects: Sequence[TableEffect]) -> Iterable[str]:
+    """The times of the script, where there are any."""
+    found = [(effect, effect.launched) for effect in effects if effect.launched is not None]
+    if not found:
+        return
+    yield "\nThe times above are inside CUDA graphs. With their launches, as eager prefill runs them, every shape equal in weight:\n"
+    yield "| heads per rank | lost on the faster kernel | flashmla_kv always | slowest shape against flashmla_kv | shapes |\n|--:|--:|--:|--:|--:|"
+    for effect, one in found:
+        yield (
+            f"| {effect.table.heads_per_rank} | {one.lost:.2%} | {one.lost_shipped:.2%} | {one.slowest:+.1%} in time | {one.shapes} |"
+        )
 
 
 def _row(effect: TableEffect) -> str:
