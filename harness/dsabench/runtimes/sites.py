@@ -243,12 +243,13 @@ async def find_berth(stack: AsyncExitStack, topology: Topology, given: Mapping[s
     """
     sites: dict[str, RoleHosts] = {}
     fds: list[int] = []
+    taken: set[int] = set()
     for role in topology.roles:
         site = given.get(role.role, RoleHosts())
         hosts = site.hosts or (HOST,) * (role.instances * role.nodes)
         port = site.port
         if not isinstance(port, int):
-            lease = await _lease_block(stack, role.instances)
+            lease = await _lease_block(stack, role.instances, taken)
             port = lease.port
             fds.append(lease.fd)
         changes: dict[str, object] = {"hosts": hosts, "port": port}
@@ -263,22 +264,31 @@ async def find_berth(stack: AsyncExitStack, topology: Topology, given: Mapping[s
         site = given.get(ROUTER, RoleHosts())
         changes = {"hosts": site.hosts or (HOST,), "bind": site.bind or (None if site.hosts else HOST)}
         if not isinstance(site.port, int):
-            lease = await stack.enter_async_context(PortLease())
+            lease = await _lease_block(stack, 1, taken)
             changes["port"] = lease.port
             fds.append(lease.fd)
         sites[ROUTER] = site.model_copy(update=changes)
     return Berth(sites, tuple(fds))
 
 
-async def _lease_block(stack: AsyncExitStack, instances: int) -> PortLease:
-    """A port whose followers, one step each, are free as well."""
+async def _lease_block(stack: AsyncExitStack, instances: int, taken: set[int]) -> PortLease:
+    """A port whose followers, one step each, are free as well, and none of which another block of the deployment has, `taken`.
+    Its own are added to those.
+    """
     for _ in range(_ATTEMPTS):
         async with AsyncExitStack() as attempt:
             lease = await attempt.enter_async_context(PortLease())
             others = range(lease.port, lease.port + PORT_STEP * instances, PORT_STEP)
-            needed = [port + offset for port in others for offset in (0, 13, _BOOTSTRAP, _DIST, 233)]
-            needed += range(lease.port + _BOOTSTRAP, lease.port + _BOOTSTRAP + instances)
-            if max(needed) < 65536 and all(is_free(port) for port in needed):
+            offsets = {
+                0,
+                _HANDSHAKE,
+                _BOOTSTRAP,
+                *(base + n for base in (_DIST, _DERIVED) for n in range(_CONSECUTIVE)),
+            }
+            needed = {port + offset for port in others for offset in (*offsets, _DIST + _HANDSHAKE)}
+            needed |= set(range(lease.port + _BOOTSTRAP, lease.port + _BOOTSTRAP + instances))
+            if max(needed) < 65536 and not needed & taken and all(is_free(port) for port in sorted(needed)):
+                taken |= needed
                 stack.push_async_exit(attempt.pop_all())
                 return lease
     raise TrialFault("port_in_use", f"no free block of ports on {HOST}", stage="boot", transient=True)
