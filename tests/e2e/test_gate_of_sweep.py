@@ -23,7 +23,7 @@ SCRIPT = """
 import json, time
 right = {{row["question"]: row["answer"] for row in map(json.loads, open({data!r}))}}
 order = list(right)
-WRONG, DELAY_S = {wrong}, {delay_s}
+WRONG, WRONG_IF_HARD, DELAY_S = {wrong}, {wrong_if_hard}, {delay_s}
 
 def is_sparse(settings):
     return settings["dsa_prefill_backend"] == "flashmla_sparse"
@@ -35,7 +35,8 @@ def answer(settings, prompt):
     time.sleep(DELAY_S)
     asked = prompt.rpartition("Question: ")[2].removesuffix("Answer:").strip()
     place = order.index(asked) if asked in right else 0
-    return "0" if place < 10 + WRONG * is_sparse(settings) else right[asked]
+    wrong = WRONG_IF_HARD if prompt.startswith("Hard") else WRONG
+    return "0" if place < 10 + wrong * is_sparse(settings) else right[asked]
 """
 EVAL = """
 name: sums
@@ -55,12 +56,14 @@ class Study:
 
     def __init__(
         self, folder: Path, *, wrong: int, chunks: tuple[int, ...] = (1024,), questions: int | None = None,
-        delay_s: float = 0.0,
+        delay_s: float = 0.0, wrong_if_hard: int | None = None,
     ) -> None:  # fmt: skip
         self.folder, data = folder, folder / "sums.jsonl"
         write_gsm8k(data)
         (folder / "sums.yaml").write_text(EVAL + (f"num_examples: {questions}\n" if questions else ""))
-        (folder / "script.py").write_text(SCRIPT.format(data=str(data), wrong=wrong, delay_s=delay_s))
+        (folder / "script.py").write_text(
+            SCRIPT.format(data=str(data), wrong=wrong, wrong_if_hard=wrong_if_hard or 0, delay_s=delay_s)
+        )
         study = yaml.safe_load((ROOT / "configs" / "h200-slice.yaml").read_text())
         env = {"PYTHONPATH": str(install_server(folder / "site")), "STAND_IN_SCRIPT": str(folder / "script.py")}
         study["runtime"]["launch"] = {"python": sys.executable, "env": {**env, "STAND_IN_BOOT_S": "0"}}
@@ -73,6 +76,10 @@ class Study:
             "objective": {"metric": "total_throughput_tok_s", "direction": "maximize"},
         }
         study["gate"] = {"eval": str(folder / "sums.yaml"), "data": str(data), "margin": 0.01, "repeat": 1}
+        if wrong_if_hard is not None:
+            hard = EVAL.replace("{shots}Question", "Hard {shots}Question").replace("name: sums", "name: hard-sums")
+            (folder / "hard-sums.yaml").write_text(hard.replace("test-sums", "test-hard-sums"))
+            study["gate"] = [study["gate"], {**study["gate"], "eval": str(folder / "hard-sums.yaml"), "margin": 0.02}]
         (folder / "study.yaml").write_text(yaml.safe_dump(study))
 
     def start(self) -> subprocess.Popen[str]:
@@ -128,6 +135,31 @@ def test_what_is_less_accurate_is_refused_and_the_next_best_setting_is_confirmed
     again = study.run()
     assert (again[0], again[1]["passed_over"], again[1]["measured_now"]) == (0, said["passed_over"], 0)
     assert study.records() == records
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("wrong_if_hard", "code"), [(0, 0), (15, 1)])
+def test_a_setting_must_pass_every_eval_of_the_gate(tmp_path: Path, wrong_if_hard: int, code: int) -> None:
+    study = Study(tmp_path, wrong=0, wrong_if_hard=wrong_if_hard)
+    ended, said, err = study.run()
+    assert ended == code, err
+    gates = said["gates"] or [one["gate"] for one in said["passed_over"]]
+    words = {one["workload"]: one["verdict"] for one in gates}
+    records = study.records()
+    if code == 0:
+        assert words == {"sums": "no difference", "hard-sums": "no difference"}
+        assert [one["workload"] for one in gates] == ["sums", "hard-sums"], "in the config's order"
+        assert said["gate"]["workload"] == "sums"
+    else:
+        assert words["hard-sums"] == "worse"
+        assert said["gate"]["workload"] == "hard-sums", "the verdict that decides"
+    # Both evals ran in the same boot of each side, one after the other.
+    gated = [record for record in records if record.phase == "gate"]
+    assert len(gated) == 4
+    assert len({record.boot for record in gated}) == 2
+    assert {record.trial.workload.name for record in gated} == {"sums", "hard-sums"}
+    again = study.run()
+    assert (again[0], again[1]["gates"], again[1]["measured_now"]) == (code, said["gates"], 0)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
     """Print what a sweep would measure, and how long it takes."""
     plan, rest = dry_run.plan, dry_run.left
     config, cost, done = plan.config, plan.cost, plan.boots_done
-    gate = None if config.gate is None else _gate_line(config.gate)
+    gates = [_gate_line(gate) for gate in config.gates]
     size = f"{show_count(plan.space.settings, 'setting')} × {show_count(len(config.workloads), 'workload')}"
     console.print(f"{config.name}: {size}", style="italic", markup=False, highlight=False)
     console.print(_facts_table(dry_run))
@@ -39,7 +39,7 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
     if rest.boots:
         words = f"{show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}{' left' if done else ''}"
         console.print(f"{words}, about {show_duration(rest.seconds)} ({per})", highlight=False)
-    if gate is not None:
+    for gate in gates:
         console.print(gate, highlight=False, markup=False)
     if dry_run.gpu_hours is not None and rest.boots:
         console.print(_gpu_hours(dry_run.gpu_hours), highlight=False)
@@ -149,7 +149,9 @@ def _end(config: StudyConfig) -> str:
     boots = config.budget.confirm_boots
     if boots == 0:
         return "the best setting of the search is reported without a confirmation (confirm_boots: 0)"
-    gate = "" if config.gate is None else f", and {config.gate.eval} decides whether it is as accurate"
+    names = [gate.eval for gate in config.gates]
+    says = "decide together" if len(names) > 1 else "decides"
+    gate = f", and {' and '.join(names)} {says} whether it is as accurate" if names else ""
     times = f"{BOOTS_MIN} to {boots} times each" if config.budget.stop_when_decided else f"{boots} times each"
     ends = ", until it is decided" if config.budget.stop_when_decided else ""
     more = (
@@ -195,7 +197,7 @@ def plan_facts(dry_run: DryRun) -> dict[str, object]:
         "estimated_s": round(left.seconds, 1),
         "gpu_hours": None if dry_run.gpu_hours is None else round(dry_run.gpu_hours.hours, 2),
         "estimate_from": "records" if plan.cost.measured else "assumptions",
-        "gate": None if config.gate is None else config.gate.model_dump(),
+        "gate": config.model_dump(include={"gate"})["gate"],
         "workloads": [workload.name for workload in config.workloads],
         "load_points": [workload.model_dump(mode="json", exclude_none=True) for workload in config.workloads],
         "refused": {

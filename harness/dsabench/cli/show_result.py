@@ -25,7 +25,7 @@ from dsabench.evals.numerics import changed_numerics
 from dsabench.model.environment import Environment
 from dsabench.model.record import Failed, Measured, Record
 from dsabench.model.runtime import labels_of
-from dsabench.model.study_result import Ablation, ObjectiveScore, ScoredSetting, StudyResult
+from dsabench.model.study_result import Ablation, ObjectiveScore, ScoredSetting, StudyResult, deciding
 from dsabench.reporting.numbers import show_count, show_figure, show_percent
 from dsabench.reporting.site.entry import machine_of
 from dsabench.reporting.sweep_plot import draw_sweep
@@ -217,16 +217,16 @@ def _print_ablation(console: Console, config: StudyConfig, found: Ablation | Non
 def print_gate(console: Console, result: StudyResult) -> None:
     """Print the settings that the gate refused, with their figures, and its verdict on the best one."""
     for one in result.passed_over:
-        if one.accuracy is not None:
-            text = f"refused by the gate: {one.candidate.label}: {one.accuracy.workload}: {one.accuracy.reason}"
+        if (verdict := deciding(one.accuracy)) is not None:
+            text = f"refused by the gate: {one.candidate.label}: {verdict.workload}: {verdict.reason}"
             console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
-    if result.gate is None:
-        return
-    words, style = ("refused by the gate", "bold red") if result.is_refused else ("passed the gate", "green")
-    if result.gate.n_base == 0:
-        words, style = "not decided by the gate", "bold yellow"
-    text = f"{words}, {result.gate.workload}: {result.gate.reason}"
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    for verdict in result.gates:
+        is_refusal = verdict.verdict in ("worse", "inconclusive")
+        words, style = ("refused by the gate", "bold red") if is_refusal else ("passed the gate", "green")
+        if verdict.n_base == 0:
+            words, style = "not decided by the gate", "bold yellow"
+        text = f"{words}, {verdict.workload}: {verdict.reason}"
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_unguarded(console: Console, config: StudyConfig, result: StudyResult) -> None:
@@ -244,7 +244,7 @@ def _unguarded(config: StudyConfig, result: StudyResult) -> Iterator[str]:
     if labels := labels_of(result.best.spec):
         yield f"measured with {', '.join(labels)}: speeds are valid for these shapes, outputs mean nothing"
     if result.gate is None and (knobs := changed_numerics(config.default, result.best.spec)):
-        why = "the config has no gate" if config.gate is None else "the gate was not reached"
+        why = "the gate was not reached" if config.gates else "the config has no gate"
         yield f"may change answers ({', '.join(knobs)}): accuracy unproven, {why}"
 
 
@@ -274,9 +274,13 @@ def result_facts(config: StudyConfig, journal: Path, result: StudyResult, plot: 
         ],
         "ablation": None if result.ablation is None else _ablation_json(config, result.ablation),
         "gate": None if result.gate is None else result.gate.model_dump(),
+        "gates": [verdict.model_dump() for verdict in result.gates],
         "unguarded": list(_unguarded(config, result)),
         "passed_over": [
-            {**_candidate_json(one.candidate), "gate": None if one.accuracy is None else one.accuracy.model_dump()}
+            {
+                **_candidate_json(one.candidate),
+                "gate": None if (verdict := deciding(one.accuracy)) is None else verdict.model_dump(),
+            }
             for one in result.passed_over
         ],
     }

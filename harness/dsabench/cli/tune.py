@@ -109,13 +109,13 @@ def mha_threshold(options: ThresholdOptions) -> int:
     curve = curve_of(result.records, KNOB, study.config.objective.metric)
     path = _write(options.out, study, proposal.table)
     if options.json:
-        gates = [one.accuracy for one in result.passed_over] + [result.gate]
+        gates = [verdict for one in result.passed_over for verdict in one.accuracy] + [*result.gates]
         said = {
             "standing": proposal.standing,
             "reason": proposal.reason,
             "table": path and str(path),
             "curve": [{"workload": p.workload, KNOB: p.value, "median": p.median, "boots": p.boots} for p in curve],
-            "gates": [gate.model_dump() for gate in gates if gate is not None],
+            "gates": [gate.model_dump() for gate in gates],
         }
         print(json.dumps({**study_facts(options, study, result), **said}, indent=1))
     else:

@@ -51,6 +51,31 @@ ObjectiveEntry = Annotated[
 ]
 
 
+def _gate_form(given: object) -> str:
+    return "name" if isinstance(given, str) else "list" if isinstance(given, (list, tuple)) else "gate"
+
+
+_OneGate = Annotated[str, Tag("name"), Field(min_length=1, max_length=200)] | Annotated[GateSpec, Tag("gate")]
+GateEntry = Annotated[
+    _OneGate
+    | Annotated[
+        tuple[Annotated[_OneGate, Discriminator(_gate_form)], ...], Tag("list"), Field(min_length=1, max_length=20)
+    ],
+    Discriminator(_gate_form),
+]
+"""A name is an eval with the default margin; of a list the setting must pass every eval."""
+
+
+def gates_of(entry: str | GateSpec | tuple[str | GateSpec, ...] | None) -> GateSpec | tuple[GateSpec, ...] | None:
+    """What a config holds of it."""
+    if entry is None or isinstance(entry, GateSpec):
+        return entry
+    if isinstance(entry, str):
+        return GateSpec(eval=entry)
+    gates = tuple(one if isinstance(one, GateSpec) else GateSpec(eval=one) for one in entry)
+    return gates[0] if len(gates) == 1 else gates
+
+
 class LaunchFile(Value):
     """A server without a study, for `dsabench launch`: `configs/recipes/NAME.yaml`."""
 
@@ -79,8 +104,8 @@ class ConfigFile(Value):
     """What is optimised, and its constraints; or a named goal."""
     budget: Budget = Budget()
     """Limits of the study."""
-    gate: GateSpec | None = None
-    """The accuracy eval that the best setting must pass; null if no setting changes answers."""
+    gate: GateEntry | None = None
+    """The accuracy eval that the best setting must pass, or several; null if no setting changes answers."""
 
 
 Form = Literal["config", "sweep", "launch", "published", "eval"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dsabench import rooms
-from dsabench.config.files import LaunchFile, SweepFile
+from dsabench.config.files import LaunchFile, SweepFile, gates_of
 from dsabench.config.goals import Goal
 from dsabench.config.mistakes import parse_sections
 from dsabench.config.runtime_rules import foreign_axes, launch_mistakes, runtime_mistakes
@@ -161,7 +161,7 @@ def _config_of(source: YamlFile, path: Path) -> tuple[StudyConfig | None, tuple[
     if found or space is None:
         return None, tuple(_in_order(found, source.file))
     del sections["sweeps"]
-    sections["runtime"] = sections["runtime"].settled()
+    sections["runtime"], sections["gate"] = sections["runtime"].settled(), gates_of(sections["gate"])
     return StudyConfig(**sections, space=space), ()
 
 

@@ -144,7 +144,20 @@ class StudyConfig(Value):
     proposer: ProposerSpec
     objective: Objective
     budget: Budget
-    gate: GateSpec | None = None
+    gate: GateSpec | tuple[GateSpec, ...] | None = None
+    """One eval, or several."""
+
+    @property
+    def gates(self) -> tuple[GateSpec, ...]:
+        """Every eval that the best setting must pass."""
+        if self.gate is None:
+            return ()
+        return (self.gate,) if isinstance(self.gate, GateSpec) else self.gate
+
+    @property
+    def finalists(self) -> int:
+        """Settings that are confirmed at most, each because the gate refused the one before it."""
+        return max((gate.finalists for gate in self.gates), default=1)
 
     def spec(self, assignment: Assignment) -> RuntimeSpec:
         """The spec of an assignment: the base with the assignment's values, and the knobs that follow from both."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dsabench import rooms
+from dsabench.config.files import gates_of
 from dsabench.config.mistakes import Mistakes, unknown_word
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import (
@@ -171,14 +172,20 @@ def first_mistakes(source: YamlFile, first: Sequence[Assignment], space: SearchS
             yield source.error("is forbidden by the sweeps", ("first", index))
 
 
-def gate_mistakes(source: YamlFile, gate: GateSpec) -> Mistakes:
-    """The eval and its data must exist, and the gate needs a confirmation, in whose boots the eval runs."""
+def gate_mistakes(source: YamlFile, entry: str | GateSpec | tuple[str | GateSpec, ...]) -> Mistakes:
+    """The evals and their data must exist, and the gate needs a confirmation, in whose boots the evals run."""
     match source.data.get("budget"):
         case {"confirm_boots": 0}:
             yield source.error("a gate needs confirm_boots of 1 or more: it scores what is confirmed", ("gate",))
-    if gate.data is not None and not _exists(gate.data):
-        yield source.error(f"{gate.data}: no such file", ("gate", "data"))
-    try:
-        rooms.find("evals", gate.eval)
-    except (InputError, OSError) as error:
-        yield source.error(str(error) if isinstance(error, InputError) else "no such eval", ("gate", "eval"))
+    gates = gates_of(entry)
+    is_list = isinstance(entry, tuple)
+    for index, gate in enumerate(gates if isinstance(gates, tuple) else () if gates is None else (gates,)):
+        place = ("gate", index) if is_list else ("gate",)
+        if gate.data is not None and not _exists(gate.data):
+            yield source.error(f"{gate.data}: no such file", (*place, "data"))
+        is_name = isinstance(entry[index] if isinstance(entry, tuple) else entry, str)
+        try:
+            rooms.find("evals", gate.eval)
+        except (InputError, OSError) as error:
+            why = str(error) if isinstance(error, InputError) else "no such eval"
+            yield source.error(why, place if is_name else (*place, "eval"))

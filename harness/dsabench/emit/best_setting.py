@@ -148,10 +148,11 @@ def _why_not(study: Study, spec: RuntimeSpec) -> str | None:
 
 
 def _gates(study: Study, spec: RuntimeSpec) -> tuple[GateEvidence, ...]:
-    gate, default = study.config.gate, study.default
-    if gate is None or not changed_numerics(default, spec):
+    gates, default = study.config.gates, study.default
+    if not changed_numerics(default, spec):
         return ()
-    return gates_that_count(gate, recorded_gate(gate, study.folder, study.records, default, spec), labels_of(spec))
+    verdicts = [recorded_gate(gate, study.folder, study.records, default, spec) for gate in gates]
+    return gates_that_count(gates, verdicts, labels_of(spec))
 
 
 def _refusal(study: Study, workload: str, best: Contender, everything: Sequence[Contender]) -> str:
@@ -159,11 +160,7 @@ def _refusal(study: Study, workload: str, best: Contender, everything: Sequence[
     said = f"{workload}: the best setting ({best.spec.changes(study.default)}): {best.why_not}."
     default = next((i for i, one in enumerate(everything) if one.spec == study.default), len(everything))
     exact = next((one for one in everything[:default] if one.why_not is None), None)
-    way = (
-        ""
-        if study.config.gate is not None
-        else " A gate in the config, on real weights, would prove it (docs/evals.md)."
-    )
+    way = "" if study.config.gates else " A gate in the config, on real weights, would prove it (docs/evals.md)."
     if exact is None:
         return f"{said}{way} Nothing else was measured that beats the default and may be one"
     boots = f"{exact.boots} boot{'s' if exact.boots > 1 else ''}"

@@ -66,11 +66,16 @@ def why_not_emitted(
     return _failed(gates)
 
 
-def gates_that_count(gate: GateSpec | None, verdict: Verdict | None, labels: Sequence[str]) -> tuple[GateEvidence, ...]:
-    """The gate's verdict where there is one that can mean something: random weights of sglang have no accuracy."""
-    if gate is None or verdict is None or RANDOM_WEIGHTS in labels:
+def gates_that_count(
+    gates: Sequence[GateSpec], verdicts: Sequence[Verdict], labels: Sequence[str]
+) -> tuple[GateEvidence, ...]:
+    """The gates' verdicts where they can mean something: random weights of sglang have no accuracy.
+
+    `verdicts` has one for each gate, or none where nothing was asked.
+    """
+    if not verdicts or RANDOM_WEIGHTS in labels:
         return ()
-    return (
+    return tuple(
         GateEvidence(
             eval=verdict.workload,
             measure=gate.measure,
@@ -79,7 +84,8 @@ def gates_that_count(gate: GateSpec | None, verdict: Verdict | None, labels: Seq
             difference=verdict.effect,
             ci_low=verdict.ci_low,
             n=verdict.n_base,
-        ),
+        )
+        for gate, verdict in zip(gates, verdicts, strict=True)
     )
 
 

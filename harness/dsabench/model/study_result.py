@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -40,6 +41,13 @@ class ScoredSetting:
     score: ObjectiveScore
 
 
+def deciding(gates: Sequence[Verdict]) -> Verdict | None:
+    """The verdict that decides about several evals: the first that is worse, else the first that is inconclusive, else the first."""
+    severity = ("worse", "inconclusive")
+    by_severity = [one for word in severity for one in gates if one.verdict == word]
+    return next(iter((*by_severity, *gates)), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Finalist:
     """A setting that was confirmed against the default."""
@@ -47,18 +55,18 @@ class Finalist:
     candidate: ScoredSetting
     index: int
     """Counts from 0. Each finalist has its own boots of the default."""
-    accuracy: Verdict | None = None
-    """None without a gate, or if the setting gives the same answers as the default."""
+    accuracy: tuple[Verdict, ...] = ()
+    """The verdict of each eval of the gate; none without a gate, or if the setting gives the same answers as the default."""
 
     @property
     def is_less_accurate(self) -> bool:
         """Whether the gate refuses it. An inconclusive verdict does not: more questions may decide it."""
-        return self.accuracy is not None and self.accuracy.verdict == "worse"
+        return any(one.verdict == "worse" for one in self.accuracy)
 
     @property
     def is_refused(self) -> bool:
         """Whether it may not be recommended: the gate found it less accurate, or could not tell."""
-        return self.accuracy is not None and self.accuracy.verdict in ("worse", "inconclusive")
+        return any(one.verdict in ("worse", "inconclusive") for one in self.accuracy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +174,10 @@ class StudyResult:
     verdicts: tuple[Verdict, ...]
     stopped: str | None
     """Why the search ended before the space was exhausted; None if it did not."""
-    gate: Verdict | None = None
-    """Accuracy of the best setting compared with the default. Only a pass allows to recommend the setting."""
+    gates: tuple[Verdict, ...] = ()
+    """Accuracy of the best setting compared with the default, one verdict for each eval of the gate. Only if it passes all of
+    them may the setting be recommended.
+    """
     rivals: tuple[AlternativeVerdicts, ...] = ()
     """Other confirmed settings, and how the best one compares with each."""
     passed_over: tuple[Finalist, ...] = ()
@@ -211,6 +221,11 @@ class StudyResult:
     def round(self) -> int:
         """Counts from 0. `--again` starts the next one."""
         return max((record.round for record in self.records), default=0)
+
+    @property
+    def gate(self) -> Verdict | None:
+        """The verdict of the gate that decides: the worst of them. None where nothing was asked."""
+        return deciding(self.gates)
 
     @property
     def is_refused(self) -> bool:

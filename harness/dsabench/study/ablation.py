@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.study_result import Finalist, ScoredSetting
+from dsabench.model.study_result import Finalist, ScoredSetting, deciding
 from dsabench.results.ablation import ablation_of, changes_of, has_gain
 from dsabench.results.scores import judge, score_setting, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
@@ -15,7 +15,7 @@ from dsabench.study.next_boot import BootPlan, boots_in_turns, confirm_boots_lef
 
 def index_of_reduced(config: StudyConfig) -> int:
     """Number of the reduced winner among the finalists: the one after all that a gate may ask for."""
-    return 1 if config.gate is None else config.gate.finalists
+    return config.finalists
 
 
 def winner_of(records: StudyRecords, round_: int, finalists: Sequence[Finalist]) -> Finalist | None:
@@ -36,8 +36,8 @@ def why_unproven(records: StudyRecords, round_: int, one: Finalist) -> str:
     spec = one.candidate.spec
     if confirm_boots_left(records, round_, spec, one.index):
         return "its confirmation lacks boots"
-    if one.is_refused and one.accuracy is not None:
-        return f"the gate did not pass it: {one.accuracy.reason}"
+    if one.is_refused and (verdict := deciding(one.accuracy)) is not None:
+        return f"the gate did not pass it: {verdict.reason}"
     if not has_gain(records.config.objective, judge(records, spec, round_, one.index).verdicts):
         return "its own boots show no gain over the default"
     return ""

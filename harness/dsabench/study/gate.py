@@ -5,6 +5,7 @@ Both answer on a server that the confirmation booted and has measured, so a gate
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -32,17 +33,34 @@ from dsabench.study.trial import stop_if_server_dies
 
 @dataclass(frozen=True, slots=True)
 class AccuracyGate:
-    """The accuracy gate of a running study: each finalist and the default answer the eval once per round."""
+    """The accuracy gate of a running study: each finalist and the default answer every eval once per round."""
+
+    default: RuntimeSpec
+    evals: tuple[EvalOfGate, ...]
+
+    def applies(self, spec: RuntimeSpec) -> bool:
+        """Whether a setting may change answers."""
+        return bool(changed_numerics(self.default, spec))
+
+    async def score(self, spec: RuntimeSpec, server: Server) -> None:
+        """Run the evals on a server, one after the other, unless this round already has the scores of this setting."""
+        for one in self.evals:
+            await one.score(spec, server)
+
+    async def judge(self, best: RuntimeSpec, may_boot: bool) -> tuple[Verdict, ...]:
+        """Compare the scores, a verdict for each eval. A missing score leaves it undecided, which does not pass."""
+        return tuple([await one.judge(best, may_boot) for one in self.evals])
+
+
+@dataclass(frozen=True, slots=True)
+class EvalOfGate:
+    """One eval of the gate."""
 
     gate: GateSpec
     session: TrialSession
     plan: Plan
     default: RuntimeSpec
     round: int
-
-    def applies(self, spec: RuntimeSpec) -> bool:
-        """Whether a setting may change answers."""
-        return bool(changed_numerics(self.default, spec))
 
     async def score(self, spec: RuntimeSpec, server: Server) -> None:
         """Run the eval on a server, unless this round already has the score of this setting.
@@ -125,8 +143,20 @@ class AccuracyGate:
         return undecided(self.gate, self.plan.task.name, reason)
 
 
-async def open_gate(gate: GateSpec, session: TrialSession, default: RuntimeSpec, round_: int) -> AccuracyGate:
-    """Read the eval and its questions.
+async def open_gate(
+    gates: Sequence[GateSpec], session: TrialSession, default: RuntimeSpec, round_: int
+) -> AccuracyGate:
+    """Read the evals and their questions, all of them before anything boots.
+
+    Raises:
+        InputError: as of one eval.
+
+    """
+    return AccuracyGate(default, tuple([await _open_eval(gate, session, default, round_) for gate in gates]))
+
+
+async def _open_eval(gate: GateSpec, session: TrialSession, default: RuntimeSpec, round_: int) -> EvalOfGate:
+    """Read an eval and its questions.
 
     Raises:
         InputError: there is no such eval, its data is missing, or the gate can decide nothing. A sweep reports this before it starts.
@@ -144,4 +174,4 @@ async def open_gate(gate: GateSpec, session: TrialSession, default: RuntimeSpec,
         decides = plan_gate(gate, plan.spec, len(plan.questions))
         session.observer.note(f"gate: {decides.line()}")
         repeats = decides.repeats
-    return AccuracyGate(gate, session, plan.with_repeats(repeats), default, round_)
+    return EvalOfGate(gate, session, plan.with_repeats(repeats), default, round_)

@@ -210,7 +210,7 @@ def has_next_boot(records: StudyRecords, limits: RunLimits) -> bool:
     if next_confirm_boot(records, round_, best.spec) is not None:
         return why_confirmation_stops(records, limits) is None
     # With a gate only its verdict tells what is taken apart.
-    if records.config.gate is not None or why_ablation_stops(records, limits) is not None:
+    if records.config.gates or why_ablation_stops(records, limits) is not None:
         return False
     return ablation_boots_left(records, round_, [Finalist(best, 0)]) > 0
 

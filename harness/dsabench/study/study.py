@@ -194,7 +194,7 @@ async def measure(context: StudyContext, observer: StudyObserver, *, with_gate: 
         # Best setting and baseline boot in turns, so that a drift of the machine hits both. If the gate refuses the
         # best setting, the next best one follows.
         finalists: list[Finalist] = []
-        for index in range(1 if gate is None else gate.gate.finalists):
+        for index in range(1 if gate is None else config.finalists):
             records = worker.look()
             refused = {one.candidate.spec.id for one in finalists}
             best = choose_finalist(records, limits.round, refused)
@@ -228,8 +228,8 @@ async def _confirm(
     *,
     index: int,
     unless: WhyStop,
-) -> tuple[str | None, Verdict | None]:
-    """Boot a finalist and the default in turns, and ask the gate. Returns why that was cut short, and the gate's verdict."""
+) -> tuple[str | None, tuple[Verdict, ...]]:
+    """Boot a finalist and the default in turns, and ask the gate. Returns why that was cut short, and the gate's verdicts."""
     limits = context.limits
     # The gate costs hours, so it runs only where the setting may change answers.
     guard = gate if gate is not None and gate.applies(spec) else None
@@ -237,7 +237,7 @@ async def _confirm(
     # Score a side in its last boot, after everything else in it is measured: the eval must not disturb the load tests.
     cut = await worker.take_boots([turns], unless, "confirm", None if guard is None else guard.score)
     may_boot = cut is None and limits.closed is None
-    return cut, None if guard is None else await guard.judge(spec, may_boot)
+    return cut, () if guard is None else await guard.judge(spec, may_boot)
 
 
 async def _ablate(
@@ -267,11 +267,11 @@ async def _ablate(
 
 
 async def _gate_of(context: StudyContext, session: TrialSession) -> AccuracyGate | None:
-    if context.config.gate is None:
+    if not context.config.gates:
         return None
     from dsabench.study.gate import open_gate  # noqa: PLC0415  (graders and questions, which most studies do without)
 
-    return await open_gate(context.config.gate, session, context.config.default, context.limits.round)
+    return await open_gate(context.config.gates, session, context.config.default, context.limits.round)
 
 
 def _require_no_loop() -> None:

@@ -43,7 +43,7 @@ def conclude(
     if best is not None and default_has_no_number(records, round_):
         was = "was not measured" if records.missing(config.default, "search", round_) else "failed"
         stopped = f"the default {was}, so there is nothing to compare the best setting with"
-    found = apply_gate(scored_settings(records, round_), finalists, 0.0 if config.gate is None else config.gate.margin)
+    found = apply_gate(scored_settings(records, round_), finalists, [gate.margin for gate in config.gates])
     best = best if winner is None else winner.candidate
     judged = LookVerdicts() if winner is None else judge(records, winner.candidate.spec, round_, winner.index)
     result = StudyResult(
@@ -60,7 +60,7 @@ def conclude(
         else in_turns(config, *confirmed_sides(records, winner.candidate.spec, round_, winner.index)),
         rivals=() if winner is None else _against_alternatives(records, round_, winner.candidate.spec),
         stopped=stopped,
-        gate=None if winner is None else winner.accuracy,
+        gates=() if winner is None else winner.accuracy,
         passed_over=tuple(one for one in ordinary if one is not final_choice(ordinary)),
         unconfirmed=_unconfirmed(records, round_, ordinary),
         ablation=_ablation(records, round_, ordinary, reduced),
@@ -98,8 +98,8 @@ def _unconfirmed(records: StudyRecords, round_: int, finalists: Sequence[Finalis
     """Boots that the confirmation of the last finalist lacks, or of the one after it if the gate refused it."""
     if not finalists:
         return 0
-    last, gate = finalists[-1], records.config.gate
-    if gate is None or not last.is_less_accurate or len(finalists) == gate.finalists:
+    last = finalists[-1]
+    if not last.is_less_accurate or len(finalists) == records.config.finalists:
         return confirm_boots_left(records, round_, last.candidate.spec, last.index)
     following = choose_finalist(records, round_, {one.candidate.spec.id for one in finalists})
     return 0 if following is None else confirm_boots_left(records, round_, following.spec, len(finalists))
@@ -122,14 +122,23 @@ def _against_alternatives(records: StudyRecords, round_: int, best: RuntimeSpec)
 
 
 def apply_gate(
-    found: Sequence[ScoredSetting], finalists: Sequence[Finalist], margin: float
+    found: Sequence[ScoredSetting], finalists: Sequence[Finalist], margins: Sequence[float]
 ) -> tuple[ScoredSetting, ...]:
-    """Add the gate's verdicts as constraints: a setting that did not pass is not feasible."""
-    excess = {
-        one.candidate.spec.id: (_excess(one.accuracy, margin), _why_not(one.accuracy))
-        for one in finalists
-        if one.is_refused and one.accuracy is not None
-    }
+    """Add the gate's verdicts as constraints: a setting that did not pass every eval is not feasible."""
+    excess = {}
+    for one in finalists:
+        refused = (
+            [
+                (verdict, margin)
+                for verdict, margin in zip(one.accuracy, margins, strict=True)
+                if verdict.verdict in ("worse", "inconclusive")
+            ]
+            if one.accuracy
+            else []
+        )
+        if refused:
+            why = "; ".join(_why_not(verdict) for verdict, _ in refused)
+            excess[one.candidate.spec.id] = (sum(_excess(*each) for each in refused), why)
     return tuple(_with(one, *excess[one.spec.id]) if one.spec.id in excess else one for one in found)
 
 

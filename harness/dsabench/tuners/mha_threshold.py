@@ -59,8 +59,12 @@ def propose(config: StudyConfig, result: StudyResult, command: str) -> Proposal:
         )
     if all(gate.passed for gate in gates):
         return Proposal("default", "; ".join(map(_passed, gates)), table)
-    reason = result.gate.reason if result.gate is not None else ""
-    return Proposal("refused by the gate", f"{gates[0].eval}: {gates[0].verdict}: {reason}", None)
+    reason = "; ".join(
+        f"{gate.eval}: {gate.verdict}: {one.reason}"
+        for gate, one in zip(gates, result.gates, strict=True)
+        if not gate.passed
+    )
+    return Proposal("refused by the gate", reason, None)
 
 
 def _passed(gate: GateEvidence) -> str:

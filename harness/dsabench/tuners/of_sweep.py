@@ -88,9 +88,9 @@ def evidence_of(config: StudyConfig, result: StudyResult, conditions: Sequence[s
 
 
 def gates_of(config: StudyConfig, result: StudyResult) -> tuple[GateEvidence, ...]:
-    """The gate of the best setting, where it can mean something."""
+    """The gates of the best setting, where they can mean something."""
     labels = [label for record in result.records for label in record.labels]
-    return gates_that_count(config.gate, result.gate, labels)
+    return gates_that_count(config.gates, result.gates, labels)
 
 
 def device_of(config: StudyConfig, records: Sequence[Record]) -> str:

@@ -152,7 +152,7 @@ async def test_what_a_conclusion_lacks_is_counted(ledger, tmp_path) -> None:
     done = await measure(closed, SILENT)
     assert (done.unconfirmed, len(done.verdicts) > 0, done.stopped) == (0, True, None)
     # After one that is less accurate the next best is still to be confirmed, where the gate asks for more than one.
-    refused = Finalist(first, 0, told("worse", -0.1))
+    refused = Finalist(first, 0, (told("worse", -0.1),))
     for finalists, lacking in ((1, 0), (3, 4)):
         gate = GateSpec(eval="gsm8k", finalists=finalists)
         config = ledger.config.model_copy(update={"gate": gate})
@@ -177,16 +177,16 @@ def told(word: VerdictWord, effect: float | None = None) -> Verdict:
 def test_what_does_not_pass_is_infeasible_and_the_one_that_passes_wins(ledger) -> None:
     found = sorted(scored_settings(ledger, 0), key=lambda one: -(one.score.value or 0.0))
     worse, undecided, passed = (
-        Finalist(found[0], 0, told("worse", -0.03)),
-        Finalist(found[1], 1, told("inconclusive", -0.001)),
-        Finalist(found[1], 1, told("no difference", 0.0)),
+        Finalist(found[0], 0, (told("worse", -0.03),)),
+        Finalist(found[1], 1, (told("inconclusive", -0.001),)),
+        Finalist(found[1], 1, (told("no difference", 0.0),)),
     )
     assert final_choice([]) is None
     assert final_choice([worse, passed]) is passed
     assert final_choice([worse, undecided]) is undecided
-    assert final_choice([worse, Finalist(found[1], 1, told("worse", -0.02))]) is worse
-    violations = {one.spec.id: one.score.violation for one in apply_gate(found, [worse, undecided], 0.01)}
+    assert final_choice([worse, Finalist(found[1], 1, (told("worse", -0.02),))]) is worse
+    violations = {one.spec.id: one.score.violation for one in apply_gate(found, [worse, undecided], [0.01])}
     assert violations[found[0].spec.id] == pytest.approx(2.0)  # two margins beyond the margin
     assert violations[found[1].spec.id] == 1.0
     assert violations[found[2].spec.id] == 0.0
-    assert {one.score.violation for one in apply_gate(found, [passed], 0.01)} == {0.0}
+    assert {one.score.violation for one in apply_gate(found, [passed], [0.01])} == {0.0}

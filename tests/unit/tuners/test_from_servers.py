@@ -52,7 +52,15 @@ def study(folder, tokens, words=("better",), gate=None, *, margin=None, unconfir
     best = ScoredSetting(spec, "best", ObjectiveScore(1.0, 0.0))
     verdicts = tuple(verdict(word) for word in words)
     result = StudyResult(
-        ENVIRONMENT, (make_record(spec=spec),), 0, (), best, verdicts, None, gate, unconfirmed=unconfirmed
+        ENVIRONMENT,
+        (make_record(spec=spec),),
+        0,
+        (),
+        best,
+        verdicts,
+        None,
+        () if gate is None else (gate,),
+        unconfirmed=unconfirmed,
     )
     return propose(config, result, "dsabench tune")
 

@@ -459,7 +459,7 @@ class Study:
     @property
     def is_ungated(self) -> bool:
         """Whether a setting leads of which nobody asked if it answers as well as the default."""
-        return self.config is not None and self.config.gate is None and self.best is not None
+        return self.config is not None and not self.config.gates and self.best is not None
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
