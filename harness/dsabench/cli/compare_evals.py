@@ -12,6 +12,7 @@ from rich.console import Console
 from dsabench.cli.show_results import load_records
 from dsabench.errors import InputError
 from dsabench.evals.compare import ComparedEval, compare_evals
+from dsabench.evals.lm_eval import is_lm_eval, parse_lm_eval
 from dsabench.evals.sample import EvalSample
 from dsabench.evals.sample_log import parse_samples, read_samples
 from dsabench.model.evals import EvalTask
@@ -50,8 +51,10 @@ def _sides(name: str, known: frozenset[str] = frozenset()) -> dict[str, Compared
     Runs that are known are left out where there are others: what a later commit has beside those of an earlier one.
     """
     if (file := find_sample_file(name)) is not None:
-        samples = file.read()
-        return {samples[0].harness_id: ComparedEval(name, samples[0].harness_id, samples, (file.name,))}
+        of_harness: dict[str, list[EvalSample]] = {}
+        for sample in file.read():
+            of_harness.setdefault(sample.harness_id, []).append(sample)
+        return {eval_: ComparedEval(name, eval_, tuple(one), (file.name,)) for eval_, one in of_harness.items()}
     found: dict[str, list[StoredEval]] = {}
     for run in find_runs(name):
         task = run.record.trial.workload
@@ -114,7 +117,7 @@ class StoredEval:
 
 @dataclass(frozen=True, slots=True)
 class EvalSampleFile:
-    """A file of samples by itself."""
+    """A file of samples by itself, or a folder of lm-evaluation-harness's."""
 
     name: str
     read: Callable[[], tuple[EvalSample, ...]]
@@ -123,21 +126,36 @@ class EvalSampleFile:
 def find_sample_file(name: str) -> EvalSampleFile | None:
     """The file of samples that the name means; None where it means something else.
 
-    Lines of other JSONL files (journals, bench_serving's) do not name a harness.
+    Lines of other JSONL files (journals, bench_serving's) do not name a harness. Every samples_*.jsonl below a folder of
+    lm-evaluation-harness is one run.
     """
     path = Path(name)
+    if path.is_dir() and not any(path.rglob(FILE_NAME)):
+        runs = sorted(path.rglob("samples_*.jsonl"))
+        if runs and all(_is_samples(_first_line(run)) for run in runs):
+            return EvalSampleFile(
+                str(path.resolve()), lambda: parse_lm_eval((str(run), run.read_bytes()) for run in runs)
+            )
     if path.suffix != ".jsonl" or path.name == FILE_NAME:
         return None
     if path.is_file():
-        with path.open("rb") as file:
-            is_samples = b'"harness_id"' in file.readline()
+        is_samples = _is_samples(_first_line(path))
         return EvalSampleFile(str(path.resolve()), lambda: read_samples(path)) if is_samples else None
     commit = None if path.exists() else find_commit(name)
     if commit is None:
         return None
     data = read_file_at(commit.commit, commit.path)
-    is_samples = b'"harness_id"' in data.partition(b"\n")[0]
+    is_samples = _is_samples(data.partition(b"\n")[0])
     return EvalSampleFile(str(commit), lambda: parse_samples(data, str(commit))) if is_samples else None
+
+
+def _first_line(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.readline()
+
+
+def _is_samples(line: bytes) -> bool:
+    return b'"harness_id"' in line or is_lm_eval(line)
 
 
 def find_runs(name: str) -> list[StoredEval]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from dsabench.evals.ask import Target
 from dsabench.evals.conduct import Finished
 from dsabench.evals.plan import Plan
-from dsabench.evals.published import Beside, nearest_published
+from dsabench.evals.published import Beside, beside_table, nearest_published
 from dsabench.evals.statistics import mean_score
 from dsabench.evals.summarise import Tally
 from dsabench.model.record import Metric, Scored
@@ -76,7 +76,9 @@ def print_eval(console: Console, plan: Plan, finished: Finished, beside: Sequenc
     )
     if finished.resumed:
         lines.append(f"{finished.resumed} of them from an earlier run; latency and throughput are of the others")
-    lines += [one.line() for one in nearest_published(beside)]
+    nearest = nearest_published(beside)
+    lines += [one.line() for one in nearest if one.is_accuracy]
+    lines += beside_table(nearest, counted.as_original().passes())
     lines.append(f"samples: {finished.samples}" + (f", page: {page}" if page else ""))
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

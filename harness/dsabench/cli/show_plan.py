@@ -26,7 +26,7 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
     """Print what a sweep would measure, and how long it takes."""
     plan, rest = dry_run.plan, dry_run.left
     config, cost, done = plan.config, plan.cost, plan.boots_done
-    gates = [_gate_line(gate) for gate in config.gates]
+    gates = [_gate_line(gate, config.runtime.model) for gate in config.gates]
     size = f"{show_count(plan.space.settings, 'setting')} × {show_count(len(config.workloads), 'workload')}"
     console.print(f"{config.name}: {size}", style="italic", markup=False, highlight=False)
     console.print(_facts_table(dry_run))
@@ -52,13 +52,14 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
         console.print("runtime.hardware is not set: rules about hardware were not checked", highlight=False)
 
 
-def _gate_line(gate: GateSpec) -> str:
+def _gate_line(gate: GateSpec, model: str) -> str:
     """When the gate asks, and what it can decide where the number of its questions is known before its data is read."""
     from dsabench.config.load import load_eval
     from dsabench.evals.compare import in_points
     from dsabench.evals.gate_plan import plan_gate, questions_published
+    from dsabench.evals.plan import Wishes, with_wishes
 
-    spec = load_eval(gate.eval)
+    spec = with_wishes(load_eval(gate.eval), Wishes(), model)
     questions = None if gate.measure == "agreement" else questions_published(spec)
     unknown = f"{gate.eval}, {gate.measure}, margin {in_points(gate.margin)}"
     decides = unknown if questions is None else plan_gate(gate, spec, questions).line()

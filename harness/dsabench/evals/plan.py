@@ -130,7 +130,8 @@ def with_wishes(spec: EvalSpec, wishes: Wishes, model: str) -> EvalSpec:
     for source in (*matching, wishes):
         given = {name: getattr(source, name) for name in names}
         sampling = sampling.model_copy(update={name: value for name, value in given.items() if value is not None})
-    thinking = None if wishes.no_thinking else (wishes.thinking or spec.prompt.thinking)
+    own = [entry.thinking for entry in matching if entry.thinking is not None and spec.prompt.thinking is not None]
+    thinking = None if wishes.no_thinking else (wishes.thinking or next(reversed(own), spec.prompt.thinking))
     shots = spec.prompt.shots if wishes.num_shots is None else wishes.num_shots
     changes = {"num_examples": wishes.num_examples, "num_subjects": wishes.num_subjects, "repeat": wishes.repeat}
     return spec.model_copy(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dsabench.evals.summarise import original_metrics
@@ -22,6 +22,11 @@ class Beside:
     """`NAME OURS, theirs THEIRS` for each setting that is another; a setting that was not published is not compared."""
 
     @property
+    def is_accuracy(self) -> bool:
+        """Whether it is one of the run's scores, and no time, count or score of a part."""
+        return self.metric == "score" or self.metric.startswith(("pass_at.", "majority_at."))
+
+    @property
     def word(self) -> str:
         """Where the published score lies."""
         if self.ours.ci_low is None or self.ours.ci_high is None:
@@ -36,6 +41,8 @@ class Beside:
         if self.ours.ci_low is not None and self.ours.ci_high is not None:
             interval = f" [{self.ours.ci_low:.3f}, {self.ours.ci_high:.3f}]"
         settings = f"; differs: {'; '.join(self.differs)}" if self.differs else ""
+        if not self.is_accuracy:
+            return f"{self.metric} {self.ours.value:,.4g}{interval}, published {self.theirs:,.4g} ({self.published.model}, {self.published.source}){settings}"
         return (
             f"{self.metric} {self.ours.value:.3f}{interval} {self.word} {self.theirs:.3f} "
             f"({self.published.model}, {self.published.source}){settings}"
@@ -61,6 +68,26 @@ def beside_published(
 def nearest_published(found: Sequence[Beside]) -> list[Beside]:
     """Those of the published run that differs least from ours, one for each metric."""
     return [one for one in found if one.published is found[0].published]
+
+
+def beside_table(nearest: Sequence[Beside], passes: Sequence[float]) -> Iterator[str]:
+    """What else was published of that run beside ours: each pass, each subject, tokens and seconds. Lines for people."""
+    rows = [(one.metric, _shown(one.ours.value), _shown(one.theirs)) for one in nearest if not one.is_accuracy]
+    if not rows and not (nearest and nearest[0].published.passes):
+        return
+    published = nearest[0].published
+    yield f"beside {published.model}, {published.source}:"
+    if published.passes:
+        for name, scores in (("passes", passes), ("theirs", published.passes)):
+            low, high = min(scores), max(scores)
+            yield f"  {name} {low:.3f} to {high:.3f}: {' '.join(f'{score:.3f}' for score in scores)}"
+    widths = [max(map(len, column)) for column in zip(*rows, ("", "ours", "theirs"), strict=True)]
+    for name, ours, theirs in [("", "ours", "theirs"), *rows] if rows else []:
+        yield f"  {name:<{widths[0]}}  {ours:>{widths[1]}}  {theirs:>{widths[2]}}"
+
+
+def _shown(value: float) -> str:
+    return f"{value:.3f}" if value < 10 else f"{value:,.0f}" if value >= 1000 else f"{value:.1f}"
 
 
 def _differences(entry: PublishedScore, task: EvalTask, model: str, *, other_data: bool) -> tuple[str, ...]:

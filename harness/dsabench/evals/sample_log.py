@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dsabench.errors import BusyError, InputError, StoreError
+from dsabench.evals.lm_eval import is_lm_eval, parse_lm_eval
 from dsabench.evals.sample import EvalSample
 
 
@@ -118,12 +119,14 @@ def read_samples(path: Path) -> tuple[EvalSample, ...]:
 
 
 def parse_samples(data: bytes, name: str) -> tuple[EvalSample, ...]:
-    """The samples in the bytes of a finished run's file, which mistakes are told by the name of.
+    """The samples in the bytes of a finished run's file, ours or lm-evaluation-harness's; `name` is for mistakes.
 
     Raises:
         InputError: a line is no sample, or there is none.
 
     """
+    if is_lm_eval(data.partition(b"\n")[0]):
+        return parse_lm_eval([(name, data)])
     samples = []
     for number, line in enumerate(data.splitlines(), start=1):
         try:

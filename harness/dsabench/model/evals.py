@@ -68,20 +68,26 @@ class EvalSampling(Value):
 
 
 class ModelSampling(Value):
-    """Other sampling for some models."""
+    """Other sampling for some models. Of several entries that fit, each comes over those before it."""
 
     model: str
     """Part of the model's name; case does not matter."""
     temperature: NonNegativeFloat | None = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     max_tokens: PositiveInt | None = None
+    thinking: ThinkingMode | None = None
+    """How its chat template is told to think, where the eval thinks at all."""
 
 
 class PublishedScore(Value):
     """Published scores of one run, to compare with ours."""
 
     scores: FrozenMap[float]
-    """`score`, `pass_at.K` or `majority_at.K` → share of 1."""
+    """Metric → value: `score`, `pass_at.K` and `majority_at.K` as shares of 1, and whatever else was published, by the names of our metrics
+    (`score_of.SUBJECT`, `completion_tokens.mean`, `duration_s` …).
+    """
+    passes: tuple[float, ...] = ()
+    """Score of each pass over the questions."""
     model: str
     source: str
     settings: FrozenMap[int | float | str] = Field(default_factory=dict)

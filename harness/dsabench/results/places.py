@@ -122,7 +122,10 @@ def find_journals(folder: Path) -> list[Path]:
     """
     if folder.is_file():
         if not _holds_a_record(folder):
-            raise InputError(f"{folder}: no record in it: each line of a journal is one JSON object")
+            raise InputError(
+                f"{folder}: no record in it, and no samples of an eval: their lines have harness_id, "
+                "those of lm-evaluation-harness doc_id and filtered_resps"
+            )
         return [folder]
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of results")

@@ -110,6 +110,9 @@ async def test_the_lines_that_users_know(tmp_path, data) -> None:
     assert lines[0].startswith("Repeat: 2, mean: 0.")
     assert lines[1].startswith("Scores: ['0.")
     assert any("published 0.797" in line for line in lines)
+    own, theirs = (next(line for line in lines if line.startswith(f"  {name} ")) for name in ("passes", "theirs"))
+    assert len(own.partition(": ")[2].split()) == 2
+    assert theirs == "  theirs 0.783 to 0.808: 0.808 0.798 0.808 0.798 0.783 0.788 0.803 0.793"
     assert server.asked[-1]["chat_template_kwargs"] == {"thinking": True}
 
 
