@@ -13,6 +13,7 @@ import ast
 import dataclasses
 import enum
 import functools
+import importlib
 import importlib.machinery
 import inspect
 import json
@@ -26,6 +27,7 @@ from typing import Optional
 ROOT = Path(sys.argv[1]).resolve() / "sglang"
 
 
+LOADER, FILE_OF_LOADER = "sglang.srt.layers.attention.dsa_tuned", "srt/layers/attention/dsa_tuned.py"
 FACTORY = "srt/mem_cache/sparsity/factory.py"
 FILES = (
     *("srt/layers/attention/dsa_backend.py", "srt/layers/attention/nsa_backend.py", "srt/server_args.py"),
@@ -150,6 +152,7 @@ def names_around(ask):
         "_check_dsa_backend_constraints": lambda *_, **__: None,
         "_DEEPSEEK_FAMILY_ARCHS": config.architectures,
         "_IS_GFX95": False,
+        **({"dsa_tuned": importlib.import_module(LOADER)} if (ROOT / FILE_OF_LOADER).is_file() else {}),
         **dict.fromkeys(("is_npu", "is_xpu", "is_hip"), lambda: False),
         **dict.fromkeys(("is_nsa_enable_prefill_cp", "is_dsa_enable_prefill_cp"), lambda: ask.get("cp", False)),
     }
@@ -296,6 +299,7 @@ def reply(ask):
             lines.append(record.getMessage())
 
     logging.getLogger().addHandler(Keep())
+    logging.getLogger().setLevel(logging.INFO)
     cuda = types.SimpleNamespace(
         is_available=lambda: True,
         get_device_name=lambda *_: ask["device"],

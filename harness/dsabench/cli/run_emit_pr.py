@@ -92,7 +92,8 @@ def _constant(options: PullRequestOptions, files: Sequence[File], measured: str 
     found = find_shared_rule(cases, [read_launched(path) for path in options.times])
     *others, last = sorted(effect.table.heads_per_rank for effect in found.effects)
     heads = f"{', '.join(map(str, others))} and {last}" if others else str(last)
-    branch = commit_constant(options.runtime, found.rule, heads, options.branch)
+    devices = " and ".join(sorted({one.table.device.removeprefix("NVIDIA_").replace("_", " ") for one in cases}))
+    branch = commit_constant(options.runtime, found.rule, f"{devices} with {heads} heads per rank", options.branch)
     script = constant_script(found.rule)
     text = constant_body(
         branch,

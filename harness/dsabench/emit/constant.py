@@ -21,15 +21,15 @@ _LINE = 88
 _NAME = "prefers_sparse"
 
 
-def constant_patch(tree: Tree, rule: RatioRule, heads: str) -> dict[str, bytes]:
-    """File → its content with the rule. `heads` says for a comment what was measured: `16, 64 and 128`.
+def constant_patch(tree: Tree, rule: RatioRule, measured: str) -> dict[str, bytes]:
+    """File → its content with the rule. `measured` says for a comment on what: `an H200 with 16 and 64 heads per rank`.
 
     Raises:
         InputError: a source of unknown form, or one that has such a rule for Hopper already.
 
     """
     changes: dict[str, Callable[[Source], list[Edit]]] = {
-        backend_file(tree): lambda source: _choose(source, rule, heads),
+        backend_file(tree): lambda source: _choose(source, rule, measured),
         defaults_file(tree): _make_default,
     }
     contents = {}
@@ -99,7 +99,7 @@ def _platform_calls(function: ast.FunctionDef) -> tuple[list[tuple[str, str]], l
     return hoisted, imported
 
 
-def _choose(source: Source, rule: RatioRule, heads: str) -> list[Edit]:
+def _choose(source: Source, rule: RatioRule, measured: str) -> list[Edit]:
     """The Blackwell check moves from the branch into its condition, and Hopper gets a condition of its own."""
     function = prefill_function(source)
     compares = (
@@ -130,7 +130,7 @@ def _choose(source: Source, rule: RatioRule, heads: str) -> list[Edit]:
         "if is_blackwell():",
         f"    {_NAME} = {source.text(inner.test)}",
         "else:",
-        f"    # Hopper, measured on an H200 with {heads} heads per rank.",
+        f"    # Hopper, measured on {measured}.",
         f"    {_NAME} = (",
         *(f"        {'and ' if at else ''}{condition}" for at, condition in enumerate(conditions)),
         "    )",

@@ -71,8 +71,8 @@ def commit_tables(checkout: Path, files: Sequence[File], branch: str) -> Branch:
     return replace(made, is_tables_alone=all(name.startswith(TABLES) for name in patch.after), notes=tuple(patch.notes))
 
 
-def commit_constant(checkout: Path, rule: RatioRule, heads: str, branch: str) -> Branch:
-    """The same for a rule as numbers in the source, with the unit test of its boundary.
+def commit_constant(checkout: Path, rule: RatioRule, measured: str, branch: str) -> Branch:
+    """The same for a rule as numbers in the source, with the unit test of its boundary. `measured` is for its comment.
 
     Raises:
         InputError: as of `commit_tables`.
@@ -81,7 +81,7 @@ def commit_constant(checkout: Path, rule: RatioRule, heads: str, branch: str) ->
     """
 
     def commits(tree: Tree, repository: Path) -> list[Commit]:
-        code = constant_patch(tree, rule, heads)
+        code = constant_patch(tree, rule, measured)
         if (test := constant_test(repository, tree, rule)) is not None:
             code[os.path.relpath(test[0], tree.package)] = test[1]
         return [(code, "DSA: choose the sparse prefill kernel by batch on Hopper with fp8 KV")]

@@ -16,7 +16,8 @@ from dsabench.errors import InputError
 
 LOADER = "srt/layers/attention/dsa_tuned.py"
 TABLES = "srt/layers/attention/dsa_tuned_configs"
-_IMPORT = "from sglang.srt.layers.attention import dsa_tuned"
+_PACKAGE = "sglang.srt.layers.attention"
+_IMPORT = f"from {_PACKAGE} import dsa_tuned"
 _DECLARED = "_dsa_split_backend_resolution"
 _SETTERS = ("_set_default_nsa_backends", "_set_default_dsa_backends")
 """Up to 0.5.12, and in 0.5.13 and 0.5.14. 0.5.15 and later resolve the default in arg_groups/overrides.py."""
@@ -48,7 +49,8 @@ def touch(tree: Tree, kinds: set[str]) -> list[Touched]:
         data = tree.read(file) or b""
         try:
             source = Source(data)
-            after = source.apply([edit for change in changes if not _asks(data, change) for edit in change(source)])
+            edits = [edit for change in changes if not _asks(data, change) for edit in change(source)]
+            after = source.apply(list(dict.fromkeys(edits)))  # two kinds may want one import
             ast.parse(after)
         except NotUnderstoodError as error:
             raise InputError(
@@ -133,8 +135,6 @@ def _choose_kernel(source: Source) -> list[Edit]:
     if impl not in source.text(branch):
         raise NotUnderstoodError(f"{function.name} does not set {impl}")
     lines = [
-        _IMPORT,
-        "",
         "tuned = dsa_tuned.prefill_impl(",
         "    self,",
         "    forward_batch,",
@@ -144,7 +144,18 @@ def _choose_kernel(source: Source) -> list[Edit]:
         f"    {impl} = tuned",
         "    return",
     ]
-    return [source.before(branch.body[0], lines)]
+    return [*_hoisted(source), source.before(branch.body[0], lines)]
+
+
+def _hoisted(source: Source) -> list[Edit]:
+    """The import among the module's own, in their order: the function runs for every batch. Nothing where it is there."""
+    imports = [n for n in source.tree.body if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("sglang.")]
+    if any(source.text(n) == _IMPORT for n in imports):
+        return []
+    later = next((n for n in imports if (n.module or "") > _PACKAGE), None)
+    if later is None:
+        raise NotUnderstoodError(f"it imports nothing of sglang behind {_PACKAGE}")
+    return [source.before(later, [_IMPORT])]
 
 
 def keeps_shipped(source: Source, function: ast.FunctionDef) -> list[str]:
@@ -226,7 +237,7 @@ def _backend_threshold(source: Source) -> list[Edit]:
     value = source.only(assigns, "mha_max_kv_len").value
     if not isinstance(value, ast.IfExp) or source.text(value.orelse) != "self.nsa_index_topk":
         raise NotUnderstoodError("mha_max_kv_len is not index_topk")
-    return _wrap(source, value.orelse, "dsa_tuned.dense_threshold_of_backend", ["self"])
+    return [*_hoisted(source), source.call(value.orelse, "dsa_tuned.dense_threshold_of_backend", ["self"])]
 
 
 def _hisparse_defaults(source: Source) -> list[Edit]:

@@ -225,6 +225,14 @@ def _launched(shapes: Sequence[LaunchedShape], rule: RatioRule) -> LaunchedEffec
     )
 
 
+_HOPPER = ("H100", "H200", "H800", "H20", "GH200")
+
+
+def _option_at(words: Sequence[str]) -> tuple[str, str]:
+    """The option behind the config of a tune command, and its value."""
+    return (words[4], words[5]) if len(words) >= 6 else ("", "")
+
+
 def read_case(file: File, kernels: Path | None) -> TableCase:
     """A table with the kernel times that its evidence names; `kernels` is their folder where that has moved.
 
@@ -234,9 +242,14 @@ def read_case(file: File, kernels: Path | None) -> TableCase:
     """
     table, rule = file.table, file.table.rule
     words = shlex.split(table.evidence.command or "")
-    if not isinstance(rule, KernelRule) or words[:3] != ["dsabench", "tune", "flashmla-auto"]:
+    option, value = _option_at(words)
+    if not isinstance(rule, KernelRule) or words[:3] != ["dsabench", "tune", "flashmla-auto"] or option != "--kernels":
         raise InputError(f"{file.path}: no table of `tune flashmla-auto`: a constant is made of kernel times")
-    named = Path(words[words.index("--kernels") + 1])
+    if not any(name in table.device for name in _HOPPER):
+        raise InputError(
+            f"{file.path}: is for {table.device}; a constant is for Hopper, where sglang has no rule of its own"
+        )
+    named = Path(value)
     places = [kernels] if kernels is not None else [named, *(above / named for above in file.path.resolve().parents)]
     times = next((place / TABLE_NAME for place in places if (place / TABLE_NAME).is_file()), None)
     if times is None:

@@ -9,6 +9,9 @@ from dsabench.model.tuned_table import TunedTable
 
 BACKEND = '''"""Ünïcode before the place that is changed."""
 
+from sglang.srt.environ import envs
+from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+
 
 class Backend:
     def set_nsa_prefill_impl(self, forward_batch=None):

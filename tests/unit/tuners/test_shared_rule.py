@@ -98,8 +98,13 @@ def test_times_are_found_beside_the_tables_or_where_kernels_says_and_must_be_tho
     assert read_case(file, H200 / "kernels").case.points
     with pytest.raises(InputError, match=r"not the times that .* was fitted to"):
         read_case(file, H200 / "kernels-rest")
-    with pytest.raises(InputError, match=r"no table of `tune flashmla-auto`"):
-        read_case(as_file(made_table()), None)
+    table = file.table
+    without = table.evidence.model_copy(update={"command": "dsabench tune flashmla-auto h200-tp8"})
+    for other in (made_table(), table.model_copy(update={"evidence": without})):
+        with pytest.raises(InputError, match=r"no table of `tune flashmla-auto`"):
+            read_case(as_file(other), None)
+    with pytest.raises(InputError, match="is for NVIDIA_B200; a constant is for Hopper"):
+        read_case(as_file(table.model_copy(update={"device": "NVIDIA_B200"})), None)
 
 
 def test_a_checkout_of_an_older_form_is_refused_in_one_line(tmp_path, capsys):

@@ -280,6 +280,4 @@ _CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
 def _say_once(what: str, found: dict[str, Any], key: str = "") -> None:
     if (said := found["file"] + key) not in _said:
         _said.add(said)
-        logger.warning(
-            "DSA tuned table %s %s (%s).", found["file"], what, found["basis"]
-        )
+        logger.info("DSA tuned table %s %s (%s).", found["file"], what, found["basis"])
