@@ -42,7 +42,7 @@ def run_compare_evals(names: tuple[str, str], margin: float | None, *, gate: boo
         console = Console()
         for verdict in verdicts:
             console.print(f"{verdict.workload}: {verdict.reason}", markup=False, highlight=False, soft_wrap=True)
-    return 1 if gate and any(verdict.verdict in ("worse", "inconclusive") for verdict in verdicts) else 0
+    return 1 if gate and any(verdict.is_refusal for verdict in verdicts) else 0
 
 
 def _sides(name: str, known: frozenset[str] = frozenset()) -> dict[str, ComparedEval]:
@@ -132,7 +132,7 @@ def find_sample_file(name: str) -> EvalSampleFile | None:
     path = Path(name)
     if path.is_dir() and not any(path.rglob(FILE_NAME)):
         runs = sorted(path.rglob("samples_*.jsonl"))
-        if runs and all(_is_samples(_first_line(run)) for run in runs):
+        if runs and all(is_lm_eval(_first_line(run)) for run in runs):
             return EvalSampleFile(
                 str(path.resolve()), lambda: parse_lm_eval((str(run), run.read_bytes()) for run in runs)
             )

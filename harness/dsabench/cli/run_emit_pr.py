@@ -89,7 +89,7 @@ def _constant(options: PullRequestOptions, files: Sequence[File], measured: str 
     from dsabench.tuners.shared_rule import find_shared_rule, read_case, read_launched
 
     cases = [read_case(file, options.kernels) for file in files]
-    found = find_shared_rule(cases, [read_launched(path) for path in options.times])
+    found = find_shared_rule(cases, read_launched(options.times))
     *others, last = sorted(effect.table.heads_per_rank for effect in found.effects)
     heads = f"{', '.join(map(str, others))} and {last}" if others else str(last)
     devices = " and ".join(sorted({one.table.device.removeprefix("NVIDIA_").replace("_", " ") for one in cases}))

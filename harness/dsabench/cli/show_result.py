@@ -221,8 +221,7 @@ def print_gate(console: Console, result: StudyResult) -> None:
             text = f"refused by the gate: {one.candidate.label}: {verdict.workload}: {verdict.reason}"
             console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
     for verdict in result.gates:
-        is_refusal = verdict.verdict in ("worse", "inconclusive")
-        words, style = ("refused by the gate", "bold red") if is_refusal else ("passed the gate", "green")
+        words, style = ("refused by the gate", "bold red") if verdict.is_refusal else ("passed the gate", "green")
         if verdict.n_base == 0:
             words, style = "not decided by the gate", "bold yellow"
         text = f"{words}, {verdict.workload}: {verdict.reason}"

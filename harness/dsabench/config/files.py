@@ -66,14 +66,18 @@ GateEntry = Annotated[
 """A name is an eval with the default margin; of a list the setting must pass every eval."""
 
 
+def gate_of(entry: str | GateSpec) -> GateSpec:
+    """One eval of the gate."""
+    return entry if isinstance(entry, GateSpec) else GateSpec(eval=entry)
+
+
 def gates_of(entry: str | GateSpec | tuple[str | GateSpec, ...] | None) -> GateSpec | tuple[GateSpec, ...] | None:
     """What a config holds of it."""
-    if entry is None or isinstance(entry, GateSpec):
-        return entry
-    if isinstance(entry, str):
-        return GateSpec(eval=entry)
-    gates = tuple(one if isinstance(one, GateSpec) else GateSpec(eval=one) for one in entry)
-    return gates[0] if len(gates) == 1 else gates
+    if entry is None:
+        return None
+    if not isinstance(entry, tuple):
+        return gate_of(entry)
+    return gate_of(entry[0]) if len(entry) == 1 else tuple(map(gate_of, entry))
 
 
 class LaunchFile(Value):

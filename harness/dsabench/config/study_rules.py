@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dsabench import rooms
-from dsabench.config.files import gates_of
+from dsabench.config.files import gate_of
 from dsabench.config.mistakes import Mistakes, unknown_word
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import (
@@ -177,15 +177,15 @@ def gate_mistakes(source: YamlFile, entry: str | GateSpec | tuple[str | GateSpec
     match source.data.get("budget"):
         case {"confirm_boots": 0}:
             yield source.error("a gate needs confirm_boots of 1 or more: it scores what is confirmed", ("gate",))
-    gates = gates_of(entry)
-    is_list = isinstance(entry, tuple)
-    for index, gate in enumerate(gates if isinstance(gates, tuple) else () if gates is None else (gates,)):
-        place = ("gate", index) if is_list else ("gate",)
+    places: dict[KeyPath, str | GateSpec] = (
+        {("gate", index): one for index, one in enumerate(entry)} if isinstance(entry, tuple) else {("gate",): entry}
+    )
+    for place, one in places.items():
+        gate = gate_of(one)
         if gate.data is not None and not _exists(gate.data):
             yield source.error(f"{gate.data}: no such file", (*place, "data"))
-        is_name = isinstance(entry[index] if isinstance(entry, tuple) else entry, str)
         try:
             rooms.find("evals", gate.eval)
         except (InputError, OSError) as error:
             why = str(error) if isinstance(error, InputError) else "no such eval"
-            yield source.error(why, place if is_name else (*place, "eval"))
+            yield source.error(why, place if isinstance(one, str) else (*place, "eval"))

@@ -5,17 +5,20 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable
-from importlib import resources
-from pathlib import Path
 
 from dsabench.emit.edits import Edit, NotUnderstoodError, Source
-from dsabench.emit.touch import backend_file, default_of_fp8, defaults_file, keeps_shipped, prefill_function
+from dsabench.emit.payload import payload
+from dsabench.emit.touch import (
+    backend_file,
+    changed_source,
+    default_of_fp8,
+    defaults_file,
+    keeps_shipped,
+    prefill_function,
+)
 from dsabench.emit.tree import Tree
-from dsabench.emit.upstream_test import suite_of
-from dsabench.errors import InputError
 from dsabench.model.tuned_table import RatioRule
 
-_TEST = Path("test/registered/unit/attention/test_dsa_prefill_auto.py")
 _LINE = 88
 """Characters of a line of sglang's at most."""
 _NAME = "prefers_sparse"
@@ -32,38 +35,23 @@ def constant_patch(tree: Tree, rule: RatioRule, measured: str) -> dict[str, byte
         backend_file(tree): lambda source: _choose(source, rule, measured),
         defaults_file(tree): _make_default,
     }
-    contents = {}
-    for file, change in changes.items():
-        data = tree.read(file) or b""
-        try:
-            source = Source(data)
-            contents[file] = source.apply(change(source))
-            ast.parse(contents[file])
-        except NotUnderstoodError as error:
-            raise InputError(
-                f"{tree.package / file}: not changed: sglang {tree.version} has an unknown form here: {error}"
-            ) from error
-    return contents
+    return {file: changed_source(tree, file, [change]) for file, change in changes.items()}
 
 
 def constant_script(rule: RatioRule) -> str:
     """A program that times both kernels with SGLang alone, finds the pair of numbers, and says what this rule loses."""
-    text = resources.files("dsabench.emit.payload").joinpath("tune_dsa_prefill.txt").read_text(encoding="utf-8")
-    return text.replace("NEW_LEAST, RATIO", f"{rule.from_new_tokens or 1}, {math.ceil(rule.kv_per_new_token)}")
+    return payload("tune_dsa_prefill.txt").replace(
+        "NEW_LEAST, RATIO", f"{rule.from_new_tokens or 1}, {math.ceil(rule.kv_per_new_token)}"
+    )
 
 
-def constant_test(repository: Path, tree: Tree, rule: RatioRule) -> tuple[Path, bytes] | None:
-    """The unit test of the boundary: file and content, None where the checkout has no unit tests of its CPU suite."""
-    suite = suite_of(repository)
-    if suite is None:
-        return None
-    text = resources.files("dsabench.emit.payload").joinpath("constant_test.txt").read_text(encoding="utf-8")
+def constant_test(tree: Tree, rule: RatioRule) -> str:
+    """The unit test of the boundary; SUITE stands for its suite."""
     hoisted, imported = _platform_calls(prefill_function(Source(tree.read(backend_file(tree)) or b"")))
     least = rule.from_new_tokens or 1
     at = math.ceil(least * rule.kv_per_new_token)
     fewer = f'        self.assertEqual(chosen({least - 1}, {least}), "flashmla_kv")\n' if least > 1 else ""
     filled = {
-        "SUITE": suite,
         "NEW_LEAST": str(least),
         "KV_BELOW": str(at - 1),
         "KV_AT": str(at),
@@ -73,9 +61,10 @@ def constant_test(repository: Path, tree: Tree, rule: RatioRule) -> tuple[Path, 
         else "Mock()",
         "IMPORTED": "".join(f', patch(\n        "{name}", lambda: {value}\n    )' for name, value in imported),
     }
+    text = payload("constant_test.txt")
     for word, value in filled.items():  # none of them is part of another word of the text
         text = text.replace(word, value)
-    return repository / _TEST, text.encode()
+    return text
 
 
 def _platform_calls(function: ast.FunctionDef) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

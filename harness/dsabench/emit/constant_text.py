@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from dsabench.emit.pr_body import measured_with
 from dsabench.emit.pull_request import Branch
-from dsabench.model.tuned_table import RatioRule, TunedTable
+from dsabench.model.tuned_table import RatioRule, ShapeGains, TunedTable
 from dsabench.model.workload import Workload
 
 _ROW_BYTES = 2 * (512 + 64)
@@ -33,19 +34,15 @@ class LaunchedEffect:
 
 @dataclass(frozen=True, slots=True)
 class TableEffect:
-    """The shared rule on the shapes of one table. Gains are in speed against the shipped rule, in sample."""
+    """The shared rule on the shapes of one table. Gains are in sample."""
 
     table: TunedTable
-    config: str
     chunks: tuple[int, ...]
     """New tokens of a step on one rank at most, under each chunk size of the config."""
     workloads: tuple[Workload, ...]
     excess: float
     """Mean share of time that it costs more than the table's own rule."""
-    gain: float
-    """Weighted by the prefill batches of the workloads."""
-    least: float
-    median: float
+    gains: ShapeGains
     shapes: int
     new_tokens: tuple[int, int]
     kv_tokens: tuple[int, int]
@@ -98,7 +95,10 @@ def constant_body(
         f"python {script} --heads {' '.join(str(effect.table.heads_per_rank) for effect in effects)}",
         "```",
         "\n## Where the numbers are from\n",
-        *_provenance(effects),
+        *(
+            f"- {one.table.heads_per_rank} heads: {one.table.evidence.label} {measured_with(one.table.evidence)}."
+            for one in effects
+        ),
         f"- Written by dsabench {dsabench} on top of `{branch.base[:12]}`: {branch.changed_lines} changed lines with the test.",
     ]
     return "\n".join(parts) + "\n"
@@ -179,18 +179,6 @@ def _with_launches(effects: Sequence[TableEffect]) -> Iterable[str]:
 
 
 def _row(effect: TableEffect) -> str:
-    values = (effect.gain, effect.least, effect.median)
+    values = (effect.gains.weighted, effect.gains.least, effect.gains.median)
     cells = [f"{value:+.1%}" for value in values]
     return f"| {effect.table.heads_per_rank} | {' | '.join(cells)} | {effect.shapes} | {effect.excess:+.2%} |"
-
-
-def _provenance(effects: Sequence[TableEffect]) -> list[str]:
-    lines = []
-    for effect in effects:
-        evidence = effect.table.evidence
-        versions = ", ".join(f"{name} {version}" for name, version in sorted(evidence.versions.items()))
-        digest = f", samples sha256 `{evidence.samples_sha256[:16]}…`" if evidence.samples_sha256 else ""
-        lines.append(
-            f"- {effect.table.heads_per_rank} heads: {evidence.label} with {versions or 'unknown versions'}{digest}."
-        )
-    return list(dict.fromkeys(lines))

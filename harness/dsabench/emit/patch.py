@@ -8,13 +8,13 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 from dsabench.emit.manifest import FILE_NAME, FileChange, Manifest, read_manifest, sha256
 from dsabench.emit.one_at_a_time import alone
 from dsabench.emit.package_data import with_tables_listed
+from dsabench.emit.payload import payload
 from dsabench.emit.tables import File, keys_of, table_json
 from dsabench.emit.touch import LOADER, TABLES, touch
 from dsabench.emit.tree import Tree
@@ -74,7 +74,7 @@ def _plan(tree: Tree, files: Sequence[File]) -> Patch:
     after = {one.file: one.after for one in touched}
     tables = {f"{TABLES}/{file.table.file_name}": table_json(file.table).encode() for file in files}
     if (own := tree.read(LOADER)) is None:
-        tables[LOADER] = resources.files("dsabench.emit.payload").joinpath("dsa_tuned.py").read_bytes()
+        tables[LOADER] = payload("dsa_tuned.py").encode()
     elif TABLES.rpartition("/")[2].encode() not in own:
         raise InputError(f"{tree.package / LOADER}: is there already, and reads no tables")
     for name, content in tables.items():
@@ -233,9 +233,8 @@ def _restore(tree: Tree) -> bool:
         _put_back(tree.package, manifest.changes)
         for folder in sorted(manifest.folders, key=len, reverse=True):
             place = tree.package / folder
-            if (
-                place.is_dir() and not place.is_symlink() and not any(place.iterdir())
-            ):  # a table that somebody put there stays
+            # A table that somebody put there stays.
+            if place.is_dir() and not place.is_symlink() and not any(place.iterdir()):
                 place.rmdir()
         (tree.package / FILE_NAME).unlink()
     except OSError as error:

@@ -9,10 +9,10 @@ import io
 import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import resources
 from pathlib import Path
 
 from dsabench.emit.manifest import sha256
+from dsabench.emit.payload import payload
 from dsabench.emit.tables import File, keys_of, table_json
 from dsabench.errors import StoreError
 
@@ -51,7 +51,7 @@ def build_plugin(files: Sequence[File], out: Path) -> Path:
     """
     tables = dict(zip(keys_of(files), (table_json(file.table) for file in files), strict=True))
     contents = {f"{_PACKAGE}/dsa_tuned_configs/{name}": text for name, text in tables.items()}
-    contents |= {f"{_PACKAGE}/{name}": _payload(name) for name in ("dsa_tuned.py", "plugin.py")}
+    contents |= {f"{_PACKAGE}/{name}": payload(name) for name in ("dsa_tuned.py", "plugin.py")}
     contents[f"{_PACKAGE}/__init__.py"] = '"""Tuned DSA tables for sglang, applied at start-up."""\n'
     version = "1.0+" + sha256("".join(text for _, text in sorted(contents.items())).encode())[:12]
     summary = ", ".join(sorted({f"{file.table.kind} for {file.table.device}" for file in files}))
@@ -80,10 +80,6 @@ def build_plugin(files: Sequence[File], out: Path) -> Path:
             wheel.unlink(missing_ok=True)
         raise StoreError(f"{out}: {error.strerror}: the wheel was not written") from error
     return wheel
-
-
-def _payload(name: str) -> str:
-    return resources.files("dsabench.emit.payload").joinpath(name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:

@@ -15,6 +15,7 @@ from dsabench.model.tuned_table import (
     RatioRule,
     Rule,
     ShapeGains,
+    TableEvidence,
     ThresholdRule,
     TunedTable,
 )
@@ -160,13 +161,17 @@ def _gates(gates: Sequence[GateEvidence]) -> str:
     return "; ".join(said) or "no eval"
 
 
-def _provenance(table: TunedTable) -> str:
-    evidence = table.evidence
+def measured_with(evidence: TableEvidence) -> str:
+    """Versions and digest, one line for people."""
     versions = (
         ", ".join(f"{name} {version}" for name, version in sorted(evidence.versions.items())) or "versions unknown"
     )
     digest = f", samples sha256 `{evidence.samples_sha256[:16]}…`" if evidence.samples_sha256 else ""
-    return f"- `{table.file_name}`: {evidence.label} on {table.device} with {versions}{digest}."
+    return f"with {versions}{digest}"
+
+
+def _provenance(table: TunedTable) -> str:
+    return f"- `{table.file_name}`: {table.evidence.label} on {table.device} {measured_with(table.evidence)}."
 
 
 def _limits(table: TunedTable) -> list[str]:

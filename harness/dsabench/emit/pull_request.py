@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dsabench.emit.constant import constant_patch, constant_test
 from dsabench.emit.patch import Patch, plan_patch
+from dsabench.emit.payload import payload
 from dsabench.emit.tables import File
 from dsabench.emit.touch import TABLES
 from dsabench.emit.tree import Tree, find_tree
@@ -60,8 +61,8 @@ def commit_tables(checkout: Path, files: Sequence[File], branch: str) -> Branch:
         patches.append(patch)
         code = {name: content for name, content in patch.after.items() if not name.startswith(TABLES)}
         data = {name: content for name, content in patch.after.items() if name.startswith(TABLES)}
-        if code and (test := upstream_test(repository)) is not None:
-            code[os.path.relpath(test[0], tree.package)] = test[1]
+        if code:
+            code |= _unit_test(tree, repository, "attention/test_dsa_tuned.py", payload("upstream_test.txt"))
         kinds = ", ".join(sorted({file.table.kind for file in files}))
         devices = ", ".join(sorted({file.table.device for file in files}))
         return [(code, f"DSA: read tuned tables ({kinds})"), (data, f"DSA: tuned tables for {devices}")]
@@ -82,11 +83,16 @@ def commit_constant(checkout: Path, rule: RatioRule, measured: str, branch: str)
 
     def commits(tree: Tree, repository: Path) -> list[Commit]:
         code = constant_patch(tree, rule, measured)
-        if (test := constant_test(repository, tree, rule)) is not None:
-            code[os.path.relpath(test[0], tree.package)] = test[1]
+        code |= _unit_test(tree, repository, "attention/test_dsa_prefill_auto.py", constant_test(tree, rule))
         return [(code, "DSA: choose the sparse prefill kernel by batch on Hopper with fp8 KV")]
 
     return _commit_on_branch(checkout, branch, commits)
+
+
+def _unit_test(tree: Tree, repository: Path, name: str, text: str) -> dict[str, bytes]:
+    """Its content by path below the package; nothing where the checkout has no place for it."""
+    test = upstream_test(repository, name, text)
+    return {} if test is None else {os.path.relpath(test[0], tree.package): test[1]}
 
 
 def _commit_on_branch(checkout: Path, branch: str, commits: Callable[[Tree, Path], list[Commit]]) -> Branch:

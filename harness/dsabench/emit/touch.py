@@ -7,7 +7,7 @@ have that shape is refused, so that no other version is changed by guessing.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dsabench.emit.edits import Edit, NotUnderstoodError, Source
@@ -40,28 +40,40 @@ def touch(tree: Tree, kinds: set[str]) -> list[Touched]:
         InputError: the version lacks the kind, or its source is not of a known form; with the file and the reason.
 
     """
-    wanted: dict[str, list[Callable[[Source], list[Edit]]]] = {}
+    wanted: dict[str, list[Change]] = {}
     for kind in sorted(kinds):
         for file, change in _PLACES[kind](tree).items():
             wanted.setdefault(file, []).append(change)
     touched = []
     for file, changes in wanted.items():
         data = tree.read(file) or b""
-        try:
-            source = Source(data)
-            edits = [edit for change in changes if not _asks(data, change) for edit in change(source)]
-            after = source.apply(list(dict.fromkeys(edits)))  # two kinds may want one import
-            ast.parse(after)
-        except NotUnderstoodError as error:
-            raise InputError(
-                f"{tree.package / file}: not changed: sglang {tree.version} has an unknown form here: {error}"
-            ) from error
+        after = changed_source(tree, file, [change for change in changes if not _asks(data, change)])
         if after != data:
             touched.append(Touched(file, data, after))
     return touched
 
 
-Changes = Mapping[str, Callable[[Source], list[Edit]]]
+def changed_source(tree: Tree, file: str, changes: Sequence[Change]) -> bytes:
+    """A file of the tree with all changes made.
+
+    Raises:
+        InputError: its source is not of a known form; with the file and the reason.
+
+    """
+    try:
+        source = Source(tree.read(file) or b"")
+        edits = [edit for change in changes for edit in change(source)]
+        after = source.apply(list(dict.fromkeys(edits)))  # two of them may want one import
+        ast.parse(after)
+    except NotUnderstoodError as error:
+        raise InputError(
+            f"{tree.package / file}: not changed: sglang {tree.version} has an unknown form here: {error}"
+        ) from error
+    return after
+
+
+Change = Callable[[Source], list[Edit]]
+Changes = Mapping[str, Change]
 
 
 def _flashmla_auto(tree: Tree) -> Changes:
@@ -281,7 +293,7 @@ def _wrap(source: Source, value: ast.expr, function: str, arguments: list[str]) 
     return [source.before(source.around(value), [_IMPORT, ""]), source.call(value, function, arguments)]
 
 
-_CALLS: Mapping[Callable[[Source], list[Edit]], bytes] = {
+_CALLS: Mapping[Change, bytes] = {
     _choose_kernel: b"dsa_tuned.prefill_impl(",
     _default_backend: b"dsa_tuned.default_prefill_backend(",
     _default_threshold: b"dsa_tuned.dense_threshold(",
@@ -290,7 +302,7 @@ _CALLS: Mapping[Callable[[Source], list[Edit]], bytes] = {
 }
 
 
-def _asks(data: bytes, change: Callable[[Source], list[Edit]]) -> bool:
+def _asks(data: bytes, change: Change) -> bool:
     """Whether a checkout has the call already: an earlier pull request was merged."""
     return _CALLS[change] in data
 

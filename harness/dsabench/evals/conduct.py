@@ -144,7 +144,7 @@ def _too_many_failed(counted: Tally) -> bool:
 
 def _outcome(plan: Plan, counted: Tally, pace: Pace, samples: Path) -> Outcome:
     if _too_many_failed(counted):
-        errors = [s.error for of_question in counted.questions.values() for s in of_question if s.error is not None]
+        errors = [sample.error for sample in counted.samples if sample.error is not None]
         commonest = max(set(errors), key=errors.count)
         return Failed(
             stage="load",

@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Protocol
 
 from dsabench.errors import TrialFault
-from dsabench.evals.careful import SLOW, Grades, grade, grade_plain
+from dsabench.evals.careful import SLOW, Grades, grade, is_quick
 from dsabench.evals.graders import Grade
 from dsabench.model.evals import ScorerName
 
@@ -55,8 +55,8 @@ def _graded_apart() -> Iterator[Grading]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
         async def apart(name: ScorerName, completion: str, expected: str, told: Grade | None = None, /) -> Grades:
-            if plain := grade_plain(name, completion, expected, told):
-                return plain
+            if is_quick(name, completion):
+                return grade(name, completion, expected, told)
             try:
                 return await asyncio.get_running_loop().run_in_executor(pool, grade, name, completion, expected, told)
             except BrokenProcessPool as error:

@@ -42,7 +42,7 @@ class Beside:
             interval = f" [{self.ours.ci_low:.3f}, {self.ours.ci_high:.3f}]"
         settings = f"; differs: {'; '.join(self.differs)}" if self.differs else ""
         if not self.is_accuracy:
-            return f"{self.metric} {self.ours.value:,.4g}{interval}, published {self.theirs:,.4g} ({self.published.model}, {self.published.source}){settings}"
+            return f"{self.metric} {_shown(self.ours.value)}{interval}, published {_shown(self.theirs)} ({self.published.model}, {self.published.source}){settings}"
         return (
             f"{self.metric} {self.ours.value:.3f}{interval} {self.word} {self.theirs:.3f} "
             f"({self.published.model}, {self.published.source}){settings}"

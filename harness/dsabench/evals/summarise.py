@@ -29,14 +29,18 @@ class Tally:
     """Samples in which the original's grader and the careful reader took different answers."""
 
     @property
+    def samples(self) -> tuple[EvalSample, ...]:
+        """All of them, by question."""
+        return tuple(sample for of_question in self.questions.values() for sample in of_question)
+
+    @property
     def has_original(self) -> bool:
         """Whether the original's grader was asked beside the careful reader."""
-        return any(sample.original_score is not None for of_one in self.questions.values() for sample in of_one)
+        return any(sample.original_score is not None for sample in self.samples)
 
     def as_original(self) -> Tally:
         """The same samples with the grades of the eval's original."""
-        samples = [sample.as_original() for of_one in self.questions.values() for sample in of_one]
-        return tally(samples, tuple(self.questions))
+        return tally((sample.as_original() for sample in self.samples), tuple(self.questions))
 
     @property
     def total(self) -> int:
@@ -86,7 +90,7 @@ def tally(samples: Iterable[EvalSample], order: Sequence[str] | None = None) -> 
 
 def summarise(counted: Tally, *, duration_s: float | None, tokens: int | None) -> Scored:
     """Metrics of a whole run; `duration_s` and `tokens` are of the part that ran without a break."""
-    samples = [sample for of_question in counted.questions.values() for sample in of_question]
+    samples = counted.samples
     metrics = {
         **_accuracy(counted),
         "failed": Metric(value=counted.failed / counted.total, n=counted.total),
@@ -152,11 +156,7 @@ def warnings_of(counted: Tally) -> Iterable[str]:
         yield f"{counted.failed} of {counted.total} requests failed and count as wrong"
     if counted.truncated:
         yield f"{counted.truncated} of {counted.total} answers were cut at max_tokens"
-    if counted.no_answer - _cut_short(counted) > _NO_ANSWER_SHARE * counted.total:
+    # Those that were cut have a warning of their own.
+    unclear = sum(sample.standing == "no answer" and not sample.truncated for sample in counted.samples)
+    if unclear > _NO_ANSWER_SHARE * counted.total:
         yield f"{counted.no_answer} of {counted.total} answers name none: read some, and ask for the form that the eval wants"
-
-
-def _cut_short(counted: Tally) -> int:
-    """Answers that name none because they were cut, which has a warning of its own."""
-    samples = (sample for of_question in counted.questions.values() for sample in of_question)
-    return sum(sample.truncated and sample.standing == "no answer" for sample in samples)

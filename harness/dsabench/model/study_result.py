@@ -44,8 +44,7 @@ class ScoredSetting:
 def deciding(gates: Sequence[Verdict]) -> Verdict | None:
     """The verdict that decides about several evals: the first that is worse, else the first that is inconclusive, else the first."""
     severity = ("worse", "inconclusive")
-    by_severity = [one for word in severity for one in gates if one.verdict == word]
-    return next(iter((*by_severity, *gates)), None)
+    return min(gates, key=lambda one: severity.index(one.verdict) if one.is_refusal else len(severity), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Finalist:
     @property
     def is_refused(self) -> bool:
         """Whether it may not be recommended: the gate found it less accurate, or could not tell."""
-        return any(one.verdict in ("worse", "inconclusive") for one in self.accuracy)
+        return any(one.is_refusal for one in self.accuracy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,4 +229,4 @@ class StudyResult:
     @property
     def is_refused(self) -> bool:
         """Whether the gate refused the best setting."""
-        return self.gate is not None and self.gate.verdict in ("worse", "inconclusive")
+        return any(one.is_refusal for one in self.gates)

@@ -53,6 +53,11 @@ class Verdict(Value):
     """One line: the reason for the verdict, and what would decide an inconclusive one."""
 
     @property
+    def is_refusal(self) -> bool:
+        """Whether a gate does not let the candidate pass: it is worse, or nobody can tell."""
+        return self.verdict in ("worse", "inconclusive")
+
+    @property
     def detectable(self) -> tuple[float, float] | None:
         """The smallest detectable decrease and increase. Smaller differences may stay unseen.
 

@@ -69,7 +69,7 @@ def write_page(path: Path, task: EvalTask, counted: Tally, asked: Asked) -> Path
 
 def _page(task: EvalTask, counted: Tally, asked: Asked) -> Iterator[str]:
     samples = sorted(
-        (sample for of_question in counted.questions.values() for sample in of_question),
+        counted.samples,
         key=lambda sample: _ORDER.index(sample.standing),
     )
     numbers = {name: sum(sample.standing == name for sample in samples) for name in _ORDER}

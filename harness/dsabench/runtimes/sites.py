@@ -279,13 +279,9 @@ async def _lease_block(stack: AsyncExitStack, instances: int, taken: set[int]) -
         async with AsyncExitStack() as attempt:
             lease = await attempt.enter_async_context(PortLease())
             others = range(lease.port, lease.port + PORT_STEP * instances, PORT_STEP)
-            offsets = {
-                0,
-                _HANDSHAKE,
-                _BOOTSTRAP,
-                *(base + n for base in (_DIST, _DERIVED) for n in range(_CONSECUTIVE)),
-            }
-            needed = {port + offset for port in others for offset in (*offsets, _DIST + _HANDSHAKE)}
+            consecutive = {base + n for base in (_DIST, _DERIVED) for n in range(_CONSECUTIVE)}
+            offsets = {0, _HANDSHAKE, _BOOTSTRAP, _DIST + _HANDSHAKE, *consecutive}
+            needed = {port + offset for port in others for offset in offsets}
             needed |= set(range(lease.port + _BOOTSTRAP, lease.port + _BOOTSTRAP + instances))
             if max(needed) < 65536 and not needed & taken and all(is_free(port) for port in sorted(needed)):
                 taken |= needed

@@ -127,16 +127,10 @@ def apply_gate(
     """Add the gate's verdicts as constraints: a setting that did not pass every eval is not feasible."""
     excess = {}
     for one in finalists:
-        refused = (
-            [
-                (verdict, margin)
-                for verdict, margin in zip(one.accuracy, margins, strict=True)
-                if verdict.verdict in ("worse", "inconclusive")
+        if one.is_refused:
+            refused = [
+                (verdict, margin) for verdict, margin in zip(one.accuracy, margins, strict=True) if verdict.is_refusal
             ]
-            if one.accuracy
-            else []
-        )
-        if refused:
             why = "; ".join(_why_not(verdict) for verdict, _ in refused)
             excess[one.candidate.spec.id] = (sum(_excess(*each) for each in refused), why)
     return tuple(_with(one, *excess[one.spec.id]) if one.spec.id in excess else one for one in found)

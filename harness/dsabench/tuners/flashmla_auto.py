@@ -140,7 +140,7 @@ def tune(points: Sequence[Observed], mix: Mapping[Step, float], shipped: Rule) -
         regret_shipped=case.mean(case.lost(case.kernels(shipped))),
         regret_static=case.mean(case.lost([static] * len(seen))),
         static=static,
-        gains=_gains(case, chosen.rule, predicted[chosen.family.name]),
+        gains=gains_of(case, chosen.rule, predicted[chosen.family.name]),
         noise=noise,
         shapes=len(seen),
     )
@@ -194,7 +194,8 @@ def _fit(case: Case, family: Family, lost: Array, unseen: Sequence[Observed]) ->
     )
 
 
-def _gains(case: Case, rule: Rule, predicted: Sequence[SparseKernel]) -> ShapeGains:
+def gains_of(case: Case, rule: Rule, predicted: Sequence[SparseKernel]) -> ShapeGains:
+    """Of a rule, weighted by the kernels that it takes at each point, or that cross-validation predicted."""
     slower = case.slower(case.kernels(rule))
     return ShapeGains(
         weighted=round(math.expm1(-case.mean(np.log1p(case.slower(predicted)))), 5),

@@ -21,13 +21,13 @@ from dsabench.emit.constant_text import LaunchedEffect, TableEffect
 from dsabench.emit.tables import File
 from dsabench.errors import InputError
 from dsabench.microbench.table import TABLE_NAME
-from dsabench.model.tuned_table import KernelRule, RatioRule, TunedTable, choose
+from dsabench.model.tuned_table import KernelRule, RatioRule, TunedTable
 from dsabench.model.value import digest_of_file
-from dsabench.tuners.flashmla_auto import Case
+from dsabench.tuners.flashmla_auto import Case, gains_of
 from dsabench.tuners.kernel_table import case_of, chunks_of
-from dsabench.tuners.observed import KERNELS, of_kernels
+from dsabench.tuners.observed import KERNELS, Observed, of_kernels
 from dsabench.tuners.prefill_mix import Step
-from dsabench.tuners.target import target_of
+from dsabench.tuners.target import shipped_rule, target_of
 
 EXCESS_MAX = 0.001
 """Share of time that one rule for all may cost any table more than its own rule."""
@@ -49,36 +49,31 @@ class TableCase:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchedShape:
-    """One batch as tune_dsa_prefill.py timed it: with the launches, which kernel times inside a CUDA graph leave out."""
-
-    heads: int
-    step: Step
-    sparse_us: float
-    kv_us: float
-    sparse_mib: float
-    kv_mib: float
-
-    def takes_sparse(self, rule: RatioRule) -> bool:
-        """Whether the rule takes flashmla_sparse."""
-        return choose(rule, new_tokens=self.step.new_tokens, kv_tokens=self.step.kv_tokens) == KERNELS[0]
-
-    def slower(self, rule: RatioRule) -> float:
-        """Share of time that the rule loses against flashmla_kv."""
-        return self.sparse_us / self.kv_us - 1.0 if self.takes_sparse(rule) else 0.0
-
-    def lost(self, rule: RatioRule) -> float:
-        """Share of time that the rule loses against the faster kernel."""
-        return (self.sparse_us if self.takes_sparse(rule) else self.kv_us) / min(self.sparse_us, self.kv_us) - 1.0
-
-
-@dataclass(frozen=True, slots=True)
 class LaunchedTimes:
-    """What one run of tune_dsa_prefill.py printed."""
+    """What one run of tune_dsa_prefill.py printed for a number of heads: times with the launches, which kernel times inside a CUDA
+    graph leave out.
+    """
 
     device: str
     """As in a table's key."""
-    shapes: tuple[LaunchedShape, ...]
+    heads: int
+    case: Case
+    """Every batch equal in weight."""
+    mib: tuple[tuple[float, float], ...]
+    """What a call of flashmla_sparse and of flashmla_kv allocated at its peak, for each batch."""
+
+    def effect(self, rule: RatioRule) -> LaunchedEffect:
+        """What a rule does here."""
+        case, kernels = self.case, self.case.kernels(rule)
+        taken = [sparse for (sparse, _), kernel in zip(self.mib, kernels, strict=True) if kernel == KERNELS[0]]
+        return LaunchedEffect(
+            shapes=len(case.points),
+            lost=case.mean(case.lost(kernels)),
+            lost_shipped=case.mean(case.lost(case.kernels(case.shipped))),
+            slowest=float(case.slower(kernels).max()),
+            sparse_mib=max(taken, default=0.0),
+            kv_mib=max(kv for _, kv in self.mib),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,28 +96,21 @@ def find_shared_rule(cases: Sequence[TableCase], launched: Sequence[LaunchedTime
         InputError: no pair does for all tables; it says what the best one costs.
 
     """
-    devices = {one.table.device for one in cases}
-    here = [times for times in launched if times.device in devices]
-    timed = {one.table.heads_per_rank: _shapes(here, one.table) for one in cases}
+    devices, heads = {one.table.device for one in cases}, {one.table.heads_per_rank for one in cases}
+    known = [one for one in launched if one.heads in heads]
+    here = {(one.device, one.heads): one for one in known if one.device in devices}
+    measured = [*(one.case for one in cases), *(one.case for one in here.values())]
     slowing_none = [
-        (rule, effects)
-        for rule in sorted(_candidates(cases, timed), key=_roundness)
-        if not any(one.case.slower_shapes(rule) for one in cases)
-        and all(shape.slower(rule) <= SLOWER_MAX for shapes in timed.values() for shape in shapes)
-        for effects in [tuple(_effect(one, rule, timed) for one in cases)]
+        (rule, tuple(_effect(one, rule, here) for one in cases))
+        for rule in sorted(_candidates(measured), key=_roundness)
+        if not any(case.slower_shapes(rule) for case in measured)
     ]
     least = min((_worst(effects) for _, effects in slowing_none), default=None)
     limit = EXCESS_MAX if least is None or not here else max(EXCESS_MAX, least + _SAME)
     for rule, effects in slowing_none:
         if _worst(effects) <= limit:
-            others = [(times, one) for times in launched if times.device not in devices for one in effects]
-            elsewhere = (
-                (times.device, one.table.heads_per_rank, _launched(_shapes([times], one.table), rule))
-                for times, one in others
-            )
-            return SharedRule(
-                rule, effects, tuple((gpu, heads, one) for gpu, heads, one in elsewhere if one is not None)
-            )
+            others = [(one.device, one.heads, one.effect(rule)) for one in known if one.device not in devices]
+            return SharedRule(rule, effects, tuple(others))
     costs = (
         "every pair slows a shape down"
         if least is None
@@ -138,14 +126,9 @@ def _worst(effects: Sequence[TableEffect]) -> float:
     return max(effect.excess for effect in effects)
 
 
-def _shapes(launched: Sequence[LaunchedTimes], table: TunedTable) -> tuple[LaunchedShape, ...]:
-    return tuple(shape for times in launched for shape in times.shapes if shape.heads == table.heads_per_rank)
-
-
-def _candidates(cases: Sequence[TableCase], timed: Mapping[int, Sequence[LaunchedShape]]) -> Iterator[RatioRule]:
-    """Round numbers between every two neighbouring shapes of the tables and times together."""
-    steps = [point.step for one in cases for point in one.case.points]
-    steps += [shape.step for shapes in timed.values() for shape in shapes]
+def _candidates(cases: Sequence[Case]) -> Iterator[RatioRule]:
+    """Round numbers between every two neighbouring shapes of all cases together."""
+    steps = [point.step for case in cases for point in case.points]
     ratios = _round_between(sorted({step.kv_tokens / step.new_tokens for step in steps}))
     news = _round_between(sorted({float(step.new_tokens) for step in steps}))
     for ratio in ratios:
@@ -191,37 +174,20 @@ def _roundness(rule: RatioRule) -> tuple[object, ...]:
     return len(numbers), sorted(map(_digits, numbers), reverse=True), numbers
 
 
-def _effect(one: TableCase, rule: RatioRule, timed: Mapping[int, Sequence[LaunchedShape]]) -> TableEffect:
+def _effect(one: TableCase, rule: RatioRule, here: Mapping[tuple[str, int], LaunchedTimes]) -> TableEffect:
     case, kernels, own = one.case, one.case.kernels(rule), one.case.kernels(one.rule)
-    slower = case.slower(kernels)
     new, kv = zip(*(point.step for point in case.points), strict=True)
+    launched = here.get((one.table.device, one.table.heads_per_rank))
     return TableEffect(
         table=one.table,
-        config=one.config.name,
         chunks=tuple(chunks_of(one.config)),
         workloads=tuple(one.config.workloads),
         excess=case.mean(case.lost(kernels) - case.lost(own)),
-        gain=math.expm1(-case.mean(np.log1p(slower))),
-        least=1.0 / (1.0 + float(slower.max())) - 1.0,
-        median=1.0 / (1.0 + float(np.median(slower))) - 1.0,
+        gains=gains_of(case, rule, kernels),
         shapes=len(case.points),
         new_tokens=(min(new), max(new)),
         kv_tokens=(min(kv), max(kv)),
-        launched=_launched(timed[one.table.heads_per_rank], rule),
-    )
-
-
-def _launched(shapes: Sequence[LaunchedShape], rule: RatioRule) -> LaunchedEffect | None:
-    if not shapes:
-        return None
-    taken = [shape for shape in shapes if shape.takes_sparse(rule)]
-    return LaunchedEffect(
-        shapes=len(shapes),
-        lost=sum(shape.lost(rule) for shape in shapes) / len(shapes),
-        lost_shipped=sum(shape.kv_us / min(shape.kv_us, shape.sparse_us) - 1.0 for shape in shapes) / len(shapes),
-        slowest=max(shape.slower(rule) for shape in shapes),
-        sparse_mib=max((shape.sparse_mib for shape in taken), default=0.0),
-        kv_mib=max(shape.kv_mib for shape in shapes),
+        launched=None if launched is None else launched.effect(rule),
     )
 
 
@@ -260,30 +226,39 @@ def read_case(file: File, kernels: Path | None) -> TableCase:
     return TableCase(table, rule, config, case_of(config, of_kernels(times, target_of(config))))
 
 
-def read_launched(file: Path) -> LaunchedTimes:
-    """The times that tune_dsa_prefill.py printed.
-
-    Raises:
-        InputError: it cannot be read, or has no times.
-
-    """
-    try:
-        first, *lines = file.read_text(encoding="utf-8").splitlines() or [""]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
-    rows = [(number, cells) for number, line in enumerate(lines, 2) if len(cells := line.split(",")) == _CELLS]
-    shapes = [_shape(cells, f"{file}:{number}") for number, cells in rows if cells[0] != "heads"]
-    if not shapes or "," in first:
-        raise InputError(
-            f"{file}: tune_dsa_prefill.py prints the GPU's name and then a line of {_CELLS} numbers a batch"
-        )
-    return LaunchedTimes(first.strip().replace(" ", "_"), tuple(shapes))
-
-
 _CELLS = 7
 
 
-def _shape(cells: Sequence[str], place: str) -> LaunchedShape:
+def read_launched(files: Sequence[Path]) -> list[LaunchedTimes]:
+    """The times that tune_dsa_prefill.py printed, by GPU and number of heads.
+
+    Raises:
+        InputError: a file cannot be read, or has no times.
+
+    """
+    found: dict[tuple[str, int], list[tuple[Observed, tuple[float, float]]]] = {}
+    for file in files:
+        try:
+            first, *lines = file.read_text(encoding="utf-8").splitlines() or [""]
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
+        rows = [(number, cells) for number, line in enumerate(lines, 2) if len(cells := line.split(",")) == _CELLS]
+        batches = [_batch(cells, f"{file}:{number}") for number, cells in rows if cells[0] != "heads"]
+        if not batches or "," in first:
+            raise InputError(
+                f"{file}: tune_dsa_prefill.py prints the GPU's name and then a line of {_CELLS} numbers a batch"
+            )
+        for heads, point, mib in batches:
+            found.setdefault((first.strip().replace(" ", "_"), heads), []).append((point, mib))
+    times = []
+    for (device, heads), batches_of in found.items():
+        points = tuple(point for point, _ in batches_of)
+        case = Case(points, np.ones(len(points)), shipped_rule(device))
+        times.append(LaunchedTimes(device, heads, case, tuple(mib for _, mib in batches_of)))
+    return times
+
+
+def _batch(cells: Sequence[str], place: str) -> tuple[int, Observed, tuple[float, float]]:
     try:
         heads, new, kv = map(int, cells[:3])
         sparse_us, kv_us, sparse_mib, kv_mib = map(float, cells[3:])
@@ -291,4 +266,5 @@ def _shape(cells: Sequence[str], place: str) -> LaunchedShape:
         raise InputError(f"{place}: {error}") from error
     if min(heads, new, kv) < 1 or not (0 < sparse_us < math.inf and 0 < kv_us < math.inf):
         raise InputError(f"{place}: no counts and times: {','.join(cells)[:80]}")
-    return LaunchedShape(heads, Step(new, kv), sparse_us, kv_us, sparse_mib, kv_mib)
+    us = dict(zip(KERNELS, (sparse_us, kv_us), strict=True))
+    return heads, Observed(Step(new, kv), us, SLOWER_MAX), (sparse_mib, kv_mib)

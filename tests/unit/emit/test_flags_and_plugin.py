@@ -150,12 +150,7 @@ def test_the_plugin_looks_for_each_place_and_stands_aside_where_one_is_missing(t
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
     tables = [made_table(), made_table("mha_threshold", {"form": "threshold", "max_tokens": 512})]
-    with zipfile.ZipFile(build_plugin([as_file(table) for table in tables], tmp_path)) as wheel:
-        wheel.extractall(tmp_path / "site")
-    program = "import sys; sys.path.insert(0, sys.argv[1]); from sglang_dsa_tuned.plugin import register; register()"
-    words = [sys.executable, "-I", "-B", "-c", program, str(tmp_path / "site")]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    said, lines = done.stdout.splitlines(), done.stderr.splitlines()
+    said, lines = registered(tmp_path, tables)
     assert len(said) == len(hooked)
     assert all(line.endswith(end) for line, end in zip(said, hooked, strict=True)), said
     if left_out is None:
@@ -164,6 +159,24 @@ def test_the_plugin_looks_for_each_place_and_stands_aside_where_one_is_missing(t
         assert lines[0].startswith("DSA tuned tables: sglang 0.5.99 has no sglang.srt.")
         assert lines[0].endswith(f"{left_out} tables are left out.")
         assert len(lines) == 2
+
+
+def test_a_plugin_of_which_nothing_is_left_says_one_line(tmp_path):
+    (tmp_path / "site/sglang").mkdir(parents=True)
+    (tmp_path / "site/sglang/__init__.py").write_text("")
+    said, lines = registered(tmp_path, [made_table()])
+    assert (said, len(lines)) == ([], 1)
+    assert lines[0].endswith("set_dsa_prefill_impl; flashmla_auto tables are left out.")
+
+
+def registered(folder, tables):
+    """Lines of the hook registry, and of the log, of a start beside `folder/site/sglang`."""
+    with zipfile.ZipFile(build_plugin([as_file(table) for table in tables], folder)) as wheel:
+        wheel.extractall(folder / "site")
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from sglang_dsa_tuned.plugin import register; register()"
+    words = [sys.executable, "-I", "-B", "-c", program, str(folder / "site")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines(), done.stderr.splitlines()
 
 
 def test_the_plugin_without_sglang_says_so_and_does_nothing(tmp_path):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dsabench.cli.main import run as dsabench_here
-from dsabench.evals.careful import grade, grade_plain, read_letter, read_value
+from dsabench.evals import careful
+from dsabench.evals.careful import grade, is_quick, read_letter, read_value
 from dsabench.evals.sample import EvalSample
 from dsabench.evals.sample_log import read_samples
 from eval_cases import write_gpqa
@@ -138,7 +139,7 @@ def test_letters_are_read_as_a_person_does(text: str, letter: str | None) -> Non
     assert read_letter(text) == letter
 
 
-def test_a_plain_answer_is_graded_alike_without_math_verify() -> None:
+def test_a_plain_answer_is_read_alike_without_math_verify() -> None:
     texts = [
         "#### 18",
         "16 - 3 = 13\n#### 1,080",
@@ -151,9 +152,10 @@ def test_a_plain_answer_is_graded_alike_without_math_verify() -> None:
     for eval_, name in (("gsm8k", "last-integer"), ("gsm8k-clean", "last-number")):
         golden = json.loads((Path(__file__).parents[2] / "golden" / "evals" / f"{eval_}.json").read_text())
         cases += [(name, text, expected) for text, expected, *_ in golden["cases"]]
-    plain = [(case, grades) for case in cases if (grades := grade_plain(*case)) is not None]
+    plain = [(text, value) for _, text, _ in cases if (value := careful._plain_value(text)) is not None]
     assert len(plain) > 30
-    assert [case for case, grades in plain if grade(*case) != grades] == []
+    assert [(text, value) for text, value in plain if careful._value_in(careful._spoken(text)) != value] == []
+    assert all(is_quick(name, text) == (careful._plain_value(text) is not None) for name, text, _ in cases)
 
 
 def test_mathematics_without_a_box_has_a_careful_answer() -> None:

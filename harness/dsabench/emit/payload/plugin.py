@@ -59,6 +59,8 @@ def register() -> None:
     names = sorted(
         file.name for folder in _folders() for file in folder.glob("*,*.json")
     )
+    if not names:
+        logger.warning("DSA tuned tables of the plugin: none")
     hooks: list[Hook] = []
     for kind in sorted(_HOOKS.keys() & {name.partition(",")[0] for name in names}):
         found = [
@@ -79,8 +81,6 @@ def register() -> None:
         for target, hook, when in hooks:
             registry.HookRegistry.register(target, hook, registry.HookType[when])
         logger.warning("DSA tuned tables of the plugin: %s", "; ".join(names))
-    elif not names:
-        logger.warning("DSA tuned tables of the plugin: none")
 
 
 def _exists(place: Hook, roots: Iterable[str]) -> bool:
