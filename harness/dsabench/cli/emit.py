@@ -1,4 +1,4 @@
-"""`dsabench emit TABLE… --as flags|plugin|patch`, `dsabench emit check`, `dsabench emit pr`."""
+"""`dsabench emit TABLE…|RESULT --as FORM`, `dsabench emit check`, `dsabench emit pr`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TablesOrCommand(TyperGroup):
 
 app = typer.Typer(
     cls=TablesOrCommand,
-    help="Give tuned tables to the runtime: `emit TABLE... --as flags|plugin|patch`, `emit check`, `emit pr`.",
+    help="Give tuned tables to the runtime, or deploy a study's best setting: `emit TABLE...|RESULT --as FORM`, `emit check`, `emit pr`.",
     no_args_is_help=True,
 )
 
@@ -38,20 +38,29 @@ Runtime = Annotated[
 
 @app.command(_TABLES)
 def table(
-    tables: Tables,
-    form: Annotated[Literal["flags", "plugin", "patch"], typer.Option("--as", help="How the runtime gets them.")],
+    tables: Annotated[
+        list[str], typer.Argument(metavar="TABLE...|RESULT", help="Table files, folders of them, or a study.")
+    ],
+    form: Annotated[
+        Literal["command", "compose", "helm", "k8s", "lws", "slurm", "flags", "plugin", "patch"],
+        typer.Option("--as", help="Launch command, deployment of a scheduler, or tables for an installed runtime."),
+    ],
     runtime: Runtime = None,
     apply: Annotated[bool, typer.Option("--apply", help="Patch: write it.")] = False,
     revert: Annotated[bool, typer.Option("--revert", help="Patch: restore every byte.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Patch: what would be done (the default).")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Patch: print the changes.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Flags, plugin: folder to write to.")] = None,
-    config: Annotated[str | None, typer.Option(help="Flags: the config whose launch command is written.")] = None,
-    runtime_version: Annotated[str | None, typer.Option(help="Flags: the sglang that the command is for.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to write to.")] = None,
+    config: Annotated[
+        str | None, typer.Option(help="Command, deployment: the config whose other settings are kept.")
+    ] = None,
+    runtime_version: Annotated[str | None, typer.Option(help="Command, deployment: the sglang that it is for.")] = None,
+    image: Annotated[str | None, typer.Option(help="Deployment: the container image.")] = None,
     allow_simulated: Simulated = False,
     json_: Json = False,
 ) -> None:
-    """Tables as a patch of the runtime, as a plugin for it, or as launch commands (exit 2: refused, with the reason).
+    """Tables or a study's best setting as a launch command (`command`; `flags` is the same) or a deployment; tables as a
+    patch of the runtime, or a plugin for it. Exit 2: refused, with the reason.
 
     `dsabench emit check TABLE...` says which tables no longer match what is installed; `dsabench emit pr TABLE...
     --runtime CHECKOUT` makes branch, commits and the text of a pull request.
@@ -60,7 +69,7 @@ def table(
 
     actions = [name for name, on in (("check", check), ("apply", apply), ("revert", revert), ("diff", diff)) if on]
     options = EmitOptions(
-        tuple(tables), form, runtime, tuple(actions), out, config, runtime_version, allow_simulated, json_
+        tuple(tables), form, runtime, tuple(actions), out, config, runtime_version, image, allow_simulated, json_
     )
     with refusal_as_json(asked=json_):
         raise typer.Exit(run_emit(options))

@@ -19,18 +19,21 @@ from dsabench.emit.tree import Tree, find_tree
 from dsabench.errors import DsabenchError, InputError
 from dsabench.signals import run_loop
 
+EmitForm = Literal["command", "compose", "flags", "helm", "k8s", "lws", "patch", "plugin", "slurm"]
+
 
 @dataclass(frozen=True, slots=True)
 class EmitOptions:
     """The command line of an emit."""
 
     tables: tuple[str, ...]
-    form: Literal["flags", "plugin", "patch"]
+    form: EmitForm
     runtime: Path | None
     actions: tuple[str, ...]
     out: Path | None
     config: str | None
     runtime_version: str | None
+    image: str | None
     allow_simulated: bool
     as_json: bool
 
@@ -62,12 +65,13 @@ def run_emit(options: EmitOptions) -> int:
     """Do what was ordered; returns the exit code."""
     if options.form == "patch":
         return _patch(options)
-    folder = options.out or Path("results") / ("local-plugin" if options.form == "plugin" else "local-flags")
-    if options.form == "flags":
-        from dsabench.cli.run_emit_flags import EmitFlagsOptions, write_flags
+    form = "command" if options.form == "flags" else options.form
+    folder = options.out or Path("results") / f"local-{options.form}"
+    if form != "plugin":
+        from dsabench.cli.run_emit_launch import EmitLaunchOptions, write_launch
 
-        more = (options.runtime_version, options.allow_simulated, options.as_json)
-        return write_flags(EmitFlagsOptions(options.tables, options.config, folder, *more))
+        more = (options.runtime_version, options.image, options.allow_simulated, options.as_json)
+        return write_launch(EmitLaunchOptions(options.tables, form, options.config, folder, *more))
     from dsabench.emit.plugin import build_plugin
 
     wheel = build_plugin(options.files(), folder)

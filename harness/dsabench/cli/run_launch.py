@@ -105,7 +105,23 @@ def _picks_port(spec: RuntimeSpec) -> bool:
     return spec.topology is None and runtime_kinds()[spec.kind].picks_port
 
 
-def _launch(options: LaunchOptions, runtime: Runtime, spec: RuntimeSpec) -> int:
+@dataclass(frozen=True, slots=True)
+class PlannedLaunch:
+    """The processes of a setting that no rule forbids."""
+
+    spec: RuntimeSpec
+    """As it was given; a model of this machine by its folder."""
+    version: str | None
+    """The release that they are for; None for what is installed."""
+    processes: tuple[PlannedProcess, ...]
+
+
+def planned_processes(options: LaunchOptions, config: RuntimeConfig) -> PlannedLaunch | None:
+    """The commands of a config; None where a rule forbids them. What is to be known of them is said on stderr."""
+    return _plan(options, make_runtime(config), config.spec({}))
+
+
+def _plan(options: LaunchOptions, runtime: Runtime, spec: RuntimeSpec) -> PlannedLaunch | None:
     version = _release(options, spec, runtime)
     folder = local_folder(spec.model) if runtime_kinds()[spec.kind].models is None else None
     spec = spec if folder is None else spec.model_copy(update={"model": str(folder)})
@@ -116,7 +132,15 @@ def _launch(options: LaunchOptions, runtime: Runtime, spec: RuntimeSpec) -> int:
         nearest = runtime.nearest(spec, version)
         if nearest:
             _note(f"it runs without {', '.join(nearest)}")
+        return None
+    return PlannedLaunch(spec, version, processes)
+
+
+def _launch(options: LaunchOptions, runtime: Runtime, spec: RuntimeSpec) -> int:
+    planned = _plan(options, runtime, spec)
+    if planned is None:
         return 2
+    spec, processes = planned.spec, planned.processes
     if options.dry_run:
         _print(processes, spec.topology or SINGLE, as_json=options.as_json)
         return 0

@@ -50,6 +50,13 @@ def image_for(device: Accelerator | None) -> str | None:
     return None if image is None else image.name
 
 
+def released_image(device: Accelerator | None, version: str | None) -> str | None:
+    """The image of a release where there is one for the accelerator; else the documents' image, None where none is known."""
+    if version is not None and (device is None or device.platform == "cuda"):
+        return f"lmsysorg/sglang:v{version}"
+    return image_for(device)
+
+
 def wrap_sglang(
     argv: Sequence[str],
     env: Mapping[str, str],

@@ -1,25 +1,29 @@
-"""Launch commands and configs with tuned settings: `best.sh` and `best.yaml`, one pair per workload of a study."""
+"""What tuned settings turn into: launch commands, and files of the schedulers that run deployments."""
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Literal
 
 import yaml
 
-from dsabench.cli.run_launch import LaunchOptions, launch_config
+from dsabench.cli.run_launch import LaunchOptions, planned_processes
 from dsabench.config.knob_types import nested
 from dsabench.config.load import load_launch, load_study
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.emit.best_setting import Best, best_settings, study_of
+from dsabench.emit.compose import compose_files
+from dsabench.emit.deployment import Deployment, Form, Wanted, deployment_of
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.flags import knobs_of
+from dsabench.emit.kubernetes import RELEASE, helm_files, k8s_files, lws_files
+from dsabench.emit.shell_scripts import command_script, slurm_files
 from dsabench.emit.tables import read_tables
 from dsabench.errors import InputError, StoreError
 from dsabench.evals.numerics import changed_numerics
@@ -30,34 +34,44 @@ from dsabench.model.value import KnobValue
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.numbers import show_figure, show_percent
 from dsabench.results.journal import FILE_NAME, read_journal
+from dsabench.runtimes.kinds import make_runtime
 from dsabench.tuners.target import target_of, target_of_runtime
 
 
 @dataclass(frozen=True, slots=True)
-class EmitFlagsOptions:
+class EmitLaunchOptions:
     """What to write and where."""
 
     given: tuple[str, ...]
+    form: Literal["command"] | Form
     config: str | None
     out: Path
     runtime_version: str | None
+    image: str | None
     allow_simulated: bool
     as_json: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TunedLaunch:
-    """One pair of files. `why` are lines of comment."""
+    """One setting. `why` are lines of comment."""
 
     name: str
+    """Of its folder: the workload under which it is the best."""
     knobs: Mapping[str, KnobValue]
     why: tuple[str, ...]
+    deployment: str
+    """What its deployment is called."""
+    version: str | None = None
+    """Of the runtime that was measured; None for tables."""
 
 
-def write_flags(options: EmitFlagsOptions) -> int:
+def write_launch(options: EmitLaunchOptions) -> int:
     """Write the files and name them; returns the exit code."""
     if options.config is None:
-        raise InputError("--as flags needs --config: whose runtime, model and other settings the command keeps")
+        raise InputError(
+            f"--as {options.form} needs --config: whose runtime, model and other settings the command keeps"
+        )
     runtime = load_launch(options.config)
     study = Path(options.given[0])
     if (study / FILE_NAME).is_file() or study.name == FILE_NAME:
@@ -84,7 +98,7 @@ def write_flags(options: EmitFlagsOptions) -> int:
     return 0
 
 
-def _of_tables(options: EmitFlagsOptions, runtime: RuntimeConfig) -> TunedLaunch:
+def _of_tables(options: EmitLaunchOptions, runtime: RuntimeConfig) -> TunedLaunch:
     knobs: dict[str, KnobValue] = {}
     why: list[str] = []
     kind = runtime_kinds()[runtime.kind].tables
@@ -96,7 +110,7 @@ def _of_tables(options: EmitFlagsOptions, runtime: RuntimeConfig) -> TunedLaunch
                 raise InputError(f"{file.path}: is for {name} {wanted}, the config has {here}")
         knobs |= knobs_of(table)
         why.append(f"from {table.file_name} ({table.evidence.label})")
-    return TunedLaunch("best", knobs, tuple(why))
+    return TunedLaunch("best", knobs, tuple(why), PurePath(runtime.model).name)
 
 
 def _key(table: TunedTable, runtime: RuntimeConfig) -> Iterator[tuple[str, object, object]]:
@@ -115,8 +129,18 @@ def _of_study(folder: Path, config_name: str, *, allow_simulated: bool) -> list[
     config = load_study(config_name)
     records = read_journal(folder / FILE_NAME).records
     study = study_of(config, folder, records, _index_topk(config), allow_simulated=allow_simulated)
+    measured = study.served[-1].environment.runtime.version
+    version = measured if measured in make_runtime(config.runtime).releases else None
+    found = best_settings(study)
     return [
-        TunedLaunch(best.workload, best.chosen.spec.knobs, about_best(config, best)) for best in best_settings(study)
+        TunedLaunch(
+            best.workload,
+            best.chosen.spec.knobs,
+            about_best(config, best),
+            config.name if len(found) == 1 else f"{config.name}-{best.workload}",
+            version,
+        )
+        for best in found
     ]
 
 
@@ -127,33 +151,47 @@ def _index_topk(config: StudyConfig) -> int | None:
         return None
 
 
-def _files(runtime: RuntimeConfig, tuned: TunedLaunch, options: EmitFlagsOptions) -> dict[str, str] | None:
+def _files(runtime: RuntimeConfig, tuned: TunedLaunch, options: EmitLaunchOptions) -> dict[str, str] | None:
     """Name → text; None where a rule of the runtime forbids the settings."""
     best = runtime.model_copy(update={"base": {**runtime.base, **tuned.knobs}})
-    said = io.StringIO()
-    launch = LaunchOptions(None, options.runtime_version, dry_run=True, as_json=False)
-    with redirect_stdout(said):
-        code = launch_config(launch, best)
-    if code:
+    version = options.runtime_version or best.version or tuned.version
+    launch = LaunchOptions(None, version, dry_run=True, as_json=False)
+    planned = planned_processes(launch, best)
+    if planned is None:
         return None
-    comment = "".join(f"# {line}\n" for line in tuned.why)
-    # Where the runtime lies, and tokens, are this machine's: they stay in the config.
-    kept = best.model_dump(mode="json", exclude_defaults=True, exclude={"launch", "ready_timeout_s"})
-    document = {"name": tuned.name, "runtime": {**kept, "base": nested(best.base)}}
-    return {
-        "best.sh": f"#!/bin/sh\n{comment}{said.getvalue().strip()}\n",
-        "best.yaml": comment + yaml.safe_dump(document, sort_keys=False, allow_unicode=True),
-    }
+    if options.form == "command":
+        comment = "".join(f"# {line}\n" for line in tuned.why)
+        # Where the runtime lies, and tokens, are this machine's: they stay in the config.
+        kept = best.model_dump(mode="json", exclude_defaults=True, exclude={"launch", "ready_timeout_s"})
+        document = {"name": tuned.name, "runtime": {**kept, "base": nested(best.base)}}
+        return {
+            "best.sh": command_script(planned.processes, comment),
+            "best.yaml": comment + yaml.safe_dump(document, sort_keys=False, allow_unicode=True),
+        }
+    name = RELEASE if options.form == "helm" else tuned.deployment
+    wanted = Wanted(best, planned.spec, planned.version, name, tuned.why, options.image)
+    return _FILES[options.form](deployment_of(wanted, options.form))
+
+
+_FILES: Mapping[Form, Callable[[Deployment], dict[str, str]]] = {
+    "compose": compose_files,
+    "helm": helm_files,
+    "k8s": k8s_files,
+    "lws": lws_files,
+    "slurm": slurm_files,
+}
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> list[Path]:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
-            (folder / name).write_text(text)
-        (folder / "best.sh").chmod(0o755)
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            if text.startswith("#!"):
+                path.chmod(0o755)
     except OSError as error:
-        raise StoreError(f"{folder}: {error.strerror}: the commands were not written") from error
+        raise StoreError(f"{folder}: {error.strerror}: the files were not written") from error
     return [folder / name for name in files]
 
 

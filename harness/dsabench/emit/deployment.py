@@ -1,0 +1,246 @@
+"""A setting as a deployment: which process stands on which machine, before a scheduler's own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dsabench.config.runtime_kinds import runtime_kinds
+from dsabench.config.specs import RuntimeConfig
+from dsabench.errors import InputError
+from dsabench.model.hardware import Platform, accelerator
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.topology import ROUTER, SINGLE, RoleHosts, Topology
+from dsabench.runtimes.command import Launch, launch_of
+from dsabench.runtimes.kinds import runtime_of
+from dsabench.runtimes.plan import PlannedProcess, instances_of, role_specs
+from dsabench.runtimes.sites import ROUTER_PORT, Tenant
+from dsabench.sglang.images import released_image
+
+Form = Literal["compose", "helm", "k8s", "lws", "slurm"]
+
+HERE = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"  # noqa: S104 (pods and nodes are reached from others)
+NODE = re.compile(r"\{node(\d+)\}")
+"""Stands for the address of a node that the scheduler chooses: `{node0}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One server of a role. Its machines compute together, and the first one answers."""
+
+    name: str
+    """`server`, or `prefill-1` where there are several."""
+    role: str
+    nodes: tuple[int, ...]
+    """Number of each of its machines among those of the deployment."""
+    gpus: int
+    """On each of its machines; 0 where none is used."""
+    port: int
+    """HTTP."""
+    other_ports: tuple[int, ...]
+    """Where ranks, and the two halves of a disaggregated deployment, find each other."""
+    processes: tuple[PlannedProcess, ...]
+    """One a machine, by node rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """All servers of a setting, and the router in front of them."""
+
+    name: str
+    """A DNS label."""
+    why: tuple[str, ...]
+    """The evidence, a line each."""
+    model: str
+    image: str
+    """Empty where the processes run outside a container."""
+    platform: Platform
+    ready_timeout_s: float
+    instances: tuple[Instance, ...]
+    router: PlannedProcess | None
+    router_port: int
+
+    @property
+    def nodes(self) -> int:
+        """Number of its machines."""
+        return 1 + max(max(instance.nodes) for instance in self.instances)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """On the machine that has the most to do."""
+        of_node = [sum(one.gpus for one in self.instances if node in one.nodes) for node in range(self.nodes)]
+        return max(of_node)
+
+    @property
+    def has_own_weights(self) -> bool:
+        """Whether the model is a folder; else it is a name that the runtime downloads."""
+        return self.model.startswith("/")
+
+    @property
+    def comment(self) -> str:
+        """The evidence as lines of comment, each with its line break."""
+        return "".join(f"# {' '.join(line.split())}\n" for line in self.why)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is deployed, and how."""
+
+    config: RuntimeConfig
+    spec: RuntimeSpec
+    version: str | None
+    """Of the runtime; None for the one that is installed."""
+    name: str
+    why: tuple[str, ...]
+    image: str | None = None
+    """In place of the one that is known for the version and the hardware."""
+
+
+def deployment_of(wanted: Wanted, form: Form) -> Deployment:
+    """The processes of a setting with the addresses that they have under that scheduler.
+
+    Raises:
+        InputError: it has no such form: several machines, no container image, or a server that is started elsewhere.
+
+    """
+    spec, config = wanted.spec, wanted.config
+    topology = spec.topology or SINGLE
+    if runtime_kinds()[spec.kind].machines is not None:
+        raise InputError(f"--as {form}: kind {spec.kind} serves on the machine that starts it; --as command")
+    if form == "compose" and any(role.nodes > 1 for role in topology.roles):
+        raise InputError(
+            "--as compose: compose is for one machine, and this spans several; --as lws, k8s, helm or slurm"
+        )
+    name = dns_label(wanted.name)
+    launch = launch_of(config)
+    sites = _sites(form, topology, name, launch.sites)
+    bare = (
+        Launch(python=launch.python, env=launch.env, entry=launch.entry)
+        if form == "slurm"
+        else Launch(entry=launch.entry)
+    )
+    runtime = runtime_of(config.kind, replace(bare, sites=sites))
+    processes = runtime.plan(spec, wanted.version, sites=sites).processes
+    if not processes:
+        raise InputError(f"--as {form}: a server of kind {spec.kind} is started by somebody else")
+    device = None if spec.hardware is None else accelerator(spec.hardware)
+    router = next((process for process in processes if process.role == ROUTER), None)
+    router_port = sites[ROUTER].port if router is not None else ROUTER_PORT
+    assert isinstance(router_port, int)
+    return Deployment(
+        name=name,
+        why=wanted.why,
+        model=spec.model,
+        image=_image(wanted, form),
+        platform="cuda" if device is None else device.platform,
+        ready_timeout_s=config.ready_timeout_s,
+        instances=tuple(_instances(spec, sites, processes, has_gpus=runtime.gpus(spec) > 0)),
+        router=router,
+        router_port=router_port,
+    )
+
+
+def dns_label(text: str, longest: int = 40) -> str:
+    """A name that Kubernetes, compose and DNS take; `longest` leaves room for what is added behind it."""
+    label = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:longest].strip("-")
+    return label if label[:1].isalpha() else f"dsa-{label}".strip("-")
+
+
+def _image(wanted: Wanted, form: Form) -> str:
+    container = wanted.config.launch.container
+    named = wanted.image or (None if container is None else container.image)
+    if form == "slurm" and container is None and wanted.image is None:
+        return ""
+    if named is not None:
+        return named
+    hardware = wanted.spec.hardware
+    known = released_image(None if hardware is None else accelerator(hardware), wanted.version)
+    if known is None:
+        raise InputError(f"--as {form}: no container image is known for this; name one with --image")
+    return known
+
+
+def _sites(form: Form, topology: Topology, name: str, given: Mapping[str, RoleHosts]) -> dict[str, RoleHosts]:
+    """Ports as the config has them, and the hosts that there are under the scheduler."""
+    machines = _Machines()
+    sites: dict[str, RoleHosts] = {}
+    for role in topology.roles:
+        site = given.get(role.role, RoleHosts())
+        hosts: list[str] = []
+        for instance in range(role.instances):
+            part = _part_name(role.role, instance, role.instances)
+            for node in range(role.nodes):
+                if form == "compose":
+                    hosts.append(HERE)
+                elif form == "slurm":
+                    machine = site.hosts[instance * role.nodes + node] if site.hosts else f"{part} {node}"
+                    hosts.append(f"{{node{machines.number(machine)}}}")
+                else:
+                    hosts.append(f"{name}-{part}-{node}.{name}-{part}")
+        sites[role.role] = _with_ports(site, tuple(hosts), form)
+    if topology.router is not None:
+        hosts_of = {"compose": HERE, "slurm": "{node0}"}
+        site = _with_ports(given.get(ROUTER, RoleHosts()), (hosts_of.get(form, f"{name}-{ROUTER}"),), form)
+        sites[ROUTER] = site.model_copy(update={"port": site.port or ROUTER_PORT, "bind": site.bind or EVERYWHERE})
+    return sites
+
+
+def _with_ports(site: RoleHosts, hosts: tuple[str, ...], form: Form) -> RoleHosts:
+    """A port that the config leaves to a shell is left to the runtime."""
+    ports = {key: getattr(site, key) for key in ("port", "dist_port", "bootstrap_port")}
+    kept = {key: port for key, port in ports.items() if isinstance(port, int)}
+    bind = {"compose": HERE, "slurm": site.bind}.get(form, EVERYWHERE)
+    return RoleHosts(hosts=hosts, bind=bind, **kept)
+
+
+class _Machines:
+    """Numbers machines in the order in which they are first named."""
+
+    def __init__(self) -> None:
+        self._seen: list[str] = []
+
+    def number(self, machine: str) -> int:
+        if machine not in self._seen:
+            self._seen.append(machine)
+        return self._seen.index(machine)
+
+
+def _part_name(role: str, instance: int, instances: int) -> str:
+    return role if instances == 1 else f"{role}-{instance}"
+
+
+def _instances(
+    spec: RuntimeSpec, sites: Mapping[str, RoleHosts], processes: tuple[PlannedProcess, ...], *, has_gpus: bool
+) -> Iterator[Instance]:
+    topology = spec.topology or SINGLE
+    own = {role.role: changed for role, changed in role_specs(spec)}
+    machines = _Machines()
+    for post in instances_of(topology, sites):
+        role, count = post.role.role, post.role.nodes
+        hosts = [post.host(node) for node in range(count)]
+        numbers = [NODE.fullmatch(host) for host in hosts]
+        others = (post.dist_port, post.bootstrap if role == "prefill" else None)
+        assert isinstance(post.http, int)
+        yield Instance(
+            name=_part_name(role, post.instance, post.role.instances),
+            role=role,
+            nodes=tuple(
+                machines.number(host) if number is None else int(number[1])
+                for host, number in zip(hosts, numbers, strict=True)
+            ),
+            gpus=Tenant(post, own[role], {}).gpus if has_gpus else 0,
+            port=post.http,
+            other_ports=tuple(port for port in others if isinstance(port, int)),
+            processes=tuple(one for one in processes if (one.role, one.instance) == (role, post.instance)),
+        )
+
+
+def with_rank(processes: tuple[PlannedProcess, ...], rank: str) -> tuple[str, ...]:
+    """The words that all machines of an instance have in common, with what stands for the rank of each."""
+    first = list(processes[0].argv)
+    if len(processes) > 1:
+        first[first.index("--node-rank") + 1] = rank
+    return tuple(first)

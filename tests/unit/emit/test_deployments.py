@@ -1,0 +1,252 @@
+"""A setting as compose, Kubernetes, Helm and Slurm files: by their published schemas, and by what stands where."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from go_template import render_template
+
+from dsabench.cli.main import run
+from dsabench.config.load import load_launch
+from dsabench.emit.compose import compose_files
+from dsabench.emit.deployment import Wanted, deployment_of, dns_label
+from dsabench.emit.kubernetes import RELEASE, helm_files, k8s_files, lws_files
+from dsabench.emit.shell_scripts import command_script, slurm_files
+from dsabench.errors import InputError
+from dsabench.model.topology import Role, RouterSpec, Topology
+from dsabench.runtimes.kinds import make_runtime
+
+RESULTS = Path(__file__).parents[3] / "results"
+KUBERNETES = "1.34"
+PAIR = Topology(
+    roles=(Role(role="prefill", instances=2, knobs={"tp_size": 2}), Role(role="decode", knobs={"tp_size": 4})),
+    router=RouterSpec(policy="round_robin"),
+)
+LEADER_WORKER_SET = {
+    "type": "object",
+    "required": ["replicas", "leaderWorkerTemplate"],
+    "additionalProperties": False,
+    "properties": {
+        "replicas": {"type": "integer"},
+        "leaderWorkerTemplate": {
+            "type": "object",
+            "required": ["size", "workerTemplate"],
+            "additionalProperties": False,
+            "properties": {
+                "size": {"type": "integer", "minimum": 1},
+                "restartPolicy": {"enum": ["RecreateGroupOnPodRestart", "None", "RecreateGroupAfterStart"]},
+                "workerTemplate": {"type": "object"},
+            },
+        },
+    },
+}
+"""What leaderworkerset.x-k8s.io/v1 says of the fields that are written here; the pods are Kubernetes' own."""
+
+
+def wanted(topology=None, *, name="Study_1", env=None, **changes):
+    config = load_launch("h800-2node" if topology is None else "h200-tp8")
+    if topology is not None:
+        base = {key: value for key, value in config.base.items() if key != "tp_size"}
+        config = config.model_copy(update={"base": base, "model": "deepseek-ai/DeepSeek-V3.2", **changes})
+    spec = config.spec({})
+    spec = spec.model_copy(update={"topology": topology or spec.topology, "env": {**spec.env, **(env or {})}})
+    return Wanted(config, spec, "0.5.23", name, ("why $HOME `id`\nin words",))
+
+
+ONE = Topology(roles=(Role(knobs={"tp_size": 8}),))
+SHAPES = {"one": ONE, "two nodes": None, "prefill and decode": PAIR}
+
+
+def documents(text: str) -> list[dict]:
+    return list(yaml.safe_load_all(text))
+
+
+def check_objects(objects: list[dict]) -> None:
+    for one in objects:
+        if one["kind"] == "LeaderWorkerSet":
+            jsonschema.validate(one["spec"], LEADER_WORKER_SET)
+            template = one["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], "name": "pod"}}
+            kubernetes_validate.validate({**pod, "spec": template["spec"]}, KUBERNETES, strict=True)
+        else:
+            kubernetes_validate.validate(one, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("form", "write"), [("k8s", k8s_files), ("lws", lws_files)])
+def test_objects_are_those_of_the_published_schemas(shape, form, write) -> None:
+    (text,) = write(deployment_of(wanted(SHAPES[shape]), form)).values()
+    assert text.startswith("# why $HOME `id` in words\n")
+    objects = documents(text)
+    check_objects(objects)
+    names = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    assert len(names) == len(set(names))
+
+
+def test_a_pod_a_machine_and_the_first_one_answers() -> None:
+    front, headless, pods = documents(k8s_files(deployment_of(wanted(), "k8s"))["kubernetes.yaml"])
+    assert front["spec"]["selector"] == {"statefulset.kubernetes.io/pod-name": "study-1-server-0"}
+    assert (headless["spec"]["clusterIP"], headless["spec"]["publishNotReadyAddresses"]) == ("None", True)
+    assert pods["spec"]["replicas"] == 2
+    (container,) = pods["spec"]["template"]["spec"]["containers"]
+    words = " ".join(container["command"])
+    assert "--nnodes 2 --node-rank $(NODE_RANK)" in words
+    assert "--dist-init-addr study-1-server-0.study-1-server:20000 --host 0.0.0.0 --port 30000" in words
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 8}}
+    assert container["image"] == "lmsysorg/sglang:v0.5.23"
+    assert container["env"][0]["name"] == "NODE_RANK"
+    assert container["startupProbe"]["failureThreshold"] == 360  # an hour to be ready, asked every ten seconds
+
+
+def test_leader_and_workers_are_told_their_rank_by_the_controller() -> None:
+    front, group = documents(lws_files(deployment_of(wanted(), "lws"))["lws.yaml"])
+    assert front["spec"]["selector"] == {
+        "leaderworkerset.sigs.k8s.io/name": "study-1-server",
+        "leaderworkerset.sigs.k8s.io/worker-index": "0",
+    }
+    template = group["spec"]["leaderWorkerTemplate"]
+    (container,) = template["workerTemplate"]["spec"]["containers"]
+    assert template["size"] == 2
+    assert "--node-rank $(LWS_WORKER_INDEX)" in " ".join(container["command"])
+
+
+def test_the_router_waits_for_servers_and_knows_each() -> None:
+    objects = documents(k8s_files(deployment_of(wanted(PAIR), "k8s"))["kubernetes.yaml"])
+    router = objects[-1]["spec"]["template"]["spec"]
+    words = " ".join(router["containers"][0]["command"])
+    assert "--prefill http://study-1-prefill-0-0.study-1-prefill-0:30000 8998" in words
+    assert "--prefill http://study-1-prefill-1-0.study-1-prefill-1:30300 8999" in words
+    assert "--decode http://study-1-decode-0.study-1-decode:30600" in words
+    assert "study-1-decode-0.study-1-decode:30600" in router["initContainers"][0]["command"][-1]
+    gpus = [
+        one["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
+        for one in objects
+        if one["kind"] == "StatefulSet"
+    ]
+    assert gpus == [2, 2, 4]
+    assert "--base-gpu-id" not in str(objects)  # each pod counts its own GPUs
+
+
+@pytest.mark.parametrize("shape", ["one", "prefill and decode"])
+def test_compose_is_that_of_the_published_schema(shape) -> None:
+    (text,) = compose_files(deployment_of(wanted(SHAPES[shape]), "compose")).values()
+    schema = resources.files("check_jsonschema").joinpath("builtin_schemas", "vendor", "compose-spec.json").read_text()
+    document = yaml.safe_load(text)
+    jsonschema.Draft7Validator(json.loads(schema)).validate(document)
+    if shape == "prefill and decode":
+        services = document["services"]
+        firsts = [" ".join(services[name]["command"]) for name in ("prefill-0", "prefill-1", "decode")]
+        assert ["--base-gpu-id 2" in firsts[1], "--base-gpu-id 4" in firsts[2]] == [True, True]
+        assert all("--host 127.0.0.1" in words for words in firsts)
+        assert "--host 127.0.0.1" in " ".join(services["router"]["command"])
+        assert set(services["router"]["depends_on"]) == {"prefill-0", "prefill-1", "decode"}
+
+
+def test_compose_is_for_one_machine() -> None:
+    with pytest.raises(InputError, match="spans several; --as lws, k8s, helm or slurm"):
+        deployment_of(wanted(), "compose")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_chart_renders_to_the_objects_with_its_values(shape, tmp_path) -> None:
+    files = helm_files(deployment_of(wanted(SHAPES[shape], name=RELEASE, env={"SGLANG_X": "{{ .Values }}"}), "helm"))
+    chart = yaml.safe_load(files["chart/Chart.yaml"])
+    assert (chart["apiVersion"], chart["type"]) == ("v2", "application")
+    values = yaml.safe_load(files["chart/values.yaml"])
+    values |= {"image": 'own/"image"', "nodeSelector": {"gpu": "h200", "zone": "1"}, "gpuResource": "amd.com/gpu"}
+    (tmp_path / "chart.yaml").write_text(files["chart/templates/sglang.yaml"])
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump({"Values": values, "Release": {"Name": "mine"}}))
+    render_template(*(str(tmp_path / name) for name in ("chart.yaml", "values.yaml", "out.yaml")))
+    objects = documents((tmp_path / "out.yaml").read_text())
+    check_objects(objects)
+    text = (tmp_path / "out.yaml").read_text()
+    assert "helm" not in text
+    expected = documents(k8s_files(deployment_of(wanted(SHAPES[shape], name="mine"), "k8s"))["kubernetes.yaml"])
+    assert [one["metadata"] for one in objects] == [one["metadata"] for one in expected]
+    pods = next(one for one in objects if one["kind"] == "StatefulSet")["spec"]["template"]["spec"]
+    assert pods["nodeSelector"] == {"gpu": "h200", "zone": "1"}
+    assert pods["containers"][0]["image"] == 'own/"image"'
+    assert "amd.com/gpu" in pods["containers"][0]["resources"]["limits"]
+    assert {"name": "SGLANG_X", "value": "{{ .Values }}"} in pods["containers"][0]["env"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_job_of_slurm_is_clean_by_shellcheck(shape, tmp_path) -> None:
+    deployment = deployment_of(wanted(SHAPES[shape]), "slurm")
+    (tmp_path / "launch.sbatch").write_text(slurm_files(deployment)["launch.sbatch"])
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    found = subprocess.run([shellcheck, tmp_path / "launch.sbatch"], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (0, "")
+    text = (tmp_path / "launch.sbatch").read_text()
+    assert f"#SBATCH --nodes={ {'one': 1, 'two nodes': 2, 'prefill and decode': 3}[shape] }" in text
+    assert f"--gpus-per-node={4 if shape == 'prefill and decode' else 8}" in text
+    assert "://{node" not in text
+    assert "'" not in text.partition("wait_for()")[2].partition("status=0")[0]  # every word of these is plain
+
+
+def test_parts_on_one_named_machine_share_a_node_and_its_gpus(tmp_path) -> None:
+    config = tmp_path / "pair.yaml"
+    roles = [{"role": "prefill", "knobs": {"tp_size": 2}}, {"role": "decode", "knobs": {"tp_size": 4}}]
+    sites = {"prefill": {"hosts": ["a"]}, "decode": {"hosts": ["a"]}}
+    launch = {"sites": sites, "env": {"HF_TOKEN": "hf_secret", "HF_HOME": "/data"}, "container": {"image": "own"}}
+    runtime = {"kind": "sglang", "model": "m/M", "hardware": "h200", "topology": {"roles": roles}, "launch": launch}
+    config.write_text(yaml.safe_dump({"name": "pair", "runtime": runtime}))
+    loaded = load_launch(config)
+    deployment = deployment_of(Wanted(loaded, loaded.spec({}), "0.5.23", "pair", ()), "slurm")
+    assert (deployment.nodes, deployment.gpus_per_node) == (1, 6)
+    text = slurm_files(deployment)["launch.sbatch"]
+    assert "--base-gpu-id 2" in text
+    assert "--container-image=own" in text
+    assert "HF_HOME=/data" in text
+    assert "hf_secret" not in text
+
+
+def test_several_commands_are_started_by_name(tmp_path) -> None:
+    config = load_launch("local-pd")
+    processes = make_runtime(config).plan(config.spec({})).processes
+    script = tmp_path / "best.sh"
+    script.write_text(command_script(processes, "# why\n"))
+    said = subprocess.run(["sh", script], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (2, "")
+    assert "prefill-0|decode-0|router" in said.stderr
+
+
+def test_of_a_study_with_its_evidence(tmp_path, capsys) -> None:
+    words = [
+        "emit",
+        str(RESULTS / "h200/hisparse-rank"),
+        "--config",
+        "h200-hisparse-rank",
+        "--allow-simulated",
+        "--json",
+    ]
+    for form, name in (("k8s", "kubernetes.yaml"), ("helm", "chart/Chart.yaml"), ("command", "best.sh")):
+        assert run([*words, "--as", form, "--out", str(tmp_path / form)]) == 0
+        written = json.loads(capsys.readouterr().out)
+        assert written[0] == str(tmp_path / form / name)
+    text = (tmp_path / "k8s/kubernetes.yaml").read_text()
+    assert "# against the default, long: better, +24.1 % (+23.2 % to +25.0 %), 3 and 3 boots" in text
+    assert "image: lmsysorg/sglang:v0.5.16" in text  # the release that was measured
+    assert run([*words, "--as", "k8s", "--image", "own:1", "--out", str(tmp_path)]) == 0
+    assert "image: own:1" in (tmp_path / "kubernetes.yaml").read_text()
+
+
+def test_the_reference_runtime_is_for_this_machine(tmp_path, capsys) -> None:
+    words = ["emit", str(RESULTS / "reference-cpu-threshold/allowed"), "--config", "local-threshold"]
+    assert run([*words, "--as", "k8s", "--out", str(tmp_path / "out")]) == 2
+    assert "--as k8s: kind reference serves on the machine that starts it; --as command" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_are_dns_labels() -> None:
+    assert dns_label("H200_x4 slice!") == "h200-x4-slice"
+    assert dns_label("0.5") == "dsa-0-5"
+    assert len(dns_label("a" * 99)) == 40
