@@ -147,6 +147,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for count in range(1, tokens + 1):
             time.sleep(script["pause_s"](settings))
             meta = {"prompt_tokens": len(asked["input_ids"]), "completion_tokens": count, "cached_tokens": 0}
+            if settings.get("speculative_algorithm"):
+                meta["spec_accept_length"] = float(os.environ.get("SGLANG_SIMULATE_ACC_LEN", 1))
             meta["finish_reason"] = {"type": "length"} if count == tokens else None
             self.wfile.write(b"data: " + json.dumps({"output_ids": [1], "meta_info": meta}).encode() + b"\n\n")
         self.wfile.write(b"data: [DONE]\n\n")

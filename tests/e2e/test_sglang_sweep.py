@@ -64,6 +64,55 @@ def test_a_study_of_a_slice(tmp_path: Path, config: Path) -> None:
     assert measured[0].resolved["dsabench"]["log"]["kv_tokens"] == 400000  # type: ignore[call-overload, index]
 
 
+SPEED = """
+def pause_s(settings):
+    steps = settings.get("speculative_num_steps") or 0
+    return 0.004 * (1 + steps / 4) / float(os.environ.get("SGLANG_SIMULATE_ACC_LEN", 1))
+"""
+
+
+@pytest.mark.slow
+def test_draft_steps_by_batch_size(tmp_path: Path) -> None:
+    """A server whose drafts cost a quarter of a step each, at every batch size."""
+    study = yaml.safe_load((ROOT / "configs" / "h200-mtp.yaml").read_text())
+    (tmp_path / "speed.py").write_text(f"import os\n{SPEED}")
+    site = str(install_server(tmp_path / "site"))
+    study["runtime"]["version"] = "0.5.16"
+    study["runtime"]["launch"] = {
+        "python": sys.executable,
+        "env": {"PYTHONPATH": site, "STAND_IN_SCRIPT": str(tmp_path / "speed.py")},
+    }
+    study["runtime"]["base"] |= {"load_format": "dummy", "tokenizer": False}
+    study["workloads"] = [
+        load | {"input_len": 16, "output_len": 24, "num_prompts": 12} for load in study["workloads"][:2]
+    ]
+    study["budget"] = {"max_trials": 8, "confirm_boots": 3}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    done = dsabench(
+        tmp_path,
+        "tune",
+        "mtp",
+        tmp_path / "study.yaml",
+        "--results",
+        tmp_path / "out",
+        "--accept-rate",
+        "0.9",
+        "--json",
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    costs = {(one["batch"], one["steps"]): one["cost"] for one in said["costs"]}
+    for batch in (1, 8):
+        assert [round(costs[batch, steps], 1) for steps in (1, 2, 3)] == pytest.approx([1.25, 1.5, 1.75], abs=0.1)
+    assert [slot["best"] for slot in said["schedule"]] == [3, 3]
+    table = json.loads(Path(said["table"]).read_text())
+    assert (table["kind"], table["evidence"]["label"]) == ("mtp", "simulated")
+    first = next(
+        r for r in read_journal(tmp_path / "out" / "journal.jsonl").records if "EAGLE" in r.trial.runtime.knobs.values()
+    )
+    assert first.trial.runtime.knobs["speculative_num_steps"] == 3  # what the accept rate promises comes first
+
+
 def test_a_plan_needs_no_sglang(tmp_path: Path) -> None:
     """An interpreter without it: the version that the config names is looked up in the table."""
     study = yaml.safe_load((ROOT / "configs" / "h20-2node.yaml").read_text())

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 from dsabench.emit.expiry import examine, installed_at, installed_here
-from dsabench.emit.fit import require_emittable
 from dsabench.emit.importable import broken_by_patch, import_changed
 from dsabench.emit.patch import Patch, apply_patch, changed_since, plan_patch, require_writable, revert_patch, state_of
-from dsabench.emit.tables import File, read_tables
+from dsabench.emit.tables import File, read_delivered, read_tables
 from dsabench.emit.tree import Tree, find_tree
 from dsabench.errors import DsabenchError, InputError
 from dsabench.signals import run_loop
@@ -44,10 +43,7 @@ class EmitOptions:
             InputError: one is not.
 
         """
-        files = read_tables(self.tables)
-        for file in files:
-            require_emittable(file.table, "sglang", allow_simulated=self.allow_simulated)
-        return files
+        return read_delivered(self.tables, allow_simulated=self.allow_simulated)
 
 
 @contextmanager

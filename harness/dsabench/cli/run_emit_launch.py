@@ -29,13 +29,15 @@ from dsabench.errors import InputError, StoreError
 from dsabench.evals.numerics import changed_numerics
 from dsabench.model.hardware import accelerator
 from dsabench.model.runtime import labels_of
-from dsabench.model.tuned_table import TunedTable
+from dsabench.model.tuned_table import StepsRule, TunedTable
 from dsabench.model.value import KnobValue
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.numbers import show_figure, show_percent
 from dsabench.results.journal import FILE_NAME, read_journal
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.tuners.target import target_of, target_of_runtime
+
+ADAPTIVE_FILE = "speculative-adaptive.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class TunedLaunch:
     """Of its folder: the workload under which it is the best."""
     knobs: Mapping[str, KnobValue]
     why: tuple[str, ...]
+    files: Mapping[str, str]
+    """Files that its settings name, beside the command."""
     deployment: str
     """What its deployment is called."""
     version: str | None = None
@@ -101,6 +105,7 @@ def write_launch(options: EmitLaunchOptions) -> int:
 def _of_tables(options: EmitLaunchOptions, runtime: RuntimeConfig) -> TunedLaunch:
     knobs: dict[str, KnobValue] = {}
     why: list[str] = []
+    files: dict[str, str] = {}
     kind = runtime_kinds()[runtime.kind].tables
     for file in read_tables(options.given):
         table = file.table
@@ -110,7 +115,12 @@ def _of_tables(options: EmitLaunchOptions, runtime: RuntimeConfig) -> TunedLaunc
                 raise InputError(f"{file.path}: is for {name} {wanted}, the config has {here}")
         knobs |= knobs_of(table)
         why.append(f"from {table.file_name} ({table.evidence.label})")
-    return TunedLaunch("best", knobs, tuple(why), PurePath(runtime.model).name)
+        if isinstance(table.rule, StepsRule):
+            if options.form != "command":
+                raise InputError(f"{file.path}: steps by batch size are a file beside the command: --as command")
+            files[ADAPTIVE_FILE] = json.dumps(table.rule.adaptive_config(), indent=1) + "\n"
+            knobs["speculative_adaptive_config"] = str((options.out / ADAPTIVE_FILE).absolute())
+    return TunedLaunch("best", knobs, tuple(why), files, PurePath(runtime.model).name)
 
 
 def _key(table: TunedTable, runtime: RuntimeConfig) -> Iterator[tuple[str, object, object]]:
@@ -137,6 +147,7 @@ def _of_study(folder: Path, config_name: str, *, allow_simulated: bool) -> list[
             best.workload,
             best.chosen.spec.knobs,
             about_best(config, best),
+            {},
             config.name if len(found) == 1 else f"{config.name}-{best.workload}",
             version,
         )
@@ -166,6 +177,7 @@ def _files(runtime: RuntimeConfig, tuned: TunedLaunch, options: EmitLaunchOption
         document = {"name": tuned.name, "runtime": {**kept, "base": nested(best.base)}}
         return {
             "best.sh": command_script(planned.processes, comment),
+            **tuned.files,
             "best.yaml": comment + yaml.safe_dump(document, sort_keys=False, allow_unicode=True),
         }
     name = RELEASE if options.form == "helm" else tuned.deployment

@@ -15,11 +15,10 @@ import dsabench
 from dsabench.cli.run_compare import compared, side_of
 from dsabench.emit.constant import constant_script
 from dsabench.emit.constant_text import constant_body
-from dsabench.emit.fit import require_emittable
 from dsabench.emit.pr_body import body_of
 from dsabench.emit.pull_request import Branch, commit_constant, commit_tables
 from dsabench.emit.served import served_lines
-from dsabench.emit.tables import File, read_tables
+from dsabench.emit.tables import File, read_delivered
 from dsabench.errors import InputError, StoreError
 
 
@@ -46,10 +45,8 @@ class PullRequestOptions:
 
 def emit_pr(options: PullRequestOptions) -> None:
     """Commit, write the text, print what to type."""
-    files = read_tables(options.tables)
+    files = read_delivered(options.tables, allow_simulated=options.allow_simulated)
     measured = _measured(options)
-    for file in files:
-        require_emittable(file.table, "sglang", allow_simulated=options.allow_simulated)
     made = (_constant if options.form == "constant" else _tables)(options, files, measured)
     try:
         options.out.mkdir(parents=True, exist_ok=True)

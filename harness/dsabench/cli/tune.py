@@ -1,4 +1,4 @@
-"""`dsabench tune flashmla-auto|mha-threshold|hisparse CONFIG`: from measurements to tuned tables."""
+"""`dsabench tune flashmla-auto|mha-threshold|hisparse|mtp CONFIG`: from measurements to tuned tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dsabench.model.tuned_table import TunedTable
     from dsabench.study.study import Study
     from dsabench.tuners.kernel_table import KernelStudy
+    from dsabench.tuners.mtp import Slot, StepCost
     from dsabench.tuners.of_sweep import CurvePoint
 
 app = typer.Typer(help="From measurements to tuned tables.", no_args_is_help=True)
@@ -95,11 +96,12 @@ def mha_threshold(options: ThresholdOptions) -> int:
     """
     from dsabench.cli.show_result import exit_code, print_plan_of, show_result, study_facts
     from dsabench.config.load import load_study
-    from dsabench.tuners.mha_threshold import KNOB, propose, require_threshold_study
+    from dsabench.tuners.mha_threshold import KNOB, plan_threshold, propose
     from dsabench.tuners.of_sweep import curve_of
 
-    config = load_study(options.config)
-    require_threshold_study(config)
+    config, arithmetic = plan_threshold(load_study(options.config))
+    if arithmetic is not None and not options.json and not options.conclude:
+        print(arithmetic)
     study = options.study(config)
     if options.dry_run:
         print_plan_of(options, study)
@@ -136,7 +138,8 @@ class HisparseOptions(StudyOptions):
 
     gpus: Annotated[int, typer.Option(min=1, help="GPUs that share the experts of the full deployment.")] = 8
     host_memory_gib: Annotated[
-        float | None, typer.Option(help="Host memory for this rank.", show_default="what is free")
+        float | None,
+        typer.Option(help="Host memory for each rank.", show_default="what is free, shared by the ranks here"),
     ] = None
     same_pool: Annotated[
         bool,
@@ -147,8 +150,8 @@ class HisparseOptions(StudyOptions):
         typer.Option("--out", "-o", help="Folder of the table.", show_default="tables, next to the journal"),
     ] = None
 
-    def host_bytes(self) -> float:
-        """Host memory of one lane in bytes. A conclusion from records ignores this machine's memory."""
+    def host_bytes(self, ranks: int) -> float:
+        """Host memory of a rank in bytes, of so many on this machine. A conclusion from records ignores this machine's memory."""
         from dsabench.tuners.hisparse import free_host_bytes
         from dsabench.tuners.hisparse_memory import GIB
 
@@ -156,7 +159,7 @@ class HisparseOptions(StudyOptions):
             return self.host_memory_gib * GIB
         if self.conclude:
             return math.inf
-        return free_host_bytes(Path("/proc/meminfo").read_text()) // self.lanes
+        return free_host_bytes(Path("/proc/meminfo").read_text()) // (self.lanes * ranks)
 
 
 def hisparse(options: HisparseOptions) -> int:
@@ -167,10 +170,11 @@ def hisparse(options: HisparseOptions) -> int:
     """
     from dsabench.cli.show_result import exit_code, print_plan_of, show_result, study_facts
     from dsabench.config.load import load_study
-    from dsabench.tuners.hisparse import plan_hisparse, rank_of, table_of
+    from dsabench.tuners.hisparse import plan_hisparse, rank_of, ranks_per_host, table_of
 
     config = load_study(options.config)
-    plan = plan_hisparse(config, rank_of(config, gpus=options.gpus), options.host_bytes(), same_pool=options.same_pool)
+    host_bytes = options.host_bytes(ranks_per_host(config))
+    plan = plan_hisparse(config, rank_of(config, gpus=options.gpus), host_bytes, same_pool=options.same_pool)
     for line in () if options.json or options.conclude else plan.arithmetic:
         print(line)
     study = options.study(plan.config)
@@ -190,9 +194,65 @@ def hisparse(options: HisparseOptions) -> int:
     return 3 if exit_code(result) == 3 else 0
 
 
+@dataclass(frozen=True, slots=True)
+class MtpOptions(StudyOptions):
+    """The options of `tune mtp`."""
+
+    verb: ClassVar[tuple[str, ...]] = ("tune", "mtp")
+    decides: ClassVar[tuple[str, ...]] = (*StudyOptions.decides, "accept_rate")
+
+    accept_rate: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="Share of drafts that text has accepted.", show_default="as measured"),
+    ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder of the table.", show_default="tables, next to the journal"),
+    ] = None
+
+
+def mtp(options: MtpOptions) -> int:
+    """Measure what draft steps cost at each batch size, and write the steps that are worth it as a schedule.
+
+    The workloads' max_concurrency are the batch sizes. With random weights or a pinned accept length the costs hold all the same;
+    --accept-rate then says what text accepts.
+    """
+    from dsabench.cli.show_result import exit_code, print_plan_of, show_result, study_facts
+    from dsabench.config.load import load_study
+    from dsabench.tuners.mtp import ACCEPT_RATE, plan_mtp, table_of
+
+    rate = ACCEPT_RATE if options.accept_rate is None else options.accept_rate
+    plan = plan_mtp(load_study(options.config), rate)
+    for line in () if options.json or options.conclude else plan.arithmetic:
+        print(line)
+    study = options.study(plan.config)
+    if options.dry_run:
+        more = {"standing": "nothing was measured", "table": None, "arithmetic": plan.arithmetic}
+        print_plan_of(options, study, more)
+        return 0
+    result = run_study(options, study)
+    table, costs, slots, standing = table_of(study.config, result, options.accept_rate, options.study_command())
+    path = _write(options.out, study, table)
+    if options.json:
+        said = {
+            "standing": standing,
+            "table": path and str(path),
+            "arithmetic": plan.arithmetic,
+            "costs": [asdict(one) for one in costs],
+            "schedule": [asdict(one) for one in slots],
+        }
+        print(json.dumps({**study_facts(options, study, result), **said}, indent=1))
+    else:
+        show_result(options, study, result)
+        _print_steps(costs, slots)
+        _print_standing(options, result, standing, path)
+    return 3 if exit_code(result) == 3 else 0
+
+
 app.command("flashmla-auto")(command_of(FlashmlaAutoOptions, flashmla_auto))
 app.command("mha-threshold")(command_of(ThresholdOptions, mha_threshold))
 app.command("hisparse")(command_of(HisparseOptions, hisparse))
+app.command("mtp")(command_of(MtpOptions, mtp))
 
 
 def _write(out: Path | None, study: Study, table: TunedTable | None) -> Path | None:
@@ -209,6 +269,26 @@ def _print_curve(study: Study, curve: Sequence[CurvePoint]) -> None:
     table = Table("workload", "threshold (tokens)", study.config.objective.metric, "boots", box=None)
     for point in curve:
         table.add_row(point.workload, f"{point.value:,}", f"{point.median:,.1f}", str(point.boots))
+    Console().print(table)
+
+
+def _print_steps(costs: Sequence[StepCost], slots: Sequence[Slot]) -> None:
+    """`speed` is that at the accept rate, over the speed without drafts; the arrow marks the best."""
+    from rich.console import Console
+    from rich.table import Table
+
+    by_batch = {slot.batch: slot for slot in slots}
+    table = Table("workload", "batch", "steps", "step (ms)", "cost", "tokens a step", "speed", "boots", box=None)
+    for one in costs:
+        slot = by_batch[one.batch]
+        mark = " ←" if one.steps == slot.best else ""
+        figures = (
+            f"{one.step_ms:.2f}",
+            f"{one.cost:.2f}",
+            f"{one.accepted:.2f}",
+            f"{slot.speeds[one.steps]:.2f}{mark}",
+        )
+        table.add_row(one.workload, str(one.batch), str(one.steps), *figures, str(one.boots))
     Console().print(table)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dsabench.errors import InputError
-from dsabench.model.tuned_table import BufferRule, ConstantRule, ThresholdRule, TunedTable
+from dsabench.model.tuned_table import BufferRule, ConstantRule, StepsRule, ThresholdRule, TunedTable
 from dsabench.model.value import KnobValue
 
 
@@ -26,6 +26,16 @@ def knobs_of(table: TunedTable) -> dict[str, KnobValue]:
             "hisparse_device_buffer_size": rule.device_buffer_size,
             "hisparse_host_to_device_ratio": rule.host_to_device_ratio,
             **block,
+        }
+    if isinstance(rule, StepsRule):
+        first = max(rule.steps[0], 1)  # where the runtime begins
+        steps = first if first in rule.candidates[0] else next(one for some in rule.candidates for one in some if one)
+        return {
+            "speculative_algorithm": "EAGLE",
+            "speculative_num_steps": steps,
+            "speculative_eagle_topk": 1,
+            "speculative_num_draft_tokens": steps + 1,
+            "speculative_adaptive": True,
         }
     raise InputError(
         f"{table.file_name}: a flag names one kernel, this rule chooses per batch: --as plugin or --as patch delivers it"

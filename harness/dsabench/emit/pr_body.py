@@ -15,6 +15,7 @@ from dsabench.model.tuned_table import (
     RatioRule,
     Rule,
     ShapeGains,
+    StepsRule,
     TableEvidence,
     ThresholdRule,
     TunedTable,
@@ -120,6 +121,11 @@ def rule_in_words(rule: Rule) -> str:
         return _grid_in_words(rule)
     if isinstance(rule, ThresholdRule):
         return f"dense MHA up to {rule.max_tokens} tokens"
+    if isinstance(rule, StepsRule):
+        slots = zip(rule.batch_sizes, rule.steps, rule.candidates, strict=True)
+        return "draft steps " + "; ".join(
+            f"{best} from {batch} requests on (moves among {', '.join(map(str, some))})" for batch, best, some in slots
+        )
     assert isinstance(rule, BufferRule), "the last form"
     block = "" if rule.swap_in_block_size is None else f", {rule.swap_in_block_size} threads a block"
     return f"{rule.device_buffer_size} slots on the device, host pool {rule.host_to_device_ratio} × the device's{block}"

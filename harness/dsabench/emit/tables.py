@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dsabench.emit.fit import require_emittable
 from dsabench.errors import InputError, StoreError
 from dsabench.model.tuned_table import TunedTable
 from dsabench.results.tuned_tables import read_table
@@ -37,6 +38,21 @@ def read_tables(given: Sequence[str]) -> list[File]:
         paths += found
     once = {os.path.realpath(path): path for path in paths}  # of a link to itself too: reading it says what is wrong
     return [File(path, read_table(path)) for path in once.values()]
+
+
+def read_delivered(given: Sequence[str], *, allow_simulated: bool) -> list[File]:
+    """The same of tables for sglang's own code; every one may be emitted.
+
+    Raises:
+        InputError: as `read_tables`, or one that may not be emitted, or that flags say.
+
+    """
+    files = read_tables(given)
+    for file in files:
+        require_emittable(file.table, "sglang", allow_simulated=allow_simulated)
+        if file.table.kind == "mtp":
+            raise InputError(f"{file.path}: flags of sglang say it already: --as command")
+    return files
 
 
 def keys_of(files: Sequence[File]) -> list[str]:

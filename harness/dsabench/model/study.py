@@ -49,6 +49,10 @@ class SearchSpace(Value):
     """Combinations (including the base) that are never tried."""
     follow: tuple[ImpliedKnobs, ...] = ()
     """Knobs that are not chosen but follow from others. The planner of a study sets them, not its file."""
+    enqueued: tuple[FrozenMap[KnobValue], ...] = ()
+    """Settings that a tuner's arithmetic expects to be good, the best first: measured before the proposer is asked. The planner sets
+    them, too.
+    """
 
     def brought_by(self, settings: Assignment) -> dict[str, KnobValue]:
         """The knobs that follow from these settings (base and assignment)."""

@@ -82,8 +82,38 @@ class BufferRule(Value):
     swap_in_block_size: int | None = Field(None, ge=1, le=1024)
 
 
+class StepsRule(Value):
+    """Draft steps of multi-token prediction from a batch size on, up to the next one."""
+
+    form: Literal["steps"] = "steps"
+    batch_sizes: tuple[PositiveInt, ...] = Field(min_length=1)
+    """Requests that decode at once, ascending."""
+    candidates: tuple[tuple[int, ...], ...]
+    """For each, the steps among which the runtime may move with the accept length; 0 drafts nothing."""
+    steps: tuple[int, ...]
+    """For each, those that are best at the accept length of the evidence."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> StepsRule:
+        if list(self.batch_sizes) != sorted(set(self.batch_sizes)):
+            raise ValueError("batch_sizes must ascend")
+        if not len(self.batch_sizes) == len(self.candidates) == len(self.steps):
+            raise ValueError("candidates and steps need one entry for each batch size")
+        for best, candidates in zip(self.steps, self.candidates, strict=True):
+            if best not in candidates or min(candidates) < 0:
+                raise ValueError("steps must be among the candidates, which count from 0")
+        return self
+
+    def adaptive_config(self) -> dict[str, dict[str, list[int]]]:
+        """As sglang's `--speculative-adaptive-config` reads it, 0.5.14 and later."""
+        pairs = zip(self.batch_sizes, self.candidates, strict=True)
+        return {str(batch): {"candidate_steps": list(candidates)} for batch, candidates in pairs}
+
+
 KernelRule = ConstantRule | RatioRule | GridRule
-Rule = Annotated[ConstantRule | RatioRule | GridRule | ThresholdRule | BufferRule, Field(discriminator="form")]
+Rule = Annotated[
+    ConstantRule | RatioRule | GridRule | ThresholdRule | BufferRule | StepsRule, Field(discriminator="form")
+]
 
 
 class GateEvidence(Value):
@@ -161,6 +191,7 @@ FORMS: dict[str, tuple[str, ...]] = {
     "flashmla_auto": ("constant", "ratio", "grid"),
     "mha_threshold": ("threshold",),
     "hisparse": ("buffer",),
+    "mtp": ("steps",),
 }
 
 
@@ -168,7 +199,7 @@ class TunedTable(Value):
     """One tuned default. The first six fields are its key and make its file name."""
 
     schema_version: Literal[1] = 1
-    kind: Literal["flashmla_auto", "mha_threshold", "hisparse"]
+    kind: Literal["flashmla_auto", "mha_threshold", "hisparse", "mtp"]
     runtime: Literal["sglang", "reference"]
     device: Annotated[str, Field(min_length=1, max_length=_LONGEST_NAME), AfterValidator(_nameable)]
     """Name of the device in the runtime, with underscores for spaces: `NVIDIA_H200`; `CPU` without an accelerator."""

@@ -13,7 +13,8 @@ from itertools import count
 from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Phase, Trial
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.space import canonical, completed, is_legal
+from dsabench.model.space import canonical, completed, is_legal, legal
+from dsabench.model.study import holds
 from dsabench.model.study_result import Finalist, ObjectiveScore, ScoredSetting
 from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
@@ -51,7 +52,7 @@ def next_baseline_boot(records: StudyRecords, round_: int, trials_left: int | No
 def next_search_boot(
     records: StudyRecords, round_: int, proposer: Proposer, trials_left: int | None = None
 ) -> BootPlan | None:
-    """An interrupted setting, else a listed one, else a proposed one; None if the whole space is measured.
+    """An interrupted setting, else a listed or enqueued one, else a proposed one; None if the whole space is measured.
 
     The boot takes at most `trials_left` workloads. At 0 it is returned all the same: the caller must be able to
     tell "the limit ended the search" from "everything is measured".
@@ -209,8 +210,20 @@ def listed(config: StudyConfig) -> list[RuntimeSpec]:
     return [config.spec(completed(config.space, base, setting)) for setting in config.first]
 
 
+def before_the_proposer(config: StudyConfig) -> list[RuntimeSpec]:
+    """Those, and what a tuner's arithmetic enqueued, with the base's values or else the first ones that make it legal."""
+    space, base = config.space, config.default.knobs
+    found = listed(config)
+    for wanted in space.enqueued:
+        plain = completed(space, base, wanted)
+        fitting = (one for one in legal(space, base) if holds(wanted, {**base, **one}))
+        setting = plain if is_legal(space, base, plain) else next(fitting, None)
+        found += [] if setting is None else [config.spec(setting)]
+    return found
+
+
 def _listed(records: StudyRecords, round_: int) -> RuntimeSpec | None:
-    return next((spec for spec in listed(records.config) if records.left(spec, "search", round_)), None)
+    return next((spec for spec in before_the_proposer(records.config) if records.left(spec, "search", round_)), None)
 
 
 def _asked(records: StudyRecords, proposer: Proposer, round_: int) -> RuntimeSpec | None:

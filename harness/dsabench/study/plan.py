@@ -23,10 +23,10 @@ from dsabench.study.budget import (
     why_search_stops,
 )
 from dsabench.study.next_boot import (
+    before_the_proposer,
     challenger,
     choose_finalist,
     confirm_boots,
-    listed,
     next_baseline_boot,
     next_confirm_boot,
     next_search_boot,
@@ -169,7 +169,7 @@ def foresee(records: StudyRecords, round_: int, boots: int, refuse: Refuse = ref
     A learning proposer chooses its next settings from results that do not exist yet. Refused settings take no boot.
     """
     config = records.config
-    ahead = listed(config)
+    ahead = before_the_proposer(config)
     specs = (config.default, *(one.spec for one in scored_settings(records, round_)), *ahead)
     found = {spec.id: spec for spec in specs}
     refusals = {spec.id: refuse(spec) for spec in found.values()}

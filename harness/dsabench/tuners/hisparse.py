@@ -11,8 +11,10 @@ from dsabench.errors import InputError
 from dsabench.model.hardware import accelerator
 from dsabench.model.study import ImpliedKnobs
 from dsabench.model.study_result import StudyResult
+from dsabench.model.topology import SINGLE
 from dsabench.model.tuned_table import BufferRule, TunedTable
 from dsabench.model.value import KnobValue
+from dsabench.runtimes.kinds import make_runtime
 from dsabench.sglang.model_config import full_widths
 from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank, describe, require_pool
 from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep, why_unfinished
@@ -81,7 +83,10 @@ def plan_hisparse(config: StudyConfig, rank: Rank, host_bytes: float, *, same_po
         ImpliedKnobs(when=_setting(dtype, ratio), then={"max_total_tokens": tokens})
         for (dtype, ratio), tokens in pools.items()
     )
-    space = config.space.model_copy(update={"forbid": (*config.space.forbid, *forbid), "follow": follow})
+    promising = _promising(config, pools, load, host_bytes)
+    lines.append(f"first: {', '.join(f'{name}={value}' for name, value in promising[0].items())}")
+    changed = {"forbid": (*config.space.forbid, *forbid), "follow": follow, "enqueued": tuple(promising)}
+    space = config.space.model_copy(update=changed)
     # A buffer that beats one baseline and loses to another is no default: all of them are confirmed.
     budget = config.budget.model_copy(update={"confirm_first": True})
     return Plan(config.model_copy(update={"space": space, "budget": budget}), tuple(lines))
@@ -127,6 +132,22 @@ def _forbidden(
     return forbid, lines
 
 
+def _promising(config: StudyConfig, pools: Pools, load: _Load, host_bytes: float) -> list[dict[str, KnobValue]]:
+    """For each KV dtype the buffers under which the most requests decode at once, the best first; of a tie the smallest ratio, then the
+    largest buffer, which misses least.
+    """
+    target, found = target_of(config), dict[str, tuple[tuple[int, int, int], dict[str, KnobValue]]]()
+    for (dtype, ratio), tokens in pools.items():
+        for buffer in () if ratio == OFF else _values(config, _BUFFER):
+            demand = Demand(buffer, ratio, KV_BYTES[dtype], tokens, target.layers, load.longest)
+            if demand.why_not(target.index_topk, host_bytes, load.requests) is None:
+                held = load.requests if demand.held_requests is None else demand.held_requests
+                rank = (min(demand.live_requests, held, load.requests), -ratio, buffer)
+                setting = {**_setting(dtype, ratio), _BUFFER: buffer}
+                found[dtype] = max(found.get(dtype, (rank, setting)), (rank, setting), key=lambda one: one[0])
+    return [setting for _, setting in sorted(found.values(), key=lambda one: one[0], reverse=True)]
+
+
 def rank_of(config: StudyConfig, *, gpus: int) -> Rank:
     """A rank of the full model on so many GPUs, attention split as the config's own base says.
 
@@ -141,6 +162,13 @@ def rank_of(config: StudyConfig, *, gpus: int) -> Rank:
     assert isinstance(share, (int, float))
     device = accelerator(config.runtime.hardware)
     return Rank(widths, max(1, widths.heads // target.heads_per_rank), gpus, device.memory_gib, float(share))
+
+
+def ranks_per_host(config: StudyConfig) -> int:
+    """Ranks that share the host memory of a machine, each with buffers of its own: one for a slice, eight on a full node."""
+    spec = config.default
+    machines = sum(role.instances * role.nodes for role in (spec.topology or SINGLE).roles)
+    return max(1, -(-make_runtime(config.runtime).gpus(spec) // machines))
 
 
 def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[TunedTable | None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,10 +10,51 @@ from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import GateEvidence, ThresholdRule, TunedTable
+from dsabench.sglang.model_config import full_widths
+from dsabench.sglang.models import Widths
 from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep, why_unfinished
+from dsabench.tuners.target import target_of
 
 KNOB = "mha_threshold_tokens"
 Standing = Literal["default", "accuracy unproven", "refused by the gate", "not faster", "unfinished"]
+
+
+def crossover_tokens(widths: Widths, heads_per_rank: int) -> float:
+    """Tokens of a prompt up to which dense attention takes less arithmetic than sparse attention and its indexer; infinite where it
+    always does.
+
+    Of a prompt of n tokens, per layer: dense n²/2 × a, the indexer n²/2 × c (fp8, twice the rate), sparse (n k − k²/2) × b, with k
+    tokens selected. Projections are as large on both sides.
+    """
+    a = heads_per_rank * (widths.qk_nope_head_dim + widths.qk_rope_head_dim + widths.v_head_dim)
+    b = heads_per_rank * (2 * widths.kv_lora_rank + widths.qk_rope_head_dim)
+    c = widths.index_heads * widths.index_head_dim / 2
+    if a <= c:
+        return math.inf
+    k, rest = widths.index_topk, a - c
+    return k * (b + math.sqrt(b * (b - rest))) / rest
+
+
+def plan_threshold(config: StudyConfig) -> tuple[StudyConfig, str | None]:
+    """The study that begins with the longest threshold below the crossover, and the arithmetic; as it was for a model whose widths
+    are not known.
+
+    Raises:
+        InputError: as `require_threshold_study`.
+
+    """
+    require_threshold_study(config)
+    try:
+        target, widths = target_of(config), full_widths(config.runtime.model)
+    except InputError:
+        return config, None
+    tokens = crossover_tokens(widths, target.heads_per_rank)
+    (axis,) = config.space.axes
+    below = [value for value in axis.values if isinstance(value, int) and value <= tokens]
+    space = config.space.model_copy(update={"enqueued": tuple({KNOB: value} for value in sorted(below)[-1:])})
+    upto = "at any length" if math.isinf(tokens) else f"up to {tokens:,.0f} tokens"
+    line = f"dense attention takes less arithmetic than sparse attention and its indexer {upto}, at {target.heads_per_rank} heads a rank"
+    return config.model_copy(update={"space": space}), line
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 from dsabench.config.specs import StudyConfig
 from dsabench.emit.fit import gates_that_count
 from dsabench.model.record import Measured, Record, Trial
 from dsabench.model.runtime import SIMULATED
 from dsabench.model.study_result import StudyResult
-from dsabench.model.tuned_table import BufferRule, GateEvidence, TableEvidence, ThresholdRule, TunedTable
+from dsabench.model.tuned_table import BufferRule, GateEvidence, StepsRule, TableEvidence, ThresholdRule, TunedTable
 from dsabench.model.value import canonical_json, digest
 from dsabench.model.verdict import Verdict
 from dsabench.tuners.target import target_of
+
+_KINDS: dict[str, Literal["mha_threshold", "hisparse", "mtp"]] = {
+    "threshold": "mha_threshold",
+    "buffer": "hisparse",
+    "steps": "mtp",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,11 @@ def device_of(config: StudyConfig, records: Sequence[Record]) -> str:
 
 
 def table_of_sweep(
-    rule: ThresholdRule | BufferRule, config: StudyConfig, result: StudyResult, conditions: Sequence[str], command: str
+    rule: ThresholdRule | BufferRule | StepsRule,
+    config: StudyConfig,
+    result: StudyResult,
+    conditions: Sequence[str],
+    command: str,
 ) -> TunedTable:
     """The rule as a table for the config's model, the cache of the best setting and the device it was measured on.
 
@@ -113,7 +124,7 @@ def table_of_sweep(
     assert result.best is not None, "only what was faster becomes a table"
     knobs, target = result.best.spec.knobs, target_of(config)
     return TunedTable(
-        kind="mha_threshold" if isinstance(rule, ThresholdRule) else "hisparse",
+        kind=_KINDS[rule.form],
         runtime=target.runtime,
         device=device_of(config, result.records),
         heads_per_rank=target.heads_per_rank,

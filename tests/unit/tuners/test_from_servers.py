@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from dsabench.config.load import load_study
 from dsabench.errors import InputError
 from dsabench.model.record import Measured, Metric
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting, StudyResult
 from dsabench.model.verdict import Verdict
 from dsabench.runtimes.protocol import AttentionShape
-from dsabench.tuners.mha_threshold import propose, require_threshold_study
+from dsabench.sglang.models import WIDTHS
+from dsabench.study.next_boot import before_the_proposer
+from dsabench.tuners.mha_threshold import crossover_tokens, plan_threshold, propose, require_threshold_study
 from dsabench.tuners.observed import of_servers
 from dsabench.tuners.prefill_mix import Step
 from factories import ENVIRONMENT, make_record, make_spec, make_workload
-from studies import STUDY, load_study
+from studies import STUDY
+from studies import load_study as load_small
 
 TARGET = AttentionShape("reference", 4, 32, 2)
 AXES = "mha_threshold_tokens: [32, 64, 1024]"
@@ -47,7 +53,7 @@ def verdict(word, effect=0.3, **more):
 
 def study(folder, tokens, words=("better",), gate=None, *, margin=None, unconfirmed=0):
     text = THRESHOLDS + (f"gate: {{eval: gsm8k, margin: {margin}, repeat: 1}}\n" if margin else "")
-    config = load_study(folder, text)
+    config = load_small(folder, text)
     spec = config.spec({"mha_threshold_tokens": tokens})
     best = ScoredSetting(spec, "best", ObjectiveScore(1.0, 0.0))
     verdicts = tuple(verdict(word) for word in words)
@@ -99,7 +105,7 @@ THROUGHPUT = "{metric: output_throughput_tok_s, direction: maximize}"
 
 @pytest.mark.parametrize(("objective", "effects"), [(THROUGHPUT, (0.3, 0.1)), (LATENCY, (-0.3, -0.1))])
 def test_the_evidence_is_the_weakest_workloads(tmp_path, objective, effects):
-    config = load_study(tmp_path, THRESHOLDS.replace(THROUGHPUT, objective))
+    config = load_small(tmp_path, THRESHOLDS.replace(THROUGHPUT, objective))
     spec = config.spec({"mha_threshold_tokens": 32})
     verdicts = tuple(
         verdict("better", effect, metric=config.objective.metric, ci_low=effect - 0.01) for effect in effects
@@ -119,6 +125,30 @@ def test_the_evidence_is_the_weakest_workloads(tmp_path, objective, effects):
     assert table.evidence.ci_low == effects[1] - 0.01
 
 
+def test_dense_attention_takes_less_arithmetic_up_to_a_length_that_hangs_on_the_heads():
+    widths = WIDTHS["v3.2"]
+    tokens = crossover_tokens(widths, 128)
+    dense = tokens**2 / 2 * 128 * 320
+    sparse = (tokens * 2048 - 2048**2 / 2) * 128 * 1088 + tokens**2 / 2 * 64 * 128 / 2
+    assert dense == pytest.approx(sparse)
+    assert 14_000 < tokens < 15_000
+    assert crossover_tokens(widths, 64) > tokens
+    assert math.isinf(crossover_tokens(widths, 8))  # the indexer alone costs more than dense attention of few heads
+
+
+def test_the_search_of_a_threshold_begins_below_the_crossover():
+    """results/h200/threshold: of 2,048 to 16,384 tokens 8,192 came out best."""
+    config, line = plan_threshold(load_study("h200-threshold"))
+    assert before_the_proposer(config) == [config.spec({"mha_threshold_tokens": 8192})]
+    assert line is not None
+    assert "up to 14,371 tokens, at 128 heads a rank" in line
+
+
+def test_a_model_whose_widths_are_not_known_has_no_crossover(tmp_path):
+    config = load_small(tmp_path, THRESHOLDS)
+    assert plan_threshold(config) == (config, None)
+
+
 def test_a_study_of_more_than_the_threshold_is_refused(tmp_path):
     with pytest.raises(InputError, match="mha_threshold_tokens alone"):
-        require_threshold_study(load_study(tmp_path))
+        require_threshold_study(load_small(tmp_path))

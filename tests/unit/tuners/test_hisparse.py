@@ -11,7 +11,8 @@ from dsabench.config.load import load_study
 from dsabench.errors import InputError
 from dsabench.model.space import legal
 from dsabench.sglang.models import WIDTHS
-from dsabench.tuners.hisparse import free_host_bytes, plan_hisparse, rank_of
+from dsabench.study.next_boot import before_the_proposer
+from dsabench.tuners.hisparse import free_host_bytes, plan_hisparse, rank_of, ranks_per_host
 from dsabench.tuners.hisparse_memory import GIB, KV_BYTES, Demand, Rank
 
 RANK = Rank(WIDTHS["v3.2"], 1, 8, 141, 0.85)
@@ -58,6 +59,12 @@ def test_every_setting_has_the_pool_of_a_full_rank_under_it():
     assert len(plan.config.space.forbid) == len(config.space.forbid)
 
 
+def test_ranks_of_a_machine_share_its_memory():
+    assert ranks_per_host(load_study("h200-hisparse-rank")) == 1
+    assert ranks_per_host(load_study("h200-tp8")) == 8
+    assert ranks_per_host(load_study("h800-2node")) == 8
+
+
 def test_what_does_not_fit_is_left_out():
     config = load_study("h200-hisparse-rank")
     plan = plan_hisparse(config, rank_of(config, gpus=8), 11 * GIB)
@@ -68,6 +75,25 @@ def test_what_does_not_fit_is_left_out():
     assert any(
         line.startswith("fp8_e4m3, HiSparse off: ") and "= 16 requests of 34,816" in line for line in plan.arithmetic
     )
+
+
+def test_the_search_begins_with_the_buffers_under_which_most_requests_decode():
+    config = load_study("h200-hisparse-rank")
+    plan = plan_hisparse(config, rank_of(config, gpus=8), 60 * GIB)
+    first, second = plan.config.space.enqueued
+    assert (first["kv_cache_dtype"], second["kv_cache_dtype"]) == ("fp8_e4m3", "bfloat16")
+    for one in (first, second):
+        ratio, buffer = one["hisparse_host_to_device_ratio"], one["hisparse_device_buffer_size"]
+        kv = KV_BYTES[one["kv_cache_dtype"]]
+        chosen = Demand(buffer, ratio, kv, RANK.pool_tokens(kv, ratio), 8, 34_816)
+        fewer = [
+            Demand(buffer, r, kv, RANK.pool_tokens(kv, r), 8, 34_816).held_requests for r in (2, 4, 5) if r < ratio
+        ]
+        assert all(held < min(chosen.held_requests, 32) for held in fewer)
+    # With the base's backends, or the first ones that read the cache.
+    knobs = [spec.knobs for spec in before_the_proposer(plan.config)[-2:]]
+    assert [one["decode_backend"] for one in knobs] == ["flashmla_kv", "flashmla_sparse"]
+    assert all(first.items() <= one.items() for first, one in zip((first, second), knobs, strict=True))
 
 
 def test_in_one_pool_the_arithmetic_gives_the_requests_that_servers_ran_at_once():
