@@ -89,15 +89,14 @@ def launch_config(options: LaunchOptions, config: RuntimeConfig) -> int:
     return _launch(options, make_runtime(config), config.spec({}))
 
 
-def baseline_command(config: RuntimeConfig, version: str) -> tuple[str, ...]:
+def baseline_command(config: RuntimeConfig, spec: RuntimeSpec, version: str) -> tuple[str, ...]:
     """The default of a study as commands of a shell, one for each process, as a boot runs them; none of a server that
     runs already.
 
     Where a boot picks a free port it is named PORT.
     """
-    runtime, spec = make_runtime(config), config.spec({})
     sites = {"server": RoleHosts(port="PORT")} if _picks_port(spec) else {}
-    processes = runtime.plan(spec, version, sites=sites).processes
+    processes = make_runtime(config).plan(spec, version, sites=sites).processes
     return tuple(in_shell(process.argv, public_env(process.env)) for process in processes)
 
 

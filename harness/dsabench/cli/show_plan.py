@@ -108,7 +108,8 @@ def _commands(dry_run: DryRun) -> tuple[str, ...]:
     from dsabench.cli.run_launch import baseline_command
 
     try:
-        return baseline_command(dry_run.plan.config.runtime, dry_run.version)
+        config = dry_run.plan.config
+        return baseline_command(config.runtime, config.default, dry_run.version)
     except InputError as error:  # a plan is useful even for a version without described flags
         return (f"not written: {error}",)
 

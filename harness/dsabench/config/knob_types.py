@@ -17,11 +17,12 @@ from pydantic import AfterValidator, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
-from dsabench.model.knobs import ARGS, KNOBS, Knob
+from dsabench.model.knobs import KNOBS, ROLES, Knob
 from dsabench.model.secrets import BEHAVIOUR_PREFIX, looks_secret
 from dsabench.model.value import KnobValue, V
 
 Form = Literal["value", "values", "conditions"]
+_GROUPS = ("args", *ROLES)
 _ARGUMENT = re.compile("[a-z][a-z0-9_]*")
 
 
@@ -77,15 +78,24 @@ class _KnobMapping:
 
 
 def _flat(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    named = {f"{ARGS}{name}": value for name, value in given.get("args", {}).items()}
-    return MappingProxyType({**{name: value for name, value in given.items() if name != "args"}, **named})
+    flat: dict[str, Any] = {name: value for name, value in given.items() if name not in _GROUPS}
+    for group in _GROUPS:
+        flat |= {f"{group}.{name}": value for name, value in given.get(group, {}).items()}
+    return MappingProxyType(flat)
 
 
 def nested(knobs: Mapping[str, V]) -> dict[str, V | dict[str, V]]:
-    """As a file has them: the arguments below `args`."""
-    args = {name.removeprefix(ARGS): value for name, value in knobs.items() if name.startswith(ARGS)}
-    rest: dict[str, V | dict[str, V]] = {name: value for name, value in knobs.items() if not name.startswith(ARGS)}
-    return rest | ({"args": args} if args else {})
+    """As a file has them: the arguments below `args`, what one role has below its name."""
+    found: dict[str, V | dict[str, V]] = {}
+    for name, value in knobs.items():
+        group, _, inner = name.partition(".")
+        if inner and group in _GROUPS:
+            of_group = found.setdefault(group, {})
+            assert isinstance(of_group, dict)
+            of_group[inner] = value
+        else:
+            found[name] = value
+    return found
 
 
 @cache
@@ -96,7 +106,14 @@ def _keys(title: str, form: Form) -> Any:
     }
     of_argument = _of(Annotated[Any, AfterValidator(_argument)], form)
     arguments = Annotated[dict[str, of_argument], AfterValidator(_argument_names)]  # type: ignore[valid-type]
+    of_role = _closed(f"{title}OfRole", dict(annotations))
     annotations["args"] = Annotated[arguments, Field(description="arguments of the runtime that are no knobs")]
+    for role in ROLES:
+        annotations[role] = Annotated[of_role, Field(description=f"settings of the {role} servers alone")]
+    return _closed(title, annotations)
+
+
+def _closed(title: str, annotations: dict[str, Any]) -> Any:
     keys = TypedDict(title, annotations, total=False)  # type: ignore[misc]
     keys.__pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[attr-defined]
     return keys

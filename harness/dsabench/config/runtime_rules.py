@@ -13,6 +13,7 @@ from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.search_space import SweepPart
 from dsabench.config.specs import RuntimeConfig, changes_behaviour
 from dsabench.config.yaml_file import KeyPath, YamlFile
+from dsabench.model.knobs import of_role
 from dsabench.model.runtime import RuntimeKind
 from dsabench.model.secrets import looks_secret
 
@@ -53,7 +54,7 @@ def _model_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
     if info.models is not None and runtime.model not in info.models:
         yield source.error(unknown_word(f"{kind} model", runtime.model, info.models), ("runtime", "model"))
     for knob, value in runtime.base.items():
-        if problem := _foreign(kind, knob, [value]):
+        if problem := _foreign(kind, knob, [value]) or _no_such_role(runtime, knob):
             yield source.error(problem, ("runtime", "base", knob))
     for index, role in enumerate(() if runtime.topology is None else runtime.topology.roles):
         here: KeyPath = ("runtime", "topology", "roles", index)
@@ -64,9 +65,18 @@ def _model_mistakes(source: YamlFile, runtime: RuntimeConfig) -> Mistakes:
                 yield source.error(problem, (*here, "knobs", knob))
 
 
+def _no_such_role(runtime: RuntimeConfig, knob: str) -> str | None:
+    """Why a setting of one role is nobody's; None if it is somebody's."""
+    role, _ = of_role(knob)
+    roles = [] if runtime.topology is None else [one.role for one in runtime.topology.roles]
+    if role is None or role in roles:
+        return None
+    return f"the topology has no role {role}" + (f" (it has {', '.join(roles)})" if roles else "")
+
+
 def _foreign(kind: RuntimeKind, knob: str, values: Sequence[object]) -> str | None:
     """Why this kind cannot take the knob's values; None if it can."""
-    knobs = runtime_kinds()[kind].knobs
+    knobs, knob = runtime_kinds()[kind].knobs, of_role(knob)[1]
     if knobs is None:
         return None
     if knob not in knobs:
@@ -80,7 +90,7 @@ def foreign_axes(parts: Sequence[SweepPart], runtime: RuntimeConfig) -> Mistakes
     """Axes that this kind cannot search."""
     for part in parts:
         for knob, values in part.sweep.axes.items():
-            if problem := _foreign(runtime.kind, knob, values):
+            if problem := _foreign(runtime.kind, knob, values) or _no_such_role(runtime, knob):
                 yield part.error(problem, "axes", knob)
 
 

@@ -58,7 +58,9 @@ class YamlFile:
     places: Mapping[KeyPath, YamlPosition]
 
     def place(self, path: KeyPath) -> YamlPosition:
-        """The position of a key, or of the nearest key above it that exists."""
+        """The position of a key, or of the nearest key above it that exists. `decode.hisparse` is also found as `decode: {hisparse: …}`."""
+        if path not in self.places:
+            path = tuple(word for key in path for word in (key.split(".", 1) if isinstance(key, str) else (key,)))
         for length in range(len(path), 0, -1):
             if path[:length] in self.places:
                 return self.places[path[:length]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dsabench.model.knobs import ARGS
+from dsabench.model.knobs import ARGS, of_role
 from dsabench.model.runtime import RuntimeSpec
 
 NUMERIC_KNOBS = frozenset(
@@ -23,5 +23,5 @@ def changed_numerics(default: RuntimeSpec, best: RuntimeSpec) -> tuple[str, ...]
     """The knobs (and variables) in which two settings differ and that may change answers."""
     knobs = {name for name in {*default.knobs, *best.knobs} if default.knobs.get(name) != best.knobs.get(name)}
     env = {name for name in {*default.env, *best.env} if default.env.get(name) != best.env.get(name)}
-    numeric = {name for name in knobs if name in NUMERIC_KNOBS or name.startswith(ARGS)}
+    numeric = {name for name in knobs if of_role(name)[1] in NUMERIC_KNOBS or name.startswith(ARGS)}
     return tuple(sorted(numeric | env))

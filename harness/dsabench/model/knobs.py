@@ -1,7 +1,7 @@
 """The canonical names of everything that can be set on a runtime, read from `knobs.yaml`.
 
 A name stays the same in all versions, although flags were renamed three times. A config refuses unknown names, and
-each runtime refuses those that it lacks. Arguments of a runtime that have no name here are `args.NAME`.
+each runtime refuses those that it lacks. Arguments of a runtime that have no name here are `args.NAME`; settings of one role of a deployment are `ROLE.NAME`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,14 @@ KNOBS: dict[str, Knob] = {
 
 ARGS = "args."
 """Before the name of an argument that a config passes to the runtime under the runtime's own name."""
+ROLES = ("prefill", "decode")
+"""Before the name of a knob, with a point: the knob of that role's servers alone."""
+
+
+def of_role(name: str) -> tuple[str | None, str]:
+    """The role that a name is for, None for all of them, and the knob: `decode.hisparse` is `("decode", "hisparse")`."""
+    role, point, knob = name.partition(".")
+    return (role, knob) if point and role in ROLES else (None, name)
 
 
 def argument_name(flag: str) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
+from dsabench.model.knobs import of_role
 from dsabench.model.topology import SINGLE, Topology
 from dsabench.model.value import FrozenMap, KnobValue, Value, canonical_json, digest
 
@@ -38,6 +39,21 @@ class RuntimeSpec(Value):
         """sha256 of the canonical JSON. Equal specs can share a boot."""
         return digest(canonical_json(self))
 
+    def with_roles_apart(self) -> RuntimeSpec:
+        """The same with the knobs of one role (`decode.hisparse`) in that role of the topology, over what it has there."""
+        if self.topology is None or not any(of_role(name)[0] for name in self.knobs):
+            return self
+        named = [(*of_role(name), value) for name, value in self.knobs.items()]
+        roles = tuple(
+            role.model_copy(
+                update={"knobs": {**role.knobs, **{knob: value for owner, knob, value in named if owner == role.role}}}
+            )
+            for role in self.topology.roles
+        )
+        common = {knob: value for owner, knob, value in named if owner is None}
+        topology = self.topology.model_copy(update={"roles": roles})
+        return self.model_copy(update={"knobs": common, "topology": topology})
+
     def changes(self, default: RuntimeSpec, left_out: Container[str] = ()) -> str:
         """Knobs that differ from the default, as `knob=value knob=value`; `default` if none does."""
         knobs = ((name, value) for name, value in self.knobs.items() if name not in left_out)
@@ -53,8 +69,9 @@ SIMULATED = "simulated"
 
 def labels_of(spec: RuntimeSpec) -> tuple[str, ...]:
     """Labels of the records of a spec."""
-    roles = (spec.topology or SINGLE).roles
-    settings = [{**spec.knobs, **role.knobs} for role in roles]
+    apart = spec.with_roles_apart()
+    roles = (apart.topology or SINGLE).roles
+    settings = [{**apart.knobs, **role.knobs} for role in roles]
     random = any(knobs.get("load_format") == "dummy" for knobs in settings)
     speculates = any(knobs.get("speculative_algorithm", "off") != "off" for knobs in settings)
     pinned = any("simulated_accept_length" in knobs for knobs in settings) and speculates

@@ -48,7 +48,8 @@ def settled_knobs(knobs: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
 
 
 def settle(spec: RuntimeSpec) -> RuntimeSpec:
-    """The same spec with the knobs that are rendered, those of its roles included."""
+    """The same spec with the knobs that are rendered, those of its roles in their roles."""
+    spec = spec.with_roles_apart()
     knobs = settled_knobs(spec.knobs)
     topology = spec.topology
     if topology is not None:
@@ -99,6 +100,7 @@ class LaunchPlan:
 
 def role_specs(spec: RuntimeSpec) -> Iterator[tuple[Role, RuntimeSpec]]:
     """Each role with the spec that its servers have: the role's knobs and variables in place."""
+    spec = spec.with_roles_apart()
     for role in (spec.topology or SINGLE).roles:
         changed = {"knobs": settled_knobs({**spec.knobs, **role.knobs}), "env": {**spec.env, **role.env}}
         yield role, RuntimeSpec.model_validate({**dict(spec), **changed})

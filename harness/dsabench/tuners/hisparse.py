@@ -6,15 +6,17 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dsabench.config.specs import StudyConfig
+from dsabench.config.specs import RoleConfig, StudyConfig, TopologyConfig
 from dsabench.errors import InputError
 from dsabench.model.hardware import accelerator
-from dsabench.model.study import ImpliedKnobs
+from dsabench.model.knobs import of_role
+from dsabench.model.study import ImpliedKnobs, SearchSpace
 from dsabench.model.study_result import StudyResult
-from dsabench.model.topology import SINGLE
+from dsabench.model.topology import SINGLE, Role
 from dsabench.model.tuned_table import BufferRule, TunedTable
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.kinds import make_runtime
+from dsabench.runtimes.plan import role_specs
 from dsabench.sglang.model_config import full_widths
 from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank, describe, require_pool
 from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep, why_unfinished
@@ -58,14 +60,79 @@ class _Load:
 def plan_hisparse(config: StudyConfig, rank: Rank, host_bytes: float, *, same_pool: bool = False) -> Plan:
     """Pin each setting's device pool to what a full rank has under it, and forbid the buffers that do not fit.
 
-    With `same_pool` all have the smallest of these: what settings cost at equal tokens, not at equal memory.
+    With `same_pool` all have the smallest of these: what settings cost at equal tokens, not at equal memory. Where the axes are of one
+    role (`decode: {hisparse: …}`), so are the pools.
 
     Raises:
         InputError: another axis, a baseline is missing, no pool, or nothing fits; with the arithmetic.
 
     """
+    role = role_of(config)
+    if role is None:
+        return _plan_of_all(config, rank, host_bytes, same_pool=same_pool)
+    plan = _plan_of_all(of_role_alone(config), rank, host_bytes, same_pool=same_pool, instances=role.instances)
+
+    def named(settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+        known = {*(axis.name for axis in config.space.axes), *config.runtime.base, f"{role.role}.max_total_tokens"}
+        return {own if (own := f"{role.role}.{name}") in known else name: value for name, value in settings.items()}
+
+    space = config.space.model_copy(
+        update={
+            "forbid": (*config.space.forbid, *map(named, plan.config.space.forbid[len(config.space.forbid) :])),
+            "follow": tuple(
+                ImpliedKnobs(when=named(one.when), then=named(one.then)) for one in plan.config.space.follow
+            ),
+            "enqueued": tuple(map(named, plan.config.space.enqueued)),
+        }
+    )
+    changed = config.model_copy(update={"space": space, "budget": plan.config.budget})
+    return Plan(changed, plan.arithmetic)
+
+
+def role_of(config: StudyConfig) -> Role | None:
+    """The role of a deployment whose settings the axes are; None where they are everybody's.
+
+    Raises:
+        InputError: several roles.
+
+    """
+    names = sorted({role for axis in config.space.axes if (role := of_role(axis.name)[0]) is not None})
+    if len(names) > 1:
+        raise InputError(f"{config.name}: tune hisparse takes axes of one role, here: {', '.join(names)}")
+    topology = config.default.topology
+    return next((role for role in topology.roles if [role.role] == names), None) if topology is not None else None
+
+
+def of_role_alone(config: StudyConfig) -> StudyConfig:
+    """The study as if one server of the axes' role stood alone; as it is where they are everybody's."""
+    role = role_of(config)
+    if role is None:
+        return config
+
+    def bare(settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+        return {of_role(name)[1]: value for name, value in settings.items()}
+
+    base = next(own.knobs for one, own in role_specs(config.default) if one.role == role.role)
+    alone = TopologyConfig(roles=(RoleConfig(nodes=role.nodes),))
+    space = SearchSpace(
+        axes=tuple(axis.model_copy(update={"name": of_role(axis.name)[1]}) for axis in config.space.axes),
+        when={of_role(name)[1]: bare(conditions) for name, conditions in config.space.when.items()},
+        forbid=tuple(map(bare, config.space.forbid)),
+    )
+    return config.model_copy(
+        update={
+            "runtime": config.runtime.model_copy(update={"base": base, "topology": alone}),
+            "space": space,
+            "first": tuple(map(bare, config.first)),
+        }
+    )
+
+
+def _plan_of_all(
+    config: StudyConfig, rank: Rank, host_bytes: float, *, same_pool: bool = False, instances: int = 1
+) -> Plan:
     _require_study(config)
-    load, ratios = _load_of(config), _values(config, _RATIO)
+    load, ratios = _load_of(config, instances), _values(config, _RATIO)
     dtypes = [d for d in ("bfloat16", "fp8_e4m3") if d in _named(config, "kv_cache_dtype")]
     own: dict[tuple[str, int], int] = {
         (dtype, ratio): require_pool(rank, KV_BYTES[dtype], ratio)
@@ -92,9 +159,12 @@ def plan_hisparse(config: StudyConfig, rank: Rank, host_bytes: float, *, same_po
     return Plan(config.model_copy(update={"space": space, "budget": budget}), tuple(lines))
 
 
-def _load_of(config: StudyConfig) -> _Load:
+def _load_of(config: StudyConfig, instances: int) -> _Load:
+    """Of a rank of each of so many servers that share the requests; under DP attention the ranks of a server share them, too."""
+    base = config.runtime.base
+    shares = instances * (int(base.get("dp_size", 1)) if base.get("dp_attention") is True else 1)
     return _Load(
-        max(load.max_concurrency or load.num_prompts for load in config.workloads),
+        max(-(-(load.max_concurrency or load.num_prompts) // shares) for load in config.workloads),
         max(
             (load.input_len + load.output_len for load in config.workloads if load.input_len and load.output_len),
             default=None,
@@ -155,6 +225,7 @@ def rank_of(config: StudyConfig, *, gpus: int) -> Rank:
         InputError: no hardware named, or a model whose widths are not known.
 
     """
+    config = of_role_alone(config)
     if config.runtime.hardware is None:
         raise InputError("runtime.hardware: tune hisparse needs it: whose memory a full rank has")
     target, widths = target_of(config), full_widths(config.runtime.model)
@@ -166,6 +237,7 @@ def rank_of(config: StudyConfig, *, gpus: int) -> Rank:
 
 def ranks_per_host(config: StudyConfig) -> int:
     """Ranks that share the host memory of a machine, each with buffers of its own: one for a slice, eight on a full node."""
+    config = of_role_alone(config)
     spec = config.default
     machines = sum(role.instances * role.nodes for role in (spec.topology or SINGLE).roles)
     return max(1, -(-make_runtime(config.runtime).gpus(spec) // machines))
@@ -179,7 +251,10 @@ def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[Tu
     if result.best is None or not verdicts or not is_faster(verdicts):
         said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
         return None, f"not faster than the default: {said or result.stopped}"
+    role = role_of(config)
     knobs = result.best.spec.knobs
+    if role is not None:
+        knobs = next(own.knobs for one, own in role_specs(result.best.spec) if one.role == role.role)
     if knobs.get("hisparse") is not True:
         return None, "the best setting has HiSparse off: no table"
     for rival in result.rivals:
@@ -189,9 +264,9 @@ def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[Tu
             return None, f"not faster than the baseline {rival.label}: {said}"
     table = table_of_sweep(
         _rule(knobs),
-        config,
+        of_role_alone(config),
         result,
-        (_pool_condition(config, knobs),),
+        (_pool_condition(config, knobs), *(() if role is None else (f"on the {role.role} servers",))),
         command,
     )
     return table, f"faster; {table.evidence.label}" + (
@@ -202,7 +277,7 @@ def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[Tu
 
 
 def _pool_condition(config: StudyConfig, knobs: Mapping[str, KnobValue]) -> str:
-    same = len({one.then["max_total_tokens"] for one in config.space.follow}) == 1
+    same = len({tokens for one in config.space.follow for tokens in one.then.values()}) == 1
     of = (
         "on every side, smaller than HiSparse off would have"
         if same

@@ -9,7 +9,7 @@ import pytest
 from dsabench import rooms
 from dsabench.config.files import Form, json_schema
 from dsabench.config.yaml_file import parse_yaml, read_yaml
-from dsabench.model.knobs import KNOBS
+from dsabench.model.knobs import KNOBS, ROLES
 from dsabench.model.metrics import METRICS, OBJECTIVES
 
 from .conftest import MINIMAL
@@ -39,7 +39,7 @@ def test_accepts_every_shipped_file(room: str, form: Form) -> None:
 
 def test_every_knob_has_its_meaning_and_choices() -> None:
     settings = json_schema()["$defs"]["KnobSettings"]["properties"]
-    assert settings.keys() - {"args"} == KNOBS.keys()
+    assert settings.keys() - {"args", *ROLES} == KNOBS.keys()
     for name, knob in KNOBS.items():
         assert settings[name]["description"] == knob.meaning
         assert tuple(settings[name].get("enum", ())) == knob.choices

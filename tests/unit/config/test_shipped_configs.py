@@ -23,6 +23,7 @@ GPUS = dict.fromkeys(PREDICT, 1) | {
     "h200-slice": 1,
     "h200-auto": 1,
     "h200-hisparse": 1,
+    "h200-hisparse-pd": 16,
     "h200-hisparse-rank": 1,
     "h200-hisparse-table": 1,
     "h200-small-steps": 1,

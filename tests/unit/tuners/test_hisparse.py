@@ -5,11 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dsabench.cli.main import run
 from dsabench.config.load import load_study
 from dsabench.errors import InputError
 from dsabench.model.space import legal
+from dsabench.runtimes.plan import role_specs
 from dsabench.sglang.models import WIDTHS
 from dsabench.study.next_boot import before_the_proposer
 from dsabench.tuners.hisparse import free_host_bytes, plan_hisparse, rank_of, ranks_per_host
@@ -158,3 +160,31 @@ def test_free_memory_is_read():
     assert free_host_bytes("MemTotal: 5 kB\nMemAvailable:   1024 kB\n") == 1 << 20
     with pytest.raises(InputError, match="--host-memory-gib"):
         free_host_bytes("")
+
+
+def test_on_the_decode_servers_of_a_pair_it_is_their_arithmetic():
+    config = load_study("h200-hisparse-pd")
+    plan = plan_hisparse(config, rank_of(config, gpus=8), 60 * GIB)
+    space = plan.config.space
+    # 96 requests on 8 ranks of DP attention; the host's memory keeps out what a full rank of 61 layers would take.
+    assert {setting["decode.hisparse_host_to_device_ratio"] for setting in space.forbid[4:]} == {4, 5, 8}
+    assert all(setting["decode.hisparse"] is True for setting in space.forbid[4:])
+    first = {spec.knobs["kv_cache_dtype"]: spec for spec in before_the_proposer(plan.config)[-2:]}
+    fp8, bf16 = first["fp8_e4m3"], first["bfloat16"]
+    assert bf16.knobs["decode_backend"] == "flashmla_sparse"
+    assert plan.config.default.knobs["decode.max_total_tokens"] == RANK.pool_tokens(KV_BYTES["fp8_e4m3"], 1)
+    prefill, decode = (own for _, own in role_specs(fp8))
+    assert (decode.knobs["hisparse"], decode.knobs["hisparse_host_to_device_ratio"]) == (True, 2)
+    assert decode.knobs["max_total_tokens"] == RANK.pool_tokens(KV_BYTES["fp8_e4m3"], 2)
+    assert not {"hisparse", "max_total_tokens"} & set(prefill.knobs)
+    assert ranks_per_host(config) == 8
+
+
+def test_axes_of_two_roles_are_refused(tmp_path):
+    text = Path("configs/h200-hisparse-pd.yaml").read_text()
+    study = yaml.safe_load(text)
+    study["sweeps"][0]["axes"]["prefill"] = {"chunked_prefill_size": [4096, 8192]}
+    (tmp_path / "pair.yaml").write_text(yaml.safe_dump(study))
+    config = load_study(tmp_path / "pair.yaml")
+    with pytest.raises(InputError, match="axes of one role, here: decode, prefill"):
+        plan_hisparse(config, rank_of(load_study("h200-hisparse-pd"), gpus=8), 60 * GIB)
