@@ -43,8 +43,9 @@ def evaluate(
     timeout: Annotated[float | None, typer.Option(min=0.1, help="Seconds for one request.")] = None,
     retries: Annotated[int, typer.Option(min=0, help="Further attempts of a request, with growing pauses.")] = 5,
     driver: Annotated[
-        Literal["nemo-skills", "sgl-eval"] | None, typer.Option(help="Let this harness ask and grade, as a program.")
-    ] = None,
+        Literal["own", "nemo-skills", "sgl-eval"],
+        typer.Option(help="Who asks and grades: dsabench itself, or this harness as a program."),
+    ] = "own",
     driver_program: Annotated[
         Path | None, typer.Option(help="Its program.", show_default="ns or sgl-eval on the PATH")
     ] = None,
@@ -83,7 +84,7 @@ def evaluate(
         parallel=parallel,
         timeout_s=timeout,
         retries=retries,
-        driver=driver,
+        driver=None if driver == "own" else driver,
         driver_program=driver_program,
         results=results,
         html=html,

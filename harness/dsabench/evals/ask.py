@@ -21,6 +21,13 @@ from dsabench.model.secrets import hide_keys
 
 _THINKING_WORD = {"deepseek-v3": "thinking", "kimi-k2": "thinking"}
 """Keyword of the chat template that turns thinking on; `enable_thinking` for all other modes (run_eval, sglang 0.5.10)."""
+
+
+def thinking_keyword(mode: str) -> str:
+    """What turns thinking on in the chat template of the models with that mode."""
+    return _THINKING_WORD.get(mode, "enable_thinking")
+
+
 WARM_UP = "Name the capital of France in one word."
 _PASSING_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _ANSWER_BYTES, _TOKEN_BYTES = 256 << 10, 4 << 10
@@ -200,7 +207,7 @@ def _body(task: EvalTask, model: str, prompt: str) -> bytes:
     if task.endpoint == "chat":
         content = {"messages": [{"role": "user", "content": prompt}]}
         if task.thinking is not None:
-            content["chat_template_kwargs"] = {_THINKING_WORD.get(task.thinking, "enable_thinking"): True}
+            content["chat_template_kwargs"] = {thinking_keyword(task.thinking): True}
     if task.stop:
         content["stop"] = list(task.stop)
     drawn = {"temperature": task.temperature, "top_p": task.top_p, "max_tokens": task.max_tokens}

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dsabench.evals.drivers.predictions import read_predictions
 from dsabench.evals.drivers.told import read_told
+from dsabench.evals.summarise import summarise, tally
 from dsabench.results.journal import read_journal
 from eval_process import dsabench
 from openai_server import OpenAiServer, Turn
@@ -86,7 +88,7 @@ async def test_a_driver_that_fails_or_is_not_there_is_one_line(tmp_path, ns) -> 
         assert "ended with code 1: no such server type" in err
         code, _, err = await dsabench(*words, "/nowhere/ns", "--base-url", server.url, home=tmp_path)
         assert code == 2
-        assert "pip install" in err
+        assert "docs/evals.md says how to install" in err
 
 
 async def test_a_driver_that_sums_nothing_up_is_read_by_its_predictions(tmp_path, ns) -> None:
@@ -108,3 +110,35 @@ def test_what_sgl_eval_says_of_a_run_is_read(tmp_path) -> None:
     (folder / "metrics.json").write_text(json.dumps({"aggregate": aggregate, "name": "aime25", "n_repeats": 4}))
     told = read_told(tmp_path, "sgl_eval_*/output-rs*.jsonl")
     assert told == {"score": 0.0417, "majority_at.4": 0.0667, "pass_at.4": 0.1}
+
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "evals" / "nemo_skills"
+
+
+def test_what_nemo_skills_says_of_a_run_is_what_its_predictions_come_to() -> None:
+    """Written by NeMo-Skills 0.7.0 (`ns eval --benchmarks=aime25:3`, 8 of 30 questions, a scripted server); the questions are left out."""
+    samples = read_predictions(GOLDEN, "output-rs*.jsonl", "nemo-skills-aime25")
+    assert len(samples) == 24
+    ours = summarise(tally(samples), duration_s=None, tokens=None).metrics
+    told = read_told(GOLDEN, "output-rs*.jsonl")
+    assert told is not None
+    assert told == pytest.approx(
+        {
+            "score": 0.0833333, "no_answer": 0.2083333, "score_spread_of_runs": 0.1443376,
+            "pass_at.2": 0.1666667, "pass_at.3": 0.25, "majority_at.2": 0.25, "majority_at.3": 0.125,
+        }, abs=1e-6,
+    )  # fmt: skip
+    same = ("score", "no_answer", "score_spread_of_runs", "pass_at.3", "majority_at.3")
+    assert {name: ours[name].value for name in same} == pytest.approx({name: told[name] for name in same})
+    tokens = json.loads((GOLDEN / "metrics.json").read_text())["aime25"]["pass@1[avg-of-3]"]["answer_tokens_statistics"]
+    assert ours["completion_tokens.mean"].value == pytest.approx(tokens["avg"])
+
+
+async def test_our_own_is_a_driver_by_name(tmp_path) -> None:
+    data = tmp_path / "one.jsonl"
+    data.write_text((json.dumps({"question": "How many?", "answer": "#### 7"}) + "\n") * 6)
+    async with OpenAiServer(lambda _: Turn("7")) as server:
+        words = ("gsm8k-clean", "--driver", "own", "--data", str(data), "--base-url", server.url, "--json", "--no-html")
+        code, out, err = await dsabench(*words, home=tmp_path)
+    assert code == 0, err
+    assert json.loads(out)["score"] == 1.0

@@ -54,7 +54,7 @@ class Driver(Protocol):
 
 
 PROGRAMS: dict[DriverName, tuple[str, str]] = {
-    "nemo-skills": ("ns", "pip install git+https://github.com/NVIDIA/NeMo-Skills.git, in an environment of its own"),
+    "nemo-skills": ("ns", "docs/evals.md says how to install NeMo-Skills in an environment of its own"),
     "sgl-eval": ("sgl-eval", "pip install sgl-eval, in an environment of its own"),
 }
 """Driver → its program, and how to get it."""

@@ -53,16 +53,20 @@ def held_against(scored: Scored, told: Mapping[str, float] | None) -> Scored:
 
 def _values(data: dict[str, Any]) -> Iterator[tuple[str, float]]:
     if "aggregate" in data:
-        modes = {mode: float(value) for mode, value in data["aggregate"].items() if _named(mode)}
+        modes = {mode: {_named(mode): float(value)} for mode, value in data["aggregate"].items()}
     else:
-        modes = {
-            mode: float(values["symbolic_correct"]) / _PERCENT
-            for benchmark in data.values()
-            for mode, values in benchmark.items()
-            if _named(mode) and "symbolic_correct" in values
-        }
-    for mode, value in sorted(modes.items(), key=lambda entry: _passes(entry[0])):
-        yield _named(mode) or mode, value
+        modes = {mode: dict(_of_nemo(mode, said)) for benchmark in data.values() for mode, said in benchmark.items()}
+    for _, values in sorted(modes.items(), key=lambda entry: _passes(entry[0])):
+        yield from ((name, value) for name, value in values.items() if name is not None)
+
+
+def _of_nemo(mode: str, said: Mapping[str, Any]) -> Iterator[tuple[str | None, float]]:
+    """Also what it tells of the mean over the passes: answers that name none, and how far the passes are apart."""
+    yield _named(mode), float(said["symbolic_correct"]) / _PERCENT
+    spread = said.get("symbolic_correct_statistics")
+    if spread is not None and "no_answer" in said:
+        yield "no_answer", float(said["no_answer"]) / _PERCENT
+        yield "score_spread_of_runs", float(spread["std_dev_across_runs"])
 
 
 def _named(mode: str) -> str | None:
