@@ -62,7 +62,7 @@ def _gate_line(gate: GateSpec, model: str) -> str:
     spec = with_wishes(load_eval(gate.eval), Wishes(), model)
     questions = None if gate.measure == "agreement" else questions_published(spec)
     unknown = f"{gate.eval}, {gate.measure}, margin {in_points(gate.margin)}"
-    decides = unknown if questions is None else plan_gate(gate, spec, questions).line()
+    decides = unknown if questions is None else plan_gate(gate, spec, questions, model).line()
     when = f"in the last boot of each side, of {show_count(gate.finalists, 'finalist')} at most"
     return f"gate: {decides}; {when}; the estimate does not include its answers"
 
@@ -248,7 +248,9 @@ def _plan_table(dry_run: DryRun) -> Table:
     if unseen > 0:
         table.add_row(f"+{unseen}", "search", f"chosen by {config.proposer.kind} from the results so far")
     if rest.confirm_boots:
-        sides = "default, settings of `first` and best" if config.budget.confirm_first else "default and best"
+        others = ", settings of `first`" * config.budget.confirm_first
+        others += ", the best that computes the same" * config.budget.confirm_exact
+        sides = f"default{others} and best"
         table.add_row(f"+{rest.confirm_boots}", "confirm", f"{sides} in turns")
     if rest.ablate_boots:
         table.add_row(f"+{rest.ablate_boots}", "ablate", "the winner and itself without each change in turns")

@@ -131,17 +131,18 @@ def budget_mistakes(source: YamlFile, budget: Budget) -> Mistakes:
     if budget.stop_when_decided and budget.confirm_boots <= BOOTS_MIN:
         message = f"the first look is at {BOOTS_MIN} boots a side, so confirm_boots must be {BOOTS_MIN + 1} or more"
         yield source.error(message, ("budget", "stop_when_decided"))
-    if budget.stop_when_decided and budget.confirm_first:
-        yield source.error("goes without confirm_first, whose settings need all boots", ("budget", "stop_when_decided"))
+    if budget.stop_when_decided and budget.others_confirmed is not None:
+        message = f"goes without {budget.others_confirmed}, whose settings need all boots"
+        yield source.error(message, ("budget", "stop_when_decided"))
     if budget.ablate and (why := budget.why_no_ablation) is not None:
         yield source.error(why, ("budget", "ablate"))
 
 
 def confirm_mistakes(source: YamlFile, budget: Budget, first: Sequence[Assignment]) -> Mistakes:
     """The same if the settings of `first` are confirmed too."""
-    if not budget.confirm_first:
+    if budget.others_confirmed is None:
         return
-    if not first:
+    if budget.confirm_first and not first:
         yield source.error("there is no setting in `first` to confirm", ("budget", "confirm_first"))
     else:
         yield from _too_few_boots(source, budget, budget.sides(len(first)))

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsabench.emit.constant import constant_patch, constant_test
+from dsabench.emit.loader import ENVIRON, kinds_read, loader_of, loader_test_of, with_variable
 from dsabench.emit.patch import Patch, plan_patch
-from dsabench.emit.payload import payload
 from dsabench.emit.tables import File
-from dsabench.emit.touch import TABLES
+from dsabench.emit.touch import LOADER, TABLES
 from dsabench.emit.tree import Tree, find_tree
 from dsabench.emit.upstream_test import upstream_test
 from dsabench.errors import InputError, StoreError
@@ -57,15 +57,21 @@ def commit_tables(checkout: Path, files: Sequence[File], branch: str) -> Branch:
     patches: list[Patch] = []
 
     def commits(tree: Tree, repository: Path) -> list[Commit]:
-        patch = plan_patch(tree, files)
+        kinds = sorted({file.table.kind for file in files})
+        loader = loader_of({*kinds, *kinds_read(tree.read(LOADER) or b"")})
+        registered = with_variable(tree.read(ENVIRON), loader)
+        patch = plan_patch(tree, files, loader if registered is None else registered[1])
         patches.append(patch)
         code = {name: content for name, content in patch.after.items() if not name.startswith(TABLES)}
         data = {name: content for name, content in patch.after.items() if name.startswith(TABLES)}
         if code:
-            code |= _unit_test(tree, repository, "attention/test_dsa_tuned.py", payload("upstream_test.txt"))
-        kinds = ", ".join(sorted({file.table.kind for file in files}))
+            if registered is not None and LOADER in code and registered[0] != tree.read(ENVIRON):
+                code[ENVIRON] = registered[0]
+            code |= _unit_test(
+                tree, repository, "attention/test_dsa_tuned.py", loader_test_of(kinds_read(loader.encode()))
+            )
         devices = ", ".join(sorted({file.table.device for file in files}))
-        return [(code, f"DSA: read tuned tables ({kinds})"), (data, f"DSA: tuned tables for {devices}")]
+        return [(code, f"DSA: read tuned tables ({', '.join(kinds)})"), (data, f"DSA: tuned tables for {devices}")]
 
     made = _commit_on_branch(checkout, branch, commits)
     [patch] = patches

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from dsabench.errors import InputError
 from dsabench.evals.compare import in_points
+from dsabench.evals.published import short_name
 from dsabench.evals.statistics import acceptance, decidable_margin, fewest_repeats
 from dsabench.model.evals import EvalSpec
 from dsabench.model.study import GateSpec
@@ -76,22 +77,25 @@ class GatePlan:
         return f"{says}; for {100 * POWER:.0f} of 100: {more}a margin of {in_points(self.enough_margin)}"
 
 
-def plan_gate(gate: GateSpec, spec: EvalSpec, questions: int) -> GatePlan:
-    """The plan of a gate on the score, with as many passes as the config says, or as an equal setting needs to be accepted.
+def plan_gate(gate: GateSpec, spec: EvalSpec, questions: int, model: str) -> GatePlan:
+    """The plan of a gate on the score, with as many passes as the config says, or as an equal setting needs to be accepted. The score
+    is that published for the model, else the first that was published.
 
     Raises:
         InputError: more passes than are chosen unasked would be needed, or those that were asked for decide nothing.
 
     """
-    published = [one.scores["score"] for one in spec.published if "score" in one.scores]
-    score = published[0] if published else ASSUMED_SCORE
+    scored = [one for one in spec.published if "score" in one.scores]
+    own = (one for one in scored if short_name(one.model) == short_name(model))
+    published = next(own, next(iter(scored), None))
+    score = ASSUMED_SCORE if published is None else published.scores["score"]
     plan = GatePlan(
         eval=spec.name,
         questions=questions,
         repeats=gate.repeat or 1,
         margin=gate.margin,
         score=min(max(score, 0.02), 0.98),
-        is_published=bool(published),
+        is_published=published is not None,
         is_greedy=spec.sampling.temperature == 0.0,
     )
     if gate.repeat is None:

@@ -91,7 +91,7 @@ def _shown(value: float) -> str:
 
 
 def _differences(entry: PublishedScore, task: EvalTask, model: str, *, other_data: bool) -> tuple[str, ...]:
-    differs = [] if _short(entry.model) == _short(model) else [f"model {model}, theirs {entry.model}"]
+    differs = [] if short_name(entry.model) == short_name(model) else [f"model {model}, theirs {entry.model}"]
     for name, theirs in entry.settings.items():
         ours = getattr(task, name)
         if ours != theirs:
@@ -99,5 +99,6 @@ def _differences(entry: PublishedScore, task: EvalTask, model: str, *, other_dat
     return (*differs, *(("data file",) if other_data else ()))
 
 
-def _short(model: str) -> str:
+def short_name(model: str) -> str:
+    """A model without its owner or folder."""
     return model.rstrip("/").rpartition("/")[2].lower()

@@ -97,6 +97,10 @@ class Budget(Value):
     """
     confirm_first: bool = False
     """Also confirm the settings of `first`, in the same turns, and compare the best one with each of them."""
+    confirm_exact: bool = False
+    """Where the best setting may change answers, also confirm, in the same turns, the best of those that compute as the default does:
+    it may be a default without any eval.
+    """
     ablate: bool = False
     """Then boot the winner beside itself without each of its changes, and drop the changes that it does not need. These boots and the
     confirmation of what remains are beyond `max_boots`, not beyond `time_s`.
@@ -105,8 +109,8 @@ class Budget(Value):
     @property
     def why_no_ablation(self) -> str | None:
         """Why these limits do not go with an ablation: what remains must be confirmed by itself. None if they do."""
-        if self.confirm_first:
-            return "goes without confirm_first"
+        if self.others_confirmed is not None:
+            return f"goes without {self.others_confirmed}"
         if self.confirm_boots < BOOTS_MIN:
             return f"takes confirm_boots of {BOOTS_MIN} or more, to confirm what remains"
         return None
@@ -118,7 +122,12 @@ class Budget(Value):
 
     def sides(self, listed: int) -> int:
         """Number of settings that are confirmed at most, if `first` lists this many: the best one may be among them."""
-        return 2 + (listed if self.confirm_first else 0)
+        return 2 + (listed if self.confirm_first else 0) + self.confirm_exact
+
+    @property
+    def others_confirmed(self) -> str | None:
+        """The key that has other settings confirmed beside the best; None where there is none."""
+        return "confirm_first" if self.confirm_first else "confirm_exact" if self.confirm_exact else None
 
 
 class ProposerSpec(Value):

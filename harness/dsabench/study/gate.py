@@ -171,7 +171,7 @@ async def _open_eval(gate: GateSpec, session: TrialSession, default: RuntimeSpec
     if gate.measure == "agreement":
         repeats = gate.repeat or 2
     else:
-        decides = plan_gate(gate, plan.spec, len(plan.questions))
+        decides = plan_gate(gate, plan.spec, len(plan.questions), default.model)
         session.observer.note(f"gate: {decides.line()}")
         repeats = decides.repeats
     return EvalOfGate(gate, session, plan.with_repeats(repeats), default, round_)

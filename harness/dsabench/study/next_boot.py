@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from dsabench.config.specs import StudyConfig
+from dsabench.evals.numerics import changed_numerics
 from dsabench.model.record import Phase, Trial
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.space import canonical, completed, is_legal, legal
@@ -164,14 +165,19 @@ def default_has_no_number(records: StudyRecords, round_: int) -> bool:
 
 
 def alternatives(records: StudyRecords, round_: int, best: RuntimeSpec) -> list[RuntimeSpec]:
-    """Settings of `first` that are confirmed in addition to default and best: only if requested, and if they have a
-    number.
-    """
+    """Settings that are confirmed in addition to default and best: only if requested, and if they have a number."""
     config = records.config
-    if not config.budget.confirm_first:
+    if config.budget.others_confirmed is None:
         return []
-    scored = {one.spec.id for one in scored_settings(records, round_) if one.score.value is not None}
-    return [spec for spec in listed(config) if spec.id in scored and spec not in (config.default, best)]
+    scored = scored_settings(records, round_)
+    wanted = listed(config) if config.budget.confirm_first else []
+    if config.budget.confirm_exact and changed_numerics(config.default, best):
+        exact = [one for one in scored if one.score.is_feasible and not changed_numerics(config.default, one.spec)]
+        exact = [one for one in exact if one.spec != config.default]
+        wanted += [max(exact, key=lambda one: rank_key(config.objective, one.score)).spec] if exact else []
+    numbered = {one.spec.id for one in scored if one.score.value is not None}
+    known = {spec.id: spec for spec in wanted if spec.id in numbered and spec not in (config.default, best)}
+    return list(known.values())
 
 
 def observations(records: StudyRecords, round_: int) -> list[Observation]:

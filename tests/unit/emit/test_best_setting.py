@@ -90,6 +90,20 @@ def test_dense_attention_beyond_index_topk_takes_a_gate_here_as_in_a_table(bests
         assert best_of(made(500, phase="confirm", mha_threshold_tokens=32)).chosen.value == pytest.approx(500)
 
 
+def test_beside_a_best_that_may_not_be_one_stands_the_best_that_may(bests) -> None:
+    """As `budget: {confirm_exact: true}` has them confirmed, in the same turns."""
+    made, best_of = bests
+    turns = []
+    for boot in range(3):
+        turns += [made(100 + boot, phase="confirm"), made(150 + boot, phase="confirm", chunked_prefill_size=64)]
+        turns += [made(500 + boot, phase="confirm", mha_threshold_tokens=1024)]
+    best = best_of(*turns)
+    assert best.chosen.spec.knobs["chunked_prefill_size"] == 64
+    assert [one.spec.knobs["mha_threshold_tokens"] for one in best.left_out] == [1024]
+    (verdict,) = (one for one in best.verdicts if one.metric == "output_throughput_tok_s")
+    assert (verdict.verdict, round(verdict.effect, 1)) == ("better", 0.5)
+
+
 def emit(folder: str, config: str, out: Path, *more: str) -> int:
     return run(["emit", str(RESULTS / folder), "--as", "flags", "--config", config, "--out", str(out), *more])
 

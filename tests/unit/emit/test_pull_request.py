@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dsabench.cli.main import run
+from dsabench.emit.loader import loader_of
 from dsabench.emit.patch import apply_patch, plan_patch, revert_patch
 from dsabench.emit.pull_request import commit_tables
 from dsabench.emit.tables import write_table
@@ -106,15 +107,11 @@ def test_where_the_runtime_has_unit_tests_one_comes_along_and_passes(checkout, t
     assert f"- `{test}`\n" in (tmp_path / "pr/pull-request.md").read_text()
     assert upstream(checkout, test).returncode == 0
     loader = checkout / "python/sglang" / LOADER
-    for wrong, right in (
-        ("kv_tokens >= new_tokens", "kv_tokens > new_tokens"),
-        ("{**tuned, **given}", "{**given, **tuned}"),
-    ):
-        text = loader.read_text()
-        assert wrong in text
-        loader.write_text(text.replace(wrong, right))
-        assert upstream(checkout, test).returncode == 1, "it notices a loader that is wrong"
-        loader.write_text(text)
+    text, wrong = loader.read_text(), "kv_tokens >= new_tokens"
+    assert wrong in text
+    loader.write_text(text.replace(wrong, "kv_tokens > new_tokens"))
+    assert upstream(checkout, test).returncode == 1, "it notices a loader that is wrong"
+    assert "hisparse" not in text + (checkout / test).read_text(), "what other kinds need stays away"
 
 
 def upstream(checkout: Path, test: str) -> subprocess.CompletedProcess[str]:
@@ -172,10 +169,11 @@ def test_a_runtime_that_reads_tables_already_takes_those_alone(checkout, tmp_pat
     more = made_table("mha_threshold", {"form": "threshold", "max_tokens": 1024})
     third = commit_tables(checkout, [as_file(made_table(rule=OTHER)), as_file(more)], "third")
     assert [name.rpartition("/")[2] for name in third.files] == [
+        "dsa_tuned.py",
         made_table().file_name,
         more.file_name,
         "nsa_backend.py",
-    ], "another rule in place of the first, and the one place that was not asked before"
+    ], "another rule in place of the first, the loader with the other kind, and the one place that was not asked before"
     patched = plan_patch(find_tree(checkout), [as_file(made_table(rule=OTHER))])
     before = git(checkout, "status", "--porcelain")
     assert apply_patch(patched)
@@ -235,7 +233,7 @@ def test_a_refused_patch_leaves_no_branch(checkout):
 
 def test_what_is_committed_is_what_the_patch_applies(checkout, tmp_path):
     path = write_table(tmp_path, made_table(evidence=EVIDENCE))
-    patch = plan_patch(find_tree(checkout), [as_file(read_table(path))])
+    patch = plan_patch(find_tree(checkout), [as_file(read_table(path))], loader_of({"flashmla_auto"}))
     commit_tables(checkout, [as_file(read_table(path))], "new")
     git(checkout, "switch", "-q", "new")
     package = find_tree(checkout).package

@@ -12,7 +12,14 @@ from dsabench.results.scores import judge, scored_settings
 from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords
 from dsabench.study.budget import RunLimits, trials_left, why_confirmation_stops, why_search_stops
 from dsabench.study.context import SettingRules
-from dsabench.study.next_boot import BootPlan, challenger, next_baseline_boot, next_confirm_boot, next_search_boot
+from dsabench.study.next_boot import (
+    BootPlan,
+    alternatives,
+    challenger,
+    next_baseline_boot,
+    next_confirm_boot,
+    next_search_boot,
+)
 from dsabench.study.plan import foresee, make_dry_run, make_plan
 from dsabench.study.proposers import Proposer, make_proposer
 from dsabench.study.space_check import check_space
@@ -306,6 +313,29 @@ def test_settings_of_first_are_confirmed_in_the_same_turns_and_held_against_the_
     for rival in result.rivals:
         assert all(verdict.n_base == verdict.n_candidate == 2 for verdict in rival.verdicts)
         assert {round(verdict.effect, 1) for verdict in rival.verdicts} == {0.2}
+
+
+def test_the_best_that_computes_the_same_is_confirmed_beside_a_best_that_may_change_answers(tmp_path) -> None:
+    config = load_study(
+        tmp_path, STUDY.replace("confirm_boots: 2", "confirm_boots: 2, confirm_exact: true, max_boots: 10")
+    )
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
+    steps = search_all(ledger, (100.0, 110.0, 120.0, 130.0))
+    values = {step.label: value for step, value in zip(steps, (100.0, 110.0, 120.0, 130.0), strict=True)}
+    best = challenger(ledger, 0)
+    assert "prefill_backend=flashmla_sparse" in best.label
+    labels = []
+    while (step := next_confirm_boot(ledger, 0, best.spec)) is not None:
+        labels.append(step.label)
+        take(ledger, step, value=values[step.label] + len(labels) / 100)
+    exact = "chunked_prefill_size=128"  # another chunk moves work in time
+    assert labels == ["default", exact, best.label, best.label, exact, "default"]
+    assert config.boots_to_confirm == 6
+    result = conclude(ledger, make_context(config, tmp_path / "results"))
+    assert [rival.label for rival in result.rivals] == [exact]
+    assert result.left.boots == 0
+    # Of a best setting that is exact itself there is nothing to add.
+    assert alternatives(ledger, 0, config.spec({"chunked_prefill_size": 128})) == []
 
 
 def test_confirming_what_first_lists_takes_room(tmp_path) -> None:

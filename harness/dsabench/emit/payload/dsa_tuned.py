@@ -12,7 +12,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def dense_threshold_of_backend(backend: Any, shipped: int) -> int:
 
 
 def hisparse_config(
-    given: dict[str, Any], args: Any, hf_config: Any, *, accepts: Collection[str]
+    given: dict[str, Any], args: Any, hf_config: Any, *, accepts: tuple[str, ...]
 ) -> dict[str, Any]:
     """HiSparse settings with the table's values where the user gave none. `accepts`: keys that this version reads."""
     found = _table_of_args("hisparse", args, hf_config, _kv_dtype(args))

@@ -189,7 +189,7 @@ def fill_hisparse(settings: Any, args: Any = None) -> Any:
     else:
         given = args.hisparse_config
     user = json.loads(given) if given else {}
-    accepts = [field.name for field in dataclasses.fields(settings)]
+    accepts = tuple(field.name for field in dataclasses.fields(settings))
     tuned = dsa_tuned.hisparse_config(user, args, _hf_config(args), accepts=accepts)
     fresh = {name: value for name, value in tuned.items() if name not in user}
     return dataclasses.replace(settings, **fresh)

@@ -274,7 +274,7 @@ class Study:
         """
         others = [setting for setting in self.settings if setting.spec.id != self.default.id]
         confirmed = [setting for setting in others if setting.boots("confirm")]
-        if confirmed and self.config is not None and self.config.budget.confirm_first:
+        if confirmed and self.config is not None and self.config.budget.others_confirmed is not None:
             return confirmed[0]  # others were confirmed to be held against it
         if any(one.boots("ablate") for one in confirmed):
             # The last one is what remained of the winner, if it is better than the default itself.
@@ -333,7 +333,7 @@ class Study:
 
     @cached_property
     def _confirmed_too(self) -> tuple[Setting, ...]:
-        if self.config is None or not self.config.budget.confirm_first or not self.is_confirmed:
+        if self.config is None or self.config.budget.others_confirmed is None or not self.is_confirmed:
             return ()
         apart = {self.default.id, None if self.best is None else self.best.spec.id}
         return tuple(one for one in self.settings if one.spec.id not in apart and one.boots("confirm"))
