@@ -37,6 +37,7 @@ class OpenAiServer:
     model: str = "scripted"
     streams: bool = True
     context: int | None = None  # max_model_len
+    accept_length: float | None = None  # as sglang tells it, to those who ask
     count_tokens: Callable[[str], int] = lambda _: 7  # of a prompt
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -48,6 +49,8 @@ class OpenAiServer:
         app = web.Application(client_max_size=1 << 26)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/get_model_info", self._info)
+        if self.accept_length is not None:
+            app.router.add_get("/server_info", self._server_info)
         app.router.add_post("/generate", self._answer)
         app.router.add_post("/v1/completions", self._answer)
         app.router.add_post("/v1/chat/completions", self._answer)
@@ -77,6 +80,9 @@ class OpenAiServer:
 
     async def _info(self, _: web.Request) -> web.Response:
         return web.json_response({"model_path": self.model})
+
+    async def _server_info(self, _: web.Request) -> web.Response:
+        return web.json_response({"model_path": self.model, "version": "0.5.16"})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -123,7 +129,10 @@ class OpenAiServer:
                 request.transport.abort()
                 return response
         await self._event(response, {"delta": {}} if chat else {"text": ""}, turn.finish)
-        await response.write(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
+        last = {"choices": [], "usage": usage}
+        if self.accept_length is not None and body.get("return_spec_tokens_details"):
+            last["sglext"] = {"spec_tokens_details": {"spec_accept_length": self.accept_length}}
+        await response.write(b"data: " + json.dumps(last).encode() + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
         return response
 

@@ -74,6 +74,8 @@ def print_eval(console: Console, plan: Plan, finished: Finished, beside: Sequenc
         f"{counted.total} answers to {len(counted.questions)} questions: {counted.no_answer} without an answer, "
         f"{counted.truncated} cut, {counted.failed} failed, {finished.pace.retries} retries"
     )
+    if (accepted := metrics.get("accept_length.weighted")) is not None:
+        lines.append(f"accept length {accepted.value:.2f}: tokens of a decode step, drafts among them, on this text")
     if finished.resumed:
         lines.append(f"{finished.resumed} of them from an earlier run; latency and throughput are of the others")
     nearest = nearest_published(beside)

@@ -14,7 +14,7 @@ import orjson
 
 from dsabench.errors import HttpFault, one_line
 from dsabench.http import DONE, HttpClient
-from dsabench.load.read.json_stream import as_int, broken_count, broken_end
+from dsabench.load.read.json_stream import as_int, broken_count, broken_end, spec_accept_length
 from dsabench.load.requests import PATHS
 from dsabench.model.evals import EvalTask
 from dsabench.model.secrets import hide_keys
@@ -44,6 +44,8 @@ class Target:
     """Without `/v1` and slash at its end."""
     model: str
     api_key: str | None = field(default=None, repr=False)
+    is_sglang: bool = False
+    """Whether it tells, where asked, how many drafts it accepted: another server may refuse the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Reply:
     usage: Mapping[str, Any]
     latency_s: float
     first_token_s: float | None
+    accept_length: float | None = None
+    """Tokens per decode step, where drafts were verified and the server tells."""
 
     def tokens(self, name: str) -> int | None:
         """A count of the usage, where the server tells it."""
@@ -88,9 +92,9 @@ def client_for(target: Target, task: EvalTask, timeout_s: float) -> HttpClient:
     return HttpClient(target.base_url, target.api_key, timeout_s, bytes_max=bytes_max)
 
 
-async def ask(client: HttpClient, task: EvalTask, model: str, prompt: str) -> Reply | Failure:
+async def ask(client: HttpClient, task: EvalTask, target: Target, prompt: str) -> Reply | Failure:
     """Send one request and read its answer. Never raises but for cancellation, which closes the connection."""
-    body = _body(task, model, prompt)
+    body = _body(task, target, prompt)
     answer = _Answer(perf_counter(), task.max_tokens)
     try:
         async with client.stream("POST", PATHS[task.endpoint], body) as stream:
@@ -123,6 +127,7 @@ class _Answer:
     _reasoning: list[str] = field(default_factory=list)
     _finish_reason: str | None = None
     _usage: Mapping[str, Any] = field(default_factory=dict)
+    _accept_length: float | None = None
     _first_s: float | None = None
     _done: bool = False
     _error: str | None = None
@@ -143,6 +148,7 @@ class _Answer:
             usage=self._usage,
             latency_s=perf_counter() - self.sent_s,
             first_token_s=None if self._first_s is None else self._first_s - self.sent_s,
+            accept_length=self._accept_length,
         )
 
     def _broken_rule(self) -> str | None:
@@ -166,6 +172,8 @@ class _Answer:
                 self._error = f"server: {_short(str(message['error']))}"
             if isinstance(message.get("usage"), dict):
                 self._take_usage(message["usage"])
+            if isinstance(message.get("sglext"), dict):
+                self._accept_length = spec_accept_length(message["sglext"]) or self._accept_length
             for choice in message.get("choices") or ():
                 self._take_choice(choice)
         except (ValueError, AttributeError, TypeError) as error:
@@ -201,7 +209,7 @@ def _short(text: str) -> str:
     return one_line(hide_keys(text))
 
 
-def _body(task: EvalTask, model: str, prompt: str) -> bytes:
+def _body(task: EvalTask, target: Target, prompt: str) -> bytes:
     """The JSON of one streaming request."""
     content: dict[str, object] = {"prompt": prompt}
     if task.endpoint == "chat":
@@ -212,4 +220,5 @@ def _body(task: EvalTask, model: str, prompt: str) -> bytes:
         content["stop"] = list(task.stop)
     drawn = {"temperature": task.temperature, "top_p": task.top_p, "max_tokens": task.max_tokens}
     stream = {"stream": True, "stream_options": {"include_usage": True}}
-    return orjson.dumps({"model": model, **content, **drawn, **stream})
+    told = {"return_spec_tokens_details": True} if target.is_sglang else {}
+    return orjson.dumps({"model": target.model, **content, **drawn, **stream, **told})

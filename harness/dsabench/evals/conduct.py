@@ -122,7 +122,7 @@ def record_of(
 async def _warm_up(plan: Plan, target: Target) -> None:
     """One request that is no question, so that the first question does not pay for what is compiled on first use."""
     task = plan.task.model_copy(update={"max_tokens": min(_WARM_UP_TOKENS, plan.task.max_tokens), "thinking": None})
-    reply = await ask(client_for(target, task, _WARM_UP_TIMEOUT_S), task, target.model, WARM_UP)
+    reply = await ask(client_for(target, task, _WARM_UP_TIMEOUT_S), task, target, WARM_UP)
     # Any other failure is left to the questions, which are retried and counted.
     if isinstance(reply, Failure) and reply.unreachable:
         raise TrialFault("unreachable", f"{target.base_url}: {reply.message}", stage="warmup", transient=True)

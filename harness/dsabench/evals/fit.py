@@ -88,6 +88,6 @@ async def _tokens_per_char(plan: Plan, served: Served, context: int) -> float:
     # No token is shorter than a byte, so half as many characters as the context has tokens always fit.
     text = sounding(plan.spec)[: min(_SOUNDING_CHARS, context // 2)]
     task = plan.task.model_copy(update={"max_tokens": 1, "thinking": None})
-    reply = await ask(client_for(served.target, task, _SOUNDING_TIMEOUT_S), task, served.target.model, text)
+    reply = await ask(client_for(served.target, task, _SOUNDING_TIMEOUT_S), task, served.target, text)
     counted = reply.tokens("prompt_tokens") if isinstance(reply, Reply) else None
     return counted / len(text) if counted else _TOKENS_PER_CHAR

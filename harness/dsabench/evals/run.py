@@ -146,12 +146,13 @@ class _Runner:
             reasoning_tokens=reply.tokens("reasoning_tokens"),
             latency_s=reply.latency_s,
             first_token_s=reply.first_token_s,
+            accept_length=reply.accept_length,
         )
 
     async def _insist(self, prompt: str) -> tuple[Reply | Failure, int]:
         """Ask until there is an answer, the fault stays, or the retries are used up."""
         for attempt in range(self.effort.retries + 1):
-            reply = await ask(self.client, self.plan.task, self.target.model, prompt)
+            reply = await ask(self.client, self.plan.task, self.target, prompt)
             if isinstance(reply, Reply) or not reply.passing or attempt == self.effort.retries:
                 break
             self.retries += 1

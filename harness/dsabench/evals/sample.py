@@ -50,6 +50,8 @@ class EvalSample(Value):
     latency_s: float | None = None
     """From sending to the last byte of the attempt that succeeded."""
     first_token_s: float | None = None
+    accept_length: float | None = None
+    """Tokens per decode step, where the server drafted and told."""
     attempts: int = 1
     error: str | None = None
     finished_at_s: float | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import orjson
@@ -59,6 +59,7 @@ async def find_server(base_url: str, model: str | None) -> Served:
         said = digest(json.dumps([url, *listed]))
         identity, info = RuntimeIdentity(kind="external", version="unknown", wheel_hash=f"models:{said}"), {}
     settings = {name: without_secrets(value) for name, value in info.items()}
+    target = replace(target, is_sglang="version" in info)
     return Served(target, identity, settings, _context(contexts.get(target.model), info))
 
 

@@ -103,6 +103,13 @@ def summarise(counted: Tally, *, duration_s: float | None, tokens: int | None) -
         counts = [count for sample in samples if (count := getattr(sample, name)) is not None]
         if counts:
             metrics[f"{name}.mean"] = Metric(value=sum(counts) / len(counts), n=len(counts))
+    drafted = [(s.accept_length, s.completion_tokens) for s in samples if s.accept_length and s.completion_tokens]
+    if drafted:
+        steps = sum(tokens / length for length, tokens in drafted)
+        metrics["accept_length.mean"] = Metric(
+            value=sum(length for length, _ in drafted) / len(drafted), n=len(drafted)
+        )
+        metrics["accept_length.weighted"] = Metric(value=sum(tokens for _, tokens in drafted) / steps, n=len(drafted))
     latencies = [sample.latency_s for sample in samples if sample.latency_s is not None]
     for q in (0.5, 0.9):
         if (at := percentile(latencies, q)) is not None:

@@ -66,6 +66,21 @@ async def test_the_contract_for_automation(tmp_path, data) -> None:
     assert server.headers[-1]["Authorization"] == "Bearer sk-secret-of-this-test"
 
 
+async def test_sglang_tells_how_many_drafts_it_accepts_of_text(tmp_path, data) -> None:
+    words = ("gsm8k", "--data", str(data), "--num-examples", "5", "--num-shots", "3", "--json", "--no-html")
+    async with OpenAiServer(script_of(data), accept_length=2.5) as server:
+        code, out, err = await dsabench(*words, "--base-url", server.url, home=tmp_path)
+    assert code == 0, err
+    metrics = json.loads(out)["metrics"]
+    assert (metrics["accept_length.mean"], metrics["accept_length.weighted"]) == (2.5, pytest.approx(2.5))
+    assert all(body["return_spec_tokens_details"] for body in server.asked[1:])
+    async with OpenAiServer(script_of(data)) as server:
+        code, out, err = await dsabench(*words, "--base-url", server.url, home=tmp_path)
+    assert code == 0, err
+    assert "accept_length.mean" not in json.loads(out)["metrics"]
+    assert not any("return_spec_tokens_details" in body for body in server.asked)  # others may refuse it
+
+
 @pytest.mark.slow
 async def test_a_killed_run_goes_on_without_asking_twice_and_a_finished_one_begins_anew(tmp_path, data) -> None:
     async with OpenAiServer(script_of(data, delay_s=0.02)) as server:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
@@ -188,6 +188,12 @@ def accept_length_of(value: object) -> float | None:
     """Tokens per decode step; None for what cannot be one, and for 0, which says that nothing was drafted."""
     length = as_float(value)
     return length if length is not None and 0.0 < length <= _ACCEPT_LENGTH_MAX else None
+
+
+def spec_accept_length(extension: Mapping[str, Any]) -> float | None:
+    """`sglext.spec_tokens_details`, which a request to an OpenAI endpoint gets with `return_spec_tokens_details`."""
+    details = extension.get("spec_tokens_details")
+    return accept_length_of(details.get("spec_accept_length")) if isinstance(details, dict) else None
 
 
 def problem_of(frame: JsonValue) -> str | None:

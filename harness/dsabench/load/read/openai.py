@@ -23,11 +23,11 @@ from dsabench.load.read.json_stream import (
     ReplyText,
     StreamReply,
     TextPiece,
-    accept_length_of,
     as_int,
     broken_count,
     broken_end,
     shown,
+    spec_accept_length,
 )
 from dsabench.model.sample import CountSource, Frames
 
@@ -108,7 +108,7 @@ def read_openai(
         frames=Frames.of(pairs),
         input_tokens=as_int(events.usage.get("prompt_tokens")),
         cached_tokens=cached,
-        accept_length=_accept_length(events.extension),
+        accept_length=spec_accept_length(events.extension),
         finish_reason=events.finish_reason,
         count_source=source,
         error=error,
@@ -145,12 +145,6 @@ def _cached(events: _OpenAiEvents) -> int | None:
     if not isinstance(places, dict):
         return None
     return sum(as_int(places.get(place)) or 0 for place in ("device", "host", "storage"))
-
-
-def _accept_length(extension: dict[str, Any]) -> float | None:
-    """`sglext.spec_tokens_details`, which a request gets with `return_spec_tokens_details`."""
-    details = extension.get("spec_tokens_details")
-    return accept_length_of(details.get("spec_accept_length")) if isinstance(details, dict) else None
 
 
 def _spoken(events: _OpenAiEvents) -> ReplyText:
