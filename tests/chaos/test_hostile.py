@@ -163,7 +163,7 @@ async def test_a_question_of_an_eval(name: str) -> None:
         )
         began_s = time.perf_counter()
         with hostile_server(variant) as url, Memory() as memory:
-            reply = await ask(client_for(Target(url, "m"), task, TIMEOUT_S), task, "m", "x")
+            reply = await ask(client_for(Target(url, "m"), task, TIMEOUT_S), task, Target(url, "m"), "x")
         assert time.perf_counter() - began_s < TIMEOUT_S + 2.0
         assert memory.grown_mib < 200
         if isinstance(reply, Failure):

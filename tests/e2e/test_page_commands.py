@@ -25,7 +25,12 @@ LACKED = (
     *("compare main results", "HEAD~1:results"),  # newer records than those of the commit
 )
 """What a reader has and this machine has not."""
-SHORTER = {"sweep": "--dry-run", "tune hisparse": "--dry-run", "bench": "--ready-check-timeout-sec 0"}
+SHORTER = {
+    "sweep": "--dry-run",
+    "tune hisparse": "--dry-run",
+    "tune mtp": "--dry-run",
+    "bench": "--ready-check-timeout-sec 0",
+}
 """Words a command begins with, and what keeps it short here."""
 ELSEWHERE = {
     "ci": "tests/e2e/test_ci.py",

@@ -12,17 +12,16 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from dsabench.cli.main import run
+from dsabench.emit.loader import KINDS
 from dsabench.emit.patch import apply_patch, plan_patch, revert_patch
 from dsabench.emit.payload import plugin
 from dsabench.emit.tables import table_json
 from dsabench.emit.touch import LOADER, touch
 from dsabench.emit.tree import Tree, find_tree
-from dsabench.model.tuned_table import TunedTable
 from dsabench.sglang.versions import parse_version
 from unit.emit.made import as_file, made_table
 from wheels.wheels import fetch
@@ -30,7 +29,6 @@ from wheels.wheels import fetch
 pytestmark = pytest.mark.slow
 
 VERSIONS = ("0.5.9", "0.5.12", "0.5.13", "0.5.15", "0.5.16", "0.5.23")
-KINDS = get_args(TunedTable.model_fields["kind"].annotation)
 CHILD = Path(__file__).parents[1] / "wheels" / "patched_child.py"
 ARGS = {
     "kv_cache_dtype": "fp8_e4m3",

@@ -67,7 +67,7 @@ def test_a_study_of_a_slice(tmp_path: Path, config: Path) -> None:
 SPEED = """
 def pause_s(settings):
     steps = settings.get("speculative_num_steps") or 0
-    return 0.004 * (1 + steps / 4) / float(os.environ.get("SGLANG_SIMULATE_ACC_LEN", 1))
+    return 0.01 * (1 + steps / 4) / float(os.environ.get("SGLANG_SIMULATE_ACC_LEN", 1))
 """
 
 
@@ -84,26 +84,17 @@ def test_draft_steps_by_batch_size(tmp_path: Path) -> None:
     }
     study["runtime"]["base"] |= {"load_format": "dummy", "tokenizer": False}
     study["workloads"] = [
-        load | {"input_len": 16, "output_len": 24, "num_prompts": 12} for load in study["workloads"][:2]
+        load | {"input_len": 16, "output_len": 24, "num_prompts": 8} for load in study["workloads"][:2]
     ]
     study["budget"] = {"max_trials": 8, "confirm_boots": 3}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
-    done = dsabench(
-        tmp_path,
-        "tune",
-        "mtp",
-        tmp_path / "study.yaml",
-        "--results",
-        tmp_path / "out",
-        "--accept-rate",
-        "0.9",
-        "--json",
-    )
+    words = ["--results", tmp_path / "out", "--accept-rate", "0.95", "--json"]
+    done = dsabench(tmp_path, "tune", "mtp", tmp_path / "study.yaml", *words)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     costs = {(one["batch"], one["steps"]): one["cost"] for one in said["costs"]}
     for batch in (1, 8):
-        assert [round(costs[batch, steps], 1) for steps in (1, 2, 3)] == pytest.approx([1.25, 1.5, 1.75], abs=0.1)
+        assert [costs[batch, steps] for steps in (1, 2, 3)] == pytest.approx([1.25, 1.5, 1.75], abs=0.25)
     assert [slot["best"] for slot in said["schedule"]] == [3, 3]
     table = json.loads(Path(said["table"]).read_text())
     assert (table["kind"], table["evidence"]["label"]) == ("mtp", "simulated")

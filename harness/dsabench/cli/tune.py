@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -15,6 +15,7 @@ import typer
 from dsabench.cli.options import StudyOptions, command_of, run_study
 
 if TYPE_CHECKING:
+    from dsabench.config.specs import StudyConfig
     from dsabench.model.study_result import StudyResult
     from dsabench.model.tuned_table import TunedTable
     from dsabench.study.study import Study
@@ -94,39 +95,26 @@ def mha_threshold(options: ThresholdOptions) -> int:
     Above index_topk dense attention changes answers. Without a passed eval on real weights the table is marked as
     unproven, and `emit` refuses it. An unfinished confirmation gives verdicts but no table.
     """
-    from dsabench.cli.show_result import exit_code, print_plan_of, show_result, study_facts
     from dsabench.config.load import load_study
     from dsabench.tuners.mha_threshold import KNOB, plan_threshold, propose
     from dsabench.tuners.of_sweep import curve_of
 
-    config, arithmetic = plan_threshold(load_study(options.config))
-    if arithmetic is not None and not options.json and not options.conclude:
-        print(arithmetic)
-    study = options.study(config)
-    if options.dry_run:
-        print_plan_of(options, study)
-        return 0
-    result = run_study(options, study)
-    proposal = propose(study.config, result, options.study_command())
-    curve = curve_of(result.records, KNOB, study.config.objective.metric)
-    path = _write(options.out, study, proposal.table)
-    if options.json:
+    def judge(study: Study, result: StudyResult) -> _Tuned:
+        proposal = propose(study.config, result, options.study_command())
+        curve = curve_of(result.records, KNOB, study.config.objective.metric)
         gates = [verdict for one in result.passed_over for verdict in one.accuracy] + [*result.gates]
-        said = {
+        facts = {
             "standing": proposal.standing,
             "reason": proposal.reason,
-            "table": path and str(path),
             "curve": [{"workload": p.workload, KNOB: p.value, "median": p.median, "boots": p.boots} for p in curve],
             "gates": [gate.model_dump() for gate in gates],
         }
-        print(json.dumps({**study_facts(options, study, result), **said}, indent=1))
-    else:
-        show_result(options, study, result)
-        _print_curve(study, curve)
-        _print_standing(options, result, f"{proposal.standing}: {proposal.reason}", path)
-    if proposal.standing == "refused by the gate":
-        return 1
-    return 3 if exit_code(result) == 3 else 0
+        said = f"{proposal.standing}: {proposal.reason}"
+        refused = proposal.standing == "refused by the gate"
+        return _Tuned(said, proposal.table, facts, lambda: _print_curve(study, curve), code=1 if refused else 0)
+
+    config, arithmetic = plan_threshold(load_study(options.config))
+    return _tune(options, config, () if arithmetic is None else (arithmetic,), judge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,30 +156,17 @@ def hisparse(options: HisparseOptions) -> int:
     Each setting gets the device pool that a full rank has under it. The arithmetic is printed, and refused if host
     memory is too small. An unfinished confirmation gives verdicts but no table.
     """
-    from dsabench.cli.show_result import exit_code, print_plan_of, show_result, study_facts
     from dsabench.config.load import load_study
     from dsabench.tuners.hisparse import plan_hisparse, rank_of, ranks_per_host, table_of
+
+    def judge(study: Study, result: StudyResult) -> _Tuned:
+        table, standing = table_of(study.config, result, options.study_command())
+        return _Tuned(standing, table)
 
     config = load_study(options.config)
     host_bytes = options.host_bytes(ranks_per_host(config))
     plan = plan_hisparse(config, rank_of(config, gpus=options.gpus), host_bytes, same_pool=options.same_pool)
-    for line in () if options.json or options.conclude else plan.arithmetic:
-        print(line)
-    study = options.study(plan.config)
-    if options.dry_run:
-        more = {"standing": "nothing was measured", "table": None, "arithmetic": plan.arithmetic}
-        print_plan_of(options, study, more)
-        return 0
-    result = run_study(options, study)
-    table, standing = table_of(study.config, result, options.study_command())
-    path = _write(options.out, study, table)
-    if options.json:
-        said = {"standing": standing, "table": path and str(path), "arithmetic": plan.arithmetic}
-        print(json.dumps({**study_facts(options, study, result), **said}, indent=1))
-    else:
-        show_result(options, study, result)
-        _print_standing(options, result, standing, path)
-    return 3 if exit_code(result) == 3 else 0
+    return _tune(options, plan.config, plan.arithmetic, judge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,36 +192,17 @@ def mtp(options: MtpOptions) -> int:
     The workloads' max_concurrency are the batch sizes. With random weights or a pinned accept length the costs hold all the same;
     --accept-rate then says what text accepts.
     """
-    from dsabench.cli.show_result import exit_code, print_plan_of, show_result, study_facts
     from dsabench.config.load import load_study
     from dsabench.tuners.mtp import ACCEPT_RATE, plan_mtp, table_of
 
+    def judge(study: Study, result: StudyResult) -> _Tuned:
+        table, costs, slots, standing = table_of(study.config, result, options.accept_rate, options.study_command())
+        facts = {"costs": [asdict(one) for one in costs], "schedule": [asdict(one) for one in slots]}
+        return _Tuned(standing, table, facts, lambda: _print_steps(costs, slots))
+
     rate = ACCEPT_RATE if options.accept_rate is None else options.accept_rate
     plan = plan_mtp(load_study(options.config), rate)
-    for line in () if options.json or options.conclude else plan.arithmetic:
-        print(line)
-    study = options.study(plan.config)
-    if options.dry_run:
-        more = {"standing": "nothing was measured", "table": None, "arithmetic": plan.arithmetic}
-        print_plan_of(options, study, more)
-        return 0
-    result = run_study(options, study)
-    table, costs, slots, standing = table_of(study.config, result, options.accept_rate, options.study_command())
-    path = _write(options.out, study, table)
-    if options.json:
-        said = {
-            "standing": standing,
-            "table": path and str(path),
-            "arithmetic": plan.arithmetic,
-            "costs": [asdict(one) for one in costs],
-            "schedule": [asdict(one) for one in slots],
-        }
-        print(json.dumps({**study_facts(options, study, result), **said}, indent=1))
-    else:
-        show_result(options, study, result)
-        _print_steps(costs, slots)
-        _print_standing(options, result, standing, path)
-    return 3 if exit_code(result) == 3 else 0
+    return _tune(options, plan.config, plan.arithmetic, judge)
 
 
 app.command("flashmla-auto")(command_of(FlashmlaAutoOptions, flashmla_auto))
@@ -255,11 +211,49 @@ app.command("hisparse")(command_of(HisparseOptions, hisparse))
 app.command("mtp")(command_of(MtpOptions, mtp))
 
 
-def _write(out: Path | None, study: Study, table: TunedTable | None) -> Path | None:
-    """Write the table next to the journal, or to `out`."""
+@dataclass(frozen=True, slots=True)
+class _Tuned:
+    """What a study comes to."""
+
+    standing: str
+    """One line."""
+    table: TunedTable | None
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """More for programs."""
+    show: Callable[[], None] = lambda: None
+    """More for people."""
+    code: int = 0
+
+
+def _tune(
+    options: ThresholdOptions | HisparseOptions | MtpOptions,
+    config: StudyConfig,
+    arithmetic: Sequence[str],
+    judge: Callable[[Study, StudyResult], _Tuned],
+) -> int:
+    """Run or continue the study, judge it, and write its table next to the journal, or where `--out` says."""
+    from dsabench.cli.show_result import exit_code, print_plan_of, show_result, study_facts
     from dsabench.emit.tables import write_table
 
-    return None if table is None else write_table(out or study.folder / "tables", table)
+    for line in () if options.json or options.conclude else arithmetic:
+        print(line)
+    study = options.study(config)
+    if options.dry_run:
+        print_plan_of(
+            options, study, {"standing": "nothing was measured", "table": None, "arithmetic": list(arithmetic)}
+        )
+        return 0
+    result = run_study(options, study)
+    tuned = judge(study, result)
+    path = None if tuned.table is None else write_table(options.out or study.folder / "tables", tuned.table)
+    if options.json:
+        said = {"standing": tuned.standing, "table": path and str(path), "arithmetic": list(arithmetic), **tuned.facts}
+        print(json.dumps({**study_facts(options, study, result), **said}, indent=1))
+    else:
+        show_result(options, study, result)
+        tuned.show()
+        _print_standing(options, result, tuned.standing, path)
+    return tuned.code or (3 if exit_code(result) == 3 else 0)
 
 
 def _print_curve(study: Study, curve: Sequence[CurvePoint]) -> None:

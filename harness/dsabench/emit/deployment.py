@@ -33,7 +33,6 @@ class Instance:
 
     name: str
     """`server`, or `prefill-1` where there are several."""
-    role: str
     nodes: tuple[int, ...]
     """Number of each of its machines among those of the deployment."""
     gpus: int
@@ -226,7 +225,6 @@ def _instances(
         assert isinstance(post.http, int)
         yield Instance(
             name=_part_name(role, post.instance, post.role.instances),
-            role=role,
             nodes=tuple(
                 machines.number(host) if number is None else int(number[1])
                 for host, number in zip(hosts, numbers, strict=True)

@@ -13,6 +13,8 @@ _ENTRIES = {
     "hisparse": ("hisparse_config",),
 }
 """Kind → the functions of the loader that the runtime's code calls."""
+KINDS = tuple(_ENTRIES)
+"""What sglang's code can read from a table; other kinds are flags."""
 _ALWAYS = ("FOLDER_VARIABLE", "SHIPPED", "_load", "_read")
 _CHECKS = "_CHECKS"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsabench.emit.fit import require_emittable
+from dsabench.emit.loader import KINDS
 from dsabench.errors import InputError, StoreError
 from dsabench.model.tuned_table import TunedTable
 from dsabench.results.tuned_tables import read_table
@@ -50,7 +51,7 @@ def read_delivered(given: Sequence[str], *, allow_simulated: bool) -> list[File]
     files = read_tables(given)
     for file in files:
         require_emittable(file.table, "sglang", allow_simulated=allow_simulated)
-        if file.table.kind == "mtp":
+        if file.table.kind not in KINDS:
             raise InputError(f"{file.path}: flags of sglang say it already: --as command")
     return files
 

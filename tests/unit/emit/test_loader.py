@@ -8,10 +8,9 @@ import sys
 
 import pytest
 
-from dsabench.emit.loader import is_untouched, kinds_read, loader_of, loader_test_of, with_variable
+from dsabench.emit.loader import KINDS, is_untouched, kinds_read, loader_of, loader_test_of, with_variable
 from dsabench.emit.payload import payload
 
-KINDS = ("flashmla_auto", "mha_threshold", "hisparse")
 SOME = [kinds for count in (1, 2, 3) for kinds in itertools.combinations(KINDS, count)]
 ENVIRON = b"""import os
 
