@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 _TABLES = "table"
+EmitForm = Literal["command", "compose", "helm", "k8s", "lws", "slurm", "flags", "plugin", "patch"]
 
 
 class TablesOrCommand(TyperGroup):
@@ -42,7 +43,7 @@ def table(
         list[str], typer.Argument(metavar="TABLE...|RESULT", help="Table files, folders of them, or a study.")
     ],
     form: Annotated[
-        Literal["command", "compose", "helm", "k8s", "lws", "slurm", "flags", "plugin", "patch"],
+        EmitForm,
         typer.Option("--as", help="Launch command, deployment of a scheduler, or tables for an installed runtime."),
     ],
     runtime: Runtime = None,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from dsabench.cli.emit import EmitForm
 from dsabench.emit.expiry import examine, installed_at, installed_here
 from dsabench.emit.importable import broken_by_patch, import_changed
 from dsabench.emit.patch import Patch, apply_patch, changed_since, plan_patch, require_writable, revert_patch, state_of
@@ -17,8 +17,6 @@ from dsabench.emit.tables import File, read_delivered, read_tables
 from dsabench.emit.tree import Tree, find_tree
 from dsabench.errors import DsabenchError, InputError
 from dsabench.signals import run_loop
-
-EmitForm = Literal["command", "compose", "flags", "helm", "k8s", "lws", "patch", "plugin", "slurm"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,17 @@ from typing import Literal
 
 import yaml
 
-from dsabench.cli.run_launch import LaunchOptions, planned_processes
+from dsabench.cli.run_launch import LaunchOptions, checked_setting
 from dsabench.config.knob_types import nested
 from dsabench.config.load import load_launch, load_study
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.emit.best_setting import Best, best_settings, study_of
 from dsabench.emit.compose import compose_files
-from dsabench.emit.deployment import Deployment, Form, Wanted, deployment_of
+from dsabench.emit.deployment import Deployment, Form, Wanted, as_comment, deployment_of
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.flags import knobs_of
-from dsabench.emit.kubernetes import RELEASE, helm_files, k8s_files, lws_files
+from dsabench.emit.kubernetes import helm_files, k8s_files, lws_files
 from dsabench.emit.shell_scripts import command_script, slurm_files
 from dsabench.emit.tables import read_tables
 from dsabench.errors import InputError, StoreError
@@ -167,21 +167,20 @@ def _files(runtime: RuntimeConfig, tuned: TunedLaunch, options: EmitLaunchOption
     best = runtime.model_copy(update={"base": {**runtime.base, **tuned.knobs}})
     version = options.runtime_version or best.version or tuned.version
     launch = LaunchOptions(None, version, dry_run=True, as_json=False)
-    planned = planned_processes(launch, best)
-    if planned is None:
+    setting = checked_setting(launch, make_runtime(best), best.spec({}))
+    if setting is None:
         return None
     if options.form == "command":
-        comment = "".join(f"# {line}\n" for line in tuned.why)
+        comment = as_comment(tuned.why)
         # Where the runtime lies, and tokens, are this machine's: they stay in the config.
         kept = best.model_dump(mode="json", exclude_defaults=True, exclude={"launch", "ready_timeout_s"})
         document = {"name": tuned.name, "runtime": {**kept, "base": nested(best.base)}}
         return {
-            "best.sh": command_script(planned.processes, comment),
+            "best.sh": command_script(setting.processes, comment),
             **tuned.files,
             "best.yaml": comment + yaml.safe_dump(document, sort_keys=False, allow_unicode=True),
         }
-    name = RELEASE if options.form == "helm" else tuned.deployment
-    wanted = Wanted(best, planned.spec, planned.version, name, tuned.why, options.image)
+    wanted = Wanted(best, setting.spec, setting.version, tuned.deployment, tuned.why, options.image)
     return _FILES[options.form](deployment_of(wanted, options.form))
 
 

@@ -81,11 +81,7 @@ def run_launch(options: LaunchOptions) -> int:
         return _launch(options, runtime_of("sglang", Launch(entry="serve")), spec)
     if options.chosen():
         raise InputError(f"{options.chosen()[0]} goes without a CONFIG: what it says stands there")
-    return launch_config(options, with_args(load_launch(options.config), options.launch_args))
-
-
-def launch_config(options: LaunchOptions, config: RuntimeConfig) -> int:
-    """The same of a config that is loaded already."""
+    config = with_args(load_launch(options.config), options.launch_args)
     return _launch(options, make_runtime(config), config.spec({}))
 
 
@@ -105,41 +101,41 @@ def _picks_port(spec: RuntimeSpec) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedLaunch:
-    """The processes of a setting that no rule forbids."""
+class CheckedSetting:
+    """A setting that no rule forbids."""
 
+    runtime: Runtime
     spec: RuntimeSpec
     """As it was given; a model of this machine by its folder."""
     version: str | None
-    """The release that they are for; None for what is installed."""
-    processes: tuple[PlannedProcess, ...]
+    """The release that it is checked for; None for what is installed."""
+
+    @property
+    def processes(self) -> tuple[PlannedProcess, ...]:
+        """Its commands, at the places of the config."""
+        sites = {"server": RoleHosts(port=run_loop(_free_port()))} if _picks_port(self.spec) else {}
+        return self.runtime.plan(self.spec, self.version, sites=sites).processes
 
 
-def planned_processes(options: LaunchOptions, config: RuntimeConfig) -> PlannedLaunch | None:
-    """The commands of a config; None where a rule forbids them. What is to be known of them is said on stderr."""
-    return _plan(options, make_runtime(config), config.spec({}))
-
-
-def _plan(options: LaunchOptions, runtime: Runtime, spec: RuntimeSpec) -> PlannedLaunch | None:
+def checked_setting(options: LaunchOptions, runtime: Runtime, spec: RuntimeSpec) -> CheckedSetting | None:
+    """The setting for a release; None where a rule forbids it. What is to be known of it is said on stderr."""
     version = _release(options, spec, runtime)
     folder = local_folder(spec.model) if runtime_kinds()[spec.kind].models is None else None
     spec = spec if folder is None else spec.model_copy(update={"model": str(folder)})
-    sites = {"server": RoleHosts(port=run_loop(_free_port()))} if _picks_port(spec) else {}
-    processes = runtime.plan(spec, version, sites=sites).processes
-    _say_image(spec, runtime.launch)
     if not _pass(runtime.check((spec,), version)[0]):
         nearest = runtime.nearest(spec, version)
         if nearest:
             _note(f"it runs without {', '.join(nearest)}")
         return None
-    return PlannedLaunch(spec, version, processes)
+    return CheckedSetting(runtime, spec, version)
 
 
 def _launch(options: LaunchOptions, runtime: Runtime, spec: RuntimeSpec) -> int:
-    planned = _plan(options, runtime, spec)
-    if planned is None:
+    setting = checked_setting(options, runtime, spec)
+    if setting is None:
         return 2
-    spec, processes = planned.spec, planned.processes
+    spec, processes = setting.spec, setting.processes
+    _say_image(spec, runtime.launch)
     if options.dry_run:
         _print(processes, spec.topology or SINGLE, as_json=options.as_json)
         return 0

@@ -78,15 +78,20 @@ def flashmla_auto(options: FlashmlaAutoOptions) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ThresholdOptions(StudyOptions):
-    """The options of `tune mha-threshold`."""
-
-    verb: ClassVar[tuple[str, ...]] = ("tune", "mha-threshold")
+class TuneOptions(StudyOptions):
+    """The options of every tune that sweeps."""
 
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Folder of the table.", show_default="tables, next to the journal"),
     ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdOptions(TuneOptions):
+    """The options of `tune mha-threshold`."""
+
+    verb: ClassVar[tuple[str, ...]] = ("tune", "mha-threshold")
 
 
 def mha_threshold(options: ThresholdOptions) -> int:
@@ -118,7 +123,7 @@ def mha_threshold(options: ThresholdOptions) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class HisparseOptions(StudyOptions):
+class HisparseOptions(TuneOptions):
     """The options of `tune hisparse`."""
 
     verb: ClassVar[tuple[str, ...]] = ("tune", "hisparse")
@@ -133,10 +138,6 @@ class HisparseOptions(StudyOptions):
         bool,
         typer.Option("--same-pool", help="All settings in the smallest of their device pools, not each in its own."),
     ] = False
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder of the table.", show_default="tables, next to the journal"),
-    ] = None
 
     def host_bytes(self, ranks: int) -> float:
         """Host memory of a rank in bytes, of so many on this machine. A conclusion from records ignores this machine's memory."""
@@ -170,7 +171,7 @@ def hisparse(options: HisparseOptions) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class MtpOptions(StudyOptions):
+class MtpOptions(TuneOptions):
     """The options of `tune mtp`."""
 
     verb: ClassVar[tuple[str, ...]] = ("tune", "mtp")
@@ -179,10 +180,6 @@ class MtpOptions(StudyOptions):
     accept_rate: Annotated[
         float | None,
         typer.Option(min=0.0, max=1.0, help="Share of drafts that text has accepted.", show_default="as measured"),
-    ] = None
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Folder of the table.", show_default="tables, next to the journal"),
     ] = None
 
 
@@ -226,7 +223,7 @@ class _Tuned:
 
 
 def _tune(
-    options: ThresholdOptions | HisparseOptions | MtpOptions,
+    options: TuneOptions,
     config: StudyConfig,
     arithmetic: Sequence[str],
     judge: Callable[[Study, StudyResult], _Tuned],

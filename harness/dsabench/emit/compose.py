@@ -5,11 +5,8 @@ from __future__ import annotations
 import yaml
 from pydantic import JsonValue
 
-from dsabench.emit.deployment import HERE, Deployment, Instance
-from dsabench.model.secrets import looks_secret
+from dsabench.emit.deployment import CACHE, HERE, Deployment, Instance, variables_of
 from dsabench.runtimes.plan import PlannedProcess
-
-CACHE = "/root/.cache/huggingface"
 
 
 def compose_files(deployment: Deployment) -> dict[str, str]:
@@ -41,8 +38,7 @@ def _server(deployment: Deployment, instance: Instance) -> dict[str, JsonValue]:
 
 def _service(deployment: Deployment, process: PlannedProcess) -> dict[str, JsonValue]:
     variables = [
-        name if looks_secret(name) else f"{name}={_escaped(value)}"
-        for name, value in {**process.env, "HF_TOKEN": ""}.items()
+        name if value is None else f"{name}={_escaped(value)}" for name, value in variables_of(process).items()
     ]
     return {
         "image": _escaped(deployment.image),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,6 +12,7 @@ from dsabench.config.specs import RuntimeConfig
 from dsabench.errors import InputError
 from dsabench.model.hardware import Platform, accelerator
 from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.secrets import looks_secret
 from dsabench.model.topology import ROUTER, SINGLE, RoleHosts, Topology
 from dsabench.runtimes.command import Launch, launch_of
 from dsabench.runtimes.kinds import runtime_of
@@ -25,6 +26,10 @@ HERE = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 (pods and nodes are reached from others)
 NODE = re.compile(r"\{node(\d+)\}")
 """Stands for the address of a node that the scheduler chooses: `{node0}`."""
+RELEASE = "helm-release-name"
+"""The name of a deployment that becomes a chart; it is replaced by the name of the release."""
+CACHE = "/root/.cache/huggingface"
+"""Where the runtime keeps what it downloads, in the images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +85,19 @@ class Deployment:
 
     @property
     def comment(self) -> str:
-        """The evidence as lines of comment, each with its line break."""
-        return "".join(f"# {' '.join(line.split())}\n" for line in self.why)
+        """The evidence as lines of comment."""
+        return as_comment(self.why)
+
+
+def as_comment(lines: Iterable[str]) -> str:
+    """Lines of comment of a script or YAML, each with its line break."""
+    return "".join(f"# {' '.join(line.split())}\n" for line in lines)
+
+
+def variables_of(process: PlannedProcess) -> dict[str, str | None]:
+    """What a process in a container gets; None for a secret, which is taken from where it is deployed. The hub's token is one."""
+    named = {name: None if looks_secret(name) else value for name, value in process.env.items()}
+    return {**named, "HF_TOKEN": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +129,10 @@ def deployment_of(wanted: Wanted, form: Form) -> Deployment:
         raise InputError(
             "--as compose: compose is for one machine, and this spans several; --as lws, k8s, helm or slurm"
         )
-    name = dns_label(wanted.name)
+    name = RELEASE if form == "helm" else dns_label(wanted.name)
     launch = launch_of(config)
-    sites = _sites(form, topology, name, launch.sites)
+    instances = _placed(form, spec, launch.sites)
+    sites = _sites(form, topology, name, instances, launch.sites)
     bare = (
         Launch(python=launch.python, env=launch.env, entry=launch.entry)
         if form == "slurm"
@@ -136,7 +153,7 @@ def deployment_of(wanted: Wanted, form: Form) -> Deployment:
         image=_image(wanted, form),
         platform="cuda" if device is None else device.platform,
         ready_timeout_s=config.ready_timeout_s,
-        instances=tuple(_instances(spec, sites, processes, has_gpus=runtime.gpus(spec) > 0)),
+        instances=tuple(_instances(instances, sites, processes, has_gpus=runtime.gpus(spec) > 0)),
         router=router,
         router_port=router_port,
     )
@@ -162,27 +179,56 @@ def _image(wanted: Wanted, form: Form) -> str:
     return known
 
 
-def _sites(form: Form, topology: Topology, name: str, given: Mapping[str, RoleHosts]) -> dict[str, RoleHosts]:
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """One server of a role on its machines."""
+
+    tenant: Tenant
+    nodes: tuple[int, ...]
+    """Number of each of its machines among those of the deployment."""
+
+    @property
+    def name(self) -> str:
+        """`server`, or `prefill-1` where there are several."""
+        return self.tenant.name.replace(" ", "-")
+
+    def hosts(self, form: Form, deployment: str) -> tuple[str, ...]:
+        """Addresses of its machines."""
+        if form == "compose":
+            return (HERE,) * len(self.nodes)
+        if form == "slurm":
+            return tuple(f"{{node{number}}}" for number in self.nodes)
+        service = f"{deployment}-{self.name}"
+        return tuple(f"{service}-{rank}.{service}" for rank in range(len(self.nodes)))
+
+
+def _placed(form: Form, spec: RuntimeSpec, given: Mapping[str, RoleHosts]) -> list[_Placed]:
+    """Every server, and which machines it is on: its own, but one for all under compose, and under Slurm those of one name are one."""
+    own, seen = {role.role: changed for role, changed in role_specs(spec)}, list[str]()
+    found = []
+    for post in instances_of(spec.topology or SINGLE, given if form == "slurm" else {}):
+        tenant = Tenant(post, own[post.role.role], {})
+        machines = [
+            HERE if form == "compose" else post.host(node) if post.site.hosts else f"{tenant.name} {node}"
+            for node in range(post.role.nodes)
+        ]
+        seen += [machine for machine in dict.fromkeys(machines) if machine not in seen]
+        found.append(_Placed(tenant, tuple(map(seen.index, machines))))
+    return found
+
+
+def _sites(
+    form: Form, topology: Topology, name: str, placed: Sequence[_Placed], given: Mapping[str, RoleHosts]
+) -> dict[str, RoleHosts]:
     """Ports as the config has them, and the hosts that there are under the scheduler."""
-    machines = _Machines()
     sites: dict[str, RoleHosts] = {}
     for role in topology.roles:
-        site = given.get(role.role, RoleHosts())
-        hosts: list[str] = []
-        for instance in range(role.instances):
-            part = _part_name(role.role, instance, role.instances)
-            for node in range(role.nodes):
-                if form == "compose":
-                    hosts.append(HERE)
-                elif form == "slurm":
-                    machine = site.hosts[instance * role.nodes + node] if site.hosts else f"{part} {node}"
-                    hosts.append(f"{{node{machines.number(machine)}}}")
-                else:
-                    hosts.append(f"{name}-{part}-{node}.{name}-{part}")
-        sites[role.role] = _with_ports(site, tuple(hosts), form)
+        of_role = [one for one in placed if one.tenant.post.role.role == role.role]
+        hosts = tuple(host for one in of_role for host in one.hosts(form, name))
+        sites[role.role] = _with_ports(given.get(role.role, RoleHosts()), hosts, form)
     if topology.router is not None:
-        hosts_of = {"compose": HERE, "slurm": "{node0}"}
-        site = _with_ports(given.get(ROUTER, RoleHosts()), (hosts_of.get(form, f"{name}-{ROUTER}"),), form)
+        host = {"compose": HERE, "slurm": "{node0}"}.get(form, f"{name}-{ROUTER}")
+        site = _with_ports(given.get(ROUTER, RoleHosts()), (host,), form)
         sites[ROUTER] = site.model_copy(update={"port": site.port or ROUTER_PORT, "bind": site.bind or EVERYWHERE})
     return sites
 
@@ -195,44 +241,25 @@ def _with_ports(site: RoleHosts, hosts: tuple[str, ...], form: Form) -> RoleHost
     return RoleHosts(hosts=hosts, bind=bind, **kept)
 
 
-class _Machines:
-    """Numbers machines in the order in which they are first named."""
-
-    def __init__(self) -> None:
-        self._seen: list[str] = []
-
-    def number(self, machine: str) -> int:
-        if machine not in self._seen:
-            self._seen.append(machine)
-        return self._seen.index(machine)
-
-
-def _part_name(role: str, instance: int, instances: int) -> str:
-    return role if instances == 1 else f"{role}-{instance}"
-
-
 def _instances(
-    spec: RuntimeSpec, sites: Mapping[str, RoleHosts], processes: tuple[PlannedProcess, ...], *, has_gpus: bool
+    placed: Sequence[_Placed],
+    sites: Mapping[str, RoleHosts],
+    processes: tuple[PlannedProcess, ...],
+    *,
+    has_gpus: bool,
 ) -> Iterator[Instance]:
-    topology = spec.topology or SINGLE
-    own = {role.role: changed for role, changed in role_specs(spec)}
-    machines = _Machines()
-    for post in instances_of(topology, sites):
-        role, count = post.role.role, post.role.nodes
-        hosts = [post.host(node) for node in range(count)]
-        numbers = [NODE.fullmatch(host) for host in hosts]
+    for one in placed:
+        role, number = one.tenant.post.role.role, one.tenant.post.instance
+        post = replace(one.tenant.post, site=sites[role])
         others = (post.dist_port, post.bootstrap if role == "prefill" else None)
         assert isinstance(post.http, int)
         yield Instance(
-            name=_part_name(role, post.instance, post.role.instances),
-            nodes=tuple(
-                machines.number(host) if number is None else int(number[1])
-                for host, number in zip(hosts, numbers, strict=True)
-            ),
-            gpus=Tenant(post, own[role], {}).gpus if has_gpus else 0,
+            name=one.name,
+            nodes=one.nodes,
+            gpus=one.tenant.gpus if has_gpus else 0,
             port=post.http,
             other_ports=tuple(port for port in others if isinstance(port, int)),
-            processes=tuple(one for one in processes if (one.role, one.instance) == (role, post.instance)),
+            processes=tuple(process for process in processes if (process.role, process.instance) == (role, number)),
         )
 
 

@@ -60,9 +60,12 @@ def why_not_emitted(
     """
     if SIMULATED in labels_of(best) and not allow_simulated:
         return _SIMULATED
-    tokens, shipped = best.knobs.get(_THRESHOLD), default.knobs.get(_THRESHOLD)
-    if isinstance(tokens, int) and tokens != shipped and (index_topk is None or tokens > index_topk):
-        return _dense_unproven(gates, index_topk)
+    for own, shipped in zip(best.of_servers, default.of_servers, strict=True):
+        tokens = own.get(_THRESHOLD)
+        if not isinstance(tokens, int) or tokens == shipped.get(_THRESHOLD):
+            continue
+        if index_topk is None or tokens > index_topk:
+            return _dense_unproven(gates, index_topk)
     return _failed(gates)
 
 

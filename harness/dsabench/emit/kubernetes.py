@@ -9,9 +9,7 @@ from typing import Any
 
 import yaml
 
-from dsabench.emit.compose import CACHE
-from dsabench.emit.deployment import Deployment, Instance, with_rank
-from dsabench.model.secrets import looks_secret
+from dsabench.emit.deployment import CACHE, RELEASE, Deployment, Instance, variables_of, with_rank
 from dsabench.model.topology import ROUTER
 from dsabench.runtimes.plan import PlannedProcess
 
@@ -21,8 +19,6 @@ _RESOURCES = {"cuda": "nvidia.com/gpu", "rocm": "amd.com/gpu", "npu": "huawei.co
 _CACHE_ON_NODE = "/var/cache/huggingface"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 (where NCCL and the schedulers share memory)
 _PROBE_PERIOD_S = 10
-RELEASE = "helm-release-name"
-"""The name of a deployment that becomes a chart; it is replaced by the name of the release."""
 _IMAGE, _FOLDER, _RESOURCE = "helm-value-image", "/helm-value-folder", "helm.value/resource"
 _SELECTOR = {"helm-value-selector": ""}
 
@@ -38,7 +34,7 @@ def lws_files(deployment: Deployment) -> dict[str, str]:
 
 
 def helm_files(deployment: Deployment) -> dict[str, str]:
-    """A chart in `chart/`, of a deployment named `RELEASE`. Image, weights, GPU resource and node selector are its values."""
+    """A chart in `chart/`. Image, weights, GPU resource and node selector are its values; the release gives the name."""
     objects = StatefulSets(replace(deployment, image=_IMAGE), weights=_FOLDER, gpu=_RESOURCE, selector=_SELECTOR)
     values: Json = {
         "image": deployment.image,
@@ -187,8 +183,8 @@ class StatefulSets:
     def _container(self, process: PlannedProcess, words: tuple[str, ...], variables: list[Json]) -> Json:
         """A variable that looks like a secret is taken from the cluster's."""
         env = [
-            _secret(name) if looks_secret(name) else {"name": name, "value": _escaped(value)}
-            for name, value in {**process.env, "HF_TOKEN": ""}.items()
+            _secret(name) if value is None else {"name": name, "value": _escaped(value)}
+            for name, value in variables_of(process).items()
         ]
         ours = ("$(NODE_RANK)", "$(LWS_WORKER_INDEX)")
         command = [word if word in ours else _escaped(word) for word in words]

@@ -1,4 +1,4 @@
-"""The loader of tables and its unit test, cut to the kinds of table that a pull request delivers."""
+"""The loader of tables and its unit test, cut to the kinds of table that are delivered."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from collections.abc import Collection, Iterator
 
 from dsabench.emit.payload import payload
+from dsabench.emit.touch import LOADER
 
 _ENTRIES = {
     "flashmla_auto": ("prefill_impl", "default_prefill_backend"),
@@ -42,16 +43,17 @@ ENVIRON = "srt/environ.py"
 _BESIDE = b"    SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD = "
 
 
-def with_variable(environ: bytes | None, loader: str) -> tuple[bytes, str] | None:
-    """The runtime's registry of variables with that of the folder, and the loader that reads it there; None where it has no section
-    for DSA's.
+def with_variable(environ: bytes | None, loader: bytes) -> dict[str, bytes]:
+    """File → content: the runtime's registry of variables with that of the folder, and the loader that reads it there. Nothing where
+    the registry has no section for DSA's.
     """
     if environ is None or environ.count(_BESIDE) != 1:
-        return None
+        return {}
+    read = {LOADER: _with_lookup(loader.decode()).encode()}
     if b"SGLANG_DSA_CONFIG_DIR" in environ:
-        return environ, _with_lookup(loader)
+        return read
     declared = b"    # Folder of tuned tables, looked at before those that are delivered\n    SGLANG_DSA_CONFIG_DIR = EnvStr(None)\n"
-    return environ.replace(_BESIDE, declared + _BESIDE), _with_lookup(loader)
+    return {ENVIRON: environ.replace(_BESIDE, declared + _BESIDE), **read}
 
 
 def kinds_read(loader: bytes) -> set[str]:

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from dsabench.emit.loader import is_untouched, kinds_read
+from dsabench.emit.loader import is_untouched, kinds_read, loader_of
 from dsabench.emit.manifest import FILE_NAME, FileChange, Manifest, read_manifest, sha256
 from dsabench.emit.one_at_a_time import alone
 from dsabench.emit.package_data import with_tables_listed
-from dsabench.emit.payload import payload
 from dsabench.emit.tables import File, keys_of, table_json
 from dsabench.emit.touch import LOADER, TABLES, touch
 from dsabench.emit.tree import Tree
@@ -50,7 +49,7 @@ class Patch:
         return "".join(lines)
 
 
-def plan_patch(tree: Tree, files: Sequence[File], loader: str | None = None) -> Patch:
+def plan_patch(tree: Tree, files: Sequence[File]) -> Patch:
     """The changes that these tables make to an unpatched tree, or to what a patched one was before.
 
     Raises:
@@ -59,31 +58,32 @@ def plan_patch(tree: Tree, files: Sequence[File], loader: str | None = None) -> 
 
     """
     with alone(tree.package):  # half of another's patch read as the runtime's own would be planned around
-        patch = _plan(tree, files, loader)
+        patch = _plan(tree, files)
         _require_inside(tree, patch.after)
         return patch
 
 
-def _plan(tree: Tree, files: Sequence[File], loader: str | None) -> Patch:
+def _plan(tree: Tree, files: Sequence[File]) -> Patch:
     manifest = read_manifest(tree.package)
     if manifest is not None:
         ours = [change for change in manifest.changes if not _is_replaced(tree, manifest, change)]
         tree = replace(tree, originals={change.file: change.original() for change in ours})
     names = keys_of(files)
-    touched = touch(tree, {file.table.kind for file in files})
+    kinds: set[str] = {file.table.kind for file in files}
+    touched = touch(tree, kinds)
     before: dict[str, bytes | None] = {one.file: one.before for one in touched}
     after = {one.file: one.after for one in touched}
     tables = {f"{TABLES}/{file.table.file_name}": table_json(file.table).encode() for file in files}
     if (own := tree.read(LOADER)) is None:
-        tables[LOADER] = (loader or payload("dsa_tuned.py")).encode()
+        tables[LOADER] = loader_of(kinds).encode()
     elif TABLES.rpartition("/")[2].encode() not in own:
         raise InputError(f"{tree.package / LOADER}: is there already, and reads no tables")
-    elif lacking := sorted({file.table.kind for file in files} - kinds_read(own)):
+    elif lacking := sorted(kinds - kinds_read(own)):
         if not is_untouched(own):
             raise InputError(
                 f"{tree.package / LOADER}: is there already, changed, and reads no tables of {', '.join(lacking)}"
             )
-        tables[LOADER] = (loader or payload("dsa_tuned.py")).encode()
+        tables[LOADER] = loader_of(kinds | kinds_read(own)).encode()
     for name, content in tables.items():
         if (old := tree.read(name)) != content:
             before[name], after[name] = old, content

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dsabench.emit.constant import constant_patch, constant_test
-from dsabench.emit.loader import ENVIRON, kinds_read, loader_of, loader_test_of, with_variable
+from dsabench.emit.loader import ENVIRON, kinds_read, loader_test_of, with_variable
 from dsabench.emit.patch import Patch, plan_patch
 from dsabench.emit.tables import File
 from dsabench.emit.touch import LOADER, TABLES
@@ -57,19 +57,15 @@ def commit_tables(checkout: Path, files: Sequence[File], branch: str) -> Branch:
     patches: list[Patch] = []
 
     def commits(tree: Tree, repository: Path) -> list[Commit]:
-        kinds = sorted({file.table.kind for file in files})
-        loader = loader_of({*kinds, *kinds_read(tree.read(LOADER) or b"")})
-        registered = with_variable(tree.read(ENVIRON), loader)
-        patch = plan_patch(tree, files, loader if registered is None else registered[1])
+        patch = plan_patch(tree, files)
         patches.append(patch)
         code = {name: content for name, content in patch.after.items() if not name.startswith(TABLES)}
         data = {name: content for name, content in patch.after.items() if name.startswith(TABLES)}
-        if code:
-            if registered is not None and LOADER in code and registered[0] != tree.read(ENVIRON):
-                code[ENVIRON] = registered[0]
-            code |= _unit_test(
-                tree, repository, "attention/test_dsa_tuned.py", loader_test_of(kinds_read(loader.encode()))
-            )
+        if LOADER in code:
+            kinds_there = kinds_read(code[LOADER])
+            code |= with_variable(tree.read(ENVIRON), code[LOADER])
+            code |= _unit_test(tree, repository, "attention/test_dsa_tuned.py", loader_test_of(kinds_there))
+        kinds = sorted({file.table.kind for file in files})
         devices = ", ".join(sorted({file.table.device for file in files}))
         return [(code, f"DSA: read tuned tables ({', '.join(kinds)})"), (data, f"DSA: tuned tables for {devices}")]
 

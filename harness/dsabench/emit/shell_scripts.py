@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from dsabench.emit.deployment import NODE, Deployment
-from dsabench.model.secrets import looks_secret
-from dsabench.runtimes.command import in_shell, public_env
+from dsabench.emit.deployment import NODE, Deployment, variables_of
+from dsabench.runtimes.command import PLACEHOLDER, in_shell, public_env
 from dsabench.runtimes.deployment import part_name
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def _address(node: int, port: int) -> str:
 
 def _start(process: PlannedProcess, node: int) -> str:
     """Secrets are left out: Slurm hands the variables of the submitting shell on."""
-    shown = [f"{name}={value}" for name, value in process.env.items() if not looks_secret(name)]
+    shown = [f"{name}={value}" for name, value in variables_of(process).items() if value is not None]
     words = (*(("env", *shown) if shown else ()), *process.argv)
     lines = [f" \\\n  {_quoted(word)}" if word.startswith("--") else f" {_quoted(word)}" for word in words]
     return f'start {part_name(process)} "$NODE_{node}"{"".join(lines)}'
@@ -77,9 +76,9 @@ def _start(process: PlannedProcess, node: int) -> str:
 
 def _quoted(word: str) -> str:
     """Addresses of nodes, and variables that a config leaves to the shell, stay open to it."""
-    if not NODE.search(word) and "$" not in word:
+    if not NODE.search(word) and not PLACEHOLDER.search(word):
         return shlex.quote(word)
-    escaped = re.sub(r'(["`\\])', r"\\\1", word)
+    escaped = re.sub(r'(["`\\]|\$(?![A-Za-z_{]))', r"\\\1", word)
     return '"' + NODE.sub(r"$NODE_\1", escaped) + '"'
 
 
@@ -87,5 +86,6 @@ def _container(deployment: Deployment) -> str:
     """Of Pyxis, where the config or `--image` names a container."""
     if not deployment.image:
         return ""
-    mount = f" --container-mounts={deployment.model}:{deployment.model}:ro" if deployment.has_own_weights else ""
-    return f" --container-image={deployment.image}{mount}"
+    model = deployment.model
+    mounts = [f"--container-mounts={model}:{model}:ro"] if deployment.has_own_weights else []
+    return "".join(f" {shlex.quote(word)}" for word in (f"--container-image={deployment.image}", *mounts))

@@ -22,12 +22,6 @@ from dsabench.model.secrets import hide_keys
 _THINKING_WORD = {"deepseek-v3": "thinking", "kimi-k2": "thinking"}
 """Keyword of the chat template that turns thinking on; `enable_thinking` for all other modes (run_eval, sglang 0.5.10)."""
 
-
-def thinking_keyword(mode: str) -> str:
-    """What turns thinking on in the chat template of the models with that mode."""
-    return _THINKING_WORD.get(mode, "enable_thinking")
-
-
 WARM_UP = "Name the capital of France in one word."
 _PASSING_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _ANSWER_BYTES, _TOKEN_BYTES = 256 << 10, 4 << 10
@@ -207,6 +201,11 @@ class _Answer:
 
 def _short(text: str) -> str:
     return one_line(hide_keys(text))
+
+
+def thinking_keyword(mode: str) -> str:
+    """What turns thinking on in the chat template of the models with that mode."""
+    return _THINKING_WORD.get(mode, "enable_thinking")
 
 
 def _body(task: EvalTask, target: Target, prompt: str) -> bytes:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dsabench.evals.sample import EvalSample
 from dsabench.evals.statistics import MeanScore, majority, mean_of_questions, mean_score, pass_at_k, spread_of_runs
+from dsabench.load.judge.metrics import mean_accept_length
 from dsabench.model.record import Metric, Scored
 from dsabench.stats.percentiles import percentile
 
@@ -105,11 +108,10 @@ def summarise(counted: Tally, *, duration_s: float | None, tokens: int | None) -
             metrics[f"{name}.mean"] = Metric(value=sum(counts) / len(counts), n=len(counts))
     drafted = [(s.accept_length, s.completion_tokens) for s in samples if s.accept_length and s.completion_tokens]
     if drafted:
-        steps = sum(tokens / length for length, tokens in drafted)
-        metrics["accept_length.mean"] = Metric(
-            value=sum(length for length, _ in drafted) / len(drafted), n=len(drafted)
-        )
-        metrics["accept_length.weighted"] = Metric(value=sum(tokens for _, tokens in drafted) / steps, n=len(drafted))
+        lengths, tokens_of = np.array(drafted, np.float64).T
+        metrics |= {
+            name: Metric(value=one.value, n=one.n) for name, one in mean_accept_length(lengths, tokens_of).items()
+        }
     latencies = [sample.latency_s for sample in samples if sample.latency_s is not None]
     for q in (0.5, 0.9):
         if (at := percentile(latencies, q)) is not None:

@@ -54,6 +54,12 @@ class RuntimeSpec(Value):
         topology = self.topology.model_copy(update={"roles": roles})
         return self.model_copy(update={"knobs": common, "topology": topology})
 
+    @property
+    def of_servers(self) -> tuple[dict[str, KnobValue], ...]:
+        """The knobs that the servers of each role have, in the topology's order; those of the one server where there are no roles."""
+        apart = self.with_roles_apart()
+        return tuple({**apart.knobs, **role.knobs} for role in (apart.topology or SINGLE).roles)
+
     def changes(self, default: RuntimeSpec, left_out: Container[str] = ()) -> str:
         """Knobs that differ from the default, as `knob=value knob=value`; `default` if none does."""
         knobs = ((name, value) for name, value in self.knobs.items() if name not in left_out)
@@ -69,9 +75,7 @@ SIMULATED = "simulated"
 
 def labels_of(spec: RuntimeSpec) -> tuple[str, ...]:
     """Labels of the records of a spec."""
-    apart = spec.with_roles_apart()
-    roles = (apart.topology or SINGLE).roles
-    settings = [{**apart.knobs, **role.knobs} for role in roles]
+    settings = spec.of_servers
     random = any(knobs.get("load_format") == "dummy" for knobs in settings)
     speculates = any(knobs.get("speculative_algorithm", "off") != "off" for knobs in settings)
     pinned = any("simulated_accept_length" in knobs for knobs in settings) and speculates

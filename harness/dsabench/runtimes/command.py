@@ -34,7 +34,8 @@ _DEVICES = {
 }
 _SSH_WITH_VALUE = re.compile(r"-\w*[BbcDEeFIiJLlmOopQRSWw]")
 """Options of ssh whose value is the next word."""
-_PLACEHOLDER = re.compile(r"\$(?:[A-Za-z_]\w*|\{\w+\})")
+PLACEHOLDER = re.compile(r"\$(?:[A-Za-z_]\w*|\{\w+\})")
+"""What a config leaves to the shell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +254,7 @@ def _lines(argv: Sequence[str]) -> list[str]:
 
 
 def _quoted(word: str) -> str:
-    if not _PLACEHOLDER.search(word):
+    if not PLACEHOLDER.search(word):
         return shlex.quote(word)
     if re.fullmatch(r"[\w${}:./@,=-]+", word):
         return word

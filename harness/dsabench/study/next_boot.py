@@ -172,8 +172,11 @@ def alternatives(records: StudyRecords, round_: int, best: RuntimeSpec) -> list[
     scored = scored_settings(records, round_)
     wanted = listed(config) if config.budget.confirm_first else []
     if config.budget.confirm_exact and changed_numerics(config.default, best):
-        exact = [one for one in scored if one.score.is_feasible and not changed_numerics(config.default, one.spec)]
-        exact = [one for one in exact if one.spec != config.default]
+        exact = [
+            one
+            for one in scored
+            if one.score.is_feasible and one.spec != config.default and not changed_numerics(config.default, one.spec)
+        ]
         wanted += [max(exact, key=lambda one: rank_key(config.objective, one.score)).spec] if exact else []
     numbered = {one.spec.id for one in scored if one.score.value is not None}
     known = {spec.id: spec for spec in wanted if spec.id in numbered and spec not in (config.default, best)}

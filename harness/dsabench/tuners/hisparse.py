@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dsabench.config.specs import RoleConfig, StudyConfig, TopologyConfig
 from dsabench.errors import InputError
 from dsabench.model.hardware import accelerator
 from dsabench.model.knobs import of_role
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import ImpliedKnobs, SearchSpace
 from dsabench.model.study_result import StudyResult
 from dsabench.model.topology import SINGLE, Role
 from dsabench.model.tuned_table import BufferRule, TunedTable
 from dsabench.model.value import KnobValue
 from dsabench.runtimes.kinds import make_runtime
-from dsabench.runtimes.plan import role_specs
 from dsabench.sglang.model_config import full_widths
 from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank, describe, require_pool
 from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep, why_unfinished
@@ -103,6 +103,12 @@ def role_of(config: StudyConfig) -> Role | None:
     return next((role for role in topology.roles if [role.role] == names), None) if topology is not None else None
 
 
+def _knobs_of(spec: RuntimeSpec, role: Role) -> Mapping[str, KnobValue]:
+    """Those that the servers of a role have."""
+    roles = (spec.topology or SINGLE).roles
+    return next(knobs for one, knobs in zip(roles, spec.of_servers, strict=True) if one.role == role.role)
+
+
 def of_role_alone(config: StudyConfig) -> StudyConfig:
     """The study as if one server of the axes' role stood alone; as it is where they are everybody's."""
     role = role_of(config)
@@ -112,7 +118,7 @@ def of_role_alone(config: StudyConfig) -> StudyConfig:
     def bare(settings: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
         return {of_role(name)[1]: value for name, value in settings.items()}
 
-    base = next(own.knobs for one, own in role_specs(config.default) if one.role == role.role)
+    base = _knobs_of(config.default, role)
     alone = TopologyConfig(roles=(RoleConfig(nodes=role.nodes),))
     space = SearchSpace(
         axes=tuple(axis.model_copy(update={"name": of_role(axis.name)[1]}) for axis in config.space.axes),
@@ -142,15 +148,16 @@ def _plan_of_all(
     lines = [_pool_line(rank, dtype, ratio, own[dtype, ratio], load) for dtype, ratio in own]
     if same_pool:
         lines.append(f"--max-total-tokens {min(own.values()):,}: the smallest of these, the same for every setting")
-    forbid, buffer_lines = _forbidden(config, pools, load, host_bytes)
-    lines += buffer_lines
-    if len(forbid) == len(buffer_lines):
+    buffers = _buffers(config, pools, load, host_bytes)
+    lines += [one.line for one in buffers]
+    if all(one.why_not for one in buffers):
         raise InputError("no setting of HiSparse fits: " + "; ".join(lines))
+    forbid = [one.setting for one in buffers if one.why_not]
     follow = tuple(
         ImpliedKnobs(when=_setting(dtype, ratio), then={"max_total_tokens": tokens})
         for (dtype, ratio), tokens in pools.items()
     )
-    promising = _promising(config, pools, load, host_bytes)
+    promising = _promising(buffers, load)
     lines.append(f"first: {', '.join(f'{name}={value}' for name, value in promising[0].items())}")
     changed = {"forbid": (*config.space.forbid, *forbid), "follow": follow, "enqueued": tuple(promising)}
     space = config.space.model_copy(update=changed)
@@ -185,37 +192,47 @@ def _pool_line(rank: Rank, dtype: str, ratio: int, tokens: int, load: _Load) -> 
     return f"{line}; // {load.longest:,} = {tokens // load.longest} requests of {load.longest:,} tokens"
 
 
-def _forbidden(
-    config: StudyConfig, pools: Pools, load: _Load, host_bytes: float
-) -> tuple[list[Mapping[str, KnobValue]], list[str]]:
-    """The settings that cannot run, and a line for each setting that was looked at."""
-    target, buffers = target_of(config), _values(config, _BUFFER)
-    forbid: list[Mapping[str, KnobValue]] = []
-    lines: list[str] = []
+@dataclass(frozen=True, slots=True)
+class _Buffer:
+    """One setting of HiSparse, and what it asks of a rank."""
+
+    setting: dict[str, KnobValue]
+    dtype: str
+    demand: Demand
+    why_not: str | None
+    """Why it cannot run; None where it can."""
+
+    @property
+    def line(self) -> str:
+        """The arithmetic, for people."""
+        return f"{self.dtype}, {self.demand.line()}" + ("" if self.why_not is None else f": left out, {self.why_not}")
+
+
+def _buffers(config: StudyConfig, pools: Pools, load: _Load, host_bytes: float) -> list[_Buffer]:
+    """Every setting of the axes with HiSparse on."""
+    target, sizes = target_of(config), _values(config, _BUFFER)
+    found = []
     for (dtype, ratio), tokens in pools.items():
-        for buffer in () if ratio == OFF else buffers:
-            demand = Demand(buffer, ratio, KV_BYTES[dtype], tokens, target.layers, load.longest)
+        for size in () if ratio == OFF else sizes:
+            demand = Demand(size, ratio, KV_BYTES[dtype], tokens, target.layers, load.longest)
             why = demand.why_not(target.index_topk, host_bytes, load.requests)
-            lines.append(f"{dtype}, {demand.line()}" + ("" if why is None else f": left out, {why}"))
-            if why is not None:
-                forbid.append({**_setting(dtype, ratio), _BUFFER: buffer})
-    return forbid, lines
+            found.append(_Buffer({**_setting(dtype, ratio), _BUFFER: size}, dtype, demand, why))
+    return found
 
 
-def _promising(config: StudyConfig, pools: Pools, load: _Load, host_bytes: float) -> list[dict[str, KnobValue]]:
-    """For each KV dtype the buffers under which the most requests decode at once, the best first; of a tie the smallest ratio, then the
+def _promising(buffers: Sequence[_Buffer], load: _Load) -> list[dict[str, KnobValue]]:
+    """For each KV dtype the setting under which the most requests decode at once, the best first; of a tie the smallest ratio, then the
     largest buffer, which misses least.
     """
-    target, found = target_of(config), dict[str, tuple[tuple[int, int, int], dict[str, KnobValue]]]()
-    for (dtype, ratio), tokens in pools.items():
-        for buffer in () if ratio == OFF else _values(config, _BUFFER):
-            demand = Demand(buffer, ratio, KV_BYTES[dtype], tokens, target.layers, load.longest)
-            if demand.why_not(target.index_topk, host_bytes, load.requests) is None:
-                held = load.requests if demand.held_requests is None else demand.held_requests
-                rank = (min(demand.live_requests, held, load.requests), -ratio, buffer)
-                setting = {**_setting(dtype, ratio), _BUFFER: buffer}
-                found[dtype] = max(found.get(dtype, (rank, setting)), (rank, setting), key=lambda one: one[0])
-    return [setting for _, setting in sorted(found.values(), key=lambda one: one[0], reverse=True)]
+
+    def rank(one: _Buffer) -> tuple[int, int, int]:
+        demand, held = one.demand, one.demand.held_requests
+        at_once = min(demand.live_requests, load.requests if held is None else held, load.requests)
+        return at_once, -demand.ratio, demand.device_buffer_size
+
+    ranked = sorted((one for one in buffers if one.why_not is None), key=rank, reverse=True)
+    best = {one.dtype: one.setting for one in reversed(ranked)}
+    return [one.setting for one in ranked if best[one.dtype] is one.setting]
 
 
 def rank_of(config: StudyConfig, *, gpus: int) -> Rank:
@@ -251,10 +268,8 @@ def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[Tu
     if result.best is None or not verdicts or not is_faster(verdicts):
         said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
         return None, f"not faster than the default: {said or result.stopped}"
-    role = role_of(config)
-    knobs = result.best.spec.knobs
-    if role is not None:
-        knobs = next(own.knobs for one, own in role_specs(result.best.spec) if one.role == role.role)
+    role, best = role_of(config), result.best.spec
+    knobs = best.knobs if role is None else _knobs_of(best, role)
     if knobs.get("hisparse") is not True:
         return None, "the best setting has HiSparse off: no table"
     for rival in result.rivals:

@@ -20,7 +20,7 @@ def test_going_on_is_the_same_command_and_measuring_anew_one_without_places() ->
     )  # fmt: skip
     assert given.resume_command() == (
         "dsabench tune hisparse c.yaml --results r --max-trials 8 --budget 600s --lanes 4 "
-        "--launch-env PYTHONPATH=/opt/sglang --launch-env A=b --json --gpus 4 --same-pool --out t"
+        "--launch-env PYTHONPATH=/opt/sglang --launch-env A=b --json --out t --gpus 4 --same-pool"
     )
     assert given.study_command() == "dsabench tune hisparse c.yaml --max-trials 8 --gpus 4 --same-pool"
     assert StudyOptions("c.yaml", dry_run=True).resume_command() == "dsabench sweep c.yaml"

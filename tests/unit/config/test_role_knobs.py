@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from dsabench.config.load import load_launch, load_study
+from dsabench.emit.fit import why_not_emitted
 from dsabench.errors import ConfigError
 from dsabench.evals.numerics import changed_numerics
 from dsabench.model.runtime import labels_of
@@ -66,6 +67,20 @@ def test_labels_and_numerics_see_it(pair):
     assert labels_of(config.default) == ("random weights",)
     assert labels_of(on) == ("random weights", "simulated")
     assert changed_numerics(config.default, on) == ("decode.hisparse",)
+
+
+def test_dense_attention_on_prefill_servers_alone_takes_a_gate_as_well(pair):
+    """What may be no default without an eval may not for one role either."""
+    default = pair().default
+    dense = default.model_copy(update={"knobs": {**default.knobs, "prefill.mha_threshold_tokens": 4096}})
+    real = [
+        one.model_copy(update={"knobs": {k: v for k, v in one.knobs.items() if k != "load_format"}})
+        for one in (dense, default)
+    ]
+    why = why_not_emitted(*real, (), index_topk=2048, allow_simulated=False)
+    assert why is not None
+    assert "dense attention beyond index_topk=2048 changes answers" in why
+    assert why_not_emitted(*real, (), index_topk=4096, allow_simulated=False) is None
 
 
 def test_a_launch_config_has_them_and_gives_them_back(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from dsabench.cli.main import run
 from dsabench.config.load import load_launch
 from dsabench.emit.compose import compose_files
 from dsabench.emit.deployment import Wanted, deployment_of, dns_label
-from dsabench.emit.kubernetes import RELEASE, helm_files, k8s_files, lws_files
+from dsabench.emit.kubernetes import helm_files, k8s_files, lws_files
 from dsabench.emit.shell_scripts import command_script, slurm_files
 from dsabench.errors import InputError
 from dsabench.model.topology import Role, RouterSpec, Topology
@@ -157,7 +158,7 @@ def test_compose_is_for_one_machine() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_chart_renders_to_the_objects_with_its_values(shape, tmp_path) -> None:
-    files = helm_files(deployment_of(wanted(SHAPES[shape], name=RELEASE, env={"SGLANG_X": "{{ .Values }}"}), "helm"))
+    files = helm_files(deployment_of(wanted(SHAPES[shape], env={"SGLANG_X": "{{ .Values }}"}), "helm"))
     chart = yaml.safe_load(files["chart/Chart.yaml"])
     assert (chart["apiVersion"], chart["type"]) == ("v2", "application")
     values = yaml.safe_load(files["chart/values.yaml"])
@@ -207,6 +208,28 @@ def test_parts_on_one_named_machine_share_a_node_and_its_gpus(tmp_path) -> None:
     assert "--container-image=own" in text
     assert "HF_HOME=/data" in text
     assert "hf_secret" not in text
+
+
+def test_a_job_runs_no_command_that_a_setting_or_a_name_spells(tmp_path) -> None:
+    """Only the addresses of nodes, and variables of the config, are open to the shell."""
+    spelled = "$(touch made) `touch made` $HOME"
+    config = wanted(ONE, env={"SGLANG_X": spelled}, model="/models/a; touch made")
+    text = slurm_files(deployment_of(replace(config, image="own; touch made"), "slurm"))["launch.sbatch"]
+    start = text[text.index("\nstart server") :].partition("\nwait_for ")[0]
+    script = tmp_path / "start.sh"
+    script.write_text(
+        'start() { shift 2; printf "%s\\n" "$@"; }\nsrun() { printf "%s\\n" "$@"; }\nNODE_0=here\n' + start
+    )
+    said = subprocess.run(
+        ["bash", script], cwd=tmp_path, env={"HOME": "/home"}, capture_output=True, text=True, check=True
+    )
+    assert "SGLANG_X=$(touch made) `touch made` /home" in said.stdout.splitlines()
+    assert "/models/a; touch made" in said.stdout.splitlines()
+    script.write_text(
+        next(line for line in text.splitlines() if "--container-image" in line).strip().removesuffix("\\")
+    )
+    subprocess.run(["bash", script], cwd=tmp_path, capture_output=True, check=False)
+    assert not (tmp_path / "made").exists()
 
 
 def test_several_commands_are_started_by_name(tmp_path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from dsabench.emit.loader import KINDS, is_untouched, kinds_read, loader_of, loader_test_of, with_variable
 from dsabench.emit.payload import payload
+from dsabench.emit.touch import LOADER
 
 SOME = [kinds for count in (1, 2, 3) for kinds in itertools.combinations(KINDS, count)]
 ENVIRON = b"""import os
@@ -40,9 +41,8 @@ envs = Envs()
 def test_its_own_unit_test_passes_on_it(kinds, registered, tmp_path) -> None:
     loader, environ = loader_of(kinds), ENVIRON
     if registered:
-        declared = with_variable(ENVIRON, loader)
-        assert declared is not None
-        environ, loader = declared
+        declared = with_variable(ENVIRON, loader.encode())
+        environ, loader = declared["srt/environ.py"], declared[LOADER].decode()
         assert "os.environ" not in loader
     files = {
         "sglang/srt/layers/attention/dsa_tuned.py": loader.encode(),
@@ -87,16 +87,14 @@ def test_all_kinds_are_the_whole_loader() -> None:
 def test_a_loader_says_what_it_reads_and_whether_somebody_changed_it(kinds) -> None:
     loader = loader_of(kinds)
     assert kinds_read(loader.encode()) == set(kinds)
-    declared = with_variable(ENVIRON, loader)
-    assert declared is not None
     assert is_untouched(loader.encode())
-    assert is_untouched(declared[1].encode())
+    assert is_untouched(with_variable(ENVIRON, loader.encode())[LOADER])
     assert not is_untouched(loader.encode() + b"\n")
 
 
 def test_a_registry_of_another_form_is_left_alone() -> None:
-    assert with_variable(None, "") is None
-    assert with_variable(b"class Envs:\n    pass\n", "") is None
-    once = with_variable(ENVIRON, loader_of(KINDS))
-    assert once is not None
-    assert with_variable(once[0], loader_of(KINDS)) == once
+    assert with_variable(None, b"") == {}
+    assert with_variable(b"class Envs:\n    pass\n", b"") == {}
+    once = with_variable(ENVIRON, loader_of(KINDS).encode())
+    again = with_variable(once["srt/environ.py"], loader_of(KINDS).encode())
+    assert again == {LOADER: once[LOADER]}, "a variable is declared once"

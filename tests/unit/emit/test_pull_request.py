@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from dsabench.cli.main import run
-from dsabench.emit.loader import loader_of
 from dsabench.emit.patch import apply_patch, plan_patch, revert_patch
 from dsabench.emit.pull_request import commit_tables
 from dsabench.emit.tables import write_table
@@ -233,7 +232,7 @@ def test_a_refused_patch_leaves_no_branch(checkout):
 
 def test_what_is_committed_is_what_the_patch_applies(checkout, tmp_path):
     path = write_table(tmp_path, made_table(evidence=EVIDENCE))
-    patch = plan_patch(find_tree(checkout), [as_file(read_table(path))], loader_of({"flashmla_auto"}))
+    patch = plan_patch(find_tree(checkout), [as_file(read_table(path))])
     commit_tables(checkout, [as_file(read_table(path))], "new")
     git(checkout, "switch", "-q", "new")
     package = find_tree(checkout).package

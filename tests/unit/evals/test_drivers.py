@@ -142,3 +142,9 @@ async def test_our_own_is_a_driver_by_name(tmp_path) -> None:
         code, out, err = await dsabench(*words, home=tmp_path)
     assert code == 0, err
     assert json.loads(out)["score"] == 1.0
+
+
+def test_a_benchmark_that_nemo_skills_grades_otherwise_is_left_to_its_predictions(tmp_path) -> None:
+    modes = {"pass@1": {"num_entries": 3, "judge_correct": 50.0}, "pass@1[avg-of-2]": {"symbolic_correct": 40.0}}
+    (tmp_path / "metrics.json").write_text(json.dumps({"hle": modes}))
+    assert read_told(tmp_path, "output-rs*.jsonl") == {"score": 0.4}

@@ -62,6 +62,8 @@ def _values(data: dict[str, Any]) -> Iterator[tuple[str, float]]:
 
 def _of_nemo(mode: str, said: Mapping[str, Any]) -> Iterator[tuple[str | None, float]]:
     """Also what it tells of the mean over the passes: answers that name none, and how far the passes are apart."""
+    if "symbolic_correct" not in said:
+        return
     yield _named(mode), float(said["symbolic_correct"]) / _PERCENT
     spread = said.get("symbolic_correct_statistics")
     if spread is not None and "no_answer" in said:

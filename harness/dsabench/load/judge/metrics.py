@@ -75,21 +75,26 @@ def distribution(name: str, values: Times) -> dict[str, MetricValue]:
     return {f"{name}.{label}": MetricValue(value=value, n=n) for label, value in figures.items()}
 
 
-def accept_lengths(completed: Sequence[RequestSample]) -> dict[str, MetricValue]:
-    """Tokens per decode step, of requests whose server tells; by data-parallel rank where it tells that too.
+def mean_accept_length(lengths: Times, tokens: Times) -> dict[str, MetricValue]:
+    """Of one or more requests, the tokens of each and its tokens per decode step.
 
     `mean` is over requests. `weighted` is all tokens over all steps, which is what the decode steps of the server saw:
     a request's steps are its tokens divided by its accept length.
     """
+    n = len(lengths)
+    return {
+        "accept_length.mean": MetricValue(value=float(lengths.mean()), n=n),
+        "accept_length.weighted": MetricValue(value=float(tokens.sum() / (tokens / lengths).sum()), n=n),
+    }
+
+
+def accept_lengths(completed: Sequence[RequestSample]) -> dict[str, MetricValue]:
+    """Tokens per decode step, of requests whose server tells; by data-parallel rank where it tells that too."""
     told = [sample for sample in completed if sample.accept_length]
     if not told:
         return {}
     lengths = np.array([sample.accept_length for sample in told], np.float64)
-    tokens = np.array([sample.output_tokens for sample in told], np.float64)
-    metrics = {
-        "accept_length.mean": MetricValue(value=float(lengths.mean()), n=len(told)),
-        "accept_length.weighted": MetricValue(value=float(tokens.sum() / (tokens / lengths).sum()), n=len(told)),
-    }
+    metrics = mean_accept_length(lengths, np.array([sample.output_tokens for sample in told], np.float64))
     ranks = np.array([-1 if sample.dp_rank is None else sample.dp_rank for sample in told])
     for rank in np.unique(ranks[ranks >= 0]).tolist():
         of_rank = lengths[ranks == rank]
