@@ -8,6 +8,7 @@ import typer
 
 from dsabench import __version__
 from dsabench.cli import (
+    autotune,
     ci,
     compare,
     config,
@@ -34,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("init")(command_of(init.InitOptions, init.init))
+app.command("autotune")(command_of(autotune.AutotuneOptions, autotune.autotune))
 app.command("sweep")(command_of(sweep.SweepOptions, sweep.sweep))
 
 

@@ -121,6 +121,8 @@ def _print_expanded(file: str) -> None:
     from dsabench.config.load import load_expanded
 
     shown = load_expanded(file).model_dump(mode="json", exclude_none=True, fallback=dict)
-    launch = shown.get("runtime", shown)["launch"]
-    launch["env"] = dict.fromkeys(launch["env"], "(not shown)")  # it may hold tokens
+    tunes = (one["study"] for one in shown.get("autotune", {}).values() if isinstance(one, dict))
+    for one in (shown, *tunes):
+        launch = one.get("runtime", one)["launch"]
+        launch["env"] = dict.fromkeys(launch["env"], "(not shown)")  # it may hold tokens
     print(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110), end="")

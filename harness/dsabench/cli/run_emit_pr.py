@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -15,11 +15,11 @@ import dsabench
 from dsabench.cli.run_compare import compared, side_of
 from dsabench.emit.constant import constant_script
 from dsabench.emit.constant_text import constant_body
-from dsabench.emit.pr_body import body_of
-from dsabench.emit.pull_request import Branch, commit_constant, commit_tables
+from dsabench.emit.pr_body import TEXT, PullRequest, request_tables
+from dsabench.emit.pull_request import commit_constant
 from dsabench.emit.served import served_lines
-from dsabench.emit.tables import File, read_delivered
-from dsabench.errors import InputError, StoreError
+from dsabench.emit.tables import File, read_committed, read_delivered
+from dsabench.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,44 +45,20 @@ class PullRequestOptions:
 
 def emit_pr(options: PullRequestOptions) -> None:
     """Commit, write the text, print what to type."""
-    files = read_delivered(options.tables, allow_simulated=options.allow_simulated)
-    measured = _measured(options)
-    made = (_constant if options.form == "constant" else _tables)(options, files, measured)
-    try:
-        options.out.mkdir(parents=True, exist_ok=True)
-        for name, content in made.files.items():
-            (options.out / name).write_bytes(content)
-    except OSError as error:
-        raise StoreError(f"{options.out}: {error.strerror}: the text was not written") from error
+    if options.form == "constant":
+        files = read_delivered(options.tables, allow_simulated=options.allow_simulated)
+        made = _constant(options, files, _measured(options))
+    else:
+        files = read_committed(options.tables, allow_simulated=options.allow_simulated)
+        made = request_tables(options.runtime, files, options.branch, _measured(options))
+    made.write(options.out)
     _show(options, made)
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """A branch, and what to send with it."""
-
-    branch: Branch
-    title: str
-    files: dict[str, bytes]
-    """By name in the folder of the text, which is among them."""
-    facts: dict[str, JsonValue] = field(default_factory=dict)
-    """More for `--json`."""
-
-
-_TEXT = "pull-request.md"
 _SCRIPT = "tune_dsa_prefill.py"
 
 
-def _tables(options: PullRequestOptions, files: Sequence[File], measured: str | None) -> _Made:
-    branch = commit_tables(options.runtime, files, options.branch)
-    drawn = [figure for file in files if (figure := file.path.with_suffix(".svg")).is_file()]
-    figures = {f"figure-{number}.svg": figure.read_bytes() for number, figure in enumerate(drawn, 1)}
-    text = body_of(branch, files, [Path(name) for name in figures], dsabench.__version__, measured)
-    devices = ", ".join(sorted({file.table.device for file in files}))
-    return _Made(branch, f"[DSA] Tuned defaults for {devices}", {_TEXT: text.encode(), **figures})
-
-
-def _constant(options: PullRequestOptions, files: Sequence[File], measured: str | None) -> _Made:
+def _constant(options: PullRequestOptions, files: Sequence[File], measured: str | None) -> PullRequest:
     from dsabench.tuners.shared_rule import find_shared_rule, read_case, read_launched
 
     cases = [read_case(file, options.kernels) for file in files]
@@ -107,11 +83,11 @@ def _constant(options: PullRequestOptions, files: Sequence[File], measured: str 
         "changed_lines": branch.changed_lines,
     }
     title = "[DSA] Choose flashmla_sparse or flashmla_kv by batch on Hopper with fp8 KV"
-    return _Made(branch, title, {_TEXT: text.encode(), _SCRIPT: script.encode()}, facts)
+    return PullRequest(branch, title, {TEXT: text.encode(), _SCRIPT: script.encode()}, facts)
 
 
-def _show(options: PullRequestOptions, made: _Made) -> None:
-    branch, text = made.branch, options.out / _TEXT
+def _show(options: PullRequestOptions, made: PullRequest) -> None:
+    branch, text = made.branch, options.out / TEXT
     words = ["gh", "pr", "create", "--head", branch.name, "--title", made.title, "--body-file", str(text.resolve())]
     commands = [
         shlex.join(["git", "-C", str(branch.repository), "push", "-u", "origin", branch.name]),
@@ -123,7 +99,7 @@ def _show(options: PullRequestOptions, made: _Made) -> None:
         return
     count = f"{len(branch.commits)} commit" + "s" * (len(branch.commits) != 1)
     print(f"{branch.name}: {count} on {branch.base[:12]} in {branch.repository}, {branch.changed_lines} changed lines")
-    attached = [name for name in made.files if name != _TEXT]
+    attached = [name for name in made.files if name != TEXT]
     print(f"{text}" + (f", with {', '.join(attached)} to attach" if attached else ""))
     print("Nothing was pushed. To open the pull request:")
     for command in commands:

@@ -7,27 +7,20 @@ import re
 import shutil
 import sys
 import textwrap
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import dsabench
 from dsabench.cli.kernel_progress import KernelProgress, follow, say, say_point
-from dsabench.errors import InputError, TrialFault
-from dsabench.machine.environment import collect_environment
+from dsabench.errors import InputError
 from dsabench.microbench.conduct import conduct
-from dsabench.microbench.measured import FILE_NAME, Measurement, append, latest, read, unreadable
+from dsabench.microbench.measured import FILE_NAME, latest, unreadable
 from dsabench.microbench.request import Action, Limits, Point, Request
-from dsabench.microbench.table import read_points, write_table
+from dsabench.microbench.table import read_points
 from dsabench.microbench.worker_process import Said
-from dsabench.model.environment import Environment, RuntimeIdentity
-from dsabench.reference.identify import hash_of
 from dsabench.reporting.numbers import show_count
 from dsabench.results.journal import claim_folder
 from dsabench.signals import run_loop, stop_at_any_signal
-
-_SETTLED = ("ok", "wrong", "unavailable")
-"""What is not measured again; what did not come to rest, raised or crashed is."""
+from dsabench.tuners.kernel_bench import KernelBench
 
 
 def ask(
@@ -140,52 +133,39 @@ def _say_unreadable(results: Path) -> None:
 
 
 class _Bench:
-    """A bench that records what it hears."""
+    """A bench that says and records what it hears."""
 
     def __init__(self, request: Request, results: Path, progress: KernelProgress, *, again: bool) -> None:
         self.progress = progress
-        self.measured = self._left = 0
-        self._request, self._results, self._again = request, results, again
+        self._bench = KernelBench(request, results, again=again)
+        self._results = results
         self._answer: Answer = {}
-        self._environment: Environment | None = None
-        self._settled: dict[Point, Measurement] = {}
+
+    @property
+    def measured(self) -> int:
+        """Points of this run."""
+        return self._bench.measured
 
     async def known(self, device: Said) -> tuple[Point, ...]:
         """The points that are recorded already of where the worker runs."""
-        self._environment = await environment_of(device)
         _say_unreadable(self._results)
-        if not self._again:
-            found = latest(read(self._results), self._environment.fingerprint)
-            self._settled = {point: m for point, m in found.items() if m.status in _SETTLED}
-        return tuple(self._settled)
+        return await self._bench.known(device)
 
     def hear(self, said: Said) -> None:
-        """Record points."""
+        """Say and record points."""
         note(self._answer, said)
         if said["is"] == "point":
             say_point(said, self.progress.count(said))
-            append(self._results, self._measurement(said))
-            self.measured += 1
-        elif said["is"] == "left":
-            self._left = int(str(said["points"]))
-
-    def _measurement(self, said: Said) -> Measurement:
-        where: dict[str, Any] = {name: value for name, value in said.items() if name != "is"}
-        if self._environment is None:
-            raise TrialFault("exited", "the worker did not say where it runs", stage="load")
-        now, request = datetime.now(UTC), self._request
-        return Measurement(
-            **where, seed=request.seed, threads=request.threads, started_at=now, environment=self._environment
-        )
+        self._bench.hear(said)
 
     def tabulate(self) -> None:
         """Make the table of all that is recorded, where a point was."""
-        if self.measured or self._settled:
-            print(write_table(self._results, read(self._results)), file=sys.stderr)
+        if (table := self._bench.tabulate()) is not None:
+            print(table, file=sys.stderr)
 
     def complete(self) -> Answer:
         """What was heard, and of the same candidates what was recorded before."""
-        for measurement in self._settled.values():
+        for measurement in self._bench.settled.values():
             if measurement.candidate in self._answer.get(measurement.operator, {}):
                 note(self._answer, {"is": "point", **measurement.model_dump(mode="json", exclude_none=True)})
         return self._answer
@@ -193,25 +173,8 @@ class _Bench:
     @property
     def summary(self) -> str:
         """What was measured, and what is left."""
-        left = f", {self._left} left: the same command goes on with them" if self._left else ""
+        left = f", {self._bench.left} left: the same command goes on with them" if self._bench.left else ""
         return f"{show_count(self.measured, 'point')} measured{left}"
-
-
-async def environment_of(device: Said) -> Environment:
-    """Hardware, torch and kernel packages of the worker, and the code of the adapters."""
-    package = Path(dsabench.__file__).parent
-    kernels = package.parent.parent / "kernels" / "dsakernels"
-    code = [folder for folder in (kernels, package.parent / "dsakernels", package / "microbench") if folder.is_dir()]
-    return await collect_environment(
-        RuntimeIdentity(
-            kind="reference",
-            version=dsabench.__version__,
-            wheel_hash=hash_of(code),
-            torch=str(device["torch"]),
-            python=str(device["python"]),
-            packages={str(k): str(v) for k, v in dict(device["packages"]).items()},  # type: ignore[call-overload]
-        )
-    )
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Discriminator, Field, Tag
 from dsabench.config.goals import Goal
 from dsabench.config.knob_types import KnobAxes, KnobConditions, KnobSettings
 from dsabench.config.runtime_kinds import runtime_kinds
-from dsabench.config.specs import RuntimeConfig
+from dsabench.config.specs import HisparseMemory, KernelTimes, RuntimeConfig
 from dsabench.config.yaml_file import KeyPath
 from dsabench.model.evals import EvalSpec, SafeName
 from dsabench.model.metrics import METRICS, OBJECTIVES
@@ -89,6 +89,63 @@ class LaunchFile(Value):
     """The runtime, the model and the settings."""
 
 
+class TuneFile(Value):
+    """A tune of `dsabench autotune`. Keys that are left out are as in the config; `base` starts from the sweep's winner."""
+
+    base: KnobSettings = Field(default_factory=dict)
+    """Settings that the tune keeps whatever the sweep found."""
+    workloads: Annotated[tuple[Workload, ...], Field(min_length=1)] = ()
+    """Load points of the tune."""
+    sweeps: tuple[SweepEntry, ...] = ()
+    """The axes of the tune."""
+    first: tuple[KnobSettings, ...] = ()
+    """Settings to measure first."""
+    proposer: ProposerSpec = ProposerSpec()
+    """The strategy that chooses the next setting."""
+    objective: ObjectiveEntry | None = None
+    """What the tune optimises."""
+    budget: Budget = Budget()
+    """Limits of the tune."""
+    gate: GateEntry | None = None
+    """The accuracy evals that a value must pass."""
+
+
+class KernelTuneFile(TuneFile):
+    """`tune flashmla-auto` in a config: which kernel times it takes."""
+
+    kernels: KernelTimes = KernelTimes()
+    """The kernel times to measure."""
+
+
+class HisparseTuneFile(TuneFile):
+    """`tune hisparse` in a config."""
+
+    memory: HisparseMemory = HisparseMemory()
+    """Memory of the full deployment."""
+
+
+class MtpTuneFile(TuneFile):
+    """`tune mtp` in a config."""
+
+    accept_rate: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Share of drafts that text has accepted; null takes the measured one."""
+
+
+class AutotuneFile(Value):
+    """What `dsabench autotune` tunes after the sweep. A tune that is left out is skipped."""
+
+    flashmla_auto: KernelTuneFile | None = None
+    """Which sparse prefill kernel a batch gets."""
+    mha_threshold: TuneFile | None = None
+    """Up to which length dense attention prefills."""
+    hisparse: HisparseTuneFile | None = None
+    """HiSparse's buffers."""
+    mtp: MtpTuneFile | None = None
+    """Draft steps by batch size."""
+    proof: Annotated[int, Field(ge=2, le=50)] = 3
+    """Boots with and without each table, in turns."""
+
+
 class ConfigFile(Value):
     """A study on one machine: `configs/NAME.yaml`."""
 
@@ -110,6 +167,8 @@ class ConfigFile(Value):
     """Limits of the study."""
     gate: GateEntry | None = None
     """The accuracy eval that the best setting must pass, or several; null if no setting changes answers."""
+    autotune: AutotuneFile | None = None
+    """What `dsabench autotune` tunes after the sweep."""
 
 
 Form = Literal["config", "sweep", "launch", "published", "eval"]

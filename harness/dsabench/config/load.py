@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dsabench import rooms
-from dsabench.config.files import LaunchFile, SweepFile, gates_of
+from dsabench.config.files import AutotuneFile, LaunchFile, SweepFile, TuneFile, gates_of
 from dsabench.config.goals import Goal
 from dsabench.config.mistakes import parse_sections
 from dsabench.config.runtime_rules import foreign_axes, launch_mistakes, runtime_mistakes
 from dsabench.config.search_space import SweepPart, join
-from dsabench.config.specs import RuntimeConfig, StudyConfig
+from dsabench.config.specs import (
+    Autotune,
+    HisparseTune,
+    KernelTune,
+    MtpTune,
+    RuntimeConfig,
+    StudyConfig,
+    Tune,
+)
 from dsabench.config.study_rules import (
     budget_mistakes,
     confirm_mistakes,
@@ -160,9 +169,45 @@ def _config_of(source: YamlFile, path: Path) -> tuple[StudyConfig | None, tuple[
         found += confirm_mistakes(source, sections["budget"], sections.get("first") or ())
     if found or space is None:
         return None, tuple(_in_order(found, source.file))
+    tunes: AutotuneFile | None = sections.pop("autotune")
     del sections["sweeps"]
     sections["runtime"], sections["gate"] = sections["runtime"].settled(), gates_of(sections["gate"])
-    return StudyConfig(**sections, space=space), ()
+    config = StudyConfig(**sections, space=space)
+    if tunes is None:
+        return config, ()
+    autotune, found = _autotune(source, path, config.name, tunes)
+    return (None, tuple(found)) if found else (config.model_copy(update={"autotune": autotune}), ())
+
+
+_INHERITED = ("runtime", "workloads", "proposer", "objective", "budget", "gate")
+"""Keys of a config that its tunes take over. Sweeps and first settings are those of the one study."""
+_OF_TUNE = {"kernels", "memory", "accept_rate"}
+"""Keys of a tune that no study has."""
+_TUNES: dict[str, type[Tune]] = {
+    "flashmla_auto": KernelTune,
+    "mha_threshold": Tune,
+    "hisparse": HisparseTune,
+    "mtp": MtpTune,
+}
+
+
+def _autotune(source: YamlFile, path: Path, name: str, tunes: AutotuneFile) -> tuple[Autotune, list[ConfigError]]:
+    """Each tune as a study of its own: what it leaves out is as in the config."""
+    made: dict[str, Tune] = {}
+    found: list[ConfigError] = []
+    for key, kind in _TUNES.items():
+        tune: TuneFile | None = getattr(tunes, key)
+        if tune is None:
+            continue
+        section = source.section(("autotune", key), _INHERITED, {"base": ("runtime", "base")})
+        data = {name: value for name, value in section.data.items() if name not in _OF_TUNE}
+        data["name"] = f"{name}-{key.replace('_', '-')}"
+        study, wrong = _config_of(replace(section, data=data), path)
+        found += wrong
+        if study is not None:
+            more = {name: getattr(tune, name) for name in _OF_TUNE & type(tune).model_fields.keys()}
+            made[key] = kind(study=study, fixed=tuple(tune.base), **more)
+    return Autotune(**made, proof=tunes.proof), found
 
 
 def _joint_space(

@@ -146,6 +146,8 @@ class StudyConfig(Value):
     budget: Budget
     gate: GateSpec | tuple[GateSpec, ...] | None = None
     """One eval, or several."""
+    autotune: Autotune | None = None
+    """What `dsabench autotune` tunes after the sweep."""
 
     @property
     def gates(self) -> tuple[GateSpec, ...]:
@@ -181,6 +183,64 @@ class StudyConfig(Value):
     def boots_to_confirm(self) -> int:
         """Confirmation boots of all sides together, at most."""
         return self.budget.sides(len(self.first)) * self.budget.confirm_boots
+
+
+class KernelTimes(Value):
+    """The kernel times of `tune flashmla-auto`."""
+
+    shapes: tuple[str, ...] = ()
+    """Ids or patterns of shapes; empty takes all that have the model's heads per rank."""
+    spread: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.02
+    """A time is stable when half of its 95 % interval is at most this share of it."""
+    time_s: PositiveFloat | None = None
+    """Time limit of one run, in seconds."""
+
+
+class HisparseMemory(Value):
+    """What `tune hisparse` knows of the full deployment."""
+
+    gpus: Annotated[int, Field(ge=1)] = 8
+    """GPUs that share its experts."""
+    host_memory_gib: PositiveFloat | None = None
+    """Host memory of a rank; null shares out what is free."""
+
+
+class Tune(Value):
+    """A tune of `dsabench autotune`: a study of its own."""
+
+    study: StudyConfig
+    """Its base is that of the config until the sweep has a winner."""
+    fixed: tuple[str, ...] = ()
+    """Knobs that the winner does not replace."""
+
+
+class KernelTune(Tune):
+    """`tune flashmla-auto`."""
+
+    kernels: KernelTimes = KernelTimes()
+
+
+class HisparseTune(Tune):
+    """`tune hisparse`."""
+
+    memory: HisparseMemory = HisparseMemory()
+
+
+class MtpTune(Tune):
+    """`tune mtp`."""
+
+    accept_rate: float | None = None
+
+
+class Autotune(Value):
+    """The tunes of `dsabench autotune`, in this order; None is skipped."""
+
+    flashmla_auto: KernelTune | None = None
+    mha_threshold: Tune | None = None
+    hisparse: HisparseTune | None = None
+    mtp: MtpTune | None = None
+    proof: int = 3
+    """Boots with and without each table."""
 
 
 def changes_behaviour(name: str) -> bool:

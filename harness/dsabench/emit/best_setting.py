@@ -118,7 +118,8 @@ def _best_of(study: Study, workload: str) -> Best:
         allowed = min(tied, key=lambda one: number_of_changes(study.config, one.spec))
     if allowed is None or (left_out and all(one.why_not or one.spec == study.default for one in found)):
         raise InputError(_refusal(study, workload, left_out[0], everything))
-    verdicts = () if allowed.spec == study.default else _against_default(study, allowed.spec)
+    is_default = allowed.spec == study.default
+    verdicts = () if is_default else against_default(study.config, study.served, study.default, allowed.spec)
     return Best(workload, study.default, allowed, tuple(left_out), verdicts, _gates(study, allowed.spec))
 
 
@@ -170,20 +171,21 @@ def _refusal(study: Study, workload: str, best: Contender, everything: Sequence[
     )
 
 
-def _against_default(study: Study, best: RuntimeSpec) -> tuple[Verdict, ...]:
-    """As the sweep judged it: from the boots that took turns."""
-    sides = [_confirmed(study, spec) for spec in (study.default, best)]
+def against_default(
+    config: StudyConfig, records: Sequence[Record], default: RuntimeSpec, best: RuntimeSpec
+) -> tuple[Verdict, ...]:
+    """The objective of a confirmed setting against the default, as the sweep judges it: from the boots that took turns."""
+    sides = [_confirmed(records, spec) for spec in (default, best)]
     if not all(sides):
         return ()
-    config = study.config
     found = judge_confirmed(config, sides[0], sides[1], judged_metrics(config.objective))
     return tuple(one for one in found.verdicts if one.metric == config.objective.metric)
 
 
-def _confirmed(study: Study, spec: RuntimeSpec) -> dict[str, tuple[Record, ...]]:
+def _confirmed(records: Sequence[Record], spec: RuntimeSpec) -> dict[str, tuple[Record, ...]]:
     """By workload, in the order measured."""
     found: dict[str, tuple[Record, ...]] = {}
-    for record in sorted(study.served, key=lambda one: one.started_at):
+    for record in sorted(records, key=lambda one: one.started_at):
         if record.phase == "confirm" and record.trial.runtime == spec:
             name = record.trial.workload.name
             found[name] = (*found.get(name, ()), record)

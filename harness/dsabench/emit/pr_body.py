@@ -1,12 +1,17 @@
-"""The text of a pull request for tuned tables: what changes, what it brings, what it rests on, where it ends."""
+"""The pull request for tuned tables: its branch, and the text that says what changes, what it gains and where its limits are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from dsabench.emit.pull_request import Branch
+from pydantic import JsonValue
+
+import dsabench
+from dsabench.emit.pull_request import Branch, commit_tables
 from dsabench.emit.tables import File
+from dsabench.errors import StoreError
 from dsabench.model.tuned_table import (
     BufferRule,
     ConstantRule,
@@ -42,6 +47,52 @@ _MEASURE = (
 )
 
 
+TEXT = "pull-request.md"
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """A branch, and what to send with it."""
+
+    branch: Branch
+    title: str
+    files: dict[str, bytes]
+    """By name in the folder of the text, which is among them."""
+    facts: dict[str, JsonValue] = field(default_factory=dict)
+    """More for programs."""
+
+    def write(self, folder: Path) -> Path:
+        """Write the text, what to attach to it, and the commits as a patch. Returns the text's path.
+
+        Raises:
+            StoreError: the folder cannot be written.
+
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, content in {**self.files, "commits.patch": self.branch.patch()}.items():
+                (folder / name).write_bytes(content)
+        except OSError as error:
+            raise StoreError(f"{folder}: {error.strerror}: the text was not written") from error
+        return folder / TEXT
+
+
+def request_tables(checkout: Path, files: Sequence[File], branch: str, measured: str | None) -> PullRequest:
+    """Commit the tables on a branch, and write the text. `measured` is as of `body_of`.
+
+    Raises:
+        InputError: as of `commit_tables`.
+        StoreError: git failed.
+
+    """
+    made = commit_tables(checkout, files, branch)
+    drawn = [figure for file in files if (figure := file.path.with_suffix(".svg")).is_file()]
+    figures = {f"figure-{number}.svg": figure.read_bytes() for number, figure in enumerate(drawn, 1)}
+    text = body_of(made, files, [Path(name) for name in figures], dsabench.__version__, measured)
+    devices = ", ".join(sorted({file.table.device for file in files}))
+    return PullRequest(made, f"[DSA] Tuned defaults for {devices}", {TEXT: text.encode(), **figures})
+
+
 def body_of(
     branch: Branch, files: Sequence[File], figures: Sequence[Path], dsabench: str, measured: str | None = None
 ) -> str:
@@ -71,7 +122,7 @@ def body_of(
         *dict.fromkeys(line for file in files for line in _accuracy(file.table)),
         "\n## Measure it again\n",
         "```console",
-        *([_MEASURE] if "flashmla_auto" in kinds else []),
+        *([_MEASURE] if "flashmla_auto" in kinds and any(f.table.runtime == "sglang" for f in files) else []),
         *(file.table.evidence.command or "# no command is recorded" for file in files),
         "```",
         "\n## Where the numbers are from\n",

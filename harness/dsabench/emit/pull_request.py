@@ -1,4 +1,4 @@
-"""A patch as commits on a branch of a checkout of sglang, and the text of a pull request. Pushes nothing."""
+"""Tables as commits on a branch of a checkout of the runtime, with the text of a pull request. Pushes nothing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from dsabench.emit.constant import constant_patch, constant_test
 from dsabench.emit.loader import ENVIRON, kinds_read, loader_test_of, with_variable
 from dsabench.emit.patch import Patch, plan_patch
-from dsabench.emit.tables import File
+from dsabench.emit.tables import File, keys_of, table_json
 from dsabench.emit.touch import LOADER, TABLES
-from dsabench.emit.tree import Tree, find_tree
+from dsabench.emit.tree import SHIPPED, Tree, find_reference_tree, find_tree
 from dsabench.emit.upstream_test import upstream_test
 from dsabench.errors import InputError, StoreError
 from dsabench.model.tuned_table import RatioRule
@@ -40,6 +40,10 @@ class Branch:
     notes: tuple[str, ...] = ()
     """Tables that were measured with another version, a line each."""
 
+    def patch(self) -> bytes:
+        """The commits as `git am` takes them."""
+        return _git(self.repository, "format-patch", "--stdout", f"{self.base}..{self.commits[-1]}").encode() + b"\n"
+
 
 Commit = tuple[dict[str, bytes], str]
 """Content by path below the package (`../…` above it), and the message."""
@@ -54,6 +58,8 @@ def commit_tables(checkout: Path, files: Sequence[File], branch: str) -> Branch:
         StoreError: git failed.
 
     """
+    if all(file.table.runtime == "reference" for file in files):
+        return _commit_reference_tables(checkout, files, branch)
     patches: list[Patch] = []
 
     def commits(tree: Tree, repository: Path) -> list[Commit]:
@@ -69,7 +75,7 @@ def commit_tables(checkout: Path, files: Sequence[File], branch: str) -> Branch:
         devices = ", ".join(sorted({file.table.device for file in files}))
         return [(code, f"DSA: read tuned tables ({', '.join(kinds)})"), (data, f"DSA: tuned tables for {devices}")]
 
-    made = _commit_on_branch(checkout, branch, commits)
+    made = _commit_on_branch(find_tree(checkout), branch, commits)
     [patch] = patches
     return replace(made, is_tables_alone=all(name.startswith(TABLES) for name in patch.after), notes=tuple(patch.notes))
 
@@ -88,7 +94,22 @@ def commit_constant(checkout: Path, rule: RatioRule, measured: str, branch: str)
         code |= _unit_test(tree, repository, "attention/test_dsa_prefill_auto.py", constant_test(tree, rule))
         return [(code, "DSA: choose the sparse prefill kernel by batch on Hopper with fp8 KV")]
 
-    return _commit_on_branch(checkout, branch, commits)
+    return _commit_on_branch(find_tree(checkout), branch, commits)
+
+
+def _commit_reference_tables(checkout: Path, files: Sequence[File], branch: str) -> Branch:
+    """The tables alone, among those that the reference runtime ships."""
+    contents = {
+        f"{SHIPPED}/{name}": table_json(file.table).encode() for name, file in zip(keys_of(files), files, strict=True)
+    }
+    devices = ", ".join(sorted({file.table.device for file in files}))
+
+    def commits(tree: Tree, _: Path) -> list[Commit]:
+        new = {name: content for name, content in contents.items() if tree.read(name) != content}
+        return [(new, f"Ship tuned tables of the reference runtime for {devices}")]
+
+    made = _commit_on_branch(find_reference_tree(checkout), branch, commits)
+    return replace(made, is_tables_alone=True)
 
 
 def _unit_test(tree: Tree, repository: Path, name: str, text: str) -> dict[str, bytes]:
@@ -97,8 +118,7 @@ def _unit_test(tree: Tree, repository: Path, name: str, text: str) -> dict[str, 
     return {} if test is None else {os.path.relpath(test[0], tree.package): test[1]}
 
 
-def _commit_on_branch(checkout: Path, branch: str, commits: Callable[[Tree, Path], list[Commit]]) -> Branch:
-    tree = find_tree(checkout)
+def _commit_on_branch(tree: Tree, branch: str, commits: Callable[[Tree, Path], list[Commit]]) -> Branch:
     repository = Path(_git(tree.package, "rev-parse", "--show-toplevel", what="is not in a git checkout"))
     for name in ("user.name", "user.email"):
         _git(repository, "config", name, what=f"git config {name} is not set: who commits?")

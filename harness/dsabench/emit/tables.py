@@ -41,6 +41,28 @@ def read_tables(given: Sequence[str]) -> list[File]:
     return [File(path, read_table(path)) for path in once.values()]
 
 
+def read_committed(given: Sequence[str], *, allow_simulated: bool) -> list[File]:
+    """The same of tables for a pull request: to sglang, or of the reference runtime to dsabench.
+
+    Raises:
+        InputError: as `read_delivered`, or they are for both.
+
+    """
+    files = read_tables(given)
+    if files[0].table.runtime == "sglang":
+        return read_delivered(given, allow_simulated=allow_simulated)
+    for file in files:
+        require_emittable(file.table, "reference", allow_simulated=allow_simulated)
+        if file.table.kind not in _READ_BY_REFERENCE:
+            raise InputError(
+                f"{file.path}: the reference runtime reads tables of {' and '.join(_READ_BY_REFERENCE)} only"
+            )
+    return files
+
+
+_READ_BY_REFERENCE = ("flashmla_auto", "mha_threshold")
+
+
 def read_delivered(given: Sequence[str], *, allow_simulated: bool) -> list[File]:
     """The same of tables for sglang's own code; every one may be emitted.
 

@@ -50,6 +50,28 @@ def find_tree(given: Path) -> Tree:
     return Tree(package, _version_of(package), project if project.is_file() else None)
 
 
+SHIPPED = "serving/tables_shipped"
+"""Folder of the reference runtime's tables, below its package."""
+
+
+def find_reference_tree(given: Path) -> Tree:
+    """The package of the reference runtime: `dsabench` itself, a site-packages, or a checkout (`harness/dsabench`).
+
+    Raises:
+        InputError: no such folder, or it has no tables of the reference runtime.
+
+    """
+    if not given.is_dir():
+        raise InputError(f"{given}: no such folder")
+    places = (given, given / "dsabench", given / "harness" / "dsabench")
+    package = next((place for place in places if (place / SHIPPED).is_dir()), None)
+    if package is None:
+        raise InputError(f"{given}: no dsabench here, whose reference runtime these tables are for: no {SHIPPED}/")
+    package = package.resolve()
+    version = assigned_version(package / "__init__.py") if (package / "__init__.py").is_file() else None
+    return Tree(package, parse_version(version or "0.0.0"), None)
+
+
 def _version_of(package: Path) -> Version:
     """Of `_version.py`, which wheels carry; a checkout that was never built has only git's tags."""
     file = package / "_version.py"

@@ -19,6 +19,7 @@ from dsabench.reference import ranks
 from dsabench.reference.engine import Engine
 from dsabench.reference.request import Request
 from dsabench.reference.seat import Seat
+from dsabench.reference.settings import Settings
 from dsabench.serving import parcels
 from dsabench.serving.arguments import ServerArgs
 from dsabench.serving.calls import (
@@ -88,6 +89,7 @@ def main(args: ServerArgs, post: Post) -> None:
 
 def _serve(args: ServerArgs, post: Post) -> None:
     settings = resolve(args, os.environ)
+    _log_tables(settings)
     if settings.device == "cuda":
         torch.cuda.set_device(post.number)
     joined = ranks.join(post.seat, settings.device, post.pipes.agree)
@@ -95,6 +97,16 @@ def _serve(args: ServerArgs, post: Post) -> None:
     if not args.skip_server_warmup:
         rank.engine.warm_up()
     rank.run()
+
+
+def _log_tables(settings: Settings) -> None:
+    """Name the tables that are followed, as a patched sglang does."""
+    sources = {"the MHA threshold": settings.mha_threshold_source}
+    if settings.prefill_backend == "flashmla_auto":
+        sources["the sparse prefill kernel"] = settings.auto_rule_source
+    for what, source in sources.items():
+        if source.endswith(".json"):
+            _log.info("DSA tuned table %s decides %s.", source, what)
 
 
 class Rank:

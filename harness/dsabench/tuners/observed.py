@@ -23,6 +23,13 @@ _CANDIDATES: dict[str, dict[SparseKernel, str]] = {
     "sglang": {"flashmla_sparse": "flashmla_sparse_dequantise", "flashmla_kv": "flashmla_kv"},
     "reference": {"flashmla_sparse": "torch_flashmla_sparse", "flashmla_kv": "torch_flashmla_kv"},
 }
+
+
+def kernel_candidates(target: AttentionShape) -> tuple[str, ...]:
+    """The two kernels that a rule chooses between, as the kernel benchmark names them."""
+    return tuple(_CANDIDATES[target.runtime].values())
+
+
 _SHAPES_MIN = 5
 """As many as cross-validation has folds; of fewer any rule is right, and their interval has no width."""
 _PACKAGES = ("sglang", "sglang-kernel", "sgl-kernel", "flashinfer-python", "torch")

@@ -1,0 +1,145 @@
+"""What all stages of an autotune share, and what a stage returns."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from dsabench.autotune.stages import StageName, StageRecord, StageState
+from dsabench.config.specs import StudyConfig, Tune
+from dsabench.emit.best_setting import against_default
+from dsabench.emit.fit import why_not_emitted
+from dsabench.errors import InputError
+from dsabench.evals.numerics import changed_numerics
+from dsabench.microbench.worker_process import Said
+from dsabench.model.runtime import RuntimeSpec
+from dsabench.model.study_result import StudyResult
+from dsabench.model.verdict import Verdict
+from dsabench.results.ablation import has_gain
+from dsabench.study.session import SILENT, StudyObserver
+from dsabench.study.study import Study
+from dsabench.tuners.of_sweep import gates_of
+from dsabench.tuners.target import target_of
+
+
+class AutotuneObserver:
+    """Receive the progress of an autotune. This base class shows nothing."""
+
+    def stage_started(self, name: StageName) -> None:
+        """A stage begins."""
+
+    def stage_ended(self, record: StageRecord) -> None:
+        """A stage has ended."""
+
+    def study(self, metric: str) -> StudyObserver:
+        """The observer for the boots of a stage; `metric` is what they are judged by."""
+        del metric
+        return SILENT
+
+    def kernel(self, said: Said) -> None:
+        """The worker that measures kernels says something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The config, and where and how its stages run."""
+
+    config: StudyConfig
+    folder: Path
+    """Of the sweep's journal. Everything else lies below `autotune/` in it."""
+    command: str
+    """Repeats the run."""
+    name: str
+    """The config as it was named: what tables say of how to measure them again."""
+    observer: AutotuneObserver
+    lanes: int = 1
+    tree: Path | None = None
+    """A checkout of the runtime for the pull request."""
+
+    @property
+    def own(self) -> Path:
+        """Folder of the stages."""
+        return self.folder / "autotune"
+
+    @property
+    def tables(self) -> Path:
+        """Folder of the tables that may be installed."""
+        return self.own / "tables"
+
+    def study(self, config: StudyConfig, stage: StageName) -> Study:
+        """The study of a stage."""
+        return Study(config, self.folder if stage == "sweep" else self.own / stage, self.lanes)
+
+    def command_of(self, stage: StageName) -> str:
+        """Repeats one stage on any machine: without places and lanes."""
+        return shlex.join(["dsabench", "autotune", self.name, "--only", stage])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a stage came to."""
+
+    state: StageState
+    says: str
+    measured: int = 0
+    inputs: str | None = None
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """A setting that is confirmed as better than the default, and may become one."""
+
+    spec: RuntimeSpec
+    label: str
+    verdicts: tuple[Verdict, ...]
+    """Of the objective, one per workload, against the default."""
+
+
+def accepted(config: StudyConfig, result: StudyResult) -> Winner | None:
+    """The best setting of the sweep if it is better somewhere and worse nowhere and may be a default; else the best confirmed one
+    that may, because it computes the same as the default.
+    """
+    if result.best is None or result.unconfirmed:
+        return None
+    rivals = [(one.spec, one.label) for one in result.rivals if one.spec != config.default]
+    others = [one for one in rivals if not changed_numerics(config.default, one[0])]
+    tried = others if result.is_refused else [(result.best.spec, result.best.label), *others]
+    for spec, label in tried:
+        verdicts = against_default(config, result.records, config.default, spec)
+        if has_gain(config.objective, verdicts) and why_not_default(config, result, spec) is None:
+            return Winner(spec, label, verdicts)
+    return None
+
+
+def sweep_of(config: StudyConfig) -> StudyConfig:
+    """The sweep of an autotune: without a gate it also confirms the best setting that needs none, where the budget allows that."""
+    budget = config.budget
+    fixed = budget.confirm_first or budget.confirm_exact or budget.stop_when_decided or budget.ablate
+    if config.gates or fixed or not budget.confirm_boots:
+        return config
+    boots = None if budget.max_boots is None else budget.max_boots + budget.confirm_boots
+    more = {"confirm_exact": True, "max_boots": boots}
+    return config.model_copy(update={"budget": budget.model_copy(update=more)})
+
+
+def why_not_default(config: StudyConfig, result: StudyResult, spec: RuntimeSpec) -> str | None:
+    """Why a setting may not become a default, however fast it is; None if it may."""
+    try:
+        index_topk = target_of(config).index_topk
+    except InputError:
+        index_topk = None
+    is_best = result.best is not None and spec == result.best.spec
+    gates = gates_of(config, result) if is_best else ()
+    return why_not_emitted(spec, config.default, gates, index_topk=index_topk, allow_simulated=False)
+
+
+def tuned_study(tune: Tune, winner: RuntimeSpec | None) -> StudyConfig:
+    """The study of a tune, with the winner's settings where neither the tune nor its axes say something else."""
+    study = tune.study
+    if winner is None:
+        return study
+    kept = {*tune.fixed, *(axis.name for axis in study.space.axes)}
+    base = {**study.runtime.base, **{name: value for name, value in winner.knobs.items() if name not in kept}}
+    return study.model_copy(update={"runtime": study.runtime.model_copy(update={"base": base})})

@@ -1,0 +1,74 @@
+"""The final page: what was won at which price, what was refused and why, what to run next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dsabench.autotune.proof import effect_in_words
+from dsabench.emit.pr_body import rule_in_words
+from dsabench.errors import StoreError
+from dsabench.reporting.verdict_markdown import in_markdown
+from dsabench.results.tuned_tables import read_table
+
+if TYPE_CHECKING:
+    from dsabench.autotune.job import Job
+    from dsabench.autotune.workflow import AutotuneResult
+
+PAGE = "autotune.md"
+
+
+def write_page(job: Job, result: AutotuneResult) -> None:
+    """Write it beside the stages.
+
+    Raises:
+        StoreError: disk full or read-only.
+
+    """
+    file = job.own / PAGE
+    try:
+        file.write_text(page_of(job, result), encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{file}: {error.strerror}: the page was not written") from error
+
+
+def page_of(job: Job, result: AutotuneResult) -> str:
+    """The page as Markdown."""
+    config = job.config
+    total = sum(one.seconds for one in result.stages)
+    lines = [f"# {in_markdown(config.name)}: autotune", "", f"`{job.command}`", "", "## Won", ""]
+    lines += _won(result)
+    lines += ["", "## Refused", ""]
+    refused = [
+        f"- **{one.name}**: {in_markdown(one.says)}" for one in result.stages if one.state in ("refused", "failed")
+    ]
+    lines += refused or ["Nothing."]
+    lines += ["", "## Price", "", "| stage | state | time | measured in this run | outcome |", "|---|---|--:|--:|---|"]
+    lines += [
+        f"| {one.name} | {one.state} | {one.seconds:.0f} s | {one.measured or '–'} | {in_markdown(one.says)} |"
+        for one in result.stages
+    ]
+    lines += ["", f"{total:.0f} s in all runs together."]
+    if result.proofs:
+        lines += ["", "## At the server"]
+    for proof in result.proofs:
+        lines += ["", proof.markdown]
+    lines += ["", "## Next", ""]
+    lines += [f"- {step.partition(': ')[0]}: `{step.partition(': ')[2]}`" for step in result.next_steps] or [
+        "Nothing is left."
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _won(result: AutotuneResult) -> list[str]:
+    lines = []
+    if (winner := result.winner) is not None:
+        effects = ", ".join(map(effect_in_words, winner.verdicts))
+        lines.append(f"- Setting: `{winner.label}`: {in_markdown(effects)}")
+    for path in result.tables:
+        table = read_table(path)
+        proof = next((in_markdown(one.says.partition(": ")[2]) for one in result.proofs if one.file.path == path), None)
+        shown = "not compared at the server" if proof is None else f"at the server: {proof}"
+        lines.append(f"- Table `{path.name}`: {in_markdown(rule_in_words(table.rule))}; {shown}")
+    if result.pull_request is not None:
+        lines.append(f"- Pull request: `{result.pull_request}`")
+    return lines or ["Nothing: the default stays."]
