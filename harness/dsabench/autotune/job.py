@@ -135,11 +135,10 @@ def why_not_default(config: StudyConfig, result: StudyResult, spec: RuntimeSpec)
     return why_not_emitted(spec, config.default, gates, index_topk=index_topk, allow_simulated=False)
 
 
-def tuned_study(tune: Tune, winner: RuntimeSpec | None) -> StudyConfig:
-    """The study of a tune, with the winner's settings where neither the tune nor its axes say something else."""
+def tuned_study(config: StudyConfig, tune: Tune, winner: RuntimeSpec | None) -> StudyConfig:
+    """The study of a tune on the config's runtime, with the winner's settings where neither the tune nor its axes say something else."""
     study = tune.study
-    if winner is None:
-        return study
     kept = {*tune.fixed, *(axis.name for axis in study.space.axes)}
-    base = {**study.runtime.base, **{name: value for name, value in winner.knobs.items() if name not in kept}}
-    return study.model_copy(update={"runtime": study.runtime.model_copy(update={"base": base})})
+    taken = {} if winner is None else {name: value for name, value in winner.knobs.items() if name not in kept}
+    runtime = config.runtime.model_copy(update={"base": {**study.runtime.base, **taken}})
+    return study.model_copy(update={"runtime": runtime})

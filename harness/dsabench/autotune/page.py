@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dsabench.autotune.job import why_not_default
 from dsabench.autotune.proof import effect_in_words
 from dsabench.emit.pr_body import rule_in_words
 from dsabench.errors import StoreError
@@ -41,7 +42,7 @@ def page_of(job: Job, result: AutotuneResult) -> str:
     refused = [
         f"- **{one.name}**: {in_markdown(one.says)}" for one in result.stages if one.state in ("refused", "failed")
     ]
-    lines += refused or ["Nothing."]
+    lines += [*_passed_over(job, result), *refused] or ["Nothing."]
     lines += ["", "## Price", "", "| stage | state | time | measured in this run | outcome |", "|---|---|--:|--:|---|"]
     lines += [
         f"| {one.name} | {one.state} | {one.seconds:.0f} s | {one.measured or '–'} | {in_markdown(one.says)} |"
@@ -57,6 +58,17 @@ def page_of(job: Job, result: AutotuneResult) -> str:
         "Nothing is left."
     ]
     return "\n".join(lines) + "\n"
+
+
+def _passed_over(job: Job, result: AutotuneResult) -> list[str]:
+    """A setting that was faster than the winner, and why it is not the winner."""
+    sweep, winner = result.sweep, result.winner
+    if sweep is None or sweep.best is None or winner is None or winner.spec == sweep.best.spec:
+        return []
+    metric = job.config.objective.metric
+    effects = ", ".join(effect_in_words(one) for one in sweep.verdicts if one.metric == metric)
+    why = why_not_default(job.config, sweep, sweep.best.spec) or "not better than the default"
+    return [f"- `{sweep.best.label}`: {in_markdown(effects)}. {in_markdown(why)}"]
 
 
 def _won(result: AutotuneResult) -> list[str]:

@@ -64,7 +64,7 @@ def plan_stages(job: Job, wanted: StageChoice) -> tuple[StagePrice, ...]:
 
 def _price_of_tune(job: Job, stage: StageName, tune: Tune) -> StagePrice:
     try:
-        plan = plan_tune(tune, None, job.lanes)
+        plan = plan_tune(job, tune, None)
         if isinstance(tune, KernelTune):
             kernels = tune.kernels
             upto = "" if kernels.time_s is None else f", at most {kernels.time_s:.0f} s a run"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import zipfile
 from collections.abc import Sequence
@@ -92,7 +93,7 @@ def proof_study(job: Job, kind: str, winner: RuntimeSpec | None) -> StudyConfig:
     """
     tune = tune_of(job.config, stage_of(kind))
     assert tune is not None, "a table comes from its tune"
-    study = plan_tune(tune, winner, job.lanes).config
+    study = plan_tune(job, tune, winner).config
     base = {name: value for name, value in study.runtime.base.items() if name not in _DECIDES[kind]}
     return study.model_copy(
         update={
@@ -135,7 +136,8 @@ def prove(job: Job, file: File, winner: RuntimeSpec | None, boots: int) -> Table
     records = {name: Journal(study.folder).read().records for name, study in sides.items()}
     _require_followed(folder / WITH, file, records[WITH])
     places = [Place(f"{name} the table", {".": records[name]}) for name in (WITHOUT, WITH)]
-    comparison = compare_places(places[0], places[1], (config.objective.metric,))
+    # A plugin is a package of the environment: here it is what the sides differ in.
+    comparison = compare_places(places[0], places[1], (config.objective.metric,), across=True)
     return TableProof(file, config, comparison, (*records[WITHOUT], *records[WITH]), measured)
 
 
@@ -163,10 +165,11 @@ def _require_measured(name: str, records: Sequence[Record]) -> None:
 
 def _require_followed(folder: Path, file: File, records: Sequence[Record]) -> None:
     """The log of every server must name the table: else the comparison would be of equal servers."""
-    name = file.table.file_name.encode()
+    # As the reference runtime, a patched sglang and the plugin say it of a table that they follow, not of one that they have.
+    line = re.compile(rb"DSA tuned table \S*" + re.escape(file.table.file_name.encode()))
     for boot in dict.fromkeys(record.boot for record in records):
         place = folder / "boots" / boot[:8]
-        if not any(name in log.read_bytes() for log in place.glob("*.log")):
+        if not any(line.search(log.read_bytes()) for log in place.glob("*.log")):
             message = f"no log in {place} names {file.table.file_name}: the server did not follow the table"
             raise TrialFault("exited", message, stage="boot")
 

@@ -16,7 +16,7 @@ from dsabench.microbench.conduct import conduct
 from dsabench.microbench.request import Limits, Request
 from dsabench.microbench.table import TABLE_NAME
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.tuned_table import TunedTable
+from dsabench.model.tuned_table import TunedTable, choose
 from dsabench.results.journal import claim_folder
 from dsabench.runtimes.protocol import AttentionShape
 from dsabench.signals import run_loop
@@ -24,7 +24,7 @@ from dsabench.tuners.hisparse import free_host_bytes, plan_hisparse, rank_of, ra
 from dsabench.tuners.hisparse import table_of as hisparse_table
 from dsabench.tuners.hisparse_memory import GIB
 from dsabench.tuners.kernel_bench import KernelBench
-from dsabench.tuners.kernel_table import study_kernels
+from dsabench.tuners.kernel_table import KernelStudy, study_kernels
 from dsabench.tuners.mha_threshold import Standing, plan_threshold, propose
 from dsabench.tuners.mtp import ACCEPT_RATE, plan_mtp
 from dsabench.tuners.mtp import table_of as mtp_table
@@ -53,20 +53,20 @@ class TunePlan:
     arithmetic: tuple[str, ...] = ()
 
 
-def plan_tune(tune: Tune, winner: RuntimeSpec | None, lanes: int) -> TunePlan:
+def plan_tune(job: Job, tune: Tune, winner: RuntimeSpec | None) -> TunePlan:
     """Put the tuner's arithmetic into its study.
 
     Raises:
         InputError: the study does not fit the tune, or nothing fits into the memory.
 
     """
-    study = tuned_study(tune, winner)
+    study = tuned_study(job.config, tune, winner)
     if isinstance(tune, KernelTune):
         return TunePlan(study)
     if isinstance(tune, HisparseTune):
         memory = tune.memory
         free = (
-            free_host_bytes(Path("/proc/meminfo").read_text()) // (lanes * ranks_per_host(study))
+            free_host_bytes(Path("/proc/meminfo").read_text()) // (job.lanes * ranks_per_host(study))
             if memory.host_memory_gib is None
             else memory.host_memory_gib * GIB
         )
@@ -87,7 +87,7 @@ def run_tune(job: Job, stage: StageName, tune: Tune, winner: RuntimeSpec | None)
         TrialFault: no worker could measure kernels.
 
     """
-    plan = plan_tune(tune, winner, job.lanes)
+    plan = plan_tune(job, tune, winner)
     if isinstance(tune, KernelTune):
         return _tune_kernels(job, tune, plan.config)
     study = job.study(plan.config, stage)
@@ -120,13 +120,31 @@ def _tune_kernels(job: Job, tune: KernelTune, config: StudyConfig) -> Outcome:
         f"{found.tuned.chosen.family.name}, {gains.weighted:+.1%} of sparse attention's speed against the shipped rule, "
         f"over {found.tuned.shapes} shapes"
     )
-    return _settle(job, "flashmla_auto", found.table, says, bench.measured)
+    outcome = _settle(job, "flashmla_auto", found.table, says, bench.measured)
+    for path in outcome.files:
+        draw_kernels(found, Path(path).with_suffix(".svg"))
+    return outcome
+
+
+def draw_kernels(study: KernelStudy, file: Path) -> Path:
+    """Draw the faster kernel of each measured batch, and what the rule chooses."""
+    from dsabench.reporting.choice_plot import draw_choice  # noqa: PLC0415  (matplotlib)
+
+    batches = [(*point.step, point.us["flashmla_kv"] / point.us["flashmla_sparse"]) for point in study.points]
+    rule, table = study.tuned.chosen.rule, study.table
+
+    def takes_sparse(new: int, kv: int) -> bool:
+        return choose(rule, new_tokens=new, kv_tokens=kv) == "flashmla_sparse"
+
+    title = f"{table.device}, {table.heads_per_rank} heads, {table.kv_cache_dtype}"
+    return draw_choice(batches, takes_sparse, title, file)
 
 
 def _measure_kernels(
     job: Job, tune: KernelTune, config: StudyConfig, target: AttentionShape, folder: Path
 ) -> KernelBench:
     launch, kernels = config.runtime.launch, tune.kernels
+    python = launch.python or ("python3" if target.runtime == "sglang" else None)
     if launch.container is not None or launch.command_prefix:
         raise InputError(
             "runtime.launch starts the runtime elsewhere: measure there (dsabench kernels bench sparse_prefill --dtypes fp8), "
@@ -144,7 +162,7 @@ def _measure_kernels(
     bench = KernelBench(request, folder)
 
     async def measure() -> None:
-        async with aclosing(conduct(request, launch.python, bench.known)) as lines:
+        async with aclosing(conduct(request, python, bench.known, launch.env)) as lines:
             async for said in lines:
                 job.observer.kernel(said)
                 bench.hear(said)
@@ -181,5 +199,5 @@ def _without_table(job: Job, kind: str, state: StageState, says: str, measured: 
 
 def _remove_tables(job: Job, kind: str) -> None:
     """An earlier run may have had other settings."""
-    for file in job.tables.glob(f"{kind},*.json"):
+    for file in job.tables.glob(f"{kind},*"):
         file.unlink()

@@ -16,6 +16,7 @@ from dsabench.autotune.price import plan_in_words, plan_stages
 from dsabench.autotune.proof import TableProof, effect_in_words, prove, tables_to_prove
 from dsabench.autotune.pull import request_pull
 from dsabench.autotune.stages import (
+    STAGES,
     TUNES,
     StageChoice,
     StageName,
@@ -77,6 +78,9 @@ class AutotuneResult:
         return 3 if any(one.state == "failed" for one in self.stages) else 0
 
 
+INTERRUPTED = Outcome("open", "interrupted")
+
+
 @dataclass(slots=True)
 class _Log:
     """Runs stages and records them."""
@@ -98,6 +102,9 @@ class _Log:
             outcome = do()
         except (InputError, TrialFault) as error:
             outcome = Outcome("failed", str(error))
+        except KeyboardInterrupt:
+            self.note(name, INTERRUPTED, started, time.monotonic() - since)
+            raise
         return self.note(name, outcome, started, time.monotonic() - since)
 
     def note(self, name: StageName, outcome: Outcome, started: datetime, seconds: float = 0.0) -> Outcome:
@@ -113,7 +120,9 @@ class _Log:
             files=outcome.files,
         )
         last, told = self.last(name), ("state", "says", "inputs", "files")
-        if outcome.measured or last is None or any(getattr(last, one) != getattr(record, one) for one in told):
+        # Time that was spent counts in the price, also where the outcome is the same as before.
+        spent = outcome.measured or outcome.state == "open"
+        if spent or last is None or any(getattr(last, one) != getattr(record, one) for one in told):
             append_stage(self.job.own, record)
             self.known.append(record)
         self.ended[name] = record
@@ -227,7 +236,12 @@ def _sweep(log: _Log) -> StudyResult | None:
     job.observer.stage_started("sweep")
     started, since = datetime.now(UTC), time.monotonic()
     # A mistake of the config or of the installation ends the run here: every later stage has it too.
-    log.note("sweep", run(), started, time.monotonic() - since)
+    try:
+        outcome = run()
+    except KeyboardInterrupt:
+        log.note("sweep", INTERRUPTED, started, time.monotonic() - since)
+        raise
+    log.note("sweep", outcome, started, time.monotonic() - since)
     return found[0]
 
 
@@ -283,9 +297,12 @@ def _conclude(
 ) -> AutotuneResult:
     job, pull = log.job, log.ended.get("pr")
     spent = seconds_by_stage(log.known)
+    # What earlier runs did belongs to the whole, but only this run's stages have measured now.
+    found = {name: log.ended.get(name) or log.last(name) for name in STAGES}
     stages = tuple(
-        StageResult(name, one.state, one.says, spent.get(name, one.seconds), one.measured)
-        for name, one in log.ended.items()
+        StageResult(name, one.state, one.says, spent.get(name, one.seconds), one.measured if name in log.ended else 0)
+        for name, one in found.items()
+        if one is not None
     )
     text = Path(pull.files[0]) if pull is not None and pull.state == "done" and pull.files else None
     result = AutotuneResult(

@@ -171,7 +171,7 @@ def _print_result(result: AutotuneResult) -> None:
     if result.pull_request is not None:
         console.print(f"pull request: {result.pull_request}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"page: {result.page}", markup=False, highlight=False, soft_wrap=True)
-    if not any(one.measured for one in result.stages):
+    if not any(one.measured or one.state == "failed" for one in result.stages):
         console.print("Nothing was measured: everything is recorded already.", highlight=False)
     for step in result.next_steps:
         reason, _, command = step.partition(": ")

@@ -54,6 +54,7 @@ def flashmla_auto(options: FlashmlaAutoOptions) -> int:
     Several forms of the rule are fitted to measured kernel times and cross-validated. The simplest one within the
     noise wins.
     """
+    from dsabench.autotune.tunes import draw_kernels
     from dsabench.config.load import load_study
     from dsabench.emit.tables import write_table
     from dsabench.microbench.table import TABLE_NAME
@@ -69,7 +70,7 @@ def flashmla_auto(options: FlashmlaAutoOptions) -> int:
     servers = of_servers(records, target)
     study = study_kernels(config, target, seen, servers, command=options.command)
     path = write_table(options.out or Path("results") / config.name / "tables", study.table)
-    plot = _draw(study, path.with_suffix(".svg"))
+    plot = draw_kernels(study, path.with_suffix(".svg"))
     if options.json:
         print(json.dumps({"table": str(path), "plot": str(plot), **_kernel_facts(study)}, indent=1))
     else:
@@ -290,20 +291,6 @@ def _print_standing(options: StudyOptions, result: StudyResult, standing: str, p
     if path is not None:
         print(f"table: {path}")
     say_next(options, result)
-
-
-def _draw(study: KernelStudy, file: Path) -> Path:
-    from dsabench.model.tuned_table import choose
-    from dsabench.reporting.choice_plot import draw_choice
-
-    batches = [(*point.step, point.us["flashmla_kv"] / point.us["flashmla_sparse"]) for point in study.points]
-    rule, table = study.tuned.chosen.rule, study.table
-
-    def takes_sparse(new: int, kv: int) -> bool:
-        return choose(rule, new_tokens=new, kv_tokens=kv) == "flashmla_sparse"
-
-    title = f"{table.device}, {table.heads_per_rank} heads, {table.kv_cache_dtype}"
-    return draw_choice(batches, takes_sparse, title, file)
 
 
 def _kernel_facts(study: KernelStudy) -> Mapping[str, object]:

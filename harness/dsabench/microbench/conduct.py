@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from types import MappingProxyType
 
 from dsabench.errors import InputError, TrialFault
 from dsabench.microbench.request import Point, Request
@@ -15,8 +16,14 @@ _CRASHES = 20
 _FIRST = ("device", "candidate", "ceilings", "asked", "begin")
 
 
-async def conduct(request: Request, python: str | None, known: Known = nothing_known) -> AsyncGenerator[Said, None]:
-    """Yield what workers say. A point whose worker died or fell silent comes with status `crashed`.
+async def conduct(
+    request: Request,
+    python: str | None,
+    known: Known = nothing_known,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> AsyncGenerator[Said, None]:
+    """Yield what workers say. A point whose worker died or fell silent comes with status `crashed`. `variables` are added to the
+    environment of the workers.
 
     Raises:
         InputError: there is no such interpreter, or the request names what there is not.
@@ -27,7 +34,7 @@ async def conduct(request: Request, python: str | None, known: Known = nothing_k
     deadline: float | None = None
     dead: Point | None = None
     for attempt in range(_CRASHES):
-        async with aclosing(ask_worker(asked, python, done)) as worker:
+        async with aclosing(ask_worker(asked, python, done, variables)) as worker:
             async for heard in worker:
                 if heard["is"] == "end":
                     return

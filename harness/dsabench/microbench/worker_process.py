@@ -7,9 +7,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import dsabench
 from dsabench.errors import InputError, TrialFault
@@ -67,8 +68,11 @@ class Done:
         self._points.append(point)
 
 
-async def ask_worker(request: Request, python: str | None, done: Done) -> AsyncGenerator[Said, None]:
-    """What one says; last comes `end`, `mistake`, `lost`, or `crash` with the point that ran.
+async def ask_worker(
+    request: Request, python: str | None, done: Done, variables: Mapping[str, str] = MappingProxyType({})
+) -> AsyncGenerator[Said, None]:
+    """What one says; last comes `end`, `mistake`, `lost`, or `crash` with the point that ran. `variables` are added to its
+    environment.
 
     Raises:
         InputError: there is no such interpreter.
@@ -76,7 +80,7 @@ async def ask_worker(request: Request, python: str | None, done: Done) -> AsyncG
 
     """
     interpreter = sys.executable if python is None else python
-    process = await _start(interpreter)
+    process = await _start(interpreter, variables)
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
@@ -145,19 +149,20 @@ async def _line(stream: asyncio.StreamReader, patience_s: float) -> bytes:
             return b"a line without end\n"
 
 
-async def _start(python: str) -> asyncio.subprocess.Process:
+async def _start(python: str, variables: Mapping[str, str]) -> asyncio.subprocess.Process:
     """The interpreter runs this source tree's worker; of dsabench's dependencies it needs none but torch."""
     if not python:  # a variable of a shell that is not set; this process's own interpreter is not what was meant
         raise InputError("--kernel-python is empty")
     roots = [str(Path(dsabench.__file__).parent.parent), str(_kernels_root())]
-    path = os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH")])])
+    given = {**os.environ, **variables}
+    path = os.pathsep.join([*roots, *filter(None, [given.get("PYTHONPATH")])])
     try:
         return await asyncio.create_subprocess_exec(
             *(python, "-P", "-m", "dsabench.microbench.worker"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**given, "PYTHONPATH": path},
             limit=_LINE,
             start_new_session=True,
         )

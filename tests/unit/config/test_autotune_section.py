@@ -8,6 +8,7 @@ import pytest
 
 from dsabench.autotune.job import tuned_study
 from dsabench.config.load import find_mistakes, load_study
+from dsabench.study.study import Study
 
 TEXT = """
 name: t
@@ -67,11 +68,18 @@ def test_the_winner_is_the_base_except_for_what_the_tune_decides(write):
     assert tunes is not None
     assert tunes.flashmla_auto is not None
     assert tunes.mha_threshold is not None
-    base = dict(tuned_study(tunes.flashmla_auto, winner).runtime.base)
+    base = dict(tuned_study(config, tunes.flashmla_auto, winner).runtime.base)
     assert base == {"kv_cache_dtype": "fp8_e4m3", "chunked_prefill_size": 128, "mha_threshold_tokens": 64}
-    base = dict(tuned_study(tunes.mha_threshold, winner).runtime.base)
+    base = dict(tuned_study(config, tunes.mha_threshold, winner).runtime.base)
     assert base == {"kv_cache_dtype": "fp8_e5m2", "chunked_prefill_size": 128}
-    assert tuned_study(tunes.mha_threshold, None) == tunes.mha_threshold.study
+    assert tuned_study(config, tunes.mha_threshold, None) == tunes.mha_threshold.study
+
+
+def test_a_variable_of_the_command_line_reaches_every_tune(write):
+    config = Study.from_config(write(TEXT), launch_env=["PYTHONPATH=/opt/other"]).config
+    assert config.autotune is not None
+    assert config.autotune.mha_threshold is not None
+    assert tuned_study(config, config.autotune.mha_threshold, None).runtime.launch.env["PYTHONPATH"] == "/opt/other"
 
 
 @pytest.mark.parametrize(
