@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from dsabench.emit.best_setting import against_default
 from dsabench.emit.fit import why_not_emitted
 from dsabench.errors import InputError
 from dsabench.evals.numerics import changed_numerics
+from dsabench.microbench.request import Request
 from dsabench.microbench.worker_process import Said
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study_result import StudyResult
@@ -19,8 +22,10 @@ from dsabench.model.verdict import Verdict
 from dsabench.results.ablation import has_gain
 from dsabench.study.session import SILENT, StudyObserver
 from dsabench.study.study import Study
-from dsabench.tuners.of_sweep import gates_of
+from dsabench.tuners.of_sweep import gates_of, objective_verdicts
 from dsabench.tuners.target import target_of
+
+Lines = AsyncGenerator[Said, None]
 
 
 class AutotuneObserver:
@@ -37,8 +42,12 @@ class AutotuneObserver:
         del metric
         return SILENT
 
-    def kernel(self, said: Said) -> None:
-        """The worker that measures kernels says something."""
+    async def kernels(self, request: Request, python: str | None, lines: Lines, hear: Callable[[Said], None]) -> None:
+        """Pass on what the workers say that measure kernels."""
+        del request, python
+        async with aclosing(lines):
+            async for said in lines:
+                hear(said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,11 @@ class Job:
     def tables(self) -> Path:
         """Folder of the tables that may be installed."""
         return self.own / "tables"
+
+    @property
+    def written(self) -> list[Path]:
+        """Those tables."""
+        return sorted(self.tables.glob("*,*.json"))
 
     def study(self, config: StudyConfig, stage: StageName) -> Study:
         """The study of a stage."""
@@ -103,25 +117,26 @@ def accepted(config: StudyConfig, result: StudyResult) -> Winner | None:
     """
     if result.best is None or result.unconfirmed:
         return None
-    rivals = [(one.spec, one.label) for one in result.rivals if one.spec != config.default]
-    others = [one for one in rivals if not changed_numerics(config.default, one[0])]
-    tried = others if result.is_refused else [(result.best.spec, result.best.label), *others]
-    for spec, label in tried:
-        verdicts = against_default(config, result.records, config.default, spec)
-        if has_gain(config.objective, verdicts) and why_not_default(config, result, spec) is None:
-            return Winner(spec, label, verdicts)
-    return None
+    rivals = [one for one in result.rivals if one.spec != config.default]
+    exact = [one for one in rivals if not changed_numerics(config.default, one.spec)]
+    tried = [
+        Winner(one.spec, one.label, against_default(config, result.records, config.default, one.spec)) for one in exact
+    ]
+    if not result.is_refused:
+        best = Winner(result.best.spec, result.best.label, tuple(objective_verdicts(config, result)))
+        tried = [best, *tried]
+    faster = (one for one in tried if has_gain(config.objective, one.verdicts))
+    return next((one for one in faster if why_not_default(config, result, one.spec) is None), None)
 
 
 def sweep_of(config: StudyConfig) -> StudyConfig:
     """The sweep of an autotune: without a gate it also confirms the best setting that needs none, where the budget allows that."""
     budget = config.budget
-    fixed = budget.confirm_first or budget.confirm_exact or budget.stop_when_decided or budget.ablate
+    fixed = budget.others_confirmed is not None or budget.stop_when_decided or budget.ablate
     if config.gates or fixed or not budget.confirm_boots:
         return config
-    boots = None if budget.max_boots is None else budget.max_boots + budget.confirm_boots
-    more = {"confirm_exact": True, "max_boots": boots}
-    return config.model_copy(update={"budget": budget.model_copy(update=more)})
+    more = config.model_copy(update={"budget": budget.model_copy(update={"confirm_exact": True})})
+    return more.with_boots_as_before(config)
 
 
 def why_not_default(config: StudyConfig, result: StudyResult, spec: RuntimeSpec) -> str | None:

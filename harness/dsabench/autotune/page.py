@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dsabench.autotune.job import why_not_default
-from dsabench.autotune.proof import effect_in_words
+from dsabench.autotune.proof import effects_in_words
 from dsabench.emit.pr_body import rule_in_words
 from dsabench.errors import StoreError
 from dsabench.reporting.verdict_markdown import in_markdown
 from dsabench.results.tuned_tables import read_table
+from dsabench.tuners.of_sweep import objective_verdicts
 
 if TYPE_CHECKING:
     from dsabench.autotune.job import Job
@@ -65,8 +66,7 @@ def _passed_over(job: Job, result: AutotuneResult) -> list[str]:
     sweep, winner = result.sweep, result.winner
     if sweep is None or sweep.best is None or winner is None or winner.spec == sweep.best.spec:
         return []
-    metric = job.config.objective.metric
-    effects = ", ".join(effect_in_words(one) for one in sweep.verdicts if one.metric == metric)
+    effects = effects_in_words(objective_verdicts(job.config, sweep))
     why = why_not_default(job.config, sweep, sweep.best.spec) or "not better than the default"
     return [f"- `{sweep.best.label}`: {in_markdown(effects)}. {in_markdown(why)}"]
 
@@ -74,11 +74,10 @@ def _passed_over(job: Job, result: AutotuneResult) -> list[str]:
 def _won(result: AutotuneResult) -> list[str]:
     lines = []
     if (winner := result.winner) is not None:
-        effects = ", ".join(map(effect_in_words, winner.verdicts))
-        lines.append(f"- Setting: `{winner.label}`: {in_markdown(effects)}")
+        lines.append(f"- Setting: `{winner.label}`: {in_markdown(effects_in_words(winner.verdicts))}")
     for path in result.tables:
         table = read_table(path)
-        proof = next((in_markdown(one.says.partition(": ")[2]) for one in result.proofs if one.file.path == path), None)
+        proof = next((in_markdown(one.effects) for one in result.proofs if one.file.path == path), None)
         shown = "not compared at the server" if proof is None else f"at the server: {proof}"
         lines.append(f"- Table `{path.name}`: {in_markdown(rule_in_words(table.rule))}; {shown}")
     if result.pull_request is not None:

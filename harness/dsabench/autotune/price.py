@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dsabench.autotune.job import Job, Outcome, sweep_of
-from dsabench.autotune.proof import boots_recorded
-from dsabench.autotune.stages import TUNES, StageChoice, StageName
-from dsabench.autotune.tunes import plan_tune, tune_of
+from dsabench.autotune.proof import DECIDES, boots_recorded
+from dsabench.autotune.stages import TUNES, StageName
+from dsabench.autotune.tunes import plan_tune
 from dsabench.config.specs import KernelTune, Tune
 from dsabench.errors import InputError
 from dsabench.study.plan import DryRun
@@ -31,7 +31,7 @@ class StagePrice:
     """Why the stage cannot run as the config is now."""
 
 
-def plan_stages(job: Job, wanted: StageChoice) -> tuple[StagePrice, ...]:
+def plan_stages(job: Job, wanted: tuple[StageName, ...]) -> tuple[StagePrice, ...]:
     """Price the stages that boot servers. The tunes are priced at the config's own base: the winner is not known yet.
 
     Raises:
@@ -44,14 +44,14 @@ def plan_stages(job: Job, wanted: StageChoice) -> tuple[StagePrice, ...]:
     if "sweep" in wanted:
         prices.append(_price("sweep", sweep, _refusals(sweep)))
     proved: list[str] = []
-    for stage in TUNES:
-        tune = tune_of(job.config, stage)
+    for stage, kind in TUNES.items():
+        tune = job.config.autotune.of(kind)
         if tune is None or stage not in wanted:
             continue
-        if stage != "mtp":  # a schedule of draft steps is no table of the runtime's
-            proved.append(stage.replace("-", "_"))
+        if kind in DECIDES:
+            proved.append(kind)
         prices.append(_price_of_tune(job, stage, tune))
-    if "proof" in wanted and proved and job.config.autotune is not None:
+    if "proof" in wanted and proved:
         each = job.config.autotune.proof
         boots = sum(max(0, 2 * each - boots_recorded(job, kind)) for kind in proved)
         gpus = sweep.gpu_hours.gpus_each if sweep.gpu_hours is not None else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dsabench.autotune.job import Job
-from dsabench.autotune.tunes import plan_tune, stage_of, tune_of
+from dsabench.autotune.tunes import plan_tune
 from dsabench.config.specs import StudyConfig
 from dsabench.emit.plugin import build_plugin
 from dsabench.emit.served import served_lines
@@ -23,12 +23,12 @@ from dsabench.model.study import Budget, SearchSpace
 from dsabench.model.verdict import Verdict
 from dsabench.reporting.arms import Place, PlaceComparison, compare_places
 from dsabench.reporting.headings import headings
-from dsabench.reporting.verdict_markdown import verdicts_markdown
+from dsabench.reporting.verdict_markdown import percent, verdicts_markdown
 from dsabench.results.journal import Journal
 from dsabench.serving.tables import FOLDER_VARIABLE
 from dsabench.study.study import Study
 
-_DECIDES = {
+DECIDES = {
     "flashmla_auto": ("prefill_backend",),
     "mha_threshold": ("mha_threshold_tokens",),
     "hisparse": (
@@ -58,9 +58,14 @@ class TableProof:
         return any(one.verdict == "worse" for one in self.comparison.verdicts)
 
     @property
+    def effects(self) -> str:
+        """The effect on each workload."""
+        return effects_in_words(self.comparison.verdicts)
+
+    @property
     def says(self) -> str:
-        """The effect on each workload in one line."""
-        return f"{self.file.table.kind}: {', '.join(map(effect_in_words, self.comparison.verdicts))}"
+        """Which table, and its effects."""
+        return f"{self.file.table.kind}: {self.effects}"
 
     @property
     def markdown(self) -> str:
@@ -71,17 +76,15 @@ class TableProof:
         return "\n\n".join(["\n".join(served_lines(self.records)), self.comparison.headline, table])
 
 
-def effect_in_words(verdict: Verdict) -> str:
-    """Such as `p2048 +8.1 % (better)`."""
-    effect = "" if verdict.effect is None else f" {100 * verdict.effect:+.1f} %"
-    return f"{verdict.workload}{effect} ({verdict.verdict})"
+def effects_in_words(verdicts: Sequence[Verdict]) -> str:
+    """Such as `p2048 +8.1 % (better), p512 -0.2 % (inconclusive)`."""
+    said = (f"{one.workload} {percent(one.effect, one)} ({one.verdict})" for one in verdicts)
+    return ", ".join(said) or "not confirmed"
 
 
 def tables_to_prove(job: Job) -> list[File]:
     """The written tables that a server reads; a schedule of draft steps is an argument instead."""
-    if not any(job.tables.glob("*,*.json")):
-        return []
-    return [file for file in read_tables([str(job.tables)]) if file.table.kind in _DECIDES]
+    return [file for file in read_tables([str(path) for path in job.written]) if file.table.kind in DECIDES]
 
 
 def proof_study(job: Job, kind: str, winner: RuntimeSpec | None) -> StudyConfig:
@@ -91,10 +94,10 @@ def proof_study(job: Job, kind: str, winner: RuntimeSpec | None) -> StudyConfig:
         InputError: as `plan_tune`.
 
     """
-    tune = tune_of(job.config, stage_of(kind))
+    tune = job.config.autotune.of(kind)
     assert tune is not None, "a table comes from its tune"
     study = plan_tune(job, tune, winner).config
-    base = {name: value for name, value in study.runtime.base.items() if name not in _DECIDES[kind]}
+    base = {name: value for name, value in study.runtime.base.items() if name not in DECIDES[kind]}
     return study.model_copy(
         update={
             "name": f"{study.name}-proof",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import dsabench
 from dsabench.autotune.job import Job, Outcome
 from dsabench.autotune.stages import StageRecord
 from dsabench.emit.pr_body import request_tables
+from dsabench.emit.pull_request import run_git
 from dsabench.emit.tables import read_committed
 from dsabench.emit.tree import SHIPPED
 from dsabench.errors import StoreError
@@ -59,7 +59,5 @@ def _scratch(folder: Path) -> Path:
         ("add", "-A"),
         ("commit", "-q", "-m", f"Tables of the reference runtime of dsabench {dsabench.__version__}"),
     ):
-        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise StoreError(f"git {words[0]}: {done.stderr.strip() or 'no reason given'}")
+        run_git(folder, *words)
     return folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -18,8 +17,13 @@ StageName = Literal[
     "doctor", "plan", "sweep", "flashmla-auto", "mha-threshold", "hisparse", "mtp", "proof", "report", "pr"
 ]
 STAGES: tuple[StageName, ...] = get_args(StageName)
-TUNES: tuple[StageName, ...] = ("flashmla-auto", "mha-threshold", "hisparse", "mtp")
-"""The stages that make tables."""
+TUNES: dict[StageName, str] = {
+    "flashmla-auto": "flashmla_auto",
+    "mha-threshold": "mha_threshold",
+    "hisparse": "hisparse",
+    "mtp": "mtp",
+}
+"""A stage that makes tables → their kind."""
 
 StageState = Literal["done", "refused", "open", "skipped", "failed"]
 """`refused`: nothing to recommend, for a stated reason. `open`: a limit ended it, and another run continues it."""
@@ -71,17 +75,7 @@ def _parsed(line: bytes) -> StageRecord | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class StageChoice:
-    """The stages that a run may enter."""
-
-    names: tuple[StageName, ...] = STAGES
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.names
-
-
-def choose_stages(only: Sequence[str], skip: Sequence[str], until: str | None) -> StageChoice:
+def choose_stages(only: Sequence[str], skip: Sequence[str], until: str | None) -> tuple[StageName, ...]:
     """The stages of `--only`, `--skip` and `--until`.
 
     Raises:
@@ -99,7 +93,7 @@ def choose_stages(only: Sequence[str], skip: Sequence[str], until: str | None) -
     chosen = tuple(name for name in upto if (not only or name in only) and name not in skip)
     if not chosen:
         raise InputError("--only, --skip and --until leave no stage")
-    return StageChoice(chosen)
+    return chosen
 
 
 def _place(name: str) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 
 from dsabench.autotune.job import Job, Outcome, tuned_study
@@ -16,41 +14,21 @@ from dsabench.microbench.conduct import conduct
 from dsabench.microbench.request import Limits, Request
 from dsabench.microbench.table import TABLE_NAME
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.tuned_table import TunedTable, choose
+from dsabench.model.tuned_table import TunedTable
+from dsabench.reporting.choice_plot import draw_choice
 from dsabench.results.journal import claim_folder
 from dsabench.runtimes.protocol import AttentionShape
 from dsabench.signals import run_loop
-from dsabench.tuners.hisparse import free_host_bytes, plan_hisparse, rank_of, ranks_per_host
+from dsabench.tuners.hisparse import host_bytes_of, plan_hisparse, rank_of
 from dsabench.tuners.hisparse import table_of as hisparse_table
-from dsabench.tuners.hisparse_memory import GIB
 from dsabench.tuners.kernel_bench import KernelBench
-from dsabench.tuners.kernel_table import KernelStudy, study_kernels
+from dsabench.tuners.kernel_table import study_kernels
 from dsabench.tuners.mha_threshold import Standing, plan_threshold, propose
 from dsabench.tuners.mtp import ACCEPT_RATE, plan_mtp
 from dsabench.tuners.mtp import table_of as mtp_table
 from dsabench.tuners.observed import kernel_candidates, of_kernels
+from dsabench.tuners.of_sweep import TunePlan
 from dsabench.tuners.target import target_of
-
-
-def tune_of(config: StudyConfig, stage: StageName) -> Tune | None:
-    """The tune of a stage; None if the config has none."""
-    if config.autotune is None:
-        return None
-    found: Tune | None = getattr(config.autotune, stage.replace("-", "_"), None)
-    return found
-
-
-def stage_of(kind: str) -> StageName:
-    """The stage that makes tables of a kind."""
-    return next(stage for stage in TUNES if stage.replace("-", "_") == kind)
-
-
-@dataclass(frozen=True, slots=True)
-class TunePlan:
-    """The study of a tune as it will run, and the arithmetic behind it."""
-
-    config: StudyConfig
-    arithmetic: tuple[str, ...] = ()
 
 
 def plan_tune(job: Job, tune: Tune, winner: RuntimeSpec | None) -> TunePlan:
@@ -64,19 +42,11 @@ def plan_tune(job: Job, tune: Tune, winner: RuntimeSpec | None) -> TunePlan:
     if isinstance(tune, KernelTune):
         return TunePlan(study)
     if isinstance(tune, HisparseTune):
-        memory = tune.memory
-        free = (
-            free_host_bytes(Path("/proc/meminfo").read_text()) // (job.lanes * ranks_per_host(study))
-            if memory.host_memory_gib is None
-            else memory.host_memory_gib * GIB
-        )
-        hisparse = plan_hisparse(study, rank_of(study, gpus=memory.gpus), free)
-        return TunePlan(hisparse.config, hisparse.arithmetic)
+        host_bytes = host_bytes_of(study, tune.memory.host_memory_gib, job.lanes)
+        return plan_hisparse(study, rank_of(study, gpus=tune.memory.gpus), host_bytes)
     if isinstance(tune, MtpTune):
-        mtp = plan_mtp(study, ACCEPT_RATE if tune.accept_rate is None else tune.accept_rate)
-        return TunePlan(mtp.config, mtp.arithmetic)
-    threshold, line = plan_threshold(study)
-    return TunePlan(threshold, () if line is None else (line,))
+        return plan_mtp(study, ACCEPT_RATE if tune.accept_rate is None else tune.accept_rate)
+    return plan_threshold(study)
 
 
 def run_tune(job: Job, stage: StageName, tune: Tune, winner: RuntimeSpec | None) -> Outcome:
@@ -100,7 +70,7 @@ def run_tune(job: Job, stage: StageName, tune: Tune, winner: RuntimeSpec | None)
     else:
         proposal = propose(study.config, result, command)
         table, says = proposal.table, f"{proposal.standing}: {proposal.reason}"
-    kind = stage.replace("-", "_")
+    kind = TUNES[stage]
     if result.unconfirmed:
         return _without_table(job, kind, "open", says, result.measured_now)
     return _settle(job, kind, table, says, result.measured_now)
@@ -122,22 +92,8 @@ def _tune_kernels(job: Job, tune: KernelTune, config: StudyConfig) -> Outcome:
     )
     outcome = _settle(job, "flashmla_auto", found.table, says, bench.measured)
     for path in outcome.files:
-        draw_kernels(found, Path(path).with_suffix(".svg"))
+        draw_choice(found.batches, found.table, Path(path).with_suffix(".svg"))
     return outcome
-
-
-def draw_kernels(study: KernelStudy, file: Path) -> Path:
-    """Draw the faster kernel of each measured batch, and what the rule chooses."""
-    from dsabench.reporting.choice_plot import draw_choice  # noqa: PLC0415  (matplotlib)
-
-    batches = [(*point.step, point.us["flashmla_kv"] / point.us["flashmla_sparse"]) for point in study.points]
-    rule, table = study.tuned.chosen.rule, study.table
-
-    def takes_sparse(new: int, kv: int) -> bool:
-        return choose(rule, new_tokens=new, kv_tokens=kv) == "flashmla_sparse"
-
-    title = f"{table.device}, {table.heads_per_rank} heads, {table.kv_cache_dtype}"
-    return draw_choice(batches, takes_sparse, title, file)
 
 
 def _measure_kernels(
@@ -161,15 +117,10 @@ def _measure_kernels(
     )
     bench = KernelBench(request, folder)
 
-    async def measure() -> None:
-        async with aclosing(conduct(request, python, bench.known, launch.env)) as lines:
-            async for said in lines:
-                job.observer.kernel(said)
-                bench.hear(said)
-
+    lines = conduct(request, python, bench.known, launch.env)
     with claim_folder(folder):
         try:
-            run_loop(measure())
+            run_loop(job.observer.kernels(request, python, lines, bench.hear))
         finally:
             bench.tabulate()
     return bench

@@ -13,12 +13,11 @@ from pathlib import Path
 from dsabench.autotune.job import Job, Outcome, Winner, accepted, sweep_of, why_not_default
 from dsabench.autotune.page import PAGE, write_page
 from dsabench.autotune.price import plan_in_words, plan_stages
-from dsabench.autotune.proof import TableProof, effect_in_words, prove, tables_to_prove
+from dsabench.autotune.proof import TableProof, effects_in_words, prove, tables_to_prove
 from dsabench.autotune.pull import request_pull
 from dsabench.autotune.stages import (
     STAGES,
     TUNES,
-    StageChoice,
     StageName,
     StageRecord,
     StageState,
@@ -26,7 +25,7 @@ from dsabench.autotune.stages import (
     read_stages,
     seconds_by_stage,
 )
-from dsabench.autotune.tunes import run_tune, tune_of
+from dsabench.autotune.tunes import run_tune
 from dsabench.config.specs import StudyConfig
 from dsabench.doctor.run import DoctorOptions, run_checks
 from dsabench.errors import InputError, TrialFault
@@ -34,11 +33,11 @@ from dsabench.model.record import Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study_result import StudyResult
 from dsabench.model.value import digest
-from dsabench.model.verdict import Verdict
 from dsabench.reporting.site.build import build_site
 from dsabench.results.journal import claim_folder, read_journal
 from dsabench.results.places import find_journals
 from dsabench.signals import run_loop, stop_at_any_signal
+from dsabench.tuners.of_sweep import objective_verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class _Log:
     """Runs stages and records them."""
 
     job: Job
-    wanted: StageChoice
+    wanted: tuple[StageName, ...]
     known: list[StageRecord]
     ended: dict[StageName, StageRecord] = field(default_factory=dict)
 
@@ -94,13 +93,19 @@ class _Log:
         """The newest record of a stage, of this run or an earlier one."""
         return next((one for one in reversed(self.known) if one.stage == name), None)
 
-    def run(self, name: StageName, do: Callable[[], Outcome]) -> Outcome:
-        """Run a stage. What only this stage cannot do is its outcome, not the end of the run."""
+    def run(
+        self,
+        name: StageName,
+        do: Callable[[], Outcome],
+        *,
+        survives: tuple[type[Exception], ...] = (InputError, TrialFault),
+    ) -> Outcome:
+        """Run a stage. What it survives is its outcome, not the end of the run."""
         self.job.observer.stage_started(name)
         started, since = datetime.now(UTC), time.monotonic()
         try:
             outcome = do()
-        except (InputError, TrialFault) as error:
+        except survives as error:
             outcome = Outcome("failed", str(error))
         except KeyboardInterrupt:
             self.note(name, INTERRUPTED, started, time.monotonic() - since)
@@ -135,7 +140,7 @@ class _Log:
             self.note(name, Outcome("skipped", why), datetime.now(UTC))
 
 
-def autotune(job: Job, wanted: StageChoice) -> AutotuneResult:
+def autotune(job: Job, wanted: tuple[StageName, ...]) -> AutotuneResult:
     """Run the stages. A second run continues where the first one stopped, and measures nothing if everything is measured.
 
     Raises:
@@ -170,8 +175,8 @@ def _is_ready(log: _Log) -> bool:
 
 def _tune(log: _Log, winner: RuntimeSpec | None) -> None:
     """Each tune starts from the winner, so that its table is for the deployment that will be run."""
-    for stage in TUNES:
-        tune = tune_of(log.job.config, stage)
+    for stage, kind in TUNES.items():
+        tune = log.job.config.autotune.of(kind)
         if tune is None:
             log.skip(stage, "the config does not ask for it (key autotune)")
         elif stage in log.wanted:
@@ -180,7 +185,7 @@ def _tune(log: _Log, winner: RuntimeSpec | None) -> None:
 
 def _prove(log: _Log, winner: RuntimeSpec | None, proofs: list[TableProof]) -> None:
     job = log.job
-    tables, boots = tables_to_prove(job), 3 if job.config.autotune is None else job.config.autotune.proof
+    tables, boots = tables_to_prove(job), job.config.autotune.proof
 
     def compare() -> Outcome:
         proofs.extend(prove(job, file, winner, boots) for file in tables)
@@ -199,7 +204,7 @@ def _deliver(log: _Log, proofs: Sequence[TableProof]) -> None:
     if "report" in log.wanted:
         log.run("report", lambda: _report(job, log.last("report")))
     worse = {one.file.path for one in proofs if one.is_worse}
-    sent = [path for path in _written(job) if path not in worse]
+    sent = [path for path in job.written if path not in worse]
     if "pr" in log.wanted and sent:
         measured = "\n\n".join(one.markdown for one in proofs if not one.is_worse) or None
         log.run("pr", lambda: request_pull(job, sent, measured, log.last("pr")))
@@ -233,15 +238,8 @@ def _sweep(log: _Log) -> StudyResult | None:
         found.append(study.run(observer))
         return _outcome_of_sweep(study.config, found[0])
 
-    job.observer.stage_started("sweep")
-    started, since = datetime.now(UTC), time.monotonic()
     # A mistake of the config or of the installation ends the run here: every later stage has it too.
-    try:
-        outcome = run()
-    except KeyboardInterrupt:
-        log.note("sweep", INTERRUPTED, started, time.monotonic() - since)
-        raise
-    log.note("sweep", outcome, started, time.monotonic() - since)
+    log.run("sweep", run, survives=())
     return found[0]
 
 
@@ -257,20 +255,17 @@ def _outcome_of_sweep(config: StudyConfig, result: StudyResult) -> Outcome:
     else:
         why = why_not_default(config, result, best.spec)
         passed_over = winner is None or winner.spec != best.spec
-        effects = _effects(result.verdicts, config.objective.metric)
-        faster = f"{best.label}: {effects}" + (f"; {why}" if why is not None else "")
+        faster = f"{best.label}: {effects_in_words(objective_verdicts(config, result))}" + (
+            f"; {why}" if why is not None else ""
+        )
         if winner is not None:
-            says = f"{winner.label}: {_effects(winner.verdicts, config.objective.metric)}"
+            says = f"{winner.label}: {effects_in_words(winner.verdicts)}"
             says += f". Passed over: {faster}" if passed_over else ""
         elif why is not None:
             state, says = "refused", f"the default stays. Refused: {faster}"
         else:
             says = f"the default stays; the best other setting was {faster}"
     return Outcome(state, says, measured)
-
-
-def _effects(verdicts: Sequence[Verdict], metric: str) -> str:
-    return ", ".join(effect_in_words(one) for one in verdicts if one.metric == metric) or "not confirmed"
 
 
 def _report(job: Job, before: StageRecord | None) -> Outcome:
@@ -283,10 +278,6 @@ def _report(job: Job, before: StageRecord | None) -> Outcome:
     found: list[tuple[Path, Record]] = [(path, record) for path in journals for record in read_journal(path).records]
     built = build_site(found, [job.folder], site)
     return Outcome("done", f"{built.studies} studies, {built.pages} pages", inputs=inputs, files=(str(built.index),))
-
-
-def _written(job: Job) -> list[Path]:
-    return sorted(job.tables.glob("*,*.json"))
 
 
 def _conclude(
@@ -309,7 +300,7 @@ def _conclude(
         stages=stages,
         sweep=sweep,
         winner=winner,
-        tables=tuple(_written(job)),
+        tables=tuple(job.written),
         proofs=tuple(proofs),
         pull_request=text,
         page=job.own / PAGE,
@@ -326,7 +317,7 @@ def _next_steps(job: Job, log: _Log, winner: Winner | None) -> list[str]:
             f"the launch command of the best setting: dsabench emit {job.folder} --as command --config {job.config.name}"
         )
     pull = log.ended.get("pr")
-    if pull is not None and pull.state == "skipped" and _written(job):
+    if pull is not None and pull.state == "skipped" and job.written:
         steps.append(f"a pull request for these tables: {job.command} --tree CHECKOUT")
     return steps
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -92,10 +91,11 @@ def autotune(options: AutotuneOptions) -> int:
     Exit 1 if the gate refuses the best setting, 3 if a stage failed.
     """
     from dsabench.autotune.stages import choose_stages
-    from dsabench.cli.autotune_progress import make_autotune_progress
+    from dsabench.cli.autotune_progress import AutotuneProgress
+    from dsabench.cli.options import resume_hint
 
     wanted = choose_stages(options.only or (), options.skip or (), options.until)
-    job = options.job(make_autotune_progress(wanted))
+    job = options.job(AutotuneProgress(wanted))
     if options.dry_run:
         from dsabench.autotune.price import plan_stages
 
@@ -108,14 +108,8 @@ def autotune(options: AutotuneOptions) -> int:
     from dsabench.autotune.workflow import as_json
     from dsabench.autotune.workflow import autotune as run
 
-    try:
+    with resume_hint(lambda: options.command):
         result = run(job, wanted)
-    except KeyboardInterrupt:
-        from dsabench.signals import ignore_interrupts
-
-        ignore_interrupts()
-        print(f"interrupted; everything measured is kept. Continue with:\n  {options.command}", file=sys.stderr)
-        return 130
     if options.json:
         print(as_json(result))
     else:

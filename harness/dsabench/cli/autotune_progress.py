@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from dsabench.autotune.job import AutotuneObserver
-from dsabench.autotune.stages import StageChoice, StageName, StageRecord
+from dsabench.autotune.job import AutotuneObserver, Lines
+from dsabench.autotune.stages import StageName, StageRecord
 from dsabench.cli.format import show_duration
-from dsabench.cli.kernel_progress import say, say_point
+from dsabench.cli.kernel_progress import Hear, KernelProgress, follow, say, say_point
 from dsabench.cli.progress import make_progress
+from dsabench.microbench.request import Request
 from dsabench.microbench.worker_process import Said
 from dsabench.study.session import StudyObserver
 
@@ -19,15 +18,12 @@ from dsabench.study.session import StudyObserver
 class AutotuneProgress(AutotuneObserver):
     """Lines of stages; what a stage boots has the display of a sweep."""
 
-    wanted: StageChoice
-    started_s: float = field(default_factory=time.monotonic)
-    _points: int = 0
-    _done: int = 0
+    wanted: tuple[StageName, ...]
 
     def stage_started(self, name: StageName) -> None:
         """Number and name of the stage."""
-        number = self.wanted.names.index(name) + 1
-        print(f"== {number}/{len(self.wanted.names)} {name}", file=sys.stderr, flush=True)
+        number = self.wanted.index(name) + 1
+        say(f"== {number}/{len(self.wanted)} {name}")
 
     def stage_ended(self, record: StageRecord) -> None:
         """State, time and outcome of the stage."""
@@ -38,16 +34,13 @@ class AutotuneProgress(AutotuneObserver):
         """As in a sweep."""
         return make_progress(metric)
 
-    def kernel(self, said: Said) -> None:
-        """One line per kernel time."""
-        if said["is"] == "begin":
-            self._points, self._done = int(str(said["points"])), 0
-            say(f"{self._points} kernel times to measure")
-        elif said["is"] == "point" and said.get("status") != "unavailable":
-            self._done += 1
-            say_point(said, f"{self._done}/{max(self._done, self._points)} ")
+    async def kernels(self, request: Request, python: str | None, lines: Lines, hear: Hear) -> None:
+        """As in `kernels bench`."""
+        progress = KernelProgress(request, python)
 
+        def say_and_hear(said: Said) -> None:
+            if said["is"] == "point":
+                say_point(said, progress.count(said))
+            hear(said)
 
-def make_autotune_progress(wanted: StageChoice) -> AutotuneObserver:
-    """The progress of a run."""
-    return AutotuneProgress(wanted)
+        await follow(lines, progress, say_and_hear)

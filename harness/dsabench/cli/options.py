@@ -240,31 +240,24 @@ def command_of(options: type[Options], run: Callable[[Options], int]) -> Callabl
 
 
 @contextmanager
-def resume_hint(options: StudyOptions, study: Study) -> Iterator[None]:
+def resume_hint(command: Callable[[], str]) -> Iterator[None]:
     """After an interrupt or a full disk, print the command that continues. Ctrl-C exits with 130."""
-    from dsabench.results.journal import Journal
     from dsabench.signals import ignore_interrupts
 
-    before = len(Journal(study.folder).read().records)
     try:
         yield
     except KeyboardInterrupt:
         ignore_interrupts()
-        # A new round without a record does not exist yet, so it must be started again.
-        begun = len(Journal(study.folder).read().records) > before
-        again = " --again" if options.again and not begun else ""
-        print(
-            f"interrupted; everything measured is kept. Continue with:\n  {options.resume_command()}{again}",
-            file=sys.stderr,
-        )
+        print(f"interrupted; everything measured is kept. Continue with:\n  {command()}", file=sys.stderr)
         raise typer.Exit(130) from None
     except StoreError as error:
-        raise StoreError(f"{error}. When that is fixed, continue with: {options.resume_command()}") from error
+        raise StoreError(f"{error}. When that is fixed, continue with: {command()}") from error
 
 
 def run_study(options: StudyOptions, study: Study) -> StudyResult:
     """Run, resume, or only conclude; progress goes to stderr."""
     from dsabench.cli.progress import make_progress
+    from dsabench.results.journal import Journal
 
     progress = make_progress(study.config.objective.metric)
     if options.conclude:
@@ -273,7 +266,15 @@ def run_study(options: StudyOptions, study: Study) -> StudyResult:
         from dsabench.study.optuna_mirror import OptunaMirror
 
         progress = OptunaMirror(progress, study.config, study.folder, options.optuna_storage)
-    with resume_hint(options, study):
+    journal = Journal(study.folder)
+    before = len(journal.read().records)
+
+    def command() -> str:
+        # A new round without a record does not exist yet, so it must be started again.
+        begun = len(journal.read().records) > before
+        return options.resume_command() + (" --again" if options.again and not begun else "")
+
+    with resume_hint(command):
         return study.run(progress)
 
 

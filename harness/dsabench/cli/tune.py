@@ -15,13 +15,12 @@ import typer
 from dsabench.cli.options import StudyOptions, command_of, run_study
 
 if TYPE_CHECKING:
-    from dsabench.config.specs import StudyConfig
     from dsabench.model.study_result import StudyResult
     from dsabench.model.tuned_table import TunedTable
     from dsabench.study.study import Study
     from dsabench.tuners.kernel_table import KernelStudy
     from dsabench.tuners.mtp import Slot, StepCost
-    from dsabench.tuners.of_sweep import CurvePoint
+    from dsabench.tuners.of_sweep import CurvePoint, TunePlan
 
 app = typer.Typer(help="From measurements to tuned tables.", no_args_is_help=True)
 
@@ -54,10 +53,10 @@ def flashmla_auto(options: FlashmlaAutoOptions) -> int:
     Several forms of the rule are fitted to measured kernel times and cross-validated. The simplest one within the
     noise wins.
     """
-    from dsabench.autotune.tunes import draw_kernels
     from dsabench.config.load import load_study
     from dsabench.emit.tables import write_table
     from dsabench.microbench.table import TABLE_NAME
+    from dsabench.reporting.choice_plot import draw_choice
     from dsabench.results.journal import FILE_NAME, read_journal
     from dsabench.tuners.kernel_table import study_kernels
     from dsabench.tuners.observed import of_kernels, of_servers
@@ -70,7 +69,7 @@ def flashmla_auto(options: FlashmlaAutoOptions) -> int:
     servers = of_servers(records, target)
     study = study_kernels(config, target, seen, servers, command=options.command)
     path = write_table(options.out or Path("results") / config.name / "tables", study.table)
-    plot = draw_kernels(study, path.with_suffix(".svg"))
+    plot = draw_choice(study.batches, study.table, path.with_suffix(".svg"))
     if options.json:
         print(json.dumps({"table": str(path), "plot": str(plot), **_kernel_facts(study)}, indent=1))
     else:
@@ -119,8 +118,7 @@ def mha_threshold(options: ThresholdOptions) -> int:
         refused = proposal.standing == "refused by the gate"
         return _Tuned(said, proposal.table, facts, lambda: _print_curve(study, curve), code=1 if refused else 0)
 
-    config, arithmetic = plan_threshold(load_study(options.config))
-    return _tune(options, config, () if arithmetic is None else (arithmetic,), judge)
+    return _tune(options, plan_threshold(load_study(options.config)), judge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +138,6 @@ class HisparseOptions(TuneOptions):
         typer.Option("--same-pool", help="All settings in the smallest of their device pools, not each in its own."),
     ] = False
 
-    def host_bytes(self, ranks: int) -> float:
-        """Host memory of a rank in bytes, of so many on this machine. A conclusion from records ignores this machine's memory."""
-        from dsabench.tuners.hisparse import free_host_bytes
-        from dsabench.tuners.hisparse_memory import GIB
-
-        if self.host_memory_gib is not None:
-            return self.host_memory_gib * GIB
-        if self.conclude:
-            return math.inf
-        return free_host_bytes(Path("/proc/meminfo").read_text()) // (self.lanes * ranks)
-
 
 def hisparse(options: HisparseOptions) -> int:
     """Compare HiSparse's buffer, ratio and block size with HiSparse off (bf16, fp8) and with its own defaults.
@@ -159,16 +146,17 @@ def hisparse(options: HisparseOptions) -> int:
     memory is too small. An unfinished confirmation gives verdicts but no table.
     """
     from dsabench.config.load import load_study
-    from dsabench.tuners.hisparse import plan_hisparse, rank_of, ranks_per_host, table_of
+    from dsabench.tuners.hisparse import host_bytes_of, plan_hisparse, rank_of, table_of
 
     def judge(study: Study, result: StudyResult) -> _Tuned:
         table, standing = table_of(study.config, result, options.study_command())
         return _Tuned(standing, table)
 
     config = load_study(options.config)
-    host_bytes = options.host_bytes(ranks_per_host(config))
+    # A conclusion from records ignores this machine's memory.
+    host_bytes = math.inf if options.conclude else host_bytes_of(config, options.host_memory_gib, options.lanes)
     plan = plan_hisparse(config, rank_of(config, gpus=options.gpus), host_bytes, same_pool=options.same_pool)
-    return _tune(options, plan.config, plan.arithmetic, judge)
+    return _tune(options, plan, judge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +187,7 @@ def mtp(options: MtpOptions) -> int:
         return _Tuned(standing, table, facts, lambda: _print_steps(costs, slots))
 
     rate = ACCEPT_RATE if options.accept_rate is None else options.accept_rate
-    plan = plan_mtp(load_study(options.config), rate)
-    return _tune(options, plan.config, plan.arithmetic, judge)
+    return _tune(options, plan_mtp(load_study(options.config), rate), judge)
 
 
 app.command("flashmla-auto")(command_of(FlashmlaAutoOptions, flashmla_auto))
@@ -223,29 +210,29 @@ class _Tuned:
     code: int = 0
 
 
-def _tune(
-    options: TuneOptions,
-    config: StudyConfig,
-    arithmetic: Sequence[str],
-    judge: Callable[[Study, StudyResult], _Tuned],
-) -> int:
+def _tune(options: TuneOptions, plan: TunePlan, judge: Callable[[Study, StudyResult], _Tuned]) -> int:
     """Run or continue the study, judge it, and write its table next to the journal, or where `--out` says."""
     from dsabench.cli.show_result import exit_code, print_plan_of, show_result, study_facts
     from dsabench.emit.tables import write_table
 
-    for line in () if options.json or options.conclude else arithmetic:
+    for line in () if options.json or options.conclude else plan.arithmetic:
         print(line)
-    study = options.study(config)
+    study = options.study(plan.config)
     if options.dry_run:
         print_plan_of(
-            options, study, {"standing": "nothing was measured", "table": None, "arithmetic": list(arithmetic)}
+            options, study, {"standing": "nothing was measured", "table": None, "arithmetic": list(plan.arithmetic)}
         )
         return 0
     result = run_study(options, study)
     tuned = judge(study, result)
     path = None if tuned.table is None else write_table(options.out or study.folder / "tables", tuned.table)
     if options.json:
-        said = {"standing": tuned.standing, "table": path and str(path), "arithmetic": list(arithmetic), **tuned.facts}
+        said = {
+            "standing": tuned.standing,
+            "table": path and str(path),
+            "arithmetic": list(plan.arithmetic),
+            **tuned.facts,
+        }
         print(json.dumps({**study_facts(options, study, result), **said}, indent=1))
     else:
         show_result(options, study, result)

@@ -167,7 +167,7 @@ class ConfigFile(Value):
     """Limits of the study."""
     gate: GateEntry | None = None
     """The accuracy eval that the best setting must pass, or several; null if no setting changes answers."""
-    autotune: AutotuneFile | None = None
+    autotune: AutotuneFile = AutotuneFile()
     """What `dsabench autotune` tunes after the sweep."""
 
 

@@ -31,7 +31,7 @@ from dsabench.config.study_rules import (
     tokenizer_mistakes,
     workload_mistakes,
 )
-from dsabench.config.yaml_file import YamlFile, parse_yaml, read_yaml
+from dsabench.config.yaml_file import KeyPath, YamlFile, parse_yaml, read_yaml
 from dsabench.errors import ConfigError, InputError, printable
 from dsabench.model.evals import GENERATED, EvalSpec
 from dsabench.model.published import PublishedRun
@@ -169,14 +169,11 @@ def _config_of(source: YamlFile, path: Path) -> tuple[StudyConfig | None, tuple[
         found += confirm_mistakes(source, sections["budget"], sections.get("first") or ())
     if found or space is None:
         return None, tuple(_in_order(found, source.file))
-    tunes: AutotuneFile | None = sections.pop("autotune")
+    tunes: AutotuneFile = sections.pop("autotune")
     del sections["sweeps"]
     sections["runtime"], sections["gate"] = sections["runtime"].settled(), gates_of(sections["gate"])
-    config = StudyConfig(**sections, space=space)
-    if tunes is None:
-        return config, ()
-    autotune, found = _autotune(source, path, config.name, tunes)
-    return (None, tuple(found)) if found else (config.model_copy(update={"autotune": autotune}), ())
+    autotune, found = _autotune(source, path, sections["name"], tunes)
+    return (None, tuple(found)) if found else (StudyConfig(**sections, space=space, autotune=autotune), ())
 
 
 _INHERITED = ("runtime", "workloads", "proposer", "objective", "budget", "gate")
@@ -199,15 +196,28 @@ def _autotune(source: YamlFile, path: Path, name: str, tunes: AutotuneFile) -> t
         tune: TuneFile | None = getattr(tunes, key)
         if tune is None:
             continue
-        section = source.section(("autotune", key), _INHERITED, {"base": ("runtime", "base")})
-        data = {name: value for name, value in section.data.items() if name not in _OF_TUNE}
-        data["name"] = f"{name}-{key.replace('_', '-')}"
-        study, wrong = _config_of(replace(section, data=data), path)
+        study, wrong = _config_of(_section(source, name, key), path)
         found += wrong
         if study is not None:
             more = {name: getattr(tune, name) for name in _OF_TUNE & type(tune).model_fields.keys()}
             made[key] = kind(study=study, fixed=tuple(tune.base), **more)
     return Autotune(**made, proof=tunes.proof), found
+
+
+def _section(source: YamlFile, name: str, key: str) -> YamlFile:
+    """A tune as the file of a study. Its `base` goes over that of the runtime."""
+    whole: dict[str, Any] = dict(source.data)
+    given, at = whole["autotune"][key], ("autotune", key)
+    own = {word: value for word, value in given.items() if word not in {"base", *_OF_TUNE}}
+    runtime, base = whole["runtime"], given.get("base", {})
+    data = {word: whole[word] for word in _INHERITED if word in whole} | own
+    data |= {
+        "name": f"{name}-{key.replace('_', '-')}",
+        "runtime": {**runtime, "base": {**runtime.get("base", {}), **base}},
+    }
+    origins: dict[KeyPath, KeyPath] = {(word,): (*at, word) for word in own}
+    origins |= {("runtime", "base", knob): (*at, "base", knob) for knob in base}
+    return replace(source, data=data, origins=origins)
 
 
 def _joint_space(

@@ -146,7 +146,7 @@ class StudyConfig(Value):
     budget: Budget
     gate: GateSpec | tuple[GateSpec, ...] | None = None
     """One eval, or several."""
-    autotune: Autotune | None = None
+    autotune: Autotune = Field(default_factory=lambda: Autotune())  # noqa: PLW0108 (it is defined below)
     """What `dsabench autotune` tunes after the sweep."""
 
     @property
@@ -183,6 +183,13 @@ class StudyConfig(Value):
     def boots_to_confirm(self) -> int:
         """Confirmation boots of all sides together, at most."""
         return self.budget.sides(len(self.first)) * self.budget.confirm_boots
+
+    def with_boots_as_before(self, before: StudyConfig) -> StudyConfig:
+        """With as many boots for the search as before: more boots of the confirmation must not take the place of searched settings."""
+        if before.budget.max_boots is None:
+            return self
+        grown = before.budget.max_boots + self.boots_to_confirm - before.boots_to_confirm
+        return self.model_copy(update={"budget": self.budget.model_copy(update={"max_boots": grown})})
 
 
 class KernelTimes(Value):
@@ -241,6 +248,16 @@ class Autotune(Value):
     mtp: MtpTune | None = None
     proof: int = 3
     """Boots with and without each table."""
+
+    def of(self, kind: str) -> Tune | None:
+        """The tune that makes tables of a kind."""
+        tunes: dict[str, Tune | None] = {
+            "flashmla_auto": self.flashmla_auto,
+            "mha_threshold": self.mha_threshold,
+            "hisparse": self.hisparse,
+            "mtp": self.mtp,
+        }
+        return tunes[kind]
 
 
 def changes_behaviour(name: str) -> bool:

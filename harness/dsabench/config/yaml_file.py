@@ -7,9 +7,8 @@ refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -80,31 +79,6 @@ class YamlFile:
         """The path of a key in the file itself."""
         above = max((one for one in self.origins if path[: len(one)] == one), key=len, default=())
         return (*self.origins.get(above, ()), *path[len(above) :])
-
-    def section(self, path: KeyPath, inherited: Iterable[str], into: Mapping[str, KeyPath]) -> YamlFile:
-        """A section as a file of its own: its keys, those of `inherited` that it lacks from the top, and some of its mappings merged
-        `into` deeper ones.
-        """
-        own: Plain = dict(self.data)
-        for part in path:
-            own = own[part] if isinstance(own, dict) and isinstance(part, str) else None
-        given = own if isinstance(own, dict) else {}
-        data: dict[str, Plain] = {key: deepcopy(self.data[key]) for key in inherited if key in self.data}
-        origins: dict[KeyPath, KeyPath] = {}
-        for key, value in given.items():
-            target = into.get(key, (key,))
-            origins[target] = (*path, key)
-            if key not in into:
-                data[key] = value
-                continue
-            inner: Plain = data
-            for part in target:
-                inner = inner.setdefault(str(part), {}) if isinstance(inner, dict) else None
-            if isinstance(inner, dict) and isinstance(value, dict):
-                origins |= {(*target, name): (*path, key, name) for name in value}
-                del origins[target]
-                inner.update(value)
-        return replace(self, data=MappingProxyType(data), origins=MappingProxyType(origins))
 
 
 def shown_file(path: Path) -> str:

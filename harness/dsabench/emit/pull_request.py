@@ -42,7 +42,7 @@ class Branch:
 
     def patch(self) -> bytes:
         """The commits as `git am` takes them."""
-        return _git(self.repository, "format-patch", "--stdout", f"{self.base}..{self.commits[-1]}").encode() + b"\n"
+        return run_git(self.repository, "format-patch", "--stdout", f"{self.base}..{self.commits[-1]}").encode() + b"\n"
 
 
 Commit = tuple[dict[str, bytes], str]
@@ -119,14 +119,14 @@ def _unit_test(tree: Tree, repository: Path, name: str, text: str) -> dict[str, 
 
 
 def _commit_on_branch(tree: Tree, branch: str, commits: Callable[[Tree, Path], list[Commit]]) -> Branch:
-    repository = Path(_git(tree.package, "rev-parse", "--show-toplevel", what="is not in a git checkout"))
+    repository = Path(run_git(tree.package, "rev-parse", "--show-toplevel", what="is not in a git checkout"))
     for name in ("user.name", "user.email"):
-        _git(repository, "config", name, what=f"git config {name} is not set: who commits?")
+        run_git(repository, "config", name, what=f"git config {name} is not set: who commits?")
     if not _says_yes(repository, "check-ref-format", "--branch", branch):
         raise InputError(f"--branch {branch}: git allows no branch of that name")
     if _says_yes(repository, "rev-parse", "-q", "--verify", f"refs/heads/{branch}"):
         raise InputError(f"{repository}: there is a branch {branch} already; --branch names another")
-    base = _git(repository, "rev-parse", "-q", "--verify", "HEAD", what="has no commit yet")
+    base = run_git(repository, "rev-parse", "-q", "--verify", "HEAD", what="has no commit yet")
     with _worktree(repository, branch, base) as folder:
         package = folder / tree.package.relative_to(repository)
         project = package.parent / "pyproject.toml"
@@ -135,7 +135,7 @@ def _commit_on_branch(tree: Tree, branch: str, commits: Callable[[Tree, Path], l
         made = tuple(_commit(inside, contents, message) for contents, message in wanted)
         if not made:
             raise InputError(f"{repository}: these tables are in its HEAD already")
-        counted = _git(folder, "diff", "--numstat", base, made[-1])
+        counted = run_git(folder, "diff", "--numstat", base, made[-1])
         lines = sum(int(number) for row in counted.splitlines() for number in row.split()[:2] if number.isdigit())
         named = {os.path.normpath(tree.package.relative_to(repository) / name) for one, _ in wanted for name in one}
     return Branch(repository, branch, base, str(tree.version), made, tuple(sorted(named)), lines)
@@ -146,22 +146,22 @@ def _commit(tree: Tree, contents: dict[str, bytes], message: str) -> str:
         file = tree.package / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
-        _git(tree.package, "add", "-f", "--", str(file.resolve()))
-    _git(tree.package, "commit", "-q", "-m", message)
-    return _git(tree.package, "rev-parse", "HEAD")
+        run_git(tree.package, "add", "-f", "--", str(file.resolve()))
+    run_git(tree.package, "commit", "-q", "-m", message)
+    return run_git(tree.package, "rev-parse", "HEAD")
 
 
 @contextmanager
 def _worktree(repository: Path, branch: str, base: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="dsabench-pr-") as name:
         folder = Path(name).resolve() / "tree"
-        _git(repository, "worktree", "add", "-q", "-b", branch, str(folder), base)
+        run_git(repository, "worktree", "add", "-q", "-b", branch, str(folder), base)
         with ExitStack() as failed:
-            failed.callback(_git, repository, "branch", "-q", "-D", branch)
+            failed.callback(run_git, repository, "branch", "-q", "-D", branch)
             try:
                 yield folder
             finally:
-                _git(repository, "worktree", "remove", "--force", str(folder))
+                run_git(repository, "worktree", "remove", "--force", str(folder))
             failed.pop_all()
 
 
@@ -169,7 +169,14 @@ def _says_yes(repository: Path, *words: str) -> bool:
     return subprocess.run(["git", "-C", str(repository), *words], capture_output=True, check=False).returncode == 0
 
 
-def _git(folder: Path, *words: str, what: str | None = None) -> str:
+def run_git(folder: Path, *words: str, what: str | None = None) -> str:
+    """What git prints in a folder.
+
+    Raises:
+        InputError: git failed and `what` says whose mistake that is.
+        StoreError: git failed otherwise.
+
+    """
     done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
     if done.returncode:
         if what is not None:

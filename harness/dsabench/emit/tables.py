@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from dsabench.emit.fit import require_emittable
 from dsabench.emit.loader import KINDS
@@ -41,26 +42,23 @@ def read_tables(given: Sequence[str]) -> list[File]:
     return [File(path, read_table(path)) for path in once.values()]
 
 
+Runtime = Literal["sglang", "reference"]
+_READ_BY: dict[Runtime, tuple[tuple[str, ...], str]] = {
+    "sglang": (KINDS, "flags of sglang say it already: --as command"),
+    "reference": (("flashmla_auto", "mha_threshold"), "the reference runtime reads no tables of this kind"),
+}
+"""Runtime → the kinds of table that its code reads, and what to say of others."""
+
+
 def read_committed(given: Sequence[str], *, allow_simulated: bool) -> list[File]:
-    """The same of tables for a pull request: to sglang, or of the reference runtime to dsabench.
+    """The same of tables for a pull request to sglang, or to dsabench, whose reference runtime they are for.
 
     Raises:
         InputError: as `read_delivered`, or they are for both.
 
     """
     files = read_tables(given)
-    if files[0].table.runtime == "sglang":
-        return read_delivered(given, allow_simulated=allow_simulated)
-    for file in files:
-        require_emittable(file.table, "reference", allow_simulated=allow_simulated)
-        if file.table.kind not in _READ_BY_REFERENCE:
-            raise InputError(
-                f"{file.path}: the reference runtime reads tables of {' and '.join(_READ_BY_REFERENCE)} only"
-            )
-    return files
-
-
-_READ_BY_REFERENCE = ("flashmla_auto", "mha_threshold")
+    return _require_delivered(files, files[0].table.runtime, allow_simulated=allow_simulated)
 
 
 def read_delivered(given: Sequence[str], *, allow_simulated: bool) -> list[File]:
@@ -70,11 +68,15 @@ def read_delivered(given: Sequence[str], *, allow_simulated: bool) -> list[File]
         InputError: as `read_tables`, or one that may not be emitted, or that flags say.
 
     """
-    files = read_tables(given)
+    return _require_delivered(read_tables(given), "sglang", allow_simulated=allow_simulated)
+
+
+def _require_delivered(files: list[File], runtime: Runtime, *, allow_simulated: bool) -> list[File]:
+    kinds, otherwise = _READ_BY[runtime]
     for file in files:
-        require_emittable(file.table, "sglang", allow_simulated=allow_simulated)
-        if file.table.kind not in KINDS:
-            raise InputError(f"{file.path}: flags of sglang say it already: --as command")
+        require_emittable(file.table, runtime, allow_simulated=allow_simulated)
+        if file.table.kind not in kinds:
+            raise InputError(f"{file.path}: {otherwise}")
     return files
 
 

@@ -64,12 +64,11 @@ def find_reference_tree(given: Path) -> Tree:
     if not given.is_dir():
         raise InputError(f"{given}: no such folder")
     places = (given, given / "dsabench", given / "harness" / "dsabench")
-    package = next((place for place in places if (place / SHIPPED).is_dir()), None)
-    if package is None:
+    package = next((one for one in places if (one / SHIPPED).is_dir() and (one / "__init__.py").is_file()), None)
+    version = None if package is None else assigned_version(package / "__init__.py")
+    if package is None or version is None:
         raise InputError(f"{given}: no dsabench here, whose reference runtime these tables are for: no {SHIPPED}/")
-    package = package.resolve()
-    version = assigned_version(package / "__init__.py") if (package / "__init__.py").is_file() else None
-    return Tree(package, parse_version(version or "0.0.0"), None)
+    return Tree(package.resolve(), parse_version(version), None)
 
 
 def _version_of(package: Path) -> Version:

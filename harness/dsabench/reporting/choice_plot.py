@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from dsabench.errors import StoreError
+from dsabench.model.tuned_table import ConstantRule, GridRule, RatioRule, TunedTable, choose
 
 Batch = tuple[int, int, float]
 """New tokens, KV tokens, and time of flashmla_kv over time of flashmla_sparse."""
@@ -20,8 +21,8 @@ _TICKS = {
 }
 
 
-def draw_choice(batches: Sequence[Batch], takes_sparse: Callable[[int, int], bool], title: str, file: Path) -> Path:
-    """One SVG: a point a shape, its colour the ratio of times up to twofold, shaded where the rule takes flashmla_sparse.
+def draw_choice(batches: Sequence[Batch], table: TunedTable, file: Path) -> Path:
+    """One SVG: a point a shape, its colour the ratio of times up to twofold, shaded where the table takes flashmla_sparse.
 
     A cross marks a shape for which the rule takes the kernel that is slower by more than 2 %.
 
@@ -34,6 +35,12 @@ def draw_choice(batches: Sequence[Batch], takes_sparse: Callable[[int, int], boo
 
     mpl.use("svg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    rule = table.rule
+    assert isinstance(rule, ConstantRule | RatioRule | GridRule), "the table's own check ties the form to the kind"
+
+    def takes_sparse(new_tokens: int, kv_tokens: int) -> bool:
+        return choose(rule, new_tokens=new_tokens, kv_tokens=kv_tokens) == "flashmla_sparse"
 
     mpl.rcParams["svg.hashsalt"] = "dsabench"
     figure, axes = plt.subplots(figsize=(7.6, 4.8), layout="constrained")
@@ -52,7 +59,7 @@ def draw_choice(batches: Sequence[Batch], takes_sparse: Callable[[int, int], boo
     said = "shaded: the rule takes flashmla_sparse"
     said += f"; crosses: it takes the slower one ({len(missed)} of {len(batches)})" if missed else ""
     axes.set(xscale="log", yscale="log", xlabel="new tokens of the batch", ylabel="tokens in its KV cache")
-    axes.set_title(f"{title}\n", fontsize=11, loc="left")
+    axes.set_title(f"{table.device}, {table.heads_per_rank} heads, {table.kv_cache_dtype}\n", fontsize=11, loc="left")
     axes.text(0.0, 1.015, said, transform=axes.transAxes, fontsize=8.5, color="#444")
     bar = figure.colorbar(points, extend="both", ticks=[math.log2(factor) for factor in _TICKS.values()])
     bar.ax.set_yticklabels(list(_TICKS), fontsize=8.5)

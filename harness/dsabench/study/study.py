@@ -290,11 +290,7 @@ def _with_limits(config: StudyConfig, given: dict[str, float]) -> StudyConfig:
             f"--max-boots {max_boots} leaves no boot for the search: the confirmation takes {to_confirm} "
             "(budget.confirm_boots a side)"
         )
-    if max_boots is None and config.budget.max_boots is not None:
-        # More boots of the confirmation must not take the place of searched settings.
-        grown = config.budget.max_boots + to_confirm - config.boots_to_confirm
-        limited = limited.model_copy(update={"budget": limited.budget.model_copy(update={"max_boots": grown})})
-    return limited
+    return limited.with_boots_as_before(config) if max_boots is None else limited
 
 
 def _with_launch_env(config: StudyConfig, pairs: Sequence[str]) -> StudyConfig:

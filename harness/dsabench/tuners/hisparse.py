@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from dsabench.config.specs import RoleConfig, StudyConfig, TopologyConfig
 from dsabench.errors import InputError
@@ -16,10 +17,11 @@ from dsabench.model.study_result import StudyResult
 from dsabench.model.topology import SINGLE, Role
 from dsabench.model.tuned_table import BufferRule, TunedTable
 from dsabench.model.value import KnobValue
+from dsabench.results.ablation import has_gain
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.sglang.model_config import full_widths
-from dsabench.tuners.hisparse_memory import KV_BYTES, Demand, Rank, describe, require_pool
-from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep, why_unfinished
+from dsabench.tuners.hisparse_memory import GIB, KV_BYTES, Demand, Rank, describe, require_pool
+from dsabench.tuners.of_sweep import TunePlan, objective_verdicts, table_of_sweep, why_unfinished
 from dsabench.tuners.target import target_of
 
 _BUFFER, _RATIO, _BLOCK = (
@@ -41,14 +43,6 @@ OFF = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The study with its pools pinned and what cannot run forbidden, and the arithmetic behind it."""
-
-    config: StudyConfig
-    arithmetic: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class _Load:
     """The largest that the workloads ask of a pool."""
 
@@ -57,7 +51,7 @@ class _Load:
     """Tokens of a request, prompt and answer; None where a dataset decides it."""
 
 
-def plan_hisparse(config: StudyConfig, rank: Rank, host_bytes: float, *, same_pool: bool = False) -> Plan:
+def plan_hisparse(config: StudyConfig, rank: Rank, host_bytes: float, *, same_pool: bool = False) -> TunePlan:
     """Pin each setting's device pool to what a full rank has under it, and forbid the buffers that do not fit.
 
     With `same_pool` all have the smallest of these: what settings cost at equal tokens, not at equal memory. Where the axes are of one
@@ -86,7 +80,7 @@ def plan_hisparse(config: StudyConfig, rank: Rank, host_bytes: float, *, same_po
         }
     )
     changed = config.model_copy(update={"space": space, "budget": plan.config.budget})
-    return Plan(changed, plan.arithmetic)
+    return TunePlan(changed, plan.arithmetic)
 
 
 def role_of(config: StudyConfig) -> Role | None:
@@ -136,7 +130,7 @@ def of_role_alone(config: StudyConfig) -> StudyConfig:
 
 def _plan_of_all(
     config: StudyConfig, rank: Rank, host_bytes: float, *, same_pool: bool = False, instances: int = 1
-) -> Plan:
+) -> TunePlan:
     _require_study(config)
     load, ratios = _load_of(config, instances), _values(config, _RATIO)
     dtypes = [d for d in ("bfloat16", "fp8_e4m3") if d in _named(config, "kv_cache_dtype")]
@@ -163,7 +157,7 @@ def _plan_of_all(
     space = config.space.model_copy(update=changed)
     # A buffer that beats one baseline and loses to another is no default: all of them are confirmed.
     budget = config.budget.model_copy(update={"confirm_first": True})
-    return Plan(config.model_copy(update={"space": space, "budget": budget}), tuple(lines))
+    return TunePlan(config.model_copy(update={"space": space, "budget": budget}), tuple(lines))
 
 
 def _load_of(config: StudyConfig, instances: int) -> _Load:
@@ -260,12 +254,24 @@ def ranks_per_host(config: StudyConfig) -> int:
     return max(1, -(-make_runtime(config.runtime).gpus(spec) // machines))
 
 
+def host_bytes_of(config: StudyConfig, gib: float | None, lanes: int) -> float:
+    """Host memory of a rank in bytes: as given, else what is free on this machine, shared by its ranks and lanes.
+
+    Raises:
+        InputError: this machine does not say what is free.
+
+    """
+    if gib is not None:
+        return gib * GIB
+    return free_host_bytes(Path("/proc/meminfo").read_text()) // (lanes * ranks_per_host(config))
+
+
 def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[TunedTable | None, str]:
     """The table of the best setting, and one line on where it stands."""
     if (why := why_unfinished(config, result)) is not None:
         return None, f"unfinished: {why}"
     verdicts = objective_verdicts(config, result)
-    if result.best is None or not verdicts or not is_faster(verdicts):
+    if result.best is None or not verdicts or not has_gain(config.objective, verdicts):
         said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
         return None, f"not faster than the default: {said or result.stopped}"
     role, best = role_of(config), result.best.spec
@@ -274,7 +280,7 @@ def table_of(config: StudyConfig, result: StudyResult, command: str) -> tuple[Tu
         return None, "the best setting has HiSparse off: no table"
     for rival in result.rivals:
         against = [one for one in rival.verdicts if one.metric == config.objective.metric]
-        if not is_faster(against):
+        if not has_gain(config.objective, against):
             said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in against)
             return None, f"not faster than the baseline {rival.label}: {said}"
     table = table_of_sweep(

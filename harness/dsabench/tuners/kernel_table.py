@@ -32,6 +32,11 @@ class KernelStudy:
     chunks: tuple[ChunkGain, ...]
     points: tuple[Observed, ...]
 
+    @property
+    def batches(self) -> list[tuple[int, int, float]]:
+        """New tokens, KV tokens, and time of flashmla_kv over time of flashmla_sparse, of each point."""
+        return [(*point.step, point.us["flashmla_kv"] / point.us["flashmla_sparse"]) for point in self.points]
+
 
 def study_kernels(
     config: StudyConfig,

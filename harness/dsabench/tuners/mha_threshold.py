@@ -10,9 +10,10 @@ from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import GateEvidence, ThresholdRule, TunedTable
+from dsabench.results.ablation import has_gain
 from dsabench.sglang.model_config import full_widths
 from dsabench.sglang.models import Widths
-from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep, why_unfinished
+from dsabench.tuners.of_sweep import TunePlan, objective_verdicts, table_of_sweep, why_unfinished
 from dsabench.tuners.target import target_of
 
 KNOB = "mha_threshold_tokens"
@@ -35,7 +36,7 @@ def crossover_tokens(widths: Widths, heads_per_rank: int) -> float:
     return k * (b + math.sqrt(b * (b - rest))) / rest
 
 
-def plan_threshold(config: StudyConfig) -> tuple[StudyConfig, str | None]:
+def plan_threshold(config: StudyConfig) -> TunePlan:
     """The study that begins with the longest threshold below the crossover, and the arithmetic; as it was for a model whose widths
     are not known.
 
@@ -47,14 +48,14 @@ def plan_threshold(config: StudyConfig) -> tuple[StudyConfig, str | None]:
     try:
         target, widths = target_of(config), full_widths(config.runtime.model)
     except InputError:
-        return config, None
+        return TunePlan(config)
     tokens = crossover_tokens(widths, target.heads_per_rank)
     (axis,) = config.space.axes
     below = [value for value in axis.values if isinstance(value, int) and value <= tokens]
     space = config.space.model_copy(update={"enqueued": tuple({KNOB: value} for value in sorted(below)[-1:])})
     upto = "at any length" if math.isinf(tokens) else f"up to {tokens:,.0f} tokens"
     line = f"dense attention takes less arithmetic than sparse attention and its indexer {upto}, at {target.heads_per_rank} heads a rank"
-    return config.model_copy(update={"space": space}), line
+    return TunePlan(config.model_copy(update={"space": space}), (line,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def propose(config: StudyConfig, result: StudyResult, command: str) -> Proposal:
         return Proposal("unfinished", why, None)
     verdicts = objective_verdicts(config, result)
     tokens = None if result.best is None else result.best.spec.knobs.get(KNOB)
-    if not isinstance(tokens, int) or not verdicts or not is_faster(verdicts):
+    if not isinstance(tokens, int) or not verdicts or not has_gain(config.objective, verdicts):
         reasons = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
         return Proposal("not faster", reasons or (result.stopped or "nothing was confirmed against the default"), None)
     table = table_of_sweep(ThresholdRule(max_tokens=tokens), config, result, (), command)

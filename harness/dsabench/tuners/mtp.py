@@ -15,8 +15,9 @@ from dsabench.model.study import ImpliedKnobs
 from dsabench.model.study_result import StudyResult
 from dsabench.model.tuned_table import StepsRule, TunedTable
 from dsabench.model.value import KnobValue
+from dsabench.results.ablation import has_gain
 from dsabench.sglang.model_config import full_widths
-from dsabench.tuners.of_sweep import is_faster, objective_verdicts, table_of_sweep, why_unfinished
+from dsabench.tuners.of_sweep import TunePlan, objective_verdicts, table_of_sweep, why_unfinished
 from dsabench.tuners.target import target_of
 
 ALGORITHM, STEPS = "speculative_algorithm", "speculative_num_steps"
@@ -55,15 +56,7 @@ def require_mtp_study(config: StudyConfig) -> None:
         raise InputError(f'{config.name}: base must say {ALGORITHM}: "off", the baseline of a step without drafts')
 
 
-@dataclass(frozen=True, slots=True)
-class MtpPlan:
-    """The study with its settings in the order that arithmetic expects, the best one first."""
-
-    config: StudyConfig
-    arithmetic: tuple[str, ...]
-
-
-def plan_mtp(config: StudyConfig, rate: float) -> MtpPlan:
+def plan_mtp(config: StudyConfig, rate: float) -> TunePlan:
     """Order the steps by accept length over cost, where a draft costs one layer of the model. Random weights accept nothing, so with
     them the accept length is pinned to what the rate gives.
 
@@ -90,7 +83,7 @@ def plan_mtp(config: StudyConfig, rate: float) -> MtpPlan:
     )
     enqueued = tuple(drafting(steps) for steps in best)
     space = config.space.model_copy(update={"enqueued": enqueued, "follow": (*config.space.follow, *follow)})
-    return MtpPlan(config.model_copy(update={"space": space}), lines)
+    return TunePlan(config.model_copy(update={"space": space}), lines)
 
 
 def drafting(steps: int) -> dict[str, KnobValue]:
@@ -197,7 +190,7 @@ def table_of(
     if (why := why_unfinished(config, result)) is not None:
         return None, costs, slots, f"unfinished: {why}"
     verdicts = objective_verdicts(config, result)
-    if result.best is None or not verdicts or not is_faster(verdicts):
+    if result.best is None or not verdicts or not has_gain(config.objective, verdicts):
         said = "; ".join(f"{one.workload}: {one.verdict}, {one.reason}" for one in verdicts)
         return None, costs, slots, f"not faster than without drafts: {said or result.stopped}"
     if known is None:

@@ -25,6 +25,14 @@ _KINDS: dict[str, Literal["mha_threshold", "hisparse", "mtp"]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class TunePlan:
+    """The study of a tune with its settings in the order that arithmetic expects, and that arithmetic in lines for people."""
+
+    config: StudyConfig
+    arithmetic: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CurvePoint:
     """One workload under one value of a setting: the objective's median over boots."""
 
@@ -49,12 +57,6 @@ def curve_of(records: Iterable[Record], knob: str, metric: str) -> list[CurvePoi
 def objective_verdicts(config: StudyConfig, result: StudyResult) -> list[Verdict]:
     """Those of the objective, one a workload."""
     return [verdict for verdict in result.verdicts if verdict.metric == config.objective.metric]
-
-
-def is_faster(verdicts: Sequence[Verdict]) -> bool:
-    """Better somewhere and worse nowhere."""
-    words = {verdict.verdict for verdict in verdicts}
-    return "better" in words and "worse" not in words
 
 
 def why_unfinished(config: StudyConfig, result: StudyResult) -> str | None:

@@ -16,6 +16,7 @@ from dsabench.sglang.models import WIDTHS
 from dsabench.study.next_boot import before_the_proposer
 from dsabench.tuners.mha_threshold import crossover_tokens, plan_threshold, propose, require_threshold_study
 from dsabench.tuners.observed import of_servers
+from dsabench.tuners.of_sweep import TunePlan
 from dsabench.tuners.prefill_mix import Step
 from factories import ENVIRONMENT, make_record, make_spec, make_workload
 from studies import STUDY
@@ -138,15 +139,15 @@ def test_dense_attention_takes_less_arithmetic_up_to_a_length_that_hangs_on_the_
 
 def test_the_search_of_a_threshold_begins_below_the_crossover():
     """results/h200/threshold: of 2,048 to 16,384 tokens 8,192 came out best."""
-    config, line = plan_threshold(load_study("h200-threshold"))
-    assert before_the_proposer(config) == [config.spec({"mha_threshold_tokens": 8192})]
-    assert line is not None
+    plan = plan_threshold(load_study("h200-threshold"))
+    assert before_the_proposer(plan.config) == [plan.config.spec({"mha_threshold_tokens": 8192})]
+    (line,) = plan.arithmetic
     assert "up to 14,371 tokens, at 128 heads a rank" in line
 
 
 def test_a_model_whose_widths_are_not_known_has_no_crossover(tmp_path):
     config = load_small(tmp_path, THRESHOLDS)
-    assert plan_threshold(config) == (config, None)
+    assert plan_threshold(config) == TunePlan(config, ())
 
 
 def test_a_study_of_more_than_the_threshold_is_refused(tmp_path):
