@@ -35,6 +35,7 @@ def config(tmp_path: Path) -> Path:
         workload |= {"input_len": 32, "output_len": 4, "num_prompts": 12, "max_concurrency": 2}
     study["first"] = study["first"][:3]
     study["budget"] = {"max_trials": 6, "max_boots": 7, "confirm_boots": 2}
+    study["price_per_gpu_hour"] = 3.6
     file = tmp_path / "study.yaml"
     file.write_text(yaml.safe_dump(study))
     return file
@@ -59,6 +60,10 @@ def test_a_study_of_a_slice(tmp_path: Path, config: Path) -> None:
     measured = [r for r in records if r.outcome.kind == "measured"]
     assert {r.labels for r in measured} == {("random weights",), ("random weights", "simulated")}
     assert all(r.outcome.metrics["rehearsal.passes"].value >= 2 for r in measured)
+    metrics = measured[0].outcome.metrics
+    gpu_s = 1 / metrics["output_throughput_tok_s"].value
+    assert metrics["gpu_s_per_output_token"].value == pytest.approx(gpu_s), "a slice of one GPU"
+    assert metrics["cost_per_million_output_tokens_usd"].value == pytest.approx(1e6 * gpu_s * 3.6 / 3600)
     assert all((tmp_path / "out" / (r.outcome.samples or "")).is_file() for r in measured)
     assert measured[0].environment.runtime.version == "0.5.16"
     assert measured[0].resolved["dsabench"]["log"]["kv_tokens"] == 400000  # type: ignore[call-overload, index]

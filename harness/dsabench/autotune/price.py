@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dsabench.autotune.job import Job, Outcome, sweep_of
 from dsabench.autotune.proof import DECIDES, boots_recorded
 from dsabench.autotune.stages import TUNES, StageName
 from dsabench.autotune.tunes import plan_tune
-from dsabench.config.specs import KernelTune, Tune
+from dsabench.config.runtime_kinds import runtime_kinds
+from dsabench.config.specs import KernelTimes, KernelTune, Tune
 from dsabench.errors import InputError
-from dsabench.study.plan import DryRun
+from dsabench.reporting.numbers import show_count, show_duration
+from dsabench.study.forecast import gate_lines
+from dsabench.study.plan import AblationPrice, DryRun
+
+_KERNEL_TIME_S = 1.0
+"""Of one shape and kernel, loading included: half a second on an H200, a second on two cores."""
+_KERNELS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +30,20 @@ class StagePrice:
     seconds: float = 0.0
     gpu_hours: float | None = None
     """None if no GPU is known."""
+    dollars: float | None = None
+    """None without `price_per_gpu_hour`."""
     measured_pace: bool = False
     """Whether the pace is that of records; else it is assumed."""
     notes: tuple[str, ...] = ()
-    """What the rules refuse, and the tuner's arithmetic."""
+    """What the gate asks, what the rules refuse, and the tuner's arithmetic."""
+    at_most: AblationPrice | None = None
+    """What is added to find which changes a winner needs."""
     trouble: str | None = None
     """Why the stage cannot run as the config is now."""
 
 
 def plan_stages(job: Job, wanted: tuple[StageName, ...]) -> tuple[StagePrice, ...]:
-    """Price the stages that boot servers. The tunes are priced at the config's own base: the winner is not known yet.
+    """Price the stages that measure. The tunes are priced at the config's own base: the winner is not known yet.
 
     Raises:
         InputError: the sweep cannot run as the config is now.
@@ -42,7 +53,7 @@ def plan_stages(job: Job, wanted: tuple[StageName, ...]) -> tuple[StagePrice, ..
     prices: list[StagePrice] = []
     sweep = job.study(sweep_of(job.config), "sweep").plan(observer)
     if "sweep" in wanted:
-        prices.append(_price("sweep", sweep, _refusals(sweep)))
+        prices.append(_price("sweep", sweep))
     proved: list[str] = []
     for stage, kind in TUNES.items():
         tune = job.config.autotune.of(kind)
@@ -52,32 +63,63 @@ def plan_stages(job: Job, wanted: tuple[StageName, ...]) -> tuple[StagePrice, ..
             proved.append(kind)
         prices.append(_price_of_tune(job, stage, tune))
     if "proof" in wanted and proved:
-        each = job.config.autotune.proof
-        boots = sum(max(0, 2 * each - boots_recorded(job, kind)) for kind in proved)
-        gpus = sweep.gpu_hours.gpus_each if sweep.gpu_hours is not None else None
-        seconds = sweep.plan.cost.of(boots, boots)
-        hours = None if gpus is None else gpus * seconds / 3600
-        note = f"with and without each table, {each} boots a side"
-        prices.append(StagePrice("proof", boots, seconds, hours, sweep.plan.cost.measured, (note,)))
-    return tuple(prices)
+        prices.append(_price_of_proof(job, proved, sweep))
+    price = job.config.price_per_gpu_hour
+    if price is None:
+        return tuple(prices)
+    return tuple(one if one.gpu_hours is None else replace(one, dollars=price * one.gpu_hours) for one in prices)
 
 
 def _price_of_tune(job: Job, stage: StageName, tune: Tune) -> StagePrice:
     try:
         plan = plan_tune(job, tune, None)
         if isinstance(tune, KernelTune):
-            kernels = tune.kernels
-            upto = "" if kernels.time_s is None else f", at most {kernels.time_s:.0f} s a run"
-            return StagePrice(stage, seconds=kernels.time_s or 0.0, notes=(f"kernel times without a server{upto}",))
+            return _price_of_kernels(job, stage, tune.kernels)
         found = job.study(plan.config, stage).plan(job.observer.study(plan.config.objective.metric))
     except InputError as error:
         return StagePrice(stage, trouble=str(error))
-    return _price(stage, found, (*plan.arithmetic, *_refusals(found)))
+    return _price(stage, found, plan.arithmetic)
 
 
-def _price(stage: StageName, found: DryRun, notes: Iterable[str]) -> StagePrice:
+def _price_of_kernels(job: Job, stage: StageName, kernels: KernelTimes) -> StagePrice:
+    """On one GPU. Patterns are shapes of which only the worker knows how many there are."""
+    is_counted = bool(kernels.shapes) and not any(set(shape) & set("*?[") for shape in kernels.shapes)
+    times = _KERNELS * len(kernels.shapes) if is_counted else None
+    seconds = min(
+        (bound for bound in (None if times is None else times * _KERNEL_TIME_S, kernels.time_s) if bound is not None),
+        default=0.0,
+    )
+    upto = "" if kernels.time_s is None else f", at most {show_duration(kernels.time_s)} a run"
+    note = f"{'kernel times' if times is None else show_count(times, 'kernel time')} on one GPU, without a server{upto}"
+    has_gpus = runtime_kinds()[job.config.runtime.kind].needs_gpus
+    return StagePrice(stage, seconds=seconds, gpu_hours=seconds / 3600 if has_gpus else None, notes=(note,))
+
+
+def _price_of_proof(job: Job, kinds: Sequence[str], sweep: DryRun) -> StagePrice:
+    each, cost = job.config.autotune.proof, sweep.plan.cost
+    boots = sum(max(0, 2 * each - boots_recorded(job, kind)) for kind in kinds)
+    gpus = sweep.gpu_hours.gpus_each if sweep.gpu_hours is not None else None
+    seconds = boots * (cost.boot_s + len(job.config.workloads) * cost.trial_s)
+    hours = None if gpus is None else gpus * seconds / 3600
+    note = f"{each} boots with and {each} without each table that is found: {', '.join(kinds)}"
+    return StagePrice("proof", boots, seconds, hours, measured_pace=cost.measured, notes=(note,))
+
+
+def _price(stage: StageName, found: DryRun, arithmetic: Iterable[str] = ()) -> StagePrice:
     hours = None if found.gpu_hours is None else found.gpu_hours.hours
-    return StagePrice(stage, found.left.boots, found.left.seconds, hours, found.plan.cost.measured, tuple(notes))
+    config, cost = found.plan.config, found.plan.cost
+    notes = [*arithmetic, *gate_lines(config, cost, found.plan.to_score), *_refusals(found)]
+    if found.ablation is not None:
+        notes.append(found.ablation.line())
+    return StagePrice(
+        stage,
+        found.left.boots,
+        found.left.seconds,
+        hours,
+        measured_pace=cost.measured,
+        notes=tuple(notes),
+        at_most=found.ablation,
+    )
 
 
 def _refusals(found: DryRun) -> list[str]:
@@ -95,5 +137,7 @@ def plan_in_words(prices: Sequence[StagePrice]) -> Outcome:
         return Outcome("failed", "; ".join(troubles))
     boots, seconds = sum(one.boots for one in prices), sum(one.seconds for one in prices)
     hours = [one.gpu_hours for one in prices if one.gpu_hours is not None]
+    dollars = [one.dollars for one in prices if one.dollars is not None]
     gpus = f", {sum(hours):.1f} GPU-hours" if hours else ""
-    return Outcome("done", f"{boots} boots, about {seconds / 60:.0f} min{gpus}")
+    price = f", ${sum(dollars):,.0f}" if dollars else ""
+    return Outcome("done", f"{boots} boots, about {seconds / 60:.0f} min{gpus}{price}")

@@ -122,21 +122,26 @@ def _print_prices(prices: Sequence[StagePrice]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from dsabench.cli.format import show_duration
+    from dsabench.reporting.numbers import show_duration
 
     console = Console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("stage", "boots", "time", "GPU-hours", "pace"):
+    dollars = [one.dollars for one in prices if one.dollars is not None]
+    columns = ["stage", "boots", "time", "GPU-hours", *(["price"] if dollars else []), "pace"]
+    for column in columns:
         table.add_column(column, justify="left" if column in ("stage", "pace") else "right")
     for one in prices:
         pace = "measured" if one.measured_pace else "assumed"
         gpus = "–" if one.gpu_hours is None else f"{one.gpu_hours:.1f}"
         seconds = show_duration(one.seconds) if one.seconds else "–"
-        table.add_row(one.stage, str(one.boots or "–"), seconds, gpus, "–" if one.trouble else pace)
+        price = [_dollars(one.dollars)] if dollars else []
+        table.add_row(one.stage, str(one.boots or "–"), seconds, gpus, *price, "–" if one.trouble else pace)
     hours = [one.gpu_hours for one in prices if one.gpu_hours is not None]
     total = show_duration(sum(one.seconds for one in prices))
     table.add_section()
-    table.add_row("together", str(sum(one.boots for one in prices)), total, f"{sum(hours):.1f}" if hours else "–", "")
+    price = [_dollars(sum(dollars))] if dollars else []
+    boots = str(sum(one.boots for one in prices))
+    table.add_row("together", boots, total, f"{sum(hours):.1f}" if hours else "–", *price, "")
     console.print(table)
     for one in prices:
         for line in one.notes:
@@ -145,13 +150,17 @@ def _print_prices(prices: Sequence[StagePrice]) -> None:
             console.print(f"{one.stage} cannot run: {one.trouble}", highlight=False, markup=False, style="bold red")
 
 
+def _dollars(price: float | None) -> str:
+    return "–" if price is None else f"${price:,.0f}"
+
+
 def _print_result(result: AutotuneResult) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from dsabench.cli.format import show_duration
+    from dsabench.reporting.numbers import show_duration
 
     console = Console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)

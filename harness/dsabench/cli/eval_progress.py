@@ -9,8 +9,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from dsabench.cli.format import show_duration
 from dsabench.evals.run import Progress as EvalProgress
+from dsabench.reporting.numbers import show_duration
 
 _LINE_EVERY_S = 10.0
 

@@ -41,16 +41,6 @@ def parse_latency_ms(text: str) -> float:
     return float(found[1]) * (1000.0 if found[2] == "s" else 1.0)
 
 
-def show_duration(seconds: float) -> str:
-    """Such as `8 s`, `2 min 05 s`, `3 h 20 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
 def broken(name: str, width: int, indent: str = "") -> str:
     """Break a name into lines of at most `width`, after a `_` or `.` if its parts are short enough.
 

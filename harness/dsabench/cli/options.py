@@ -124,6 +124,10 @@ class StudyOptions:
             help="Time limit of this run: 90s, 30m, 1h30m. The verdict then uses what was measured.",
         ),
     ] = None
+    gpu_hours: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="Limit of GPU-hours, those of earlier runs included.", metavar="HOURS"),
+    ] = None
     confirm_boots: Annotated[int | None, typer.Option(min=0, help="Boots per side that confirm the best setting.")] = (
         None
     )
@@ -182,6 +186,7 @@ class StudyOptions:
             "max_trials": self.max_trials,
             "max_boots": self.max_boots,
             "time_s": self.budget,
+            "gpu_hours": self.gpu_hours,
             "confirm_boots": self.confirm_boots,
         }
 

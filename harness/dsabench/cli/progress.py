@@ -11,9 +11,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from dsabench.cli.format import show_duration
 from dsabench.model.record import Failed, Record, Scored
-from dsabench.reporting.numbers import show_figure
+from dsabench.reporting.numbers import show_duration, show_figure
 from dsabench.study.next_boot import BootPlan
 from dsabench.study.plan import StudyPlan
 from dsabench.study.session import PlannedTrial, StudyObserver

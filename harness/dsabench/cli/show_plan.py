@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from functools import partial
 
 from rich.box import SIMPLE_HEAD
@@ -10,14 +11,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.cli.format import show_duration
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
-from dsabench.model.study import Axis, GateSpec, Objective
+from dsabench.model.study import Axis, Objective
 from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
-from dsabench.reporting.numbers import show_count
+from dsabench.reporting.numbers import show_count, show_duration
+from dsabench.study.forecast import gate_lines
 from dsabench.study.plan import DryRun, GpuHours
 from dsabench.study.space_check import Overruled, SpaceCheck
 
@@ -26,7 +27,6 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
     """Print what a sweep would measure, and how long it takes."""
     plan, rest = dry_run.plan, dry_run.left
     config, cost, done = plan.config, plan.cost, plan.boots_done
-    gates = [_gate_line(gate, config.runtime.model) for gate in config.gates]
     size = f"{show_count(plan.space.settings, 'setting')} × {show_count(len(config.workloads), 'workload')}"
     console.print(f"{config.name}: {size}", style="italic", markup=False, highlight=False)
     console.print(_facts_table(dry_run))
@@ -35,14 +35,17 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
     for line in (*of_default, *_refused_lines(plan.space), *_overruled_lines(dry_run.overruled)):
         console.print(line, highlight=False, markup=False, style="yellow")
     basis = "from this study's records" if cost.measured else _assumed(config)
-    per = f"{cost.boot_s:.1f} s a boot, {cost.trial_s:.1f} s a trial, {basis}"
+    first = f" ({cost.compile_s:.0f} s more for the first)" if cost.compile_s else ""
+    per = f"{cost.boot_s:.1f} s a boot{first}, {cost.trial_s:.1f} s a trial, {basis}"
     if rest.boots:
         words = f"{show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}{' left' if done else ''}"
         console.print(f"{words}, about {show_duration(rest.seconds)} ({per})", highlight=False)
-    for gate in gates:
+    for gate in gate_lines(config, cost, plan.to_score):
         console.print(gate, highlight=False, markup=False)
     if dry_run.gpu_hours is not None and rest.boots:
-        console.print(_gpu_hours(dry_run.gpu_hours), highlight=False)
+        console.print(_gpu_hours(dry_run.gpu_hours, dry_run.dollars), highlight=False)
+    if dry_run.ablation is not None:
+        console.print(dry_run.ablation.line(), highlight=False)
     if done:
         again = "" if rest.boots else ", 0 left; --again measures them once more"
         console.print(
@@ -50,21 +53,6 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
         )
     if config.runtime.hardware is None and plan.space.asked:
         console.print("runtime.hardware is not set: rules about hardware were not checked", highlight=False)
-
-
-def _gate_line(gate: GateSpec, model: str) -> str:
-    """When the gate asks, and what it can decide where the number of its questions is known before its data is read."""
-    from dsabench.config.load import load_eval
-    from dsabench.evals.compare import in_points
-    from dsabench.evals.gate_plan import plan_gate, questions_published
-    from dsabench.evals.plan import Wishes, with_wishes
-
-    spec = with_wishes(load_eval(gate.eval), Wishes(), model)
-    questions = None if gate.measure == "agreement" else questions_published(spec)
-    unknown = f"{gate.eval}, {gate.measure}, margin {in_points(gate.margin)}"
-    decides = unknown if questions is None else plan_gate(gate, spec, questions, model).line()
-    when = f"in the last boot of each side, of {show_count(gate.finalists, 'finalist')} at most"
-    return f"gate: {decides}; {when}; the estimate does not include its answers"
 
 
 def _assumed(config: StudyConfig) -> str:
@@ -166,11 +154,12 @@ def _end(config: StudyConfig) -> str:
     )
 
 
-def _gpu_hours(spent: GpuHours) -> str:
-    """Such as `about 21.3 GPU-hours`, and how boots with unknown settings are counted."""
+def _gpu_hours(spent: GpuHours, dollars: float | None) -> str:
+    """Such as `about 21.3 GPU-hours, $53`, and how boots with unknown settings are counted."""
     open_boots = f"{show_count(spent.open_boots, 'boot')} of unknown settings"
     counted = f" ({open_boots} count as {spent.gpus_each} GPUs each, the largest)" if spent.open_boots else ""
-    return f"about {spent.hours:.1f} GPU-hours{counted}"
+    price = "" if dollars is None else f", ${dollars:,.0f}"
+    return f"about {spent.hours:.1f} GPU-hours{price}{counted}"
 
 
 def plan_facts(dry_run: DryRun) -> dict[str, object]:
@@ -198,6 +187,9 @@ def plan_facts(dry_run: DryRun) -> dict[str, object]:
         "left": {"boots": left.boots, "trials": left.trials},
         "estimated_s": round(left.seconds, 1),
         "gpu_hours": None if dry_run.gpu_hours is None else round(dry_run.gpu_hours.hours, 2),
+        "dollars": None if dry_run.dollars is None else round(dry_run.dollars, 2),
+        "gate_s": round(plan.cost.evals_s, 1),
+        "ablation_at_most": None if dry_run.ablation is None else asdict(dry_run.ablation),
         "estimate_from": "records" if plan.cost.measured else "assumptions",
         "gate": config.model_dump(include={"gate"})["gate"],
         "workloads": [workload.name for workload in config.workloads],

@@ -14,7 +14,6 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.cli.format import show_duration
 from dsabench.cli.options import StudyOptions, go_on
 from dsabench.cli.progress import make_progress
 from dsabench.cli.show_plan import plan_facts, print_plan
@@ -26,7 +25,7 @@ from dsabench.model.environment import Environment
 from dsabench.model.record import Failed, Measured, Record
 from dsabench.model.runtime import labels_of
 from dsabench.model.study_result import Ablation, ObjectiveScore, ScoredSetting, StudyResult, deciding
-from dsabench.reporting.numbers import show_count, show_figure, show_percent
+from dsabench.reporting.numbers import show_count, show_duration, show_figure, show_percent
 from dsabench.reporting.site.entry import machine_of
 from dsabench.reporting.sweep_plot import draw_sweep
 from dsabench.results.ablation import changes_of, has_gain

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Discriminator, Field, Tag
+from pydantic import BaseModel, Discriminator, Field, PositiveFloat, Tag
 
 from dsabench.config.goals import Goal
 from dsabench.config.knob_types import KnobAxes, KnobConditions, KnobSettings
@@ -167,6 +167,8 @@ class ConfigFile(Value):
     """Limits of the study."""
     gate: GateEntry | None = None
     """The accuracy eval that the best setting must pass, or several; null if no setting changes answers."""
+    price_per_gpu_hour: PositiveFloat | None = None
+    """Dollars for an hour of one GPU: forecasts then name their cost, and trials have `cost_per_million_tokens_usd`."""
     autotune: AutotuneFile = AutotuneFile()
     """What `dsabench autotune` tunes after the sweep."""
 

@@ -27,6 +27,7 @@ from dsabench.config.study_rules import (
     confirm_mistakes,
     first_mistakes,
     gate_mistakes,
+    gpu_mistakes,
     objective_mistakes,
     tokenizer_mistakes,
     workload_mistakes,
@@ -161,6 +162,8 @@ def _config_of(source: YamlFile, path: Path) -> tuple[StudyConfig | None, tuple[
             found += rule(source, sections[key])
     if sections.get("workloads") is not None and sections.get("runtime") is not None:
         found += tokenizer_mistakes(source, sections["workloads"], sections["runtime"])
+    if sections.get("runtime") is not None:
+        found += gpu_mistakes(source, sections)
     space, wrong = _joint_space(source, path, sections)
     found += wrong
     if space is not None and sections.get("first"):
@@ -176,7 +179,7 @@ def _config_of(source: YamlFile, path: Path) -> tuple[StudyConfig | None, tuple[
     return (None, tuple(found)) if found else (StudyConfig(**sections, space=space, autotune=autotune), ())
 
 
-_INHERITED = ("runtime", "workloads", "proposer", "objective", "budget", "gate")
+_INHERITED = ("runtime", "workloads", "proposer", "objective", "budget", "gate", "price_per_gpu_hour")
 """Keys of a config that its tunes take over. Sweeps and first settings are those of the one study."""
 _OF_TUNE = {"kernels", "memory", "accept_rate"}
 """Keys of a tune that no study has."""

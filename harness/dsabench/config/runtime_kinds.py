@@ -42,6 +42,11 @@ class RuntimeKindInfo(Value):
     tables: Literal["sglang", "reference"] = "sglang"
     """Whose tuned tables its servers read."""
     assumed_boot_s: float
+    """From start to ready with real weights, once kernels are compiled."""
+    assumed_dummy_boot_s: float | None = None
+    """The same with `load_format: dummy`."""
+    assumed_compile_s: float = 0.0
+    """What the first boot on a machine takes longer."""
     assumed_trial_s: float
     passes: int = 1
     """Number of times that a load is sent for one trial, including rehearsals."""

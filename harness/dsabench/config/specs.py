@@ -146,6 +146,8 @@ class StudyConfig(Value):
     budget: Budget
     gate: GateSpec | tuple[GateSpec, ...] | None = None
     """One eval, or several."""
+    price_per_gpu_hour: float | None = None
+    """Dollars; it gives forecasts and trials their cost."""
     autotune: Autotune = Field(default_factory=lambda: Autotune())  # noqa: PLW0108 (it is defined below)
     """What `dsabench autotune` tunes after the sweep."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dsabench import rooms
 from dsabench.config.files import gate_of
@@ -136,6 +137,26 @@ def budget_mistakes(source: YamlFile, budget: Budget) -> Mistakes:
         yield source.error(message, ("budget", "stop_when_decided"))
     if budget.ablate and (why := budget.why_no_ablation) is not None:
         yield source.error(why, ("budget", "ablate"))
+
+
+def gpu_mistakes(source: YamlFile, sections: Mapping[str, Any]) -> Mistakes:
+    """GPU-hours can be limited, and have a price, only where the GPUs of a setting are known."""
+    runtime: RuntimeConfig = sections["runtime"]
+    price, budget, objective = (sections.get(name) for name in ("price_per_gpu_hour", "budget", "objective"))
+    if not runtime_kinds()[runtime.kind].needs_gpus:
+        why = f"kind {runtime.kind} says nothing of the GPUs that it takes"
+        if price is not None:
+            yield source.error(why, ("price_per_gpu_hour",))
+        if budget is not None and budget.gpu_hours is not None:
+            yield source.error(why, ("budget", "gpu_hours"))
+    if objective is None or price is not None:
+        return
+    bounds = enumerate(objective.constraints)
+    named: list[tuple[str, KeyPath]] = [(objective.metric, ("objective", "metric"))]
+    named += [(bound.metric, ("objective", "constraints", index, "metric")) for index, bound in bounds]
+    for name, place in named:
+        if name.startswith("cost_"):
+            yield source.error(f"{name} needs price_per_gpu_hour", place)
 
 
 def confirm_mistakes(source: YamlFile, budget: Budget, first: Sequence[Assignment]) -> Mistakes:

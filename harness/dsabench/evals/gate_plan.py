@@ -108,7 +108,10 @@ def plan_gate(gate: GateSpec, spec: EvalSpec, questions: int, model: str) -> Gat
     return plan
 
 
-def questions_published(spec: EvalSpec) -> int | None:
+def questions_known(spec: EvalSpec) -> int | None:
     """How many questions the eval has, before its data is read; None where nothing says it."""
+    if (grid := spec.needle) is not None:
+        return len(grid.words) * len(grid.depths) * grid.per_cell
     known = (one.settings.get("num_questions") for one in spec.published)
-    return spec.num_examples or next((int(count) for count in known if isinstance(count, int)), None)
+    counts = (spec.num_examples, spec.forecast.questions, *(count for count in known if isinstance(count, int)))
+    return next((int(count) for count in counts if count is not None), None)

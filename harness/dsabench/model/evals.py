@@ -106,6 +106,15 @@ class NeedleGrid(Value):
     seed: NonNegativeInt = 0
 
 
+class EvalForecast(Value):
+    """What a forecast assumes of an eval before its data is read."""
+
+    questions: PositiveInt | None = None
+    """Number of questions; null takes the published number, or of a needle grid its cells."""
+    answer_tokens: PositiveInt | None = None
+    """Tokens of an answer on average; null takes what was published, else `max_tokens`."""
+
+
 class EvalSpec(Value):
     """One eval: `evals/NAME.yaml`."""
 
@@ -129,6 +138,7 @@ class EvalSpec(Value):
     """Requests in flight, at most."""
     request_timeout_s: PositiveFloat = 3600.0
     needle: NeedleGrid | None = None
+    forecast: EvalForecast = EvalForecast()
     published: tuple[PublishedScore, ...] = ()
 
 

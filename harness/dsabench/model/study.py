@@ -89,6 +89,10 @@ class Budget(Value):
     max_boots: PositiveInt | None = None
     """Boots of search and confirmation together. `confirm_boots` for each side are reserved for the confirmation."""
     time_s: PositiveFloat | None = None
+    gpu_hours: PositiveFloat | None = None
+    """GPU-hours of the round, those of earlier runs included: boots, trials and evals, each times the GPUs of its setting. A boot that
+    would exceed them does not start.
+    """
     confirm_boots: int = Field(3, ge=0)
     """Boots per side of the confirmation, best and default in turns; 0 skips it."""
     stop_when_decided: bool = False

@@ -37,12 +37,12 @@ def show_count(count: int, one: str, many: str | None = None) -> str:
 
 
 def show_duration(seconds: float | None) -> str:
-    """`8.1 s`, `2 min 05 s`, `3 h 20 min`."""
+    """`8.1 s`, `24 s`, `2 min 05 s`, `3 h 20 min`."""
     if seconds is None:
         return "–"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
     whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.{1 if seconds < 10 else 0}f} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.environment import Environment
-from dsabench.model.record import AnyTrial, Failed, Phase, Record, Trial
+from dsabench.model.record import AnyTrial, Failed, Phase, Record, Scored, Trial
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import Assignment
 from dsabench.model.value import Value
@@ -115,16 +116,21 @@ class StudyRecords:
         self._fingerprint = fingerprint
         self._workloads = config.recorded_workloads
         self._all: dict[str, list[Record]] = {}
+        self._evals: list[Record] = []
         self._assignments: dict[str, Assignment] = {}
         for record in records:
             self.add(record)
 
     def add(self, record: Record) -> None:
         """Add a record. Records of other environments or studies are ignored."""
-        if record.environment.fingerprint != self._fingerprint or record.trial.workload not in self._workloads:
+        is_load = record.trial.workload in self._workloads
+        if record.environment.fingerprint != self._fingerprint or not (is_load or record.phase == "gate"):
             return
         assignment = assignment_of(self.config, record.trial.runtime)
         if assignment is None:
+            return
+        if not is_load:
+            self._evals.append(record)
             return
         self._assignments[record.trial.runtime.id] = assignment
         self._all.setdefault(record.id, []).append(record)
@@ -133,6 +139,22 @@ class StudyRecords:
     def records(self) -> tuple[Record, ...]:
         """Every record of the study, grouped by trial in written order."""
         return tuple(record for records in self._all.values() for record in records)
+
+    @property
+    def scored(self) -> tuple[Record, ...]:
+        """The evals of the gate in which a setting of the study has a score."""
+        return tuple(record for record in self._evals if isinstance(record.outcome, Scored))
+
+    def gpu_seconds(self, round_: int, gpus: Callable[[RuntimeSpec], int]) -> float:
+        """Seconds of all boots, trials and evals of a round, failed ones too, each times the GPUs of its setting."""
+        of_round = [record for record in (*self.records, *self._evals) if record.round == round_]
+        boots = {record.boot: record for record in of_round if record.boot_s is not None}
+        # A boot that failed is recorded once for each of its trials.
+        failed = {record.boot: record for record in of_round if record.boot not in boots}
+        ran = [record for record in of_round if record.boot in boots]
+        spent = [(record, record.boot_s or 0.0) for record in boots.values()]
+        spent += [(record, record.duration_s) for record in (*failed.values(), *ran)]
+        return math.fsum(gpus(record.trial.runtime) * seconds for record, seconds in spent if not record.is_refusal)
 
     @property
     def latest_round(self) -> int:

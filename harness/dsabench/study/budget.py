@@ -1,80 +1,27 @@
-"""Limits of a run: why the search or the confirmation stops, and what a boot costs."""
+"""Limits of a run: why the search or the confirmation stops."""
 
 from __future__ import annotations
 
 import math
 import re
-import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from dsabench.config.runtime_kinds import RuntimeKindInfo, runtime_kinds
-from dsabench.config.specs import StudyConfig
 from dsabench.model.record import Failed
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import Budget
-from dsabench.model.workload import Workload
 from dsabench.results.study_records import StudyRecords
+from dsabench.study.forecast import estimate_cost
 from dsabench.study.next_boot import choose_finalist, default_has_no_number, interrupted, listed
 
-
-@dataclass(frozen=True, slots=True)
-class CostEstimate:
-    """Seconds of one boot (start to ready) and of one trial. `measured` is False while these are assumptions."""
-
-    boot_s: float
-    trial_s: float
-    measured: bool
-
-    def of(self, boots: int, trials: int) -> float:
-        """Seconds for this number of boots and trials."""
-        return boots * self.boot_s + trials * self.trial_s
+SCORED = 2
+"""Settings that answer the evals of a gate if it passes the first one: that and the default."""
 
 
-def estimate_cost(records: StudyRecords) -> CostEstimate:
-    """Estimate from the study's own records: median of the boots, mean of the trials. Without records, use
-    assumptions.
-
-    Boots take a median because the first boot on a machine may compile kernels for minutes, which no later one
-    does.
-    """
-    found, kind = records.records, records.config.runtime.kind
-    boots = {record.boot: record.boot_s for record in found if record.boot_s is not None}
-    durations = [record.duration_s for record in found if not isinstance(record.outcome, Failed)]
-    return CostEstimate(
-        boot_s=(statistics.median(boots.values()) if boots else None) or runtime_kinds()[kind].assumed_boot_s,
-        trial_s=_mean(durations) or _assumed_trial_s(records.config),
-        measured=bool(durations),
-    )
-
-
-def _assumed_trial_s(config: StudyConfig) -> float:
-    """The assumed seconds of a trial: at least the time until the last request is sent, and for a real model its
-    tokens.
-    """
-    kind = runtime_kinds()[config.runtime.kind]
-    assumed = (max(kind.assumed_trial_s, _due_s(one), kind.passes * _tokens_s(one, kind)) for one in config.workloads)
-    return math.fsum(assumed) / len(config.workloads)
-
-
-def _tokens_s(workload: Workload, kind: RuntimeKindInfo) -> float:
-    """Seconds of one pass at the assumed speeds. Lengths that come from a dataset are unknown and count 0."""
-    if kind.stream_tok_s is None or kind.prefill_tok_s is None:
-        return 0.0
-    streams = min(workload.max_concurrency or workload.num_prompts, workload.num_prompts)
-    decoded_s = workload.num_prompts * (workload.output_len or 0) / (streams * kind.stream_tok_s)
-    return decoded_s + workload.num_prompts * (workload.input_len or 0) / kind.prefill_tok_s
-
-
-def _due_s(workload: Workload) -> float:
-    if workload.request_rate is None or workload.ramp_to is not None or workload.sessions is not None:
-        return 0.0
-    return workload.num_prompts / workload.request_rate
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
+def no_gpus(_: RuntimeSpec) -> int:
+    """Of a runtime that counts none."""
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +33,10 @@ class RunLimits:
     started_s: float = field(default_factory=time.monotonic)
     lanes: int = 1
     """Number of servers at the same time."""
+    gpus: Callable[[RuntimeSpec], int] = no_gpus
+    """GPUs of a setting."""
+    largest: int = 0
+    """GPUs of the largest setting: what a boot of an unknown one counts as."""
     closed: str | None = None
     """The reason why nothing may boot, whatever the budget is; None if the budget decides."""
 
@@ -124,7 +75,7 @@ def why_search_stops(records: StudyRecords, limits: RunLimits) -> str | None:
         return "the default gave no number, so nothing can be compared with it (budget.confirm_boots: 0 measures the rest anyway)"
     if (failure := _failure_of_all(records, limits)) is not None:
         return f"every setting failed in the same way, which points to the installation ({failure})"
-    return _why_time_ends_search(records, limits)
+    return _why_time_ends_search(records, limits) or _why_gpu_hours_end_search(records, limits)
 
 
 def _why_time_ends_search(records: StudyRecords, limits: RunLimits) -> str | None:
@@ -137,11 +88,44 @@ def _why_time_ends_search(records: StudyRecords, limits: RunLimits) -> str | Non
     if time_s is None:
         return None
     cost, config = estimate_cost(records), records.config
-    is_enough = config.budget.confirm_boots == 0 or choose_finalist(records, limits.round) is not None
-    turns = 1 + math.ceil(config.boots_to_confirm / limits.lanes) if cost.measured and is_enough else 0
-    if limits.elapsed_s + cost.of(turns, turns * len(config.workloads)) <= time_s:
+    keeps = cost.measured and _is_enough(records, limits)
+    turns = 1 + math.ceil(config.boots_to_confirm / limits.lanes) if keeps else 0
+    if limits.elapsed_s + cost.of(turns, turns * len(config.workloads), SCORED if keeps else 0) <= time_s:
         return None
     return f"the time is {'needed for the confirmation' if turns > 1 else 'up'} ({time_s:.0f} s in all)"
+
+
+def _is_enough(records: StudyRecords, limits: RunLimits) -> bool:
+    """Whether there is something to confirm, so that the search may end."""
+    return records.config.budget.confirm_boots == 0 or choose_finalist(records, limits.round) is not None
+
+
+def gpu_hours_left(records: StudyRecords, limits: RunLimits) -> float | None:
+    """What is left of `gpu_hours`, less the boots under way; None without that limit."""
+    if limits.budget.gpu_hours is None:
+        return None
+    one = estimate_cost(records).of(1, len(records.config.workloads))
+    under_way = sum(limits.gpus(held.spec) for held in records.reservations if held.round == limits.round)
+    return limits.budget.gpu_hours - (records.gpu_seconds(limits.round, limits.gpus) + under_way * one) / 3600
+
+
+def _why_gpu_hours_end_search(records: StudyRecords, limits: RunLimits) -> str | None:
+    """Keep GPU-hours for the confirmation, as time is kept."""
+    if estimate_cost(records).measured and _is_enough(records, limits):
+        return _why_gpu_hours_end(records, limits, 1 + records.config.boots_to_confirm, SCORED)
+    return _why_gpu_hours_end(records, limits, 1)
+
+
+def _why_gpu_hours_end(records: StudyRecords, limits: RunLimits, boots: int, scored: int = 0) -> str | None:
+    left = gpu_hours_left(records, limits)
+    if left is None:
+        return None
+    cost, workloads = estimate_cost(records), len(records.config.workloads)
+    asked = cost.of(boots, boots * workloads, scored) * limits.largest / 3600
+    if asked <= left:
+        return None
+    more = "one more boot" if boots == 1 else f"one more boot and a confirmation of {boots - 1}"
+    return f"{more} would take {asked:.3g} GPU-hours, and {max(left, 0.0):.3g} of {limits.budget.gpu_hours:g} are left (gpu_hours)"
 
 
 _ALIKE = 3
@@ -180,7 +164,7 @@ def why_ablation_stops(records: StudyRecords, limits: RunLimits, boots: int = 1)
     ahead_s = estimate_cost(records).of(boots, boots * len(records.config.workloads)) if boots > 1 else 0.0
     if time_s is not None and limits.elapsed_s + ahead_s > time_s:
         return f"the time is up ({time_s:.0f} s)"
-    return None
+    return _why_gpu_hours_end(records, limits, boots)
 
 
 def _has_nothing_to_confirm_against(records: StudyRecords, limits: RunLimits) -> bool:

@@ -23,7 +23,7 @@ from dsabench.results.study_records import StudyRecords, environments
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.protocol import Runtime
 from dsabench.runtimes.shares import Share, split_machine
-from dsabench.study.budget import RunLimits
+from dsabench.study.budget import RunLimits, no_gpus
 from dsabench.study.next_boot import listed
 from dsabench.study.session import SILENT, StudyObserver, TrialSession
 from dsabench.study.space_check import SpaceCheck, check_space, require_legal_default, sample
@@ -44,7 +44,7 @@ class SettingRules:
     """
 
     refuse: Refuse = refuse_nothing
-    gpus: Callable[[RuntimeSpec], int] = lambda _: 0
+    gpus: Callable[[RuntimeSpec], int] = no_gpus
     annotate: Annotate = annotate_nothing
 
     def largest(self, specs: Iterable[RuntimeSpec]) -> int:
@@ -92,6 +92,7 @@ class StudyContext:
             journal=self.journal,
             folder=self.folder,
             ready_timeout_s=self.config.runtime.ready_timeout_s,
+            price_per_gpu_hour=self.config.price_per_gpu_hour,
             observer=observer,
             labels=self.labels,
             cpu_before=self.cpu_before,
@@ -136,7 +137,7 @@ async def open_context(
         runtime,
         environment,
         rules,
-        RunLimits(config.budget, 0, started_s, lanes),
+        RunLimits(config.budget, 0, started_s, lanes, rules.gpus, rules.largest(_settings(config))),
         check_space(config, rules.refuse),
         shares=shares,
         cpu_before=cpu_before,

@@ -42,6 +42,7 @@ async def boot_for_eval(
         journal=Journal(results),
         folder=results,
         ready_timeout_s=config.runtime.ready_timeout_s,
+        price_per_gpu_hour=config.price_per_gpu_hour,
         observer=observer,
     )
     async with AsyncExitStack() as stack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,18 +11,21 @@ from typing import TYPE_CHECKING
 from dsabench.config.specs import StudyConfig
 from dsabench.model.runtime import Refuse, RuleViolation, RuntimeSpec, SettingNote, refuse_nothing
 from dsabench.model.study_result import Finalist, WorkLeft
+from dsabench.reporting.numbers import show_duration
+from dsabench.results.ablation import changes_of
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords, describe
 from dsabench.study.ablation import ablation_boots_left
 from dsabench.study.budget import (
-    CostEstimate,
+    SCORED,
     RunLimits,
-    estimate_cost,
+    gpu_hours_left,
     trials_left,
     why_ablation_stops,
     why_confirmation_stops,
     why_search_stops,
 )
+from dsabench.study.forecast import CostEstimate, estimate_cost
 from dsabench.study.next_boot import (
     before_the_proposer,
     challenger,
@@ -69,6 +73,8 @@ class StudyPlan:
     """Trials of search and confirmation in the whole round."""
     time_left_s: float | None
     """Seconds left in the budget; None without a time limit."""
+    to_score: int = 0
+    """Settings that still have to answer the evals of the gate."""
 
     @property
     def boots_total(self) -> int:
@@ -79,7 +85,7 @@ class StudyPlan:
     def seconds_left(self) -> float:
         """Estimated seconds, at the measured pace or, before the first measurement, at the assumed one."""
         turns = math.ceil((self.boots_total - self.boots_done) / self.lanes)
-        seconds = self.cost.of(turns, turns * len(self.config.workloads))
+        seconds = self.cost.of(turns, turns * len(self.config.workloads), self.to_score)
         return seconds if self.time_left_s is None else min(seconds, self.time_left_s)
 
 
@@ -100,6 +106,10 @@ def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> St
         # shorten the plan: an assumption may be wrong.
         fit = done + int(time_left_s / cost.of(1, workloads)) * limits.lanes
         search_boots = min(search_boots, max(fit - confirm_boots, 2))
+    hours_left = gpu_hours_left(records, limits)
+    if hours_left is not None and cost.measured and limits.largest:
+        fit = done + int(3600 * hours_left / (limits.largest * cost.of(1, workloads)))
+        search_boots = min(search_boots, max(fit - confirm_boots, 2))
     search_trials = search_boots * workloads
     if budget.max_trials is not None:
         search_trials = min(search_trials, budget.max_trials)
@@ -113,7 +123,15 @@ def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> St
         confirm_boots=confirm_boots,
         trials_total=search_trials + confirm_boots * workloads,
         time_left_s=time_left_s,
+        to_score=_to_score(records, limits.round) if confirm_boots else 0,
     )
+
+
+def _to_score(records: StudyRecords, round_: int) -> int:
+    """The default and the best setting, less those that have answered every eval of the gate."""
+    gates = len(records.config.gates)
+    answered = Counter(record.trial.runtime.id for record in records.scored if record.round == round_)
+    return max(0, SCORED - sum(count >= gates for count in answered.values())) if gates else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +142,23 @@ class GpuHours:
     open_boots: int
     """Boots whose setting is still unknown, including those of the confirmation."""
     gpus_each: int
+
+
+@dataclass(frozen=True, slots=True)
+class AblationPrice:
+    """What it takes to find which changes a winner needs, if the winner has as many as the space allows."""
+
+    changes: int
+    boots: int
+    seconds: float
+    gpu_hours: float | None
+    """None if no GPU is known."""
+
+    def line(self) -> str:
+        """Such as `if a winner has 8 changes, 56 boots more find which it needs: 6 h 12 min, 49.6 GPU-hours`."""
+        hours = "" if self.gpu_hours is None else f", {self.gpu_hours:.1f} GPU-hours"
+        took = show_duration(self.seconds)
+        return f"if a winner has {self.changes} changes, {self.boots} boots more find which it needs: {took}{hours}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +177,14 @@ class DryRun:
     """GPU hours of the remaining boots; None if no GPU is known."""
     version: str
     """Version of the runtime that the plan is for."""
+    ablation: AblationPrice | None = None
+    """What `ablate` takes at most, in addition; None without it, and once a boot of it is known."""
+
+    @property
+    def dollars(self) -> float | None:
+        """Price of the remaining boots; None without a price or GPUs."""
+        price = self.plan.config.price_per_gpu_hour
+        return None if price is None or self.gpu_hours is None else price * self.gpu_hours.hours
 
 
 def make_dry_run(
@@ -159,7 +202,21 @@ def make_dry_run(
         rules.annotate(records.config.default),
         _gpu_hours(plan, upcoming, left, rules),
         version,
+        _price_of_ablation(plan, left, limits.largest),
     )
+
+
+def _price_of_ablation(plan: StudyPlan, left: WorkLeft, gpus: int) -> AblationPrice | None:
+    """(changes + 1) × its boots, as many again of what may go together, and the confirmation of what remains."""
+    config, budget = plan.config, plan.config.budget
+    if not budget.ablate or left.ablate_boots or not left.boots:
+        return None
+    changes = max((len(changes_of(config, config.spec(point))) for point in sample(config)[0]), default=0)
+    if changes < 2:
+        return None
+    boots = (changes + 3) * budget.ablate_boots + 2 * budget.confirm_boots
+    seconds = boots * (plan.cost.boot_s + len(config.workloads) * plan.cost.trial_s)
+    return AblationPrice(changes, boots, seconds / plan.lanes, gpus * seconds / 3600 or None)
 
 
 def foresee(records: StudyRecords, round_: int, boots: int, refuse: Refuse = refuse_nothing) -> list[PlannedSetting]:
@@ -250,8 +307,8 @@ def _timed(plan: StudyPlan, left: WorkLeft) -> WorkLeft:
     """Add the seconds, with all lanes working at the same time."""
     if not left.boots:
         return left
-    turns = math.ceil(left.boots / plan.lanes)
-    return left.taking(plan.cost.of(turns, math.ceil(turns * left.trials / left.boots)))
+    turns, scored = math.ceil(left.boots / plan.lanes), plan.to_score if left.confirm_boots else 0
+    return left.taking(plan.cost.of(turns, math.ceil(turns * left.trials / left.boots), scored))
 
 
 def _confirmation_left(records: StudyRecords, limits: RunLimits, plan: StudyPlan, *, searched: bool) -> tuple[int, int]:
@@ -282,5 +339,9 @@ def _gpu_hours(
     largest, open_boots = rules.largest(possible), unseen + left.confirm_boots + left.ablate_boots
     if largest == 0:
         return None
-    boot_h = plan.cost.of(1, len(plan.config.workloads)) / 3600
-    return GpuHours((sum(map(gpus, known)) + open_boots * largest) * boot_h, open_boots, largest)
+    cost, workloads = plan.cost, len(plan.config.workloads)
+    boot_s = cost.boot_s + workloads * cost.trial_s
+    seconds = (sum(map(gpus, known)) + open_boots * largest) * boot_s + gpus(plan.config.default) * cost.compile_s
+    if left.confirm_boots:
+        seconds += largest * plan.to_score * cost.evals_s
+    return GpuHours(seconds / 3600, open_boots, largest)

@@ -258,6 +258,7 @@ async def measure_boots(
             journal=journal,
             folder=folder,
             ready_timeout_s=config.runtime.ready_timeout_s,
+            price_per_gpu_hour=config.price_per_gpu_hour,
             observer=observer,
         )
         async with open_session(whole) as session:

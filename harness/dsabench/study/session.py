@@ -92,6 +92,8 @@ class TrialSession:
     held_fds: tuple[int, ...] = ()
     """Locks that must be held until the server has ended, even if this process is killed."""
     ready_timeout_s: float = 1800.0
+    price_per_gpu_hour: float | None = None
+    """Dollars; None records no cost."""
     observer: StudyObserver = SILENT
     labels: tuple[str, ...] = ()
     """Labels of every record, in addition to those of its setting."""

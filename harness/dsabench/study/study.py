@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dsabench.config.launch_args import with_args
 from dsabench.config.load import load_study
+from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
@@ -68,6 +69,7 @@ class Study:
         max_trials: int | None = None,
         max_boots: int | None = None,
         time_s: float | None = None,
+        gpu_hours: float | None = None,
         confirm_boots: int | None = None,
         ablate: bool = False,
         launch_env: Sequence[str] = (),
@@ -83,6 +85,7 @@ class Study:
             max_trials: replaces the config's limit of search trials.
             max_boots: replaces the config's limit of boots.
             time_s: replaces the config's time limit, in seconds.
+            gpu_hours: replaces the config's limit of GPU-hours.
             confirm_boots: replaces the config's boots per side of the confirmation; its max_boots grows with them.
             ablate: also boot the winner without each of its changes, as `budget.ablate` does.
             launch_env: NAME=VALUE pairs that are added to `runtime.launch.env`.
@@ -94,7 +97,7 @@ class Study:
         """
         loaded = config if isinstance(config, StudyConfig) else load_study(config)
         given = {"max_trials": max_trials, "max_boots": max_boots, "time_s": time_s, "confirm_boots": confirm_boots}
-        given["ablate"] = ablate or None
+        given |= {"gpu_hours": gpu_hours, "ablate": ablate or None}
         limited = _with_limits(loaded, {name: value for name, value in given.items() if value is not None})
         whole = _with_launch_env(limited, launch_env)
         whole = whole.model_copy(update={"runtime": with_args(whole.runtime, launch_args)})
@@ -284,6 +287,8 @@ def _with_limits(config: StudyConfig, given: dict[str, float]) -> StudyConfig:
     limited = config.model_copy(update={"budget": config.budget.model_copy(update=given)})
     if limited.budget.ablate and (why := limited.budget.why_no_ablation) is not None:
         raise InputError(f"--ablate {why}")
+    if given.get("gpu_hours") is not None and not runtime_kinds()[config.runtime.kind].needs_gpus:
+        raise InputError(f"--gpu-hours: kind {config.runtime.kind} says nothing of the GPUs that it takes")
     to_confirm, max_boots = limited.boots_to_confirm, given.get("max_boots")
     if max_boots is not None and max_boots <= to_confirm:
         raise InputError(

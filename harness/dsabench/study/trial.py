@@ -9,7 +9,7 @@ import asyncio
 import time
 import traceback
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -198,13 +198,32 @@ async def _measure(
         warn_of_others(seen.others_share),
         _warn_of_foreign(foreign),
     )
+    gpus = session.runtime.gpus(planned.trial.runtime)
     metrics = {**measured.metrics, **_rehearsed(seen.rehearsal)}
+    metrics |= gpu_cost(measured.metrics, gpus, session.price_per_gpu_hour)
     if foreign is not None:
         metrics["gpu.foreign_processes"] = Metric(value=len(foreign), n=len(server.gpus))
     warnings = tuple(warning for warning in said if warning is not None)
     name = samples_name(planned.trial.id, session.environment.fingerprint, planned.occasion)
     await asyncio.to_thread(write_samples, session.journal.path.parent, name, seen.run.samples)
     return measured.model_copy(update={"metrics": metrics, "warnings": warnings, "samples": name})
+
+
+def gpu_cost(metrics: Mapping[str, Metric], gpus: int, price_per_gpu_hour: float | None) -> dict[str, Metric]:
+    """GPU-seconds per token, and their price for a million tokens; empty on a CPU."""
+    found: dict[str, Metric] = {}
+    if not gpus:
+        return found
+    for throughput, tokens in (("output_throughput_tok_s", "output_token"), ("total_throughput_tok_s", "token")):
+        rate = metrics[throughput]
+        if rate.value <= 0:
+            continue
+        each_s = gpus / rate.value
+        found[f"gpu_s_per_{tokens}"] = Metric(value=each_s, n=rate.n)
+        if price_per_gpu_hour is not None:
+            cost = 1e6 * each_s / 3600 * price_per_gpu_hour
+            found[f"cost_per_million_{tokens}s_usd"] = Metric(value=cost, n=rate.n)
+    return found
 
 
 def late_beside_others(fault: TrialFault, share: float) -> TrialFault | None:

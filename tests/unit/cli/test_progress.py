@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dsabench.cli.progress import BarProgress
 from dsabench.config.load import load_study
-from dsabench.study.budget import CostEstimate
+from dsabench.study.forecast import CostEstimate
 from dsabench.study.next_boot import BootPlan
 from dsabench.study.plan import StudyPlan
 from factories import make_record, make_spec
