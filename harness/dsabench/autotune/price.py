@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dsabench.autotune.job import Job, Outcome, sweep_of
-from dsabench.autotune.proof import DECIDES, boots_recorded
+from dsabench.autotune.proof import DECIDES, boots_recorded, plan_without
 from dsabench.autotune.stages import TUNES, StageName
 from dsabench.autotune.tunes import plan_tune
 from dsabench.config.runtime_kinds import runtime_kinds
@@ -63,7 +63,7 @@ def plan_stages(job: Job, wanted: tuple[StageName, ...]) -> tuple[StagePrice, ..
             proved.append(kind)
         prices.append(_price_of_tune(job, stage, tune))
     if "proof" in wanted and proved:
-        prices.append(_price_of_proof(job, proved, sweep))
+        prices.append(_price_of_proof(job, proved))
     price = job.config.price_per_gpu_hour
     if price is None:
         return tuple(prices)
@@ -75,7 +75,7 @@ def _price_of_tune(job: Job, stage: StageName, tune: Tune) -> StagePrice:
         plan = plan_tune(job, tune, None)
         if isinstance(tune, KernelTune):
             return _price_of_kernels(job, stage, tune.kernels)
-        found = job.study(plan.config, stage).plan(job.observer.study(plan.config.objective.metric))
+        found = job.study(plan.config, stage).plan()
     except InputError as error:
         return StagePrice(stage, trouble=str(error))
     return _price(stage, found, plan.arithmetic)
@@ -95,14 +95,21 @@ def _price_of_kernels(job: Job, stage: StageName, kernels: KernelTimes) -> Stage
     return StagePrice(stage, seconds=seconds, gpu_hours=seconds / 3600 if has_gpus else None, notes=(note,))
 
 
-def _price_of_proof(job: Job, kinds: Sequence[str], sweep: DryRun) -> StagePrice:
-    each, cost = job.config.autotune.proof, sweep.plan.cost
-    boots = sum(max(0, 2 * each - boots_recorded(job, kind)) for kind in kinds)
-    gpus = sweep.gpu_hours.gpus_each if sweep.gpu_hours is not None else None
-    seconds = boots * (cost.boot_s + len(job.config.workloads) * cost.trial_s)
-    hours = None if gpus is None else gpus * seconds / 3600
+def _price_of_proof(job: Job, kinds: Sequence[str]) -> StagePrice:
+    """Both sides of each table, at the pace of the servers without it."""
+    each, boots, seconds, gpu_seconds, is_measured = job.config.autotune.proof, 0, 0.0, 0.0, True
+    for kind in kinds:
+        try:
+            found = plan_without(job, kind)
+        except InputError as error:
+            return StagePrice("proof", trouble=str(error))
+        left, cost = max(0, 2 * each - boots_recorded(job, kind)), found.plan.cost
+        took = left * (cost.boot_s + len(found.plan.config.workloads) * cost.trial_s)
+        boots, seconds, is_measured = boots + left, seconds + took, is_measured and cost.measured
+        gpu_seconds += took * found.gpus_of_default
     note = f"{each} boots with and {each} without each table that is found: {', '.join(kinds)}"
-    return StagePrice("proof", boots, seconds, hours, measured_pace=cost.measured, notes=(note,))
+    hours = gpu_seconds / 3600 or None
+    return StagePrice("proof", boots, seconds, hours, measured_pace=is_measured, notes=(note,))
 
 
 def _price(stage: StageName, found: DryRun, arithmetic: Iterable[str] = ()) -> StagePrice:
@@ -124,9 +131,10 @@ def _price(stage: StageName, found: DryRun, arithmetic: Iterable[str] = ()) -> S
 
 def _refusals(found: DryRun) -> list[str]:
     space = found.plan.space
+    of = f"{space.asked:,} {'' if space.is_whole else 'sampled '}settings of the space"
     if not space.refused:
-        return []
-    head = f"{space.refused} of {space.asked} settings are refused without a boot"
+        return [f"refused by the rules: none of the {of}"] if space.asked else []
+    head = f"refused by the rules, without a boot: {space.refused:,} of the {of}"
     return [head, *(f"{rule}: {space.lines[rule]}" for rule in space.by_rule)]
 
 

@@ -26,6 +26,7 @@ from dsabench.reporting.headings import headings
 from dsabench.reporting.verdict_markdown import percent, verdicts_markdown
 from dsabench.results.journal import Journal
 from dsabench.serving.tables import FOLDER_VARIABLE
+from dsabench.study.plan import DryRun
 from dsabench.study.study import Study
 
 DECIDES = {
@@ -142,6 +143,16 @@ def prove(job: Job, file: File, winner: RuntimeSpec | None, boots: int) -> Table
     # A plugin is a package of the environment: here it is what the sides differ in.
     comparison = compare_places(places[0], places[1], (config.objective.metric,), across=True)
     return TableProof(file, config, comparison, (*records[WITHOUT], *records[WITH]), measured)
+
+
+def plan_without(job: Job, kind: str) -> DryRun:
+    """The plan of the servers without a table, before the sweep's winner is known.
+
+    Raises:
+        InputError: as `plan_tune`, or the runtime refuses the settings.
+
+    """
+    return Study.from_config(proof_study(job, kind, None), results=job.own / "proof" / kind / WITHOUT).plan()
 
 
 def boots_recorded(job: Job, kind: str) -> int:

@@ -120,7 +120,9 @@ def autotune(options: AutotuneOptions) -> int:
 def _print_prices(prices: Sequence[StagePrice]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
+    from rich.padding import Padding
     from rich.table import Table
+    from rich.text import Text
 
     from dsabench.reporting.numbers import show_duration
 
@@ -144,10 +146,14 @@ def _print_prices(prices: Sequence[StagePrice]) -> None:
     table.add_row("together", boots, total, f"{sum(hours):.1f}" if hours else "–", *price, "")
     console.print(table)
     for one in prices:
+        if one.notes or one.trouble is not None:
+            console.print(one.stage, style="bold", highlight=False)
         for line in one.notes:
-            console.print(f"{one.stage}: {line}", highlight=False, markup=False)
+            console.print(Padding(Text(line), (0, 0, 0, 2)))
         if one.trouble is not None:
-            console.print(f"{one.stage} cannot run: {one.trouble}", highlight=False, markup=False, style="bold red")
+            console.print(Padding(Text(f"cannot run: {one.trouble}", style="bold red"), (0, 0, 0, 2)))
+    if any(not one.measured_pace for one in prices):
+        console.print("\nassumed: nothing of the stage is measured yet; docs/sweep.md, What it costs", highlight=False)
 
 
 def _dollars(price: float | None) -> str:

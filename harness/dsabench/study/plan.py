@@ -177,6 +177,8 @@ class DryRun:
     """GPU hours of the remaining boots; None if no GPU is known."""
     version: str
     """Version of the runtime that the plan is for."""
+    gpus_of_default: int = 0
+    """0 if that is not known."""
     ablation: AblationPrice | None = None
     """What `ablate` takes at most, in addition; None without it, and once a boot of it is known."""
 
@@ -202,6 +204,7 @@ def make_dry_run(
         rules.annotate(records.config.default),
         _gpu_hours(plan, upcoming, left, rules),
         version,
+        rules.gpus(records.config.default),
         _price_of_ablation(plan, left, limits.largest),
     )
 

@@ -20,11 +20,13 @@ PREDICT = sorted(
 )
 CONFIGS = sorted(file.stem for file in (ROOT / "configs").glob("*.yaml")) + PREDICT
 GPUS = dict.fromkeys(PREDICT, 1) | {
+    "b200-nvfp4": 4,
     "h200-autotune": 1,
     "h200-slice": 1,
     "h200-auto": 1,
     "h200-hisparse": 1,
     "h200-hisparse-pd": 16,
+    "h200-pd": 16,
     "h200-hisparse-rank": 1,
     "h200-hisparse-table": 1,
     "h200-small-steps": 1,
