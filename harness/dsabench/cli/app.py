@@ -8,6 +8,7 @@ import typer
 
 from dsabench import __version__
 from dsabench.cli import (
+    accept,
     autotune,
     ci,
     compare,
@@ -35,6 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("init")(command_of(init.InitOptions, init.init))
+app.command("accept")(command_of(accept.AcceptOptions, accept.accept))
 app.command("autotune")(command_of(autotune.AutotuneOptions, autotune.autotune))
 app.command("sweep")(command_of(sweep.SweepOptions, sweep.sweep))
 

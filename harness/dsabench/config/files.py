@@ -11,13 +11,13 @@ from pydantic import BaseModel, Discriminator, Field, PositiveFloat, Tag
 from dsabench.config.goals import Goal
 from dsabench.config.knob_types import KnobAxes, KnobConditions, KnobSettings
 from dsabench.config.runtime_kinds import runtime_kinds
-from dsabench.config.specs import HisparseMemory, KernelTimes, RuntimeConfig
+from dsabench.config.specs import AcceptEval, HisparseMemory, KernelTimes, RuntimeConfig
 from dsabench.config.yaml_file import KeyPath
 from dsabench.model.evals import EvalSpec, SafeName
 from dsabench.model.metrics import METRICS, OBJECTIVES
 from dsabench.model.published import PublishedRun
 from dsabench.model.study import Budget, GateSpec, MetricLimit, Objective, ProposerSpec
-from dsabench.model.value import Value
+from dsabench.model.value import FrozenMap, Value
 from dsabench.model.workload import Workload
 
 
@@ -146,6 +146,27 @@ class AutotuneFile(Value):
     """Boots with and without each table, in turns."""
 
 
+AcceptEvalEntry = Annotated[
+    Annotated[str, Tag("name"), Field(min_length=1, max_length=200)] | Annotated[AcceptEval, Tag("gate")],
+    Discriminator(_gate_form),
+]
+
+
+class AcceptServerFile(Value):
+    """A server of `dsabench accept`."""
+
+    name: SafeName
+    """Names its study."""
+    base: KnobSettings = Field(default_factory=dict)
+    """Settings over those of `runtime.base`."""
+    workloads: Annotated[tuple[Workload, ...], Field(min_length=1)] = ()
+    """Loads; those of the config if left out."""
+    beside: FrozenMap[str] = Field(default_factory=dict)
+    """Workload → the published run that stands beside it (`sweeps/published/NAME.yaml`)."""
+    evals: tuple[AcceptEvalEntry, ...] = ()
+    """Evals, asked after the loads in the same boot."""
+
+
 class ConfigFile(Value):
     """A study on one machine: `configs/NAME.yaml`."""
 
@@ -171,6 +192,8 @@ class ConfigFile(Value):
     """Dollars for an hour of one GPU: forecasts then name their cost, and trials have `cost_per_million_tokens_usd`."""
     autotune: AutotuneFile = AutotuneFile()
     """What `dsabench autotune` tunes after the sweep."""
+    accept: tuple[AcceptServerFile, ...] = ()
+    """The servers of `dsabench accept`, with their loads and evals."""
 
 
 Form = Literal["config", "sweep", "launch", "published", "eval"]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dsabench import rooms
-from dsabench.config.files import AutotuneFile, LaunchFile, SweepFile, TuneFile, gates_of
+from dsabench.config.files import AcceptServerFile, AutotuneFile, LaunchFile, SweepFile, TuneFile, gates_of
 from dsabench.config.goals import Goal
 from dsabench.config.mistakes import parse_sections
 from dsabench.config.runtime_rules import foreign_axes, launch_mistakes, runtime_mistakes
 from dsabench.config.search_space import SweepPart, join
 from dsabench.config.specs import (
+    AcceptEval,
+    AcceptServer,
     Autotune,
     HisparseTune,
     KernelTune,
@@ -23,6 +25,7 @@ from dsabench.config.specs import (
     Tune,
 )
 from dsabench.config.study_rules import (
+    accept_mistakes,
     budget_mistakes,
     confirm_mistakes,
     first_mistakes,
@@ -173,10 +176,14 @@ def _config_of(source: YamlFile, path: Path) -> tuple[StudyConfig | None, tuple[
     if found or space is None:
         return None, tuple(_in_order(found, source.file))
     tunes: AutotuneFile = sections.pop("autotune")
+    servers: tuple[AcceptServerFile, ...] = sections.pop("accept")
     del sections["sweeps"]
     sections["runtime"], sections["gate"] = sections["runtime"].settled(), gates_of(sections["gate"])
     autotune, found = _autotune(source, path, sections["name"], tunes)
-    return (None, tuple(found)) if found else (StudyConfig(**sections, space=space, autotune=autotune), ())
+    accept, wrong = _accept(source, path, sections["name"], servers)
+    if found or wrong:
+        return None, (*found, *wrong)
+    return StudyConfig(**sections, space=space, autotune=autotune, accept=accept), ()
 
 
 _INHERITED = ("runtime", "workloads", "proposer", "objective", "budget", "gate", "price_per_gpu_hour")
@@ -199,7 +206,8 @@ def _autotune(source: YamlFile, path: Path, name: str, tunes: AutotuneFile) -> t
         tune: TuneFile | None = getattr(tunes, key)
         if tune is None:
             continue
-        study, wrong = _config_of(_section(source, name, key), path)
+        own = f"{name}-{key.replace('_', '-')}"
+        study, wrong = _config_of(_section(source, own, ("autotune", key), _OF_TUNE), path)
         found += wrong
         if study is not None:
             more = {name: getattr(tune, name) for name in _OF_TUNE & type(tune).model_fields.keys()}
@@ -207,17 +215,45 @@ def _autotune(source: YamlFile, path: Path, name: str, tunes: AutotuneFile) -> t
     return Autotune(**made, proof=tunes.proof), found
 
 
-def _section(source: YamlFile, name: str, key: str) -> YamlFile:
-    """A tune as the file of a study. Its `base` goes over that of the runtime."""
+def _accept(
+    source: YamlFile, path: Path, name: str, servers: Sequence[AcceptServerFile]
+) -> tuple[tuple[AcceptServer, ...], list[ConfigError]]:
+    """Each server as a study of its own, without sweeps."""
+    made: list[AcceptServer] = []
+    found: list[ConfigError] = []
+    for index, server in enumerate(servers):
+        at: KeyPath = ("accept", index)
+        study, wrong = _config_of(_section(source, f"{name}-{server.name}", at, _OF_SERVER), path)
+        found += wrong
+        if study is None:
+            continue
+        evals = tuple(AcceptEval(eval=one) if isinstance(one, str) else one for one in server.evals)
+        if server.name in {one.name for one in made}:
+            found.append(source.error(f"{server.name!r} names a server already", (*at, "name")))
+        found += accept_mistakes(source, at, server, evals, [load.name for load in study.workloads])
+        found += [
+            source.error(f"no published run {run!r} (known: {', '.join(published_names())})", (*at, "beside", load))
+            for load, run in server.beside.items()
+            if published_file(run) is None
+        ]
+        made.append(AcceptServer(name=server.name, study=study, evals=evals, beside=server.beside))
+    return tuple(made), found
+
+
+_OF_SERVER = {"name", "beside", "evals"}
+"""Keys of a server of an acceptance that no study has."""
+
+
+def _section(source: YamlFile, name: str, at: KeyPath, foreign: set[str]) -> YamlFile:
+    """A part of a config as the file of a study. Its `base` goes over that of the runtime."""
     whole: dict[str, Any] = dict(source.data)
-    given, at = whole["autotune"][key], ("autotune", key)
-    own = {word: value for word, value in given.items() if word not in {"base", *_OF_TUNE}}
+    given: Any = whole
+    for word in at:
+        given = given[word]
+    own = {word: value for word, value in given.items() if word not in {"base", *foreign}}
     runtime, base = whole["runtime"], given.get("base", {})
     data = {word: whole[word] for word in _INHERITED if word in whole} | own
-    data |= {
-        "name": f"{name}-{key.replace('_', '-')}",
-        "runtime": {**runtime, "base": {**runtime.get("base", {}), **base}},
-    }
+    data |= {"name": name, "runtime": {**runtime, "base": {**runtime.get("base", {}), **base}}}
     origins: dict[KeyPath, KeyPath] = {(word,): (*at, word) for word in own}
     origins |= {("runtime", "base", knob): (*at, "base", knob) for knob in base}
     return replace(source, data=data, origins=origins)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PositiveFloat
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt
 
 from dsabench.config.knob_types import KnobSettings
 from dsabench.errors import InputError
@@ -150,6 +150,8 @@ class StudyConfig(Value):
     """Dollars; it gives forecasts and trials their cost."""
     autotune: Autotune = Field(default_factory=lambda: Autotune())  # noqa: PLW0108 (it is defined below)
     """What `dsabench autotune` tunes after the sweep."""
+    accept: tuple[AcceptServer, ...] = ()
+    """What `dsabench accept` measures."""
 
     @property
     def gates(self) -> tuple[GateSpec, ...]:
@@ -260,6 +262,28 @@ class Autotune(Value):
             "mtp": self.mtp,
         }
         return tunes[kind]
+
+
+class AcceptEval(Value):
+    """One eval of an acceptance."""
+
+    eval: str
+    """The name of an eval in evals/, or a file."""
+    data: str | None = None
+    """The eval's data file; null downloads it once."""
+    repeat: PositiveInt | None = None
+    """Passes over the questions; null takes those of the eval's file."""
+
+
+class AcceptServer(Value):
+    """A server of `dsabench accept`: its loads and evals are held beside published ones."""
+
+    name: str
+    study: StudyConfig
+    """Its default is the server, its workloads are the loads."""
+    evals: tuple[AcceptEval, ...] = ()
+    beside: FrozenMap[str] = Field(default_factory=dict)
+    """Workload → published run."""
 
 
 def changes_behaviour(name: str) -> bool:

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from dsabench import rooms
-from dsabench.config.files import gate_of
+from dsabench.config.files import AcceptServerFile, gate_of
 from dsabench.config.mistakes import Mistakes, unknown_word
 from dsabench.config.runtime_kinds import runtime_kinds
-from dsabench.config.specs import (
-    RuntimeConfig,
-)
+from dsabench.config.specs import AcceptEval, RuntimeConfig
 from dsabench.config.yaml_file import KeyPath, YamlFile
 from dsabench.errors import InputError, nearest
 from dsabench.model.dataset import DATASETS
@@ -194,6 +192,32 @@ def first_mistakes(source: YamlFile, first: Sequence[Assignment], space: SearchS
             yield source.error("is forbidden by the sweeps", ("first", index))
 
 
+def accept_mistakes(
+    source: YamlFile,
+    at: KeyPath,
+    server: AcceptServerFile,
+    evals: Sequence[AcceptEval],
+    loads: Sequence[str],
+) -> Mistakes:
+    """Evals and their data exist, and what stands beside a load names one."""
+    for load in server.beside:
+        if load not in loads:
+            yield source.error(unknown_word("workload", load, loads), (*at, "beside", load))
+    for index, one in enumerate(evals):
+        place: KeyPath = (*at, "evals", index)
+        named = place if isinstance(server.evals[index], str) else (*place, "eval")
+        yield from _eval_mistakes(source, one.eval, named)
+        if one.data is not None and not _exists(one.data):
+            yield source.error(f"{one.data}: no such file", (*place, "data"))
+
+
+def _eval_mistakes(source: YamlFile, name: str, place: KeyPath) -> Mistakes:
+    try:
+        rooms.find("evals", name)
+    except (InputError, OSError) as error:
+        yield source.error(str(error) if isinstance(error, InputError) else "no such eval", place)
+
+
 def gate_mistakes(source: YamlFile, entry: str | GateSpec | tuple[str | GateSpec, ...]) -> Mistakes:
     """The evals and their data must exist, and the gate needs a confirmation, in whose boots the evals run."""
     match source.data.get("budget"):
@@ -206,8 +230,4 @@ def gate_mistakes(source: YamlFile, entry: str | GateSpec | tuple[str | GateSpec
         gate = gate_of(one)
         if gate.data is not None and not _exists(gate.data):
             yield source.error(f"{gate.data}: no such file", (*place, "data"))
-        try:
-            rooms.find("evals", gate.eval)
-        except (InputError, OSError) as error:
-            why = str(error) if isinstance(error, InputError) else "no such eval"
-            yield source.error(why, place if isinstance(one, str) else (*place, "eval"))
+        yield from _eval_mistakes(source, gate.eval, place if isinstance(one, str) else (*place, "eval"))

@@ -17,17 +17,7 @@ _AGREEMENT_PASSES = 2
 def answering_s(
     gate: GateSpec, spec: EvalSpec, model: str, stream_tok_s: float | None, prefill_tok_s: float | None
 ) -> float | None:
-    """Seconds of all passes of one setting. An answer's tokens are those that were published, else those of the eval's file.
-
-    Args:
-        gate: the eval and its passes.
-        spec: the eval.
-        model: the model that is asked.
-        stream_tok_s: generated tokens per second and request; None if no speed is assumed.
-        prefill_tok_s: prompt tokens per second.
-
-    Returns:
-        Seconds; None if the number of questions or a speed is unknown.
+    """Seconds in which one setting answers what a gate asks; see `asking_s`.
 
     Raises:
         InputError: the gate can decide nothing.
@@ -35,12 +25,31 @@ def answering_s(
     """
     spec = with_wishes(spec, Wishes(), model)
     questions = questions_known(spec)
-    if questions is None or stream_tok_s is None or prefill_tok_s is None:
+    if questions is None:
         return None
     if gate.measure == "agreement":
         passes = gate.repeat or _AGREEMENT_PASSES
     else:
         passes = plan_gate(gate, spec, questions, model).repeats
+    return asking_s(spec, passes, stream_tok_s, prefill_tok_s)
+
+
+def asking_s(spec: EvalSpec, passes: int, stream_tok_s: float | None, prefill_tok_s: float | None) -> float | None:
+    """Seconds of all passes over an eval.
+
+    Args:
+        spec: the eval, with the settings of the model.
+        passes: how often each question is asked.
+        stream_tok_s: generated tokens per second and request; None if no speed is assumed.
+        prefill_tok_s: prompt tokens per second.
+
+    Returns:
+        Seconds; None if the number of questions or a speed is unknown.
+
+    """
+    questions = questions_known(spec)
+    if questions is None or stream_tok_s is None or prefill_tok_s is None:
+        return None
     answers, tokens = questions * passes, answer_tokens(spec)
     streams = min(spec.concurrency, answers)
     longest = min(_LONGEST * tokens, spec.sampling.max_tokens)

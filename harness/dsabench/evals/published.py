@@ -27,11 +27,16 @@ class Beside:
         return self.metric == "score" or self.metric.startswith(("pass_at.", "majority_at."))
 
     @property
+    def is_below(self) -> bool:
+        """Whether our whole interval lies below the published score."""
+        return self.ours.ci_high is not None and self.theirs > self.ours.ci_high
+
+    @property
     def word(self) -> str:
         """Where the published score lies."""
         if self.ours.ci_low is None or self.ours.ci_high is None:
             return "no interval"
-        if self.theirs > self.ours.ci_high:
+        if self.is_below:
             return "below the published"
         return "above the published" if self.theirs < self.ours.ci_low else "agrees with the published"
 

@@ -7,26 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType
 
-from dsabench.config.load import load_eval
 from dsabench.errors import InputError, TrialFault
-from dsabench.evals.conduct import Setting, conduct
-from dsabench.evals.fetch import find_data
-from dsabench.evals.fit import fit_to
 from dsabench.evals.gate import compare_scored, undecided
 from dsabench.evals.gate_plan import plan_gate
 from dsabench.evals.numerics import changed_numerics
-from dsabench.evals.plan import Plan, Wishes, make_plan
-from dsabench.evals.run import Effort, Progress
-from dsabench.evals.server import find_server
-from dsabench.model.record import EvalTrial, Failed, Record, Scored
+from dsabench.model.record import Failed, Record
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.secrets import without_secrets
 from dsabench.model.study import GateSpec
 from dsabench.model.verdict import Verdict
 from dsabench.runtimes.protocol import Server
+from dsabench.study.booted_eval import BootedEval, plan_eval
 from dsabench.study.session import TrialSession
 from dsabench.study.trial import stop_if_server_dies
 
@@ -57,23 +48,21 @@ class EvalOfGate:
     """One eval of the gate."""
 
     gate: GateSpec
-    session: TrialSession
-    plan: Plan
+    asked: BootedEval
     default: RuntimeSpec
-    round: int
 
     async def score(self, spec: RuntimeSpec, server: Server) -> None:
         """Run the eval on a server, unless this round already has the score of this setting.
 
         If it is interrupted, finished samples are kept, and `judge` continues with them in a separate boot.
         """
-        if self._recorded(spec) is not None:
+        if self.asked.recorded(spec) is not None:
             return
         try:
-            await stop_if_server_dies(server, self._score_at(spec, server))
+            await stop_if_server_dies(server, self.asked.ask(spec, server))
         except TrialFault as fault:
-            self.session.observer.note(
-                f"gate: {self.plan.task.name} was interrupted in the confirmed boot ({fault.kind}: {fault.message})"
+            self.asked.session.observer.note(
+                f"gate: {self.asked.plan.task.name} was interrupted in the confirmed boot ({fault.kind}: {fault.message})"
             )
 
     async def judge(self, best: RuntimeSpec, may_boot: bool) -> Verdict:
@@ -81,7 +70,7 @@ class EvalOfGate:
         sides: list[Record] = []
         for name, spec in (("default", self.default), ("best", best)):
             try:
-                record = self._recorded(spec) or (await self._boot_and_score(spec) if may_boot else None)
+                record = self.asked.recorded(spec) or (await self._boot_and_score(spec) if may_boot else None)
             except TrialFault as fault:
                 return self._undecided(f"the {name} setting could not be scored: {fault.kind}: {fault.message}")
             if record is None:
@@ -89,58 +78,17 @@ class EvalOfGate:
             if isinstance(record.outcome, Failed):
                 return self._undecided(f"the {name} setting was not scored: {record.outcome.message}")
             sides.append(record)
-        return compare_scored(self.gate, self.session.journal.path.parent, sides[0], sides[1])
-
-    def _recorded(self, spec: RuntimeSpec) -> Record | None:
-        found = [
-            record
-            for record in self.session.journal.read().records
-            if record.trial.runtime == spec
-            and isinstance(record.trial, EvalTrial)
-            and record.trial.workload.is_part_of(self.plan.task)
-            and record.environment.fingerprint == self.session.environment.fingerprint
-            and (record.phase, record.round) == ("gate", self.round)
-            and isinstance(record.outcome, Scored)
-        ]
-        return found[-1] if found else None
+        return compare_scored(self.gate, self.asked.session.journal.path.parent, sides[0], sides[1])
 
     async def _boot_and_score(self, spec: RuntimeSpec) -> Record:
         """Boot only for the eval. This is needed only if the confirmed server died or was killed during the eval."""
-        session = self.session
-        self.session.observer.note(f"gate: {self.plan.task.name} continues in a separate boot")
+        session = self.asked.session
+        session.observer.note(f"gate: {self.asked.plan.task.name} continues in a separate boot")
         async with session.runtime.serve(spec, await session.place()) as server:
-            return await stop_if_server_dies(server, self._score_at(spec, server))
-
-    async def _score_at(self, spec: RuntimeSpec, server: Server) -> Record:
-        session = self.session
-        served = await find_server(server.base_url, None)
-        plan = await fit_to(self.plan, served)
-        setting = Setting(
-            runtime=spec,
-            environment=session.environment,
-            journal=session.journal,
-            boot=server.boot,
-            study=session.study,
-            phase="gate",
-            round=self.round,
-            boot_s=server.boot_s,
-            resolved=MappingProxyType({k: without_secrets(v) for k, v in server.resolved.items()}),
-        )
-        name = plan.task.name
-        self.session.observer.note(f"gate: {plan.total} samples of {name}")
-
-        def show(at: Progress) -> None:
-            if 10 * at.done >= at.total:  # the score of the first few answers is noise
-                session.observer.boot_progress(f"{name}, score {at.score:.3f}")
-            session.observer.requests_done(at.done, at.total)
-
-        effort = Effort(plan.spec.concurrency, plan.spec.request_timeout_s, on_progress=show)
-        record = (await conduct(plan, served.target, setting, effort, lambda _: None)).record
-        session.observer.record_written(record)
-        return record
+            return await stop_if_server_dies(server, self.asked.ask(spec, server))
 
     def _undecided(self, reason: str) -> Verdict:
-        return undecided(self.gate, self.plan.task.name, reason)
+        return undecided(self.gate, self.asked.plan.task.name, reason)
 
 
 async def open_gate(
@@ -162,10 +110,8 @@ async def _open_eval(gate: GateSpec, session: TrialSession, default: RuntimeSpec
         InputError: there is no such eval, its data is missing, or the gate can decide nothing. A sweep reports this before it starts.
 
     """
-    spec = load_eval(gate.eval)
     try:
-        data = await find_data(spec, None if gate.data is None else Path(gate.data), "data:")
-        plan = make_plan(spec, Wishes(), default.model, data)
+        plan = await plan_eval(gate.eval, gate.data, default.model)
     except InputError as error:
         raise InputError(f"gate: {error}") from error
     if gate.measure == "agreement":
@@ -174,4 +120,4 @@ async def _open_eval(gate: GateSpec, session: TrialSession, default: RuntimeSpec
         decides = plan_gate(gate, plan.spec, len(plan.questions), default.model)
         session.observer.note(f"gate: {decides.line()}")
         repeats = decides.repeats
-    return EvalOfGate(gate, session, plan.with_repeats(repeats), default, round_)
+    return EvalOfGate(gate, BootedEval(session, plan.with_repeats(repeats), "gate", round_), default)

@@ -99,7 +99,7 @@ class Study:
         given = {"max_trials": max_trials, "max_boots": max_boots, "time_s": time_s, "confirm_boots": confirm_boots}
         given |= {"gpu_hours": gpu_hours, "ablate": ablate or None}
         limited = _with_limits(loaded, {name: value for name, value in given.items() if value is not None})
-        whole = _with_launch_env(limited, launch_env)
+        whole = with_launch_env(limited, launch_env)
         whole = whole.model_copy(update={"runtime": with_args(whole.runtime, launch_args)})
         return cls(whole, Path("results") / whole.name if results is None else Path(results), lanes, again)
 
@@ -298,7 +298,13 @@ def _with_limits(config: StudyConfig, given: dict[str, float]) -> StudyConfig:
     return limited.with_boots_as_before(config) if max_boots is None else limited
 
 
-def _with_launch_env(config: StudyConfig, pairs: Sequence[str]) -> StudyConfig:
+def with_launch_env(config: StudyConfig, pairs: Sequence[str]) -> StudyConfig:
+    """The config with NAME=VALUE pairs added to `runtime.launch.env`.
+
+    Raises:
+        InputError: one is no such pair.
+
+    """
     if not pairs:
         return config
     launch, given = config.runtime.launch, dict(map(_pair, pairs))
