@@ -18,6 +18,7 @@ from dsabench.cli import (
     init,
     kernels,
     launch,
+    recipe,
     report,
     results,
     runtime,
@@ -36,6 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("init")(command_of(init.InitOptions, init.init))
+app.command("recipe")(command_of(recipe.RecipeOptions, recipe.recipe))
 app.command("accept")(command_of(accept.AcceptOptions, accept.accept))
 app.command("autotune")(command_of(autotune.AutotuneOptions, autotune.autotune))
 app.command("sweep")(command_of(sweep.SweepOptions, sweep.sweep))

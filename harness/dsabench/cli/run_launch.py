@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dsabench.config.launch_args import named_args, with_args
+from dsabench.config.launch_args import with_args
 from dsabench.config.load import load_launch
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig
@@ -20,11 +20,10 @@ from dsabench.model.hardware import accelerator
 from dsabench.model.runtime import RuntimeSpec, SettingCheck
 from dsabench.model.topology import SINGLE, Role, RoleHosts, Topology
 from dsabench.runtimes.command import Launch, in_shell, public_env
-from dsabench.runtimes.kinds import make_runtime, runtime_of
+from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.plan import PlannedProcess
 from dsabench.runtimes.ports import PortLease
 from dsabench.runtimes.protocol import Place, Runtime
-from dsabench.sglang.generator import Wish, generate
 from dsabench.sglang.images import known_image
 from dsabench.sglang.model_config import local_folder
 from dsabench.signals import run_loop, stop_at_any_signal
@@ -34,55 +33,18 @@ from dsabench.signals import run_loop, stop_at_any_signal
 class LaunchOptions:
     """The command line of a launch."""
 
-    config: str | None
+    config: str
     runtime_version: str | None
     dry_run: bool
     as_json: bool
     logs: Path | None = None
-    hardware: str | None = None
-    model: str | None = None
-    strategy: str | None = None
     launch_args: tuple[str, ...] = ()
-    reasoning_parser: bool = False
-    tool_call_parser: bool = False
-
-    def wish(self) -> Wish:
-        """The choices of the generator.
-
-        Raises:
-            InputError: hardware or model is missing.
-
-        """
-        if self.hardware is None or self.model is None:
-            raise InputError("launch needs a CONFIG, or --hardware and --model")
-        strategies = tuple((self.strategy or "tp").split(","))
-        return Wish(self.hardware, self.model, strategies, self.reasoning_parser, self.tool_call_parser)
-
-    def chosen(self) -> tuple[str, ...]:
-        """Options of the generator that were given."""
-        given = {
-            "--hardware": self.hardware,
-            "--model": self.model,
-            "--strategy": self.strategy,
-            "--reasoning-parser": self.reasoning_parser,
-            "--tool-call-parser": self.tool_call_parser,
-        }
-        return tuple(name for name, value in given.items() if value)
 
 
 def run_launch(options: LaunchOptions) -> int:
     """Print or run the commands; returns the exit code."""
-    if options.config is None:
-        generated = generate(options.wish())
-        for note in generated.notes:
-            _note(note)
-        named = named_args(options.launch_args)
-        spec = generated.spec.model_copy(update={"knobs": {**generated.spec.knobs, **named}})
-        return _launch(options, runtime_of("sglang", Launch(entry="serve")), spec)
-    if options.chosen():
-        raise InputError(f"{options.chosen()[0]} goes without a CONFIG: what it says stands there")
     config = with_args(load_launch(options.config), options.launch_args)
-    return _launch(options, make_runtime(config), config.spec({}))
+    return launch(options, make_runtime(config), config.spec({}))
 
 
 def baseline_command(config: RuntimeConfig, spec: RuntimeSpec, version: str) -> tuple[str, ...]:
@@ -130,7 +92,8 @@ def checked_setting(options: LaunchOptions, runtime: Runtime, spec: RuntimeSpec)
     return CheckedSetting(runtime, spec, version)
 
 
-def _launch(options: LaunchOptions, runtime: Runtime, spec: RuntimeSpec) -> int:
+def launch(options: LaunchOptions, runtime: Runtime, spec: RuntimeSpec) -> int:
+    """Print or run the commands of a setting; returns the exit code."""
     setting = checked_setting(options, runtime, spec)
     if setting is None:
         return 2

@@ -122,31 +122,9 @@ def test_without_a_version_the_newest_known_is_written_for(tmp_path: Path, capsy
     assert capsys.readouterr().err == UNASKED.format("0.5.12")
 
 
-def test_the_generator(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--hardware", "b200", "--model", "v3.2-nvfp4", "--strategy", "tp,dp,mtp", "--dry-run", "--json")
-    assert launch(*words) == 0
-    out, err = capsys.readouterr()
-    assert " ".join(json.loads(out)[0]["argv"]) == (
-        "sglang serve --model-path nvidia/DeepSeek-V3.2-NVFP4 --tp-size 4 --quantization modelopt_fp4 "
-        "--moe-runner-backend flashinfer_trtllm"
-    )
-    assert "without dp, mtp" in err
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--hardware h200 --model v3.2-nvfp4", "error: MD01: "),
-        ("--hardware b200 --model v3.2-mxfp4", "error: MD02: "),
-        ("--hardware h200 --model v3.2-speciale --tool-call-parser", "error: MD03: "),
-        ("--hardware h300 --model v3.2", "error: h300: unknown hardware (known: h200, "),
-        ("--hardware npu --model v3.2", "error: --hardware npu: the generator knows h200, "),
-        ("--hardware h200 --model v4", "error: v4: unknown model (known: v3.2-exp, "),
-        ("--hardware h200 --model v3.2 --strategy tp,pp", "error: --strategy: pp is no strategy"),
-        ("--hardware h200 --model v3.2 --strategy dp", "error: --strategy: tp is part of every strategy"),
-        ("--hardware h200", "error: launch needs a CONFIG, or --hardware and --model"),
-        ("", "error: launch needs a CONFIG, or --hardware and --model"),
-        ("recipes/pd --model v3.2", "error: --model goes without a CONFIG"),
         ("recipes/pdd", "error: recipes/pdd: no such file"),
         ("recipes/pd --runtime-version 0.5.24", "error: sglang 0.5.24: its flags are not in the table"),
         ("recipes/pd --runtime-version new", "error: new: no version"),
