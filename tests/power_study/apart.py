@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from judge import records_of
 from scipy import stats
 
 from dsabench.model.record import Measured, Record
 from dsabench.reporting.comparison import DEFAULT_METRICS, ComparedSide, contrasts, judged
 from dsabench.reporting.regression import Rules, judge
-from dsabench.results.journal import Journal
 from dsabench.results.scores import boot_values
 from dsabench.stats.occasions import ApartOptions
 
@@ -31,7 +31,7 @@ Boot = tuple[Record, ...]
 def boots_of(journal: Path) -> list[Boot]:
     """In order of time; those that lack a workload are none."""
     found: dict[str, list[Record]] = {}
-    for record in Journal(journal).read().records:
+    for record in records_of(journal):
         if isinstance(record.outcome, Measured):
             kept = {
                 name: record.outcome.metrics[name]

@@ -9,6 +9,7 @@ generated boots instead: independent, log-normal with that spread, the candidate
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import uuid
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from dsabench.machine.cpu_use import is_disturbed
 from dsabench.model.record import Measured, Record
 from dsabench.reporting.comparison import ComparedSide
 from dsabench.reporting.regression import FALSE_ALARMS, Rules, judge
-from dsabench.results.journal import Journal
+from dsabench.results.journal import FILE_NAME, Journal, parse_journal
 
 OBJECTIVE = "total_throughput_tok_s"
 EFFECT = 0.05
@@ -41,10 +42,18 @@ Window = Callable[[int], Rounds]
 """So many rounds (base, candidate) of one draw; a longer window holds the shorter one. Empty where there are too few."""
 
 
+def records_of(place: Path) -> tuple[Record, ...]:
+    """Of a journal; a committed one is packed."""
+    packed = place / f"{FILE_NAME}.gz"
+    if packed.is_file():
+        return parse_journal(gzip.decompress(packed.read_bytes()), packed).records
+    return Journal(place).read().records
+
+
 def boots_of(place: Path) -> dict[str, Boot]:
     """Boot → its records in order, the objective alone. A boot that lacks a workload is none."""
     found: dict[str, list[Record]] = {}
-    for record in Journal(place).read().records:
+    for record in records_of(place):
         if isinstance(record.outcome, Measured):
             kept = record.outcome.model_copy(update={"metrics": {OBJECTIVE: record.outcome.metrics[OBJECTIVE]}})
             found.setdefault(record.boot, []).append(record.model_copy(update={"outcome": kept, "resolved": {}}))
@@ -56,7 +65,7 @@ def rounds_of(place: Path) -> Rounds:
     """The i-th boots of both sides, where both gave numbers; both journals count failed boots."""
     sides = []
     for name in ("base", "candidate"):
-        order = list(dict.fromkeys(record.boot for record in Journal(place / name).read().records))
+        order = list(dict.fromkeys(record.boot for record in records_of(place / name)))
         sides.append((order, boots_of(place / name)))
     (left, base), (right, candidate) = sides
     return [(base[b], candidate[c]) for b, c in zip(left, right, strict=False) if b in base and c in candidate]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import gzip
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -105,14 +107,17 @@ def _rewritten(path: Path, descriptor: int, lines: list[bytes]) -> int:
 
 
 def read_samples(path: Path) -> tuple[EvalSample, ...]:
-    """The samples of a finished run.
+    """The samples of a finished run; where the file is packed, those of `FILE.gz`.
 
     Raises:
         InputError: it cannot be read, or a line is no sample.
 
     """
+    packed = path.with_name(f"{path.name}.gz")
     try:
-        data = path.read_bytes()
+        data = gzip.decompress(packed.read_bytes()) if packed.is_file() and not path.exists() else path.read_bytes()
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{packed}: damaged: {error}") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     return parse_samples(data, str(path))

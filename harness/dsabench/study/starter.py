@@ -144,6 +144,10 @@ def _template_for(device: Accelerator) -> str:
 def _of_sglang(wanted: FirstStudy) -> dict[str, Any]:
     device, model = _device(wanted), _model(wanted)
     config = _template(_template_for(device))
+    for key in ("first", "autotune"):  # of eight GPUs
+        config.pop(key, None)
+    config["gate"] = None  # evals download their questions: the comment says how to ask one
+    config["budget"] = {key: value for key, value in config["budget"].items() if key != "gpu_hours"}
     runtime, base = config["runtime"], config["runtime"]["base"]
     runtime.pop("version", None)  # the installed one
     runtime |= {"model": wanted.model if model is None else model.path, "hardware": device.name}
@@ -158,7 +162,6 @@ def _of_sglang(wanted: FirstStudy) -> dict[str, Any]:
         # GLM has no dense prefill path that a threshold would choose. In GLM-5 layers may share an indexer; from GLM-5.2 on
         # they do, and have no weights for one of their own.
         base.pop("mha_threshold_tokens", None)
-        sweeps = [name for name in sweeps if name != "dsa_mha_threshold"]
         own = config_json(wanted.model) or {}
         if "indexer_types" not in own and isinstance(layers := own.get("num_hidden_layers"), int):
             base["index_topk_pattern"] = "F" * layers

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,22 @@ SAMPLES = (
     ),
     RequestSample(1, 0.1, 0.1, 0.2, 64, 3, NO_FRAMES, None, None, None, "http: 503 busy"),
 )
+
+
+def test_times_take_little_room(tmp_path: Path) -> None:
+    """Their bytes are stored by place: 20,000 times of 8 bytes take less than 5 bytes each."""
+    at_s = [0.001 * number + 1e-7 * (number * 7919 % 997) for number in range(20_000)]
+    frames = Frames.of([(one, 1) for one in at_s])
+    write_samples(tmp_path, "one.parquet", [RequestSample(0, 0.0, 0.0, 20.0, 8, 20_000, frames)])
+    assert read_samples(tmp_path / "one.parquet")[0].frames == frames
+    assert (tmp_path / "one.parquet").stat().st_size < 5 * len(at_s)
+
+
+def test_the_committed_results_stay_quick_to_clone() -> None:
+    root = Path(__file__).parents[3]
+    listed = subprocess.run(["git", "ls-files", "-z", "results"], cwd=root, capture_output=True, check=False).stdout
+    sizes = [(root / name).stat().st_size for name in listed.decode().split("\0") if name and (root / name).is_file()]
+    assert sum(sizes) < 25_000_000
 
 
 def test_round_trip_keeps_absence(tmp_path: Path) -> None:
