@@ -39,8 +39,8 @@ class TableRow:
 
 
 def find_tables(places: Sequence[Path]) -> list[TableRow]:
-    """Every tuned default at or below the places; other JSON files are passed over."""
-    rows: list[TableRow] = []
+    """Every tuned default at or below the places, once where copies of it lie; other JSON files are passed over."""
+    found: list[tuple[Path, TunedTable]] = []
     for file in sorted({file for place in places if place.is_dir() for file in place.rglob("*.json")}):
         try:
             if file.stat().st_size > _TABLE_MAX_BYTES:
@@ -48,11 +48,21 @@ def find_tables(places: Sequence[Path]) -> list[TableRow]:
             table = read_table(file)
         except (InputError, OSError):
             continue
-        name = f"{len(rows) + 1}-{table.kind}-{table.heads_per_rank}"
-        picture = file.with_suffix(".svg")
-        has_picture = picture.is_file() and picture.stat().st_size <= _PICTURE_MAX_BYTES
-        rows.append(TableRow(file, table, f"{FOLDER}/{name}.html", f"{name}.svg" if has_picture else None))
+        copy = next((number for number, (_, known) in enumerate(found) if known == table), None)
+        if copy is None:
+            found.append((file, table))
+        elif _has_picture(file) and not _has_picture(found[copy][0]):
+            found[copy] = (file, table)
+    rows = []
+    for number, (file, table) in enumerate(found, start=1):
+        name = f"{number}-{table.kind}-{table.heads_per_rank}"
+        rows.append(TableRow(file, table, f"{FOLDER}/{name}.html", f"{name}.svg" if _has_picture(file) else None))
     return rows
+
+
+def _has_picture(file: Path) -> bool:
+    picture = file.with_suffix(".svg")
+    return picture.is_file() and picture.stat().st_size <= _PICTURE_MAX_BYTES
 
 
 def write_tables(paper: Paper, rows: Sequence[TableRow]) -> None:

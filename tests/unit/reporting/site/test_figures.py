@@ -5,13 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dsabench.emit.tables import write_table
 from dsabench.model.sample import Frames, RequestSample
 from dsabench.reporting.site.knob_effects import main_effects
 from dsabench.reporting.site.load_curves import curves_of, knee
+from dsabench.reporting.site.tables import find_tables
 from dsabench.reporting.site.tradeoff import Point, front
 from dsabench.reporting.timeline import draw_timeline, read_timeline
 from dsabench.results.samples import write_samples
 from factories import make_workload
+from unit.emit.made import made_table
 
 
 def point(x: float, y: float) -> Point:
@@ -52,3 +55,12 @@ def test_the_timeline_counts_what_the_samples_say(tmp_path: Path) -> None:
     svg = draw_timeline(timeline)
     assert "3 requests over 3 seconds, 1 failed" in svg
     assert read_timeline(tmp_path / "none.parquet") is None
+
+
+def test_a_table_is_listed_once_wherever_copies_of_it_lie(tmp_path: Path) -> None:
+    """A proof keeps a copy beside its servers; the one with a picture stands for both."""
+    for folder in ("proof", "tables"):
+        file = write_table(tmp_path / folder, made_table())
+    file.with_suffix(".svg").write_text("<svg/>")
+    ((row,),) = [find_tables([tmp_path])]
+    assert (row.file, row.picture) == (file, "1-flashmla_auto-16.svg")
