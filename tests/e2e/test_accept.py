@@ -57,6 +57,7 @@ def test_a_server_that_fails_is_named_and_is_all_that_a_second_run_does(tmp_path
     plain, fp8 = first["servers"]
     assert [one["score"] for one in plain["evals"]] == [0.0]
     assert plain["evals"][0]["published"] is None, "random weights are compared with no published score"
+    assert plain["evals"][0]["says"] == "random weights"
     assert plain["loads"][0]["beside"]["base"] == "b200-latency"
     assert first["missing"] == ["fp8/two", "fp8/short"]
     assert fp8["loads"][0]["fault"].startswith("illegal_config: --context-length")

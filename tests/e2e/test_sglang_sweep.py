@@ -47,6 +47,11 @@ def test_a_study_of_a_slice(tmp_path: Path, config: Path) -> None:
     assert [bool(setting["refused"]) for setting in plan["settings"]][:4] == [False, True, False, False]
     assert plan["gpu_hours"] > 0
 
+    capped = dsabench(tmp_path, "sweep", config, "--results", tmp_path / "out", "--gpu-hours", "0.01", "--json")
+    said = json.loads(capped.stdout)
+    assert said["trials"] == 0
+    assert "GPU-hours, and 0.01 of 0.01 are left (gpu_hours)" in said["stopped"], said["stopped"]
+
     done = dsabench(tmp_path, "sweep", config, "--results", tmp_path / "out", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

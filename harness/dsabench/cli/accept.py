@@ -119,8 +119,7 @@ def _print_result(console: Any, found: Acceptance) -> None:
             score, scored = one.score, None if one.record is None else one.record.outcome
             ours = "–" if scored is None or scored.kind != "scored" else f"{scored.metrics['score'].value:.3f}"
             theirs = "–" if score is None else f"{score.theirs:.3f}"
-            says = "not asked" if one.record is None else "nothing published" if score is None else score.word
-            table.add_row(server.name, one.name, ours, theirs, Text(says))
+            table.add_row(server.name, one.name, ours, theirs, Text(one.says))
         for load in server.loads:
             outcome = None if load.record is None else load.record.outcome
             if outcome is None or outcome.kind != "measured":
@@ -145,7 +144,7 @@ def _facts(found: Acceptance, page: Path) -> dict[str, Any]:
                     "name": one.name,
                     "score": None if one.record is None else _score_of(one.record.outcome),
                     "published": None if one.score is None else one.score.theirs,
-                    "says": None if one.score is None else one.score.word,
+                    "says": one.says,
                     "differs": [] if one.score is None else list(one.score.differs),
                 }
                 for one in server.evals

@@ -52,6 +52,15 @@ class AcceptedEval:
     """The figures of the published run that differs least from this one."""
 
     @property
+    def says(self) -> str:
+        """Where the score lies beside the published one, or why nothing is said of it."""
+        if self.record is None:
+            return "not asked"
+        if self.score is not None:
+            return self.score.word
+        return "random weights" if _has_random_weights(self.record) else "nothing published to compare with"
+
+    @property
     def score(self) -> Beside | None:
         """The score beside the published one."""
         return next((one for one in self.beside if one.metric == "score"), None)
@@ -249,10 +258,14 @@ def _beside_eval(record: Record | None, plan: Plan) -> tuple[Beside, ...]:
     """None of random weights, whose score says nothing."""
     if record is None or not isinstance(record.outcome, Scored) or not isinstance(record.trial, EvalTrial):
         return ()
-    spec = record.trial.runtime
-    if RANDOM_WEIGHTS in labels_of(spec) or runtime_kinds()[spec.kind].has_random_weights:
+    if _has_random_weights(record):
         return ()
     task, metrics = record.trial.workload, record.outcome.metrics
     other_data = plan.spec.dataset.sha256 not in {None, task.dataset_sha256}
-    found = beside_published(plan.spec, task, spec.model, metrics, other_data=other_data)
+    found = beside_published(plan.spec, task, record.trial.runtime.model, metrics, other_data=other_data)
     return tuple(nearest_published(found))
+
+
+def _has_random_weights(record: Record) -> bool:
+    spec = record.trial.runtime
+    return RANDOM_WEIGHTS in labels_of(spec) or runtime_kinds()[spec.kind].has_random_weights

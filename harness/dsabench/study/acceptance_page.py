@@ -86,16 +86,16 @@ def _server(server: AcceptedServer) -> Iterator[str]:
 
 def _eval(one: AcceptedEval) -> str:
     if one.record is None:
-        return f"| {one.name} | not asked | | | |"
+        return f"| {one.name} | – | – | {one.says} | |"
     metric = one.record.outcome.metrics["score"] if one.record.outcome.kind == "scored" else None
     ours = "–"
     if metric is not None:
         low, high = metric.ci_low, metric.ci_high
         ours = f"{metric.value:.3f}" + ("" if low is None or high is None else f" ({low:.3f} to {high:.3f})")
     if (score := one.score) is None:
-        return f"| {one.name} | {ours} | – | nothing published to compare with | |"
+        return f"| {one.name} | {ours} | – | {one.says} | |"
     source = in_markdown(f"{score.published.model}, {score.published.source}")
-    return f"| {one.name} | {ours} | {score.theirs:.3f} ({source}) | {score.word} | {in_markdown('; '.join(score.differs)) or '–'} |"
+    return f"| {one.name} | {ours} | {score.theirs:.3f} ({source}) | {one.says} | {in_markdown('; '.join(score.differs)) or '–'} |"
 
 
 def _load(load: AcceptedLoad) -> Iterator[str]:

@@ -85,7 +85,11 @@ class BootedEval:
             session.observer.requests_done(at.done, at.total)
 
         effort = Effort(plan.spec.concurrency, plan.spec.request_timeout_s, on_progress=show)
-        record = (await conduct(plan, served.target, setting, effort, lambda _: None)).record
+
+        def tell(kept: int) -> None:
+            session.observer.note(f"{self.label}{name}: {kept} answers of an earlier run are kept")
+
+        record = (await conduct(plan, served.target, setting, effort, tell)).record
         session.observer.record_written(record)
         return record
 
