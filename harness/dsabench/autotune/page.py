@@ -9,7 +9,11 @@ from dsabench.autotune.proof import effects_in_words
 from dsabench.emit.pr_body import rule_in_words
 from dsabench.errors import StoreError
 from dsabench.reporting.verdict_markdown import in_markdown
+from dsabench.results.journal import FILE_NAME, read_journal
+from dsabench.results.places import find_journals
+from dsabench.results.study_records import gpu_seconds
 from dsabench.results.tuned_tables import read_table
+from dsabench.runtimes.kinds import make_runtime
 from dsabench.tuners.of_sweep import objective_verdicts
 
 if TYPE_CHECKING:
@@ -49,7 +53,7 @@ def page_of(job: Job, result: AutotuneResult) -> str:
         f"| {one.name} | {one.state} | {one.seconds:.0f} s | {one.measured or '–'} | {in_markdown(one.says)} |"
         for one in result.stages
     ]
-    lines += ["", f"{total:.0f} s in all runs together."]
+    lines += ["", f"{total:.0f} s in all runs together{_gpu_hours(job)}."]
     if result.proofs:
         lines += ["", "## At the server"]
     for proof in result.proofs:
@@ -59,6 +63,16 @@ def page_of(job: Job, result: AutotuneResult) -> str:
         "Nothing is left."
     ]
     return "\n".join(lines) + "\n"
+
+
+def _gpu_hours(job: Job) -> str:
+    """Such as `, 3.2 GPU-hours ($8) in boots and trials`; empty on a CPU."""
+    config = job.config
+    journals = find_journals(job.folder) if any(job.folder.rglob(FILE_NAME)) else []
+    records = [record for journal in journals for record in read_journal(journal).records]
+    hours = gpu_seconds(records, make_runtime(config.runtime).gpus) / 3600
+    price = "" if config.price_per_gpu_hour is None else f" (${config.price_per_gpu_hour * hours:,.0f})"
+    return f", {hours:.1f} GPU-hours{price} in boots and trials" if hours else ""
 
 
 def _passed_over(job: Job, result: AutotuneResult) -> list[str]:

@@ -146,15 +146,8 @@ class StudyRecords:
         return tuple(record for record in self._evals if isinstance(record.outcome, Scored))
 
     def gpu_seconds(self, round_: int, gpus: Callable[[RuntimeSpec], int]) -> float:
-        """Seconds of all boots, trials and evals of a round, failed ones too, each times the GPUs of its setting."""
-        of_round = [record for record in (*self.records, *self._evals) if record.round == round_]
-        boots = {record.boot: record for record in of_round if record.boot_s is not None}
-        # A boot that failed is recorded once for each of its trials.
-        failed = {record.boot: record for record in of_round if record.boot not in boots}
-        ran = [record for record in of_round if record.boot in boots]
-        spent = [(record, record.boot_s or 0.0) for record in boots.values()]
-        spent += [(record, record.duration_s) for record in (*failed.values(), *ran)]
-        return math.fsum(gpus(record.trial.runtime) * seconds for record, seconds in spent if not record.is_refusal)
+        """What a round has taken, evals of the gate included; see `gpu_seconds`."""
+        return gpu_seconds([record for record in (*self.records, *self._evals) if record.round == round_], gpus)
 
     @property
     def latest_round(self) -> int:
@@ -232,6 +225,18 @@ class StudyRecords:
         """Whether the boot already counts by its records; its process still stops the server."""
         records = (self._record_of(one) for one in reservation.trials)
         return any(record is not None and (record.is_refusal or record.boot in used) for record in records)
+
+
+def gpu_seconds(records: Iterable[Record], gpus: Callable[[RuntimeSpec], int]) -> float:
+    """Seconds of all boots, trials and evals, failed ones too, each times the GPUs of its setting."""
+    ran = [record for record in records if not record.is_refusal]
+    ready = {record.boot: record for record in ran if record.boot_s is not None}
+    # A boot that failed is recorded once for each of its trials.
+    failed = {record.boot: record for record in ran if record.boot not in ready}
+    spent = [(record, record.boot_s or 0.0) for record in ready.values()]
+    spent += [(record, record.duration_s) for record in failed.values()]
+    spent += [(record, record.duration_s) for record in ran if record.boot in ready]
+    return math.fsum(gpus(record.trial.runtime) * seconds for record, seconds in spent)
 
 
 def environments(config: StudyConfig, records: Iterable[Record]) -> list[Environment]:
