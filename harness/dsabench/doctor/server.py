@@ -7,6 +7,7 @@ from typing import Any
 
 from dsabench.doctor.ask import JsonAnswer, ServerProbe
 from dsabench.doctor.chat_stream import ChatStream, ToolCall, dig, number_at, text_at
+from dsabench.doctor.openai_client import check_openai_client
 from dsabench.machine.checks import Finding, ok, problem, warning
 from dsabench.sglang.models import DsaModel, find_model
 
@@ -33,6 +34,8 @@ async def check_server(asker: ServerProbe) -> list[Finding]:
     runtime = "dsabench's reference runtime" if is_reference else "sglang"
     found = [ok("server", f"{runtime} {text_at(info, 'version') or 'of unknown version'} serves {name}")]
     found.append(await check_template(asker, name))
+    if found[-1].verdict != "problem":
+        found.append(await check_openai_client(asker, name))
     found.append(await check_speculation(asker, info))
     if is_reference:
         line = "the reference runtime has random weights: it neither thinks nor calls tools"

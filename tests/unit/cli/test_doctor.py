@@ -34,7 +34,15 @@ def test_the_reference_server_is_well(server, tmp_path) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
     report = json.loads(done.stdout)
     found = {one["check"]: one for one in report["findings"]}
-    assert set(found) == {"open files", "server", "chat template", "speculative decoding", "thinking", "tool calls"}
+    assert set(found) == {
+        "open files",
+        "server",
+        "chat template",
+        "openai client",
+        "speculative decoding",
+        "thinking",
+        "tool calls",
+    }
     assert found["server"]["line"].endswith("serves tiny")
     assert found["chat template"]["verdict"] == "ok"
     assert found["speculative decoding"]["line"] == "off"
@@ -48,7 +56,7 @@ def test_for_people_a_line_each_and_the_fix_below(server, tmp_path) -> None:
     lines = done.stdout.splitlines()
     off = next(number for number, line in enumerate(lines) if line.startswith("warning speculative decoding"))
     assert "→ add to the server's command: --speculative-algorithm EAGLE" in lines[off + 1]
-    assert lines[-1].startswith("6 checks: 0 problems")
+    assert lines[-1].startswith("7 checks: 0 problems")
 
 
 def test_a_server_that_is_not_there_is_a_problem(tmp_path) -> None:

@@ -88,7 +88,9 @@ class Character:
             frame = {"choices": [{"index": 0, "finish_reason": None if delta else self.finish, **choice}]}
             await response.write(b"data: " + json.dumps(frame).encode() + b"\n\n")
             self.sent[-1] += 1
-        await response.write(b'data: {"choices": [], "usage": {}}\n\ndata: [DONE]\n\n')
+        usage = {"prompt_tokens": 5, "completion_tokens": texts, "total_tokens": 5 + texts}
+        last = json.dumps({"choices": [], "usage": usage}).encode()
+        await response.write(b"data: " + last + b"\n\ndata: [DONE]\n\n")
 
     def _deltas(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """As sglang cuts it: a few characters each; of a call the name first, then its arguments without it."""

@@ -26,6 +26,7 @@ async def test_a_server_that_is_started_right_has_nothing_wrong() -> None:
     assert {name: one.verdict for name, one in found.items() if name != "open files"} == {
         "server": "ok",
         "chat template": "ok",
+        "openai client": "ok",
         "speculative decoding": "ok",
         "thinking": "ok",
         "tool calls": "ok",
@@ -270,6 +271,7 @@ async def test_an_object_of_other_kinds_is_survived() -> None:
     assert {one.check: one.verdict for one in found if one.check != "open files"} == {
         "server": "ok",
         "chat template": "warning",
+        "openai client": "problem",
         "speculative decoding": "warning",
         "thinking": "warning",
         "tool calls": "warning",
