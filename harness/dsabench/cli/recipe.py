@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -88,7 +89,7 @@ def _write(options: RecipeOptions, file: Path, runtime: dict[str, Any]) -> None:
     words = shlex.join(["dsabench", "recipe", *flags_of(said, names)])
     version = {} if options.runtime_version is None else {"version": options.runtime_version}
     content = {
-        "name": file.stem,
+        "name": re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("._-") or "recipe",
         "runtime": {"kind": "sglang", **version, **runtime, "launch": {"entry": "serve"}},
     }
     try:

@@ -124,7 +124,7 @@ def _why_gpu_hours_end(records: StudyRecords, limits: RunLimits, boots: int, sco
     asked = cost.of(boots, boots * workloads, scored) * limits.largest / 3600
     if asked <= left:
         return None
-    more = "one more boot" if boots == 1 else f"one more boot and a confirmation of {boots - 1}"
+    more = "one more boot" if boots == 1 else f"{boots} boots, those of the confirmation among them,"
     return f"{more} would take {asked:.3g} GPU-hours, and {max(left, 0.0):.3g} of {limits.budget.gpu_hours:g} are left (gpu_hours)"
 
 

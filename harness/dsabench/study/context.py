@@ -137,7 +137,7 @@ async def open_context(
         runtime,
         environment,
         rules,
-        RunLimits(config.budget, 0, started_s, lanes, rules.gpus, rules.largest(_settings(config))),
+        RunLimits(config.budget, 0, started_s, lanes, rules.gpus, _largest(config, rules)),
         check_space(config, rules.refuse),
         shares=shares,
         cpu_before=cpu_before,
@@ -270,6 +270,12 @@ async def _split(config: StudyConfig, rules: SettingRules, lanes: int) -> tuple[
     gpus = await visible_gpus()
     each = max((rules.gpus(spec) for spec in _settings(config)), default=0) if gpus else 0
     return split_machine(lanes, sorted(os.sched_getaffinity(0)), gpus, each)
+
+
+def _largest(config: StudyConfig, rules: SettingRules) -> int:
+    """GPUs of the largest setting; 0 where no limit and no price asks for it, since that looks at every setting."""
+    is_asked = config.budget.gpu_hours is not None or config.budget.ablate
+    return rules.largest(_settings(config)) if is_asked else 0
 
 
 def _settings(config: StudyConfig) -> Iterable[RuntimeSpec]:

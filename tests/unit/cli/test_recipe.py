@@ -31,11 +31,11 @@ def test_flags_give_the_command_and_what_it_leaves_out(capsys: pytest.CaptureFix
 
 
 def test_a_written_recipe_launches_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "mine.yaml"
+    file = tmp_path / "my own.yaml"
     words = ("--hardware", "h200", "--model", "v3.2-exp", "--strategy", "tp,dp,mtp", "--tool-call-parser")
     assert recipe(*words, "--launch-arg", "hicache_ratio=2", "--json", "--out", str(file)) == 0
     out, err = capsys.readouterr()
-    assert f"dsabench launch {file}" in err
+    assert f"dsabench launch '{file}'" in err
     assert file.read_text().startswith(
         f"# Written by `dsabench recipe {shlex.join(words)} --launch-arg hicache_ratio=2`.\n"
     )

@@ -129,7 +129,9 @@ def test_gpu_hours_end_the_search_before_they_are_exceeded_and_keep_the_confirma
     other = measured(config.spec({"chunked_prefill_size": 128}), "b")
     both = StudyRecords(config, ENVIRONMENT.fingerprint, [*default.records, *other])
     kept = config.boots_to_confirm
-    assert f"a confirmation of {kept}" in str(why_search_stops(both, limits(1.6 + 0.8 * kept)))
+    assert f"{1 + kept} boots, those of the confirmation among them, would take" in str(
+        why_search_stops(both, limits(1.6 + 0.8 * kept))
+    )
     assert why_search_stops(both, limits(1.7 + 0.8 * (kept + 1))) is None
     assert why_confirmation_stops(both, limits(2.5)) is None
     assert "GPU-hours" in str(why_confirmation_stops(both, limits(2.3)))
