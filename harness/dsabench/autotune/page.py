@@ -8,6 +8,7 @@ from dsabench.autotune.job import why_not_default
 from dsabench.autotune.proof import effects_in_words
 from dsabench.emit.pr_body import rule_in_words
 from dsabench.errors import StoreError
+from dsabench.reporting.numbers import show_dollars
 from dsabench.reporting.verdict_markdown import in_markdown
 from dsabench.results.journal import FILE_NAME, read_journal
 from dsabench.results.places import find_journals
@@ -71,7 +72,7 @@ def _gpu_hours(job: Job) -> str:
     journals = find_journals(job.folder) if any(job.folder.rglob(FILE_NAME)) else []
     records = [record for journal in journals for record in read_journal(journal).records]
     hours = gpu_seconds(records, make_runtime(config.runtime).gpus) / 3600
-    price = "" if config.price_per_gpu_hour is None else f" (${config.price_per_gpu_hour * hours:,.0f})"
+    price = "" if config.price_per_gpu_hour is None else f" ({show_dollars(config.price_per_gpu_hour * hours)})"
     return f", {hours:.1f} GPU-hours{price} in boots and trials" if hours else ""
 
 

@@ -12,7 +12,7 @@ from dsabench.autotune.tunes import plan_tune
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import KernelTimes, KernelTune, Tune
 from dsabench.errors import InputError
-from dsabench.reporting.numbers import show_count, show_duration
+from dsabench.reporting.numbers import show_count, show_dollars, show_duration
 from dsabench.study.forecast import gate_lines
 from dsabench.study.plan import AblationPrice, DryRun
 
@@ -97,19 +97,18 @@ def _price_of_kernels(job: Job, stage: StageName, kernels: KernelTimes) -> Stage
 
 def _price_of_proof(job: Job, kinds: Sequence[str]) -> StagePrice:
     """Both sides of each table, at the pace of the servers without it."""
-    each, boots, seconds, gpu_seconds, is_measured = job.config.autotune.proof, 0, 0.0, 0.0, True
+    each, boots, seconds, hours, is_measured = job.config.autotune.proof, 0, 0.0, 0.0, True
     for kind in kinds:
         try:
             found = plan_without(job, kind)
         except InputError as error:
             return StagePrice("proof", trouble=str(error))
         left, cost = max(0, 2 * each - boots_recorded(job, kind)), found.plan.cost
-        took = left * (cost.boot_s + len(found.plan.config.workloads) * cost.trial_s)
+        took = cost.each(left, left * len(found.plan.config.workloads))
         boots, seconds, is_measured = boots + left, seconds + took, is_measured and cost.measured
-        gpu_seconds += took * found.gpus_of_default
+        hours += 0.0 if found.gpu_hours is None else took * found.gpu_hours.gpus_each / 3600
     note = f"{each} boots with and {each} without each table that is found: {', '.join(kinds)}"
-    hours = gpu_seconds / 3600 or None
-    return StagePrice("proof", boots, seconds, hours, measured_pace=is_measured, notes=(note,))
+    return StagePrice("proof", boots, seconds, hours or None, measured_pace=is_measured, notes=(note,))
 
 
 def _price(stage: StageName, found: DryRun, arithmetic: Iterable[str] = ()) -> StagePrice:
@@ -147,5 +146,5 @@ def plan_in_words(prices: Sequence[StagePrice]) -> Outcome:
     hours = [one.gpu_hours for one in prices if one.gpu_hours is not None]
     dollars = [one.dollars for one in prices if one.dollars is not None]
     gpus = f", {sum(hours):.1f} GPU-hours" if hours else ""
-    price = f", ${sum(dollars):,.0f}" if dollars else ""
+    price = f", {show_dollars(sum(dollars))}" if dollars else ""
     return Outcome("done", f"{boots} boots, about {seconds / 60:.0f} min{gpus}{price}")

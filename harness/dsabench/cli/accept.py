@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dsabench.cli.options import LaunchEnv, flags_of
+
 if TYPE_CHECKING:
     from dsabench.study.acceptance import Acceptance, AcceptPrice
 
@@ -21,17 +23,13 @@ class AcceptOptions:
 
     config: Annotated[str, typer.Argument(help="A config with the key `accept`: a YAML file, or a name in configs/.")]
     results: Annotated[Path | None, typer.Option(help="Folder of the journal.", show_default="results/NAME")] = None
-    launch_env: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set a variable of runtime.launch.env.")
-    ] = None
+    launch_env: LaunchEnv = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Forecast each server; start nothing.")] = False
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout; progress on stderr.")] = False
 
     @property
     def command(self) -> str:
         """The command that goes on."""
-        from dsabench.cli.options import flags_of
-
         return shlex.join(["dsabench", "accept", self.config, *flags_of(self, ("results", "launch_env"))])
 
 
@@ -62,9 +60,8 @@ def accept(options: AcceptOptions) -> int:
     if options.dry_run:
         _print_prices(options, price_acceptance(config, folder))
         return 0
-    progress = Console(stderr=True)
     with resume_hint(lambda: options.command):
-        found = run(config, folder, lambda study: LineProgress(progress, study.objective.metric))
+        found = run(config, folder, LineProgress(Console(stderr=True), config.objective.metric))
     page = write_page(config.name, options.command, found, folder)
     if options.json:
         print(json.dumps(_facts(found, page)))
@@ -116,9 +113,8 @@ def _print_result(console: Any, found: Acceptance) -> None:
         table.add_column(column, justify="right" if column in ("ours", "published") else "left", overflow="fold")
     for server in found.servers:
         for one in server.evals:
-            score, scored = one.score, None if one.record is None else one.record.outcome
-            ours = "–" if scored is None or scored.kind != "scored" else f"{scored.metrics['score'].value:.3f}"
-            theirs = "–" if score is None else f"{score.theirs:.3f}"
+            ours = "–" if one.ours is None else f"{one.ours.value:.3f}"
+            theirs = "–" if one.score is None else f"{one.score.theirs:.3f}"
             table.add_row(server.name, one.name, ours, theirs, Text(one.says))
         for load in server.loads:
             outcome = None if load.record is None else load.record.outcome
@@ -142,7 +138,7 @@ def _facts(found: Acceptance, page: Path) -> dict[str, Any]:
             "evals": [
                 {
                     "name": one.name,
-                    "score": None if one.record is None else _score_of(one.record.outcome),
+                    "score": None if one.ours is None else one.ours.value,
                     "published": None if one.score is None else one.score.theirs,
                     "says": one.says,
                     "differs": [] if one.score is None else list(one.score.differs),
@@ -168,7 +164,3 @@ def _facts(found: Acceptance, page: Path) -> dict[str, Any]:
         "measured": found.measured,
         "page": str(page),
     }
-
-
-def _score_of(outcome: Any) -> float | None:
-    return outcome.metrics["score"].value if outcome.kind == "scored" and "score" in outcome.metrics else None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dsabench.cli.format import parse_duration_s
+from dsabench.cli.options import LaunchEnv, flags_of
 
 if TYPE_CHECKING:
     from dsabench.autotune.job import AutotuneObserver, Job
@@ -51,17 +52,13 @@ class AutotuneOptions:
         ),
     ] = None
     lanes: Annotated[int, typer.Option(min=1, max=64, help="Servers at the same time in sweep and tunes.")] = 1
-    launch_env: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set a variable of runtime.launch.env.")
-    ] = None
+    launch_env: LaunchEnv = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Price every stage; start nothing.")] = False
     json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout; progress on stderr.")] = False
 
     @property
     def command(self) -> str:
         """The command that repeats the run, without its choice of stages."""
-        from dsabench.cli.options import flags_of
-
         return shlex.join(
             ["dsabench", "autotune", self.config, *flags_of(self, ("results", "tree", "budget", "lanes", "launch_env"))]
         )
@@ -124,7 +121,7 @@ def _print_prices(prices: Sequence[StagePrice]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from dsabench.reporting.numbers import show_duration
+    from dsabench.reporting.numbers import show_dollars, show_duration
 
     console = Console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -136,12 +133,12 @@ def _print_prices(prices: Sequence[StagePrice]) -> None:
         pace = "measured" if one.measured_pace else "assumed"
         gpus = "–" if one.gpu_hours is None else f"{one.gpu_hours:.1f}"
         seconds = show_duration(one.seconds) if one.seconds else "–"
-        price = [_dollars(one.dollars)] if dollars else []
+        price = [show_dollars(one.dollars)] if dollars else []
         table.add_row(one.stage, str(one.boots or "–"), seconds, gpus, *price, "–" if one.trouble else pace)
     hours = [one.gpu_hours for one in prices if one.gpu_hours is not None]
     total = show_duration(sum(one.seconds for one in prices))
     table.add_section()
-    price = [_dollars(sum(dollars))] if dollars else []
+    price = [show_dollars(sum(dollars))] if dollars else []
     boots = str(sum(one.boots for one in prices))
     table.add_row("together", boots, total, f"{sum(hours):.1f}" if hours else "–", *price, "")
     console.print(table)
@@ -154,10 +151,6 @@ def _print_prices(prices: Sequence[StagePrice]) -> None:
             console.print(Padding(Text(f"cannot run: {one.trouble}", style="bold red"), (0, 0, 0, 2)))
     if any(not one.measured_pace for one in prices):
         console.print("\nassumed: nothing of the stage is measured yet; docs/sweep.md, What it costs", highlight=False)
-
-
-def _dollars(price: float | None) -> str:
-    return "–" if price is None else f"${price:,.0f}"
 
 
 def _print_result(result: AutotuneResult) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dsabench.cli.options import LaunchArgs
+
 
 def launch(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of one in configs/ (recipes/NAME too).")],
@@ -18,12 +20,7 @@ def launch(
         Path | None, typer.Option(help="Of several processes: keep their logs there.", show_default="gone at the end")
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="A JSON list of {role, node_rank, argv, env}.")] = False,
-    launch_arg: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[=VALUE]", help="Set an argument of sglang that is no knob, such as hicache_ratio=2."
-        ),
-    ] = None,
+    launch_arg: LaunchArgs = None,
 ) -> None:
     """Write the exact commands of a deployment, one per node and role, or run it in the foreground.
 
@@ -32,12 +29,5 @@ def launch(
     """
     from dsabench.cli.run_launch import LaunchOptions, run_launch
 
-    options = LaunchOptions(
-        config=config,
-        runtime_version=runtime_version,
-        dry_run=dry_run,
-        as_json=json_,
-        logs=logs,
-        launch_args=tuple(launch_arg or ()),
-    )
-    raise typer.Exit(run_launch(options))
+    options = LaunchOptions(runtime_version, dry_run=dry_run, as_json=json_, logs=logs)
+    raise typer.Exit(run_launch(config, options, launch_arg or ()))

@@ -100,6 +100,16 @@ class StartOptions:
         )
 
 
+LaunchEnv = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="Set a variable of runtime.launch.env, such as a PYTHONPATH."),
+]
+LaunchArgs = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME[=VALUE]", help="Set an argument of sglang that is no knob, such as hicache_ratio=2."),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class StudyOptions:
     """The options of `sweep`. A tune that sweeps adds its own.
@@ -142,16 +152,8 @@ class StudyOptions:
     lanes: Annotated[
         int, typer.Option(min=1, max=64, help="Servers at the same time, each on an equal share of the GPUs and cores.")
     ] = 1
-    launch_env: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Set a variable of runtime.launch.env, such as a PYTHONPATH."),
-    ] = None
-    launch_arg: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[=VALUE]", help="Set an argument of sglang that is no knob, such as hicache_ratio=2."
-        ),
-    ] = None
+    launch_env: LaunchEnv = None
+    launch_arg: LaunchArgs = None
     optuna_storage: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Mirror the search for optuna-dashboard, such as sqlite:///study.db."),

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dsabench.cli.options import flags_of
+from dsabench.cli.options import LaunchArgs, flags_of
 from dsabench.errors import InputError, StoreError
 
 
@@ -36,12 +36,7 @@ class RecipeOptions:
     runtime_version: Annotated[
         str | None, typer.Option(help="Write the command for this sglang instead of the newest known one.")
     ] = None
-    launch_arg: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[=VALUE]", help="Set an argument of sglang that is no knob, such as hicache_ratio=2."
-        ),
-    ] = None
+    launch_arg: LaunchArgs = None
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Also write a recipe that `dsabench launch` runs.")
     ] = None
@@ -70,7 +65,7 @@ def recipe(options: RecipeOptions) -> int:
         print(f"note: {note}", file=sys.stderr)
     knobs = {**made.spec.knobs, **named_args(tuple(asked.launch_arg or ()))}
     spec = made.spec.model_copy(update={"knobs": knobs})
-    printed = LaunchOptions("", asked.runtime_version, dry_run=True, as_json=asked.json)
+    printed = LaunchOptions(asked.runtime_version, dry_run=True, as_json=asked.json)
     code = launch(printed, runtime_of("sglang", Launch(entry="serve")), spec)
     if code == 0 and asked.out is not None:
         _write(asked, asked.out, {"model": spec.model, "hardware": spec.hardware, "base": nested(knobs)})

@@ -166,7 +166,7 @@ def _files(runtime: RuntimeConfig, tuned: TunedLaunch, options: EmitLaunchOption
     """Name → text; None where a rule of the runtime forbids the settings."""
     best = runtime.model_copy(update={"base": {**runtime.base, **tuned.knobs}})
     version = options.runtime_version or best.version or tuned.version
-    launch = LaunchOptions("", version, dry_run=True, as_json=False)
+    launch = LaunchOptions(version, dry_run=True, as_json=False)
     setting = checked_setting(launch, make_runtime(best), best.spec({}))
     if setting is None:
         return None

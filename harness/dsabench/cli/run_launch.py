@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,19 +31,17 @@ from dsabench.signals import run_loop, stop_at_any_signal
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """The command line of a launch."""
+    """How commands are written, or run."""
 
-    config: str
     runtime_version: str | None
     dry_run: bool
     as_json: bool
     logs: Path | None = None
-    launch_args: tuple[str, ...] = ()
 
 
-def run_launch(options: LaunchOptions) -> int:
-    """Print or run the commands; returns the exit code."""
-    config = with_args(load_launch(options.config), options.launch_args)
+def run_launch(name: str, options: LaunchOptions, launch_args: Sequence[str]) -> int:
+    """Print or run the commands of a config or recipe; returns the exit code."""
+    config = with_args(load_launch(name), launch_args)
     return launch(options, make_runtime(config), config.spec({}))
 
 

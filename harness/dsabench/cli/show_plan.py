@@ -17,7 +17,7 @@ from dsabench.errors import InputError
 from dsabench.model.study import Axis, Objective
 from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
-from dsabench.reporting.numbers import show_count, show_duration
+from dsabench.reporting.numbers import show_count, show_dollars, show_duration
 from dsabench.study.forecast import gate_lines
 from dsabench.study.plan import DryRun, GpuHours
 from dsabench.study.space_check import Overruled, SpaceCheck
@@ -158,7 +158,7 @@ def _gpu_hours(spent: GpuHours, dollars: float | None) -> str:
     """Such as `about 21.3 GPU-hours, $53`, and how boots with unknown settings are counted."""
     open_boots = f"{show_count(spent.open_boots, 'boot')} of unknown settings"
     counted = f" ({open_boots} count as {spent.gpus_each} GPUs each, the largest)" if spent.open_boots else ""
-    price = "" if dollars is None else f", ${dollars:,.0f}"
+    price = "" if dollars is None else f", {show_dollars(dollars)}"
     return f"about {spent.hours:.1f} GPU-hours{price}{counted}"
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Literal, cast
 
-from dsabench.model.runtime import RuntimeKind
+from dsabench.model.runtime import RANDOM_WEIGHTS, RuntimeKind, RuntimeSpec, labels_of
 from dsabench.model.tables import read_table
 from dsabench.model.value import FrozenMap, Value
 
@@ -61,3 +62,17 @@ def runtime_kinds() -> dict[RuntimeKind, RuntimeKindInfo]:
     """Read all kinds."""
     table = read_table("runtime_kinds.yaml", __package__)
     return {cast("RuntimeKind", kind): RuntimeKindInfo(**info) for kind, info in table.items()}
+
+
+def has_random_weights(spec: RuntimeSpec, resolved: Mapping[str, object]) -> bool:
+    """Whether a server's answers mean nothing: sglang's dummy weights, or the reference runtime.
+
+    `resolved` is what the server said of itself.
+    """
+    told = resolved.get("load_format") == "dummy" or "reference" in resolved
+    return told or runtime_kinds()[spec.kind].has_random_weights or RANDOM_WEIGHTS in labels_of(spec)
+
+
+def why_gpus_untold(kind: RuntimeKind) -> str | None:
+    """Why GPU-hours of a kind cannot be counted; None if they can."""
+    return None if runtime_kinds()[kind].needs_gpus else f"kind {kind} says nothing of the GPUs that it takes"

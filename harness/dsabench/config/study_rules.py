@@ -9,7 +9,7 @@ from typing import Any
 from dsabench import rooms
 from dsabench.config.files import AcceptServerFile, gate_of
 from dsabench.config.mistakes import Mistakes, unknown_word
-from dsabench.config.runtime_kinds import runtime_kinds
+from dsabench.config.runtime_kinds import runtime_kinds, why_gpus_untold
 from dsabench.config.specs import AcceptEval, RuntimeConfig
 from dsabench.config.yaml_file import KeyPath, YamlFile
 from dsabench.errors import InputError, nearest
@@ -141,8 +141,7 @@ def gpu_mistakes(source: YamlFile, sections: Mapping[str, Any]) -> Mistakes:
     """GPU-hours can be limited, and have a price, only where the GPUs of a setting are known."""
     runtime: RuntimeConfig = sections["runtime"]
     price, budget, objective = (sections.get(name) for name in ("price_per_gpu_hour", "budget", "objective"))
-    if not runtime_kinds()[runtime.kind].needs_gpus:
-        why = f"kind {runtime.kind} says nothing of the GPUs that it takes"
+    if (why := why_gpus_untold(runtime.kind)) is not None:
         if price is not None:
             yield source.error(why, ("price_per_gpu_hour",))
         if budget is not None and budget.gpu_hours is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from dsabench.config.runtime_kinds import runtime_kinds
+from dsabench.config.runtime_kinds import has_random_weights
 from dsabench.errors import TrialFault
 from dsabench.evals.ask import WARM_UP, Failure, Target, ask, client_for
 from dsabench.evals.plan import Plan
@@ -20,7 +20,7 @@ from dsabench.evals.summarise import Tally, summarise, tally
 from dsabench.load.judge.validity import too_many_failed
 from dsabench.model.environment import Environment
 from dsabench.model.record import EvalTrial, Failed, Outcome, Phase, Record
-from dsabench.model.runtime import RANDOM_WEIGHTS, RuntimeSpec, labels_of
+from dsabench.model.runtime import RuntimeSpec
 from dsabench.results.journal import Journal
 
 _WARM_UP_TIMEOUT_S = 600.0
@@ -43,11 +43,8 @@ class Setting:
 
     @property
     def has_random_weights(self) -> bool:
-        """Whether the answers mean nothing: sglang's dummy weights, or the reference runtime."""
-        told = self.resolved.get("load_format") == "dummy" or "reference" in self.resolved
-        return (
-            told or runtime_kinds()[self.runtime.kind].has_random_weights or RANDOM_WEIGHTS in labels_of(self.runtime)
-        )
+        """Whether the answers mean nothing."""
+        return has_random_weights(self.runtime, self.resolved)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ _LONGEST = 4.0
 """The longest answer of a hundred, as a multiple of the mean: of AIME 2025 V3.2 writes 15,040 tokens on average, and its published
 runs last as long as 64,000 tokens at 40 tokens/s."""
 _TOKENS_PER_WORD = 1.3
-_AGREEMENT_PASSES = 2
 
 
 def answering_s(
@@ -27,10 +26,8 @@ def answering_s(
     questions = questions_known(spec)
     if questions is None:
         return None
-    if gate.measure == "agreement":
-        passes = gate.repeat or _AGREEMENT_PASSES
-    else:
-        passes = plan_gate(gate, spec, questions, model).repeats
+    agrees = gate.measure == "agreement"
+    passes = gate.agreement_passes if agrees else plan_gate(gate, spec, questions, model).repeats
     return asking_s(spec, passes, stream_tok_s, prefill_tok_s)
 
 

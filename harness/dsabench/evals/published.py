@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dsabench.config.runtime_kinds import has_random_weights
 from dsabench.evals.summarise import original_metrics
 from dsabench.model.evals import EvalSpec, EvalTask, PublishedScore
-from dsabench.model.record import Metric
+from dsabench.model.record import EvalTrial, Metric, Record, Scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,19 @@ def beside_published(
 def nearest_published(found: Sequence[Beside]) -> list[Beside]:
     """Those of the published run that differs least from ours, one for each metric."""
     return [one for one in found if one.published is found[0].published]
+
+
+def beside_record(record: Record, spec: EvalSpec) -> list[Beside]:
+    """A recorded score beside the published run that differs least; empty without a score, and for random weights."""
+    trial, outcome = record.trial, record.outcome
+    if not isinstance(trial, EvalTrial) or not isinstance(outcome, Scored):
+        return []
+    if has_random_weights(trial.runtime, record.resolved):
+        return []
+    other_data = spec.dataset.sha256 not in {None, trial.workload.dataset_sha256}
+    return nearest_published(
+        beside_published(spec, trial.workload, trial.runtime.model, outcome.metrics, other_data=other_data)
+    )
 
 
 def beside_table(nearest: Sequence[Beside], passes: Sequence[float]) -> Iterator[str]:

@@ -161,6 +161,11 @@ class GateSpec(Value):
     finalists: PositiveInt = 3
     """Number of settings that are confirmed and scored at most. If one is less accurate, the next best one follows."""
 
+    @property
+    def agreement_passes(self) -> int:
+        """Passes of `agreement`: what is stated, else two."""
+        return self.repeat or 2
+
     @model_validator(mode="after")
     def _first_pass_is_the_key(self) -> GateSpec:
         if self.measure == "agreement" and self.repeat == 1:

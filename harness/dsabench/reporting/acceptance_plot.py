@@ -42,28 +42,29 @@ def draw_acceptance(scores: Sequence[ScoreRow], loads: Sequence[LoadRow], file: 
         parts.append((partial(_loads, rows=loads), len(loads)))
     if not parts:
         return None
-    import matplotlib as mpl  # noqa: PLC0415  (half a second)
-
-    mpl.use("svg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
+    from matplotlib import rc_context  # noqa: PLC0415  (half a second)
+    from matplotlib.figure import Figure  # noqa: PLC0415
 
     heights = [rows + 1.2 for _, rows in parts]
-    with mpl.rc_context({"svg.hashsalt": "dsabench", "svg.fonttype": "none", "font.size": 9}):
-        figure, axes = plt.subplots(
-            len(parts), 1, figsize=(7.0, 0.42 * sum(heights) + 0.8), height_ratios=heights, squeeze=False
-        )
-        for (draw, _), (one,) in zip(parts, axes, strict=True):
-            draw(one)
-            one.invert_yaxis()
-            one.spines[["top", "right", "left"]].set_visible(False)
-            one.tick_params(axis="y", length=0)
-        figure.tight_layout(h_pad=2.0)
+    style: dict[Any, Any] = {
+        "svg.hashsalt": "dsabench",
+        "svg.fonttype": "none",
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.spines.left": False,
+        "ytick.left": False,
+    }
+    with rc_context(style):
+        figure = Figure(figsize=(7.0, 0.42 * sum(heights) + 0.8), layout="constrained")
+        panels = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)
+        for (draw, _), (axes,) in zip(parts, panels, strict=True):
+            draw(axes)
+            axes.invert_yaxis()
         try:
             figure.savefig(file, metadata={"Date": None})
         except OSError as error:
             raise StoreError(f"{file}: {error.strerror}: the picture was not written") from error
-        finally:
-            plt.close(figure)
     return file
 
 

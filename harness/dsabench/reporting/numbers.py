@@ -36,6 +36,11 @@ def show_count(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def show_dollars(price: float | None) -> str:
+    """`$1,053`."""
+    return "–" if price is None else f"${price:,.0f}"
+
+
 def show_duration(seconds: float | None) -> str:
     """`8.1 s`, `24 s`, `2 min 05 s`, `3 h 20 min`."""
     if seconds is None:

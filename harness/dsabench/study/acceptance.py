@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from dsabench.config.load import load_eval, load_published, published_file
-from dsabench.config.runtime_kinds import runtime_kinds
+from dsabench.config.runtime_kinds import has_random_weights, runtime_kinds
 from dsabench.config.specs import AcceptEval, AcceptServer, StudyConfig
 from dsabench.errors import InputError, TrialFault
 from dsabench.evals.forecast import asking_s
 from dsabench.evals.plan import Plan, Wishes, with_wishes
-from dsabench.evals.published import Beside, beside_published, nearest_published
-from dsabench.model.record import EvalTrial, Failed, Measured, Record, Scored, Trial
-from dsabench.model.runtime import RANDOM_WEIGHTS, labels_of
+from dsabench.evals.published import Beside, beside_record
+from dsabench.model.record import Failed, Measured, Metric, Record, Scored, Trial
 from dsabench.reporting.published_comparison import SideBySide, hold_beside
 from dsabench.reporting.serving_run import published_run, recorded_run
 from dsabench.results.journal import claim_folder
@@ -48,8 +47,14 @@ class AcceptedEval:
     name: str
     record: Record | None
     """None until it has a score."""
-    beside: tuple[Beside, ...] = ()
-    """The figures of the published run that differs least from this one."""
+    score: Beside | None = None
+    """Beside that of the published run that differs least from this one."""
+
+    @property
+    def ours(self) -> Metric | None:
+        """The score with its interval."""
+        scored = None if self.record is None else self.record.outcome
+        return scored.metrics.get("score") if isinstance(scored, Scored) else None
 
     @property
     def says(self) -> str:
@@ -58,12 +63,8 @@ class AcceptedEval:
             return "not asked"
         if self.score is not None:
             return self.score.word
-        return "random weights" if _has_random_weights(self.record) else "nothing published to compare with"
-
-    @property
-    def score(self) -> Beside | None:
-        """The score beside the published one."""
-        return next((one for one in self.beside if one.metric == "score"), None)
+        at_random = has_random_weights(self.record.trial.runtime, self.record.resolved)
+        return "random weights" if at_random else "nothing published to compare with"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def price_acceptance(config: StudyConfig, folder: Path) -> tuple[AcceptPrice, ..
     return tuple(prices)
 
 
-def accept(config: StudyConfig, folder: Path, observer: Callable[[StudyConfig], StudyObserver]) -> Acceptance:
+def accept(config: StudyConfig, folder: Path, observer: StudyObserver = SILENT) -> Acceptance:
     """Measure what the journal lacks, then hold everything beside the published figures.
 
     Raises:
@@ -153,14 +154,12 @@ def accept(config: StudyConfig, folder: Path, observer: Callable[[StudyConfig], 
     return run_loop(_accept(config, folder, observer))
 
 
-async def _accept(config: StudyConfig, folder: Path, observer: Callable[[StudyConfig], StudyObserver]) -> Acceptance:
+async def _accept(config: StudyConfig, folder: Path, observer: StudyObserver) -> Acceptance:
     # What is missing is told before anything boots.
     plans = [[await _plan(one, server) for one in server.evals] for server in config.accept]
-    opened = [await open_context(server.study, folder, observer(server.study)) for server in config.accept]
-    measured = 0
-    with claim_folder(folder):
-        for context, evals in zip(opened, plans, strict=True):
-            measured += await _serve(context, evals, observer(context.config))
+    opened = [await open_context(server.study, folder, observer) for server in config.accept]
+    with claim_folder(folder), observer:
+        measured = sum([await _serve(*pair, observer) for pair in zip(opened, plans, strict=True)])
     pairs = zip(config.accept, opened, plans, strict=True)
     return Acceptance(tuple(_outcome(*pair) for pair in pairs), measured)
 
@@ -176,11 +175,10 @@ async def _serve(context: StudyContext, plans: Sequence[Plan], observer: StudyOb
         spec, loads = context.config.default, _lacking(context)
         evals = [BootedEval(session, plan, "search") for plan in plans]
         lacking = [one for one in evals if one.recorded(spec) is None]
-        with observer:
-            if loads:
-                await run_boot(session, loads, partial(_ask, context, lacking))
-            elif lacking:
-                await _serve_for_evals(context, session, lacking)
+        if loads:
+            await run_boot(session, loads, partial(_ask, context, lacking))
+        elif lacking:
+            await _serve_for_evals(context, session, lacking)
     return len(_records(context)) - before
 
 
@@ -232,13 +230,14 @@ def _outcome(server: AcceptServer, context: StudyContext, plans: Sequence[Plan])
         trial = Trial(runtime=server.study.default, workload=workload).id
         record = known.get(trial)
         fault = None if record is not None else _fault(context, trial)
-        beside = _beside_load(record, server.beside.get(workload.name))
-        loads.append(AcceptedLoad(workload.name, record, fault, beside))
+        loads.append(AcceptedLoad(workload.name, record, fault, _beside(record, server.beside.get(workload.name))))
     session = context.session(SILENT)
     evals = []
     for plan in plans:
         record = BootedEval(session, plan, "search").recorded(server.study.default)
-        evals.append(AcceptedEval(plan.task.name, record, _beside_eval(record, plan)))
+        beside = [] if record is None else beside_record(record, plan.spec)
+        score = next((one for one in beside if one.metric == "score"), None)
+        evals.append(AcceptedEval(plan.task.name, record, score))
     return AcceptedServer(server.name, tuple(loads), tuple(evals))
 
 
@@ -247,25 +246,8 @@ def _fault(context: StudyContext, trial: str) -> str | None:
     return f"{failed[-1].fault}: {failed[-1].message.partition(chr(10))[0]}" if failed else None
 
 
-def _beside_load(record: Record | None, published: str | None) -> SideBySide | None:
+def _beside(record: Record | None, published: str | None) -> SideBySide | None:
     file = None if published is None else published_file(published)
     if record is None or file is None:
         return None
     return hold_beside(published_run(load_published(file)), recorded_run(record.study, (record,)))
-
-
-def _beside_eval(record: Record | None, plan: Plan) -> tuple[Beside, ...]:
-    """None of random weights, whose score says nothing."""
-    if record is None or not isinstance(record.outcome, Scored) or not isinstance(record.trial, EvalTrial):
-        return ()
-    if _has_random_weights(record):
-        return ()
-    task, metrics = record.trial.workload, record.outcome.metrics
-    other_data = plan.spec.dataset.sha256 not in {None, task.dataset_sha256}
-    found = beside_published(plan.spec, task, record.trial.runtime.model, metrics, other_data=other_data)
-    return tuple(nearest_published(found))
-
-
-def _has_random_weights(record: Record) -> bool:
-    spec = record.trial.runtime
-    return RANDOM_WEIGHTS in labels_of(spec) or runtime_kinds()[spec.kind].has_random_weights

@@ -85,11 +85,8 @@ def _server(server: AcceptedServer) -> Iterator[str]:
 
 
 def _eval(one: AcceptedEval) -> str:
-    if one.record is None:
-        return f"| {one.name} | – | – | {one.says} | |"
-    metric = one.record.outcome.metrics["score"] if one.record.outcome.kind == "scored" else None
     ours = "–"
-    if metric is not None:
+    if (metric := one.ours) is not None:
         low, high = metric.ci_low, metric.ci_high
         ours = f"{metric.value:.3f}" + ("" if low is None or high is None else f" ({low:.3f} to {high:.3f})")
     if (score := one.score) is None:

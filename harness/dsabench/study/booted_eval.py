@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -30,6 +30,19 @@ async def plan_eval(name: str, data: str | None, model: str, repeat: int | None 
     spec = load_eval(name)
     file = await find_data(spec, None if data is None else Path(data), "data:")
     return make_plan(spec, Wishes(repeat=repeat), model, file)
+
+
+def setting_of(session: TrialSession, server: Server, spec: RuntimeSpec) -> Setting:
+    """What answers on a server of a session, and where the record goes."""
+    return Setting(
+        runtime=spec,
+        environment=session.environment,
+        journal=session.journal,
+        boot=server.boot,
+        study=session.study,
+        boot_s=server.boot_s,
+        resolved=MappingProxyType({k: without_secrets(v) for k, v in server.resolved.items()}),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +78,9 @@ class BootedEval:
         session = self.session
         served = await find_server(server.base_url, None)
         plan = await fit_to(self.plan, served)
-        setting = Setting(
-            runtime=spec,
-            environment=session.environment,
-            journal=session.journal,
-            boot=server.boot,
-            study=session.study,
-            phase=self.phase,
-            round=self.round,
-            boot_s=server.boot_s,
-            resolved=MappingProxyType({k: without_secrets(v) for k, v in server.resolved.items()}),
-        )
+        setting = replace(setting_of(session, server, spec), phase=self.phase, round=self.round)
         name = plan.task.name
-        self.session.observer.note(f"{self.label}{plan.total} samples of {name}")
+        session.observer.note(f"{self.label}{plan.total} samples of {name}")
 
         def show(at: Progress) -> None:
             if 10 * at.done >= at.total:  # the score of the first few answers is noise

@@ -12,7 +12,7 @@ from dsabench.model.record import Failed
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import Budget
 from dsabench.results.study_records import StudyRecords
-from dsabench.study.forecast import estimate_cost
+from dsabench.study.forecast import CostEstimate, estimate_cost
 from dsabench.study.next_boot import choose_finalist, default_has_no_number, interrupted, listed
 
 SCORED = 2
@@ -100,28 +100,30 @@ def _is_enough(records: StudyRecords, limits: RunLimits) -> bool:
     return records.config.budget.confirm_boots == 0 or choose_finalist(records, limits.round) is not None
 
 
-def gpu_hours_left(records: StudyRecords, limits: RunLimits) -> float | None:
+def gpu_hours_left(records: StudyRecords, limits: RunLimits, cost: CostEstimate) -> float | None:
     """What is left of `gpu_hours`, less the boots under way; None without that limit."""
     if limits.budget.gpu_hours is None:
         return None
-    one = estimate_cost(records).of(1, len(records.config.workloads))
+    one = cost.of(1, len(records.config.workloads))
     under_way = sum(limits.gpus(held.spec) for held in records.reservations if held.round == limits.round)
     return limits.budget.gpu_hours - (records.gpu_seconds(limits.round, limits.gpus) + under_way * one) / 3600
 
 
 def _why_gpu_hours_end_search(records: StudyRecords, limits: RunLimits) -> str | None:
     """Keep GPU-hours for the confirmation, as time is kept."""
-    if estimate_cost(records).measured and _is_enough(records, limits):
-        return _why_gpu_hours_end(records, limits, 1 + records.config.boots_to_confirm, SCORED)
-    return _why_gpu_hours_end(records, limits, 1)
+    if limits.budget.gpu_hours is None:
+        return None
+    keeps = estimate_cost(records).measured and _is_enough(records, limits)
+    boots = 1 + (records.config.boots_to_confirm if keeps else 0)
+    return _why_gpu_hours_end(records, limits, boots, SCORED if keeps else 0)
 
 
 def _why_gpu_hours_end(records: StudyRecords, limits: RunLimits, boots: int, scored: int = 0) -> str | None:
-    left = gpu_hours_left(records, limits)
+    cost = estimate_cost(records)
+    left = gpu_hours_left(records, limits, cost)
     if left is None:
         return None
-    cost, workloads = estimate_cost(records), len(records.config.workloads)
-    asked = cost.of(boots, boots * workloads, scored) * limits.largest / 3600
+    asked = cost.of(boots, boots * len(records.config.workloads), scored) * limits.largest / 3600
     if asked <= left:
         return None
     more = "one more boot" if boots == 1 else f"{boots} boots, those of the confirmation among them,"

@@ -273,9 +273,8 @@ async def _split(config: StudyConfig, rules: SettingRules, lanes: int) -> tuple[
 
 
 def _largest(config: StudyConfig, rules: SettingRules) -> int:
-    """GPUs of the largest setting; 0 where no limit and no price asks for it, since that looks at every setting."""
-    is_asked = config.budget.gpu_hours is not None or config.budget.ablate
-    return rules.largest(_settings(config)) if is_asked else 0
+    """GPUs of the largest setting; 0 where no limit asks for it, since that looks at every setting."""
+    return 0 if config.budget.gpu_hours is None else rules.largest(_settings(config))
 
 
 def _settings(config: StudyConfig) -> Iterable[RuntimeSpec]:

@@ -12,11 +12,11 @@ from dsabench.evals.conduct import Setting
 from dsabench.evals.server import Served, find_server
 from dsabench.machine.environment import collect_environment
 from dsabench.model.record import SERVER_LOST, Failed, Trial
-from dsabench.model.secrets import without_secrets
 from dsabench.results.journal import Journal
 from dsabench.results.study_records import StudyRecords
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.protocol import Server
+from dsabench.study.booted_eval import setting_of
 from dsabench.study.session import SILENT, PlannedTrial, StudyObserver, TrialSession, open_session
 from dsabench.study.trial import measure_on
 
@@ -52,18 +52,7 @@ async def boot_for_eval(
         if bench:
             await _measure(config, session, server)
         served = await find_server(server.base_url, model)
-        yield (
-            served,
-            Setting(
-                runtime=config.default,
-                environment=session.environment,
-                journal=session.journal,
-                boot=server.boot,
-                study=config.name,
-                boot_s=server.boot_s,
-                resolved={name: without_secrets(value) for name, value in server.resolved.items()},
-            ),
-        )
+        yield served, setting_of(session, server, config.default)
 
 
 async def _measure(config: StudyConfig, session: TrialSession, server: Server) -> None:

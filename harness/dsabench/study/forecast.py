@@ -34,7 +34,11 @@ class CostEstimate:
     def of(self, boots: int, trials: int, scored: int = 0) -> float:
         """Seconds for this number of boots and trials, and of settings that answer the evals."""
         compiles = self.compile_s if boots else 0.0
-        return boots * self.boot_s + trials * self.trial_s + scored * self.evals_s + compiles
+        return self.each(boots, trials) + scored * self.evals_s + compiles
+
+    def each(self, boots: int, trials: int) -> float:
+        """Seconds of boots that are not the first, with so many trials in all."""
+        return boots * self.boot_s + trials * self.trial_s
 
 
 def estimate_cost(records: StudyRecords) -> CostEstimate:

@@ -115,7 +115,7 @@ async def _open_eval(gate: GateSpec, session: TrialSession, default: RuntimeSpec
     except InputError as error:
         raise InputError(f"gate: {error}") from error
     if gate.measure == "agreement":
-        repeats = gate.repeat or 2
+        repeats = gate.agreement_passes
     else:
         decides = plan_gate(gate, plan.spec, len(plan.questions), default.model)
         session.observer.note(f"gate: {decides.line()}")

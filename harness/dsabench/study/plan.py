@@ -106,7 +106,7 @@ def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> St
         # shorten the plan: an assumption may be wrong.
         fit = done + int(time_left_s / cost.of(1, workloads)) * limits.lanes
         search_boots = min(search_boots, max(fit - confirm_boots, 2))
-    hours_left = gpu_hours_left(records, limits)
+    hours_left = gpu_hours_left(records, limits, cost)
     if hours_left is not None and cost.measured and limits.largest:
         fit = done + int(3600 * hours_left / (limits.largest * cost.of(1, workloads)))
         search_boots = min(search_boots, max(fit - confirm_boots, 2))
@@ -177,8 +177,6 @@ class DryRun:
     """GPU hours of the remaining boots; None if no GPU is known."""
     version: str
     """Version of the runtime that the plan is for."""
-    gpus_of_default: int = 0
-    """0 if that is not known."""
     ablation: AblationPrice | None = None
     """What `ablate` takes at most, in addition; None without it, and once a boot of it is known."""
 
@@ -196,16 +194,16 @@ def make_dry_run(
     plan = make_plan(records, limits, space)
     upcoming = foresee(records, limits.round, plan.search_boots, rules.refuse)
     left = work_left(records, limits, plan, upcoming)
+    hours = _gpu_hours(plan, upcoming, left, rules)
     return DryRun(
         plan,
         tuple(upcoming),
         left,
         check_overruled(records.config, space.passed, rules.annotate),
         rules.annotate(records.config.default),
-        _gpu_hours(plan, upcoming, left, rules),
+        hours,
         version,
-        rules.gpus(records.config.default),
-        _price_of_ablation(plan, left, limits.largest),
+        _price_of_ablation(plan, left, 0 if hours is None else hours.gpus_each),
     )
 
 
@@ -218,7 +216,7 @@ def _price_of_ablation(plan: StudyPlan, left: WorkLeft, gpus: int) -> AblationPr
     if changes < 2:
         return None
     boots = (changes + 3) * budget.ablate_boots + 2 * budget.confirm_boots
-    seconds = boots * (plan.cost.boot_s + len(config.workloads) * plan.cost.trial_s)
+    seconds = plan.cost.each(boots, boots * len(config.workloads))
     return AblationPrice(changes, boots, seconds / plan.lanes, gpus * seconds / 3600 or None)
 
 
@@ -343,8 +341,8 @@ def _gpu_hours(
     if largest == 0:
         return None
     cost, workloads = plan.cost, len(plan.config.workloads)
-    boot_s = cost.boot_s + workloads * cost.trial_s
-    seconds = (sum(map(gpus, known)) + open_boots * largest) * boot_s + gpus(plan.config.default) * cost.compile_s
+    seconds = (sum(map(gpus, known)) + open_boots * largest) * cost.each(1, workloads)
+    seconds += gpus(plan.config.default) * cost.compile_s
     if left.confirm_boots:
         seconds += largest * plan.to_score * cost.evals_s
     return GpuHours(seconds / 3600, open_boots, largest)

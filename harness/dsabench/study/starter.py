@@ -143,9 +143,8 @@ def _template_for(device: Accelerator) -> str:
 
 def _of_sglang(wanted: FirstStudy) -> dict[str, Any]:
     device, model = _device(wanted), _model(wanted)
-    config = _template(_template_for(device))
-    for key in ("first", "autotune"):  # of eight GPUs
-        config.pop(key, None)
+    shipped = _template(_template_for(device))
+    config = {key: shipped[key] for key in _TAKEN}
     config["gate"] = None  # evals download their questions: the comment says how to ask one
     config["budget"] = {key: value for key, value in config["budget"].items() if key != "gpu_hours"}
     runtime, base = config["runtime"], config["runtime"]["base"]
@@ -171,6 +170,10 @@ def _of_sglang(wanted: FirstStudy) -> dict[str, Any]:
     config["workloads"] = _workloads(wanted, wanted.gpus, config["workloads"])
     config["objective"] = {"goal": wanted.goal, **wanted.limits_ms}
     return config
+
+
+_TAKEN = ("name", "runtime", "workloads", "sweeps", "proposer", "objective", "budget")
+"""Keys of a shipped config that suit other models and numbers of GPUs too."""
 
 
 def _template(name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dsabench.config.launch_args import with_args
 from dsabench.config.load import load_study
-from dsabench.config.runtime_kinds import runtime_kinds
+from dsabench.config.runtime_kinds import why_gpus_untold
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.runtime import RuntimeSpec
@@ -287,8 +287,8 @@ def _with_limits(config: StudyConfig, given: dict[str, float]) -> StudyConfig:
     limited = config.model_copy(update={"budget": config.budget.model_copy(update=given)})
     if limited.budget.ablate and (why := limited.budget.why_no_ablation) is not None:
         raise InputError(f"--ablate {why}")
-    if given.get("gpu_hours") is not None and not runtime_kinds()[config.runtime.kind].needs_gpus:
-        raise InputError(f"--gpu-hours: kind {config.runtime.kind} says nothing of the GPUs that it takes")
+    if given.get("gpu_hours") is not None and (why := why_gpus_untold(config.runtime.kind)) is not None:
+        raise InputError(f"--gpu-hours: {why}")
     to_confirm, max_boots = limited.boots_to_confirm, given.get("max_boots")
     if max_boots is not None and max_boots <= to_confirm:
         raise InputError(

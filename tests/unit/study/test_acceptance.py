@@ -49,7 +49,7 @@ def scored(score: float, half: float) -> AcceptedEval:
         outcome=Scored(metrics=metrics),
     )
     beside = beside_published(spec, task, MODEL, metrics, other_data=False)
-    return AcceptedEval("gsm8k", record, beside[:1])
+    return AcceptedEval("gsm8k", record, beside[0])
 
 
 def acceptance(*evals: AcceptedEval, loads: tuple[AcceptedLoad, ...] = ()) -> Acceptance:

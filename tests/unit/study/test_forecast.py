@@ -121,7 +121,7 @@ def test_gpu_hours_end_the_search_before_they_are_exceeded_and_keep_the_confirma
         ]
 
     default = StudyRecords(config, ENVIRONMENT.fingerprint, measured(config.default, "a"))
-    assert gpu_hours_left(default, limits(10.0)) == pytest.approx(10.0 - 0.8)
+    assert gpu_hours_left(default, limits(10.0), estimate_cost(default)) == pytest.approx(10.0 - 0.8)
     assert why_search_stops(default, limits(1.7)) is None, "the default alone decides nothing: one more"
     assert "one more boot would take 0.8 GPU-hours, and 0.7 of 1.5 are left" in str(
         why_search_stops(default, limits(1.5))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from dsabench.config.load import load_eval
 from dsabench.errors import InputError
-from dsabench.evals.published import beside_published, nearest_published
+from dsabench.evals.published import beside_record
 from dsabench.evals.sample_log import read_samples
 from dsabench.evals.summarise import tally
 from dsabench.microbench.measured import FILE_NAME as KERNELS
 from dsabench.microbench.measured import Measurement
 from dsabench.microbench.measured import read as read_kernels
-from dsabench.model.record import EvalTrial, Metric, Scored
+from dsabench.model.record import EvalTrial, Metric, Record, Scored
 from dsabench.reporting import eval_page, kernel_page
 from dsabench.reporting.site.entry import Entry, machine_of
 from dsabench.results.journal import FILE_NAME as JOURNAL
@@ -42,18 +42,18 @@ def eval_rows(entries: Sequence[Entry], folder: Path) -> list[EvalRow]:
             continue
         label = " ".join(f"{name}={value}" for name, value in trial.runtime.knobs.items())
         samples = _write_answers(entry, folder)
-        rows.append(EvalRow(entry, label, outcome.metrics["score"], _published(trial, outcome), samples))
+        rows.append(
+            EvalRow(entry, label, outcome.metrics["score"], _published(entry.record, trial.workload.name), samples)
+        )
     return rows
 
 
-def _published(trial: EvalTrial, outcome: Scored) -> tuple[str, ...]:
+def _published(record: Record, name: str) -> tuple[str, ...]:
     try:
-        spec = load_eval(trial.workload.name)
+        spec = load_eval(name)
     except InputError:
         return ()
-    other_data = spec.dataset.sha256 not in {None, trial.workload.dataset_sha256}
-    found = beside_published(spec, trial.workload, trial.runtime.model, outcome.metrics, other_data=other_data)
-    return tuple(one.line() for one in nearest_published(found))
+    return tuple(one.line() for one in beside_record(record, spec))
 
 
 def _write_answers(entry: Entry, folder: Path) -> str | None:
