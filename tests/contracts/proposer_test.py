@@ -61,7 +61,8 @@ def observe(assignment: Assignment) -> Observation:
     """Deterministic results, some of them failed or infeasible."""
     rng = random.Random(repr(key_of(assignment)))
     value = None if rng.random() < 0.15 else rng.uniform(1, 100)
-    return Observation(assignment, value, rng.choice([0.0, 0.0, 0.3]))
+    violation, fault = rng.choice([0.0, 0.0, 0.3]), rng.choice(["exited", "timeout"]) if value is None else None
+    return Observation(assignment, value, violation, fault, rng.uniform(60, 300))
 
 
 @pytest.mark.parametrize("name", ["single", "mixed", "none", pytest.param("conditional", marks=pytest.mark.slow)])
@@ -106,7 +107,7 @@ def test_a_fresh_process_proposes_alike(make: Make, request: pytest.FixtureReque
         assert assignment is not None
         history.append(observe(assignment))
     kind = request.node.callspec.params["make"]
-    said = json.dumps([[dict(one.assignment), one.value, one.violation] for one in history])
+    said = json.dumps([[dict(one.assignment), one.value, one.violation, one.fault, one.seconds] for one in history])
     code = (
         "import json, sys\n"
         "from dsabench.config.load import load_study\n"
@@ -142,6 +143,7 @@ def test_a_history_in_which_all_failed_or_is_infeasible_is_no_obstacle(make: Mak
     some = list(legal(space, base))[:20]
     for history in (
         [Observation(one, None) for one in some],
+        [Observation(one, None, fault="exited") for one in some],
         [Observation(one, 1.0, 0.5) for one in some],
         [Observation(one, 1.0) for one in some],
     ):

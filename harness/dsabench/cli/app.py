@@ -22,6 +22,7 @@ from dsabench.cli import (
     report,
     results,
     runtime,
+    search,
     slices,
     sweep,
     trace,
@@ -62,6 +63,7 @@ app.command("doctor")(doctor.doctor)
 app.add_typer(kernels.app, name="kernels")
 app.add_typer(tune.app, name="tune")
 app.add_typer(emit.app, name="emit")
+app.add_typer(search.app, name="search")
 app.add_typer(results.app, name="results")
 app.add_typer(config.app, name="config")
 app.add_typer(runtime.app, name="runtime")

@@ -20,7 +20,10 @@ from dsabench.model.workload import Workload
 from dsabench.reporting.numbers import show_count, show_dollars, show_duration
 from dsabench.study.forecast import gate_lines
 from dsabench.study.plan import DryRun, GpuHours
+from dsabench.study.proposers import startup_of
 from dsabench.study.space_check import Overruled, SpaceCheck
+
+_START_UP = {"gp": "start-up: each value of an axis once", "tpe": "start-up: drawn at random"}
 
 
 def print_plan(console: Console, dry_run: DryRun) -> None:
@@ -238,7 +241,12 @@ def _plan_table(dry_run: DryRun) -> Table:
             table.add_row("–", "refused", escape(f"{one.label} ({one.refusal.rule})"))
     unseen = rest.search_boots - boots
     if unseen > 0:
-        table.add_row(f"+{unseen}", "search", f"chosen by {config.proposer.kind} from the results so far")
+        # Settings that fail prolong the start-up.
+        first = min(unseen, max(0, startup_of(config) - sum(one.refusal is None for one in dry_run.upcoming)))
+        if first:
+            table.add_row(f"+{first}", "search", _START_UP[config.proposer.kind])
+        if unseen > first:
+            table.add_row(f"+{unseen - first}", "search", f"chosen by {config.proposer.kind} from the results so far")
     if rest.confirm_boots:
         others = ", settings of `first`" * config.budget.confirm_first
         others += ", the best that computes the same" * config.budget.confirm_exact

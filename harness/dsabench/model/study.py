@@ -137,7 +137,7 @@ class Budget(Value):
 class ProposerSpec(Value):
     """The strategy that proposes the next setting."""
 
-    kind: Literal["grid", "random", "tpe"] = "grid"
+    kind: Literal["gp", "tpe", "random", "grid", "coordinate"] = "gp"
     seed: int = 0
 
 

@@ -39,6 +39,11 @@ class ScoredSetting:
     spec: RuntimeSpec
     label: str
     score: ObjectiveScore
+    fault: str | None = None
+    """Why it has no number: a fault, `refused`, or `no_metric`."""
+    boot_s: float = 0.0
+    """Of its first boot."""
+    trials_s: float = 0.0
 
 
 def deciding(gates: Sequence[Verdict]) -> Verdict | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dsabench.config.specs import StudyConfig
 from dsabench.model.environment import without_serials
 from dsabench.model.metrics import METRICS
-from dsabench.model.record import Measured, Record
+from dsabench.model.record import Failed, Measured, Record
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study import MetricLimit, Objective
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
@@ -420,6 +420,22 @@ def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
     for assignment in records.searched(round_).values():
         spec = records.config.spec(assignment)
         if not records.missing(spec, "search", round_):
-            scored = score_setting(records.config.objective, records.of_setting(spec, "search", round_))
-            found.append(ScoredSetting(spec, describe(records, spec), scored))
+            of_loads = records.of_setting(spec, "search", round_)
+            score, first = score_setting(records.config.objective, of_loads), [one[0] for one in of_loads.values()]
+            found.append(
+                ScoredSetting(
+                    spec,
+                    describe(records, spec),
+                    score,
+                    None if score.value is not None else _fault_of(first),
+                    max(record.boot_s or 0.0 for record in first),
+                    math.fsum(record.duration_s for record in first),
+                )
+            )
     return found
+
+
+def _fault_of(records: Iterable[Record]) -> str:
+    failed = ((record, record.outcome) for record in records if isinstance(record.outcome, Failed))
+    faults = ("refused" if record.is_refusal else outcome.fault for record, outcome in failed)
+    return next(faults, "no_metric")

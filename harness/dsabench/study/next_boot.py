@@ -16,7 +16,7 @@ from dsabench.model.record import Phase, Trial
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.space import canonical, completed, is_legal, legal
 from dsabench.model.study import holds
-from dsabench.model.study_result import Finalist, ObjectiveScore, ScoredSetting
+from dsabench.model.study_result import Finalist, ScoredSetting
 from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
 from dsabench.results.ablation import number_of_changes, tied_with_first
@@ -188,20 +188,21 @@ def observations(records: StudyRecords, round_: int) -> list[Observation]:
     known = scored_settings(records, round_)
     seen = {one.spec.id for one in known}
     reserved = [one.spec for one in records.reservations if one.phase == "search" and one.round == round_]
-    observed = [observation_of(records, one.spec, one.score) for one in known]
-    observed += [observation_of(records, spec, None) for spec in reserved if spec.id not in seen]
+    observed = [observation_of(records, one.spec, one) for one in known]
+    observed += [observation_of(records, spec) for spec in reserved if spec.id not in seen]
     return [observation for observation in observed if observation is not None]
 
 
-def observation_of(records: StudyRecords, spec: RuntimeSpec, score: ObjectiveScore | None) -> Observation | None:
-    """A setting as proposers see it; None for a default outside the space."""
+def observation_of(records: StudyRecords, spec: RuntimeSpec, scored: ScoredSetting | None = None) -> Observation | None:
+    """A setting as proposers see it, without a score under way; None for a default outside the space."""
     config, base = records.config, records.config.default.knobs
     assignment = canonical(config.space, base, spec.knobs)
     if not is_legal(config.space, base, assignment):
         return None
-    if score is None or score.value is None:
+    if scored is None:
         return Observation(assignment, None)
-    return Observation(assignment, score.value, score.violation)
+    score, seconds = scored.score, scored.boot_s + scored.trials_s
+    return Observation(assignment, score.value, score.violation, scored.fault, seconds)
 
 
 def interrupted(records: StudyRecords, round_: int) -> RuntimeSpec | None:

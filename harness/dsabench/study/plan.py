@@ -37,7 +37,7 @@ from dsabench.study.next_boot import (
     observation_of,
     observations,
 )
-from dsabench.study.proposers import Observation, make_proposer
+from dsabench.study.proposers import Observation, make_proposer, startup_of
 from dsabench.study.space_check import Overruled, SpaceCheck, check_overruled, sample
 
 if TYPE_CHECKING:
@@ -231,12 +231,12 @@ def foresee(records: StudyRecords, round_: int, boots: int, refuse: Refuse = ref
     specs = (config.default, *(one.spec for one in scored_settings(records, round_)), *ahead)
     found = {spec.id: spec for spec in specs}
     refusals = {spec.id: refuse(spec) for spec in found.values()}
-    if config.proposer.kind != "tpe":
+    if not startup_of(config):
         proposer = make_proposer(config)
         known = observations(records, round_)
-        if not known and (default := observation_of(records, config.default, None)) is not None:
+        if not known and (default := observation_of(records, config.default)) is not None:
             known = [default]
-        seen_ahead = (observation_of(records, spec, None) for spec in ahead if records.missing(spec, "search", round_))
+        seen_ahead = (observation_of(records, spec) for spec in ahead if records.missing(spec, "search", round_))
         known = [*known, *(one for one in seen_ahead if one is not None)]
         while _bootable(refusals) < boots and (assignment := proposer.ask(known)) is not None:
             spec = config.spec(assignment)

@@ -24,10 +24,12 @@ from dsabench.model.study import Assignment, Objective
 from dsabench.model.value import KnobValue
 from dsabench.model.workload import Workload
 from dsabench.stats.percentiles import observations_needed
-from dsabench.study.proposers.random import ENUMERABLE, draw, generator
+from dsabench.study.proposers.random import draw, generator
 
 LISTED = 2_000
 """Spaces up to this size are checked completely. Of a larger space this many points are sampled."""
+_DRAWS = 10_000
+"""Draws for such a sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ def sample(config: StudyConfig) -> tuple[list[Assignment], bool]:
 
 def _drawn(config: StudyConfig) -> Iterator[Assignment]:
     rng = generator(config.proposer.seed)
-    for _ in range(ENUMERABLE):
+    for _ in range(_DRAWS):
         point = draw(config.space, config.runtime.base, rng)
         if point is not None:
             yield point

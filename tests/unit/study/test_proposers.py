@@ -12,10 +12,9 @@ from dsabench.config.load import load_study
 from dsabench.model.space import count, key_of, legal
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.model.value import KnobValue
-from dsabench.study.proposers import Observation, Proposer
+from dsabench.study.proposers import PROPOSERS, Observation, Proposer, SearchTask
 from dsabench.study.proposers.grid import GridProposer
 from dsabench.study.proposers.random import RandomProposer
-from dsabench.study.proposers.tpe import TpeProposer
 
 WIDE = SearchSpace.model_validate(
     {
@@ -50,7 +49,9 @@ def test_tpe_beats_uniform_on_an_additive_objective(direction: Literal["maximize
     assert count(WIDE, {}) == 500
     seeds, asks = range(8), 36
     sign = 1.0 if direction == "maximize" else -1.0
-    tpe = mean(run(TpeProposer(WIDE, {}, seed, direction), asks, additive(seed), sign) for seed in seeds)
+    tpe = mean(
+        run(PROPOSERS["tpe"](SearchTask(WIDE, {}, seed, direction)), asks, additive(seed), sign) for seed in seeds
+    )
     uniform = mean(run(RandomProposer(WIDE, {}, seed), asks, additive(seed), sign) for seed in seeds)
     best = mean(sum(max(values.values()) for values in additive(seed).values()) for seed in seeds)
     assert best - tpe < 0.75 * (best - uniform)
@@ -60,7 +61,7 @@ def test_tpe_keeps_away_from_what_fails_or_is_infeasible() -> None:
     """The best values lie where b is p; there everything fails or breaks the constraint."""
     for spoiled in (None, 1.0):
         history: list[Observation] = []
-        proposer = TpeProposer(WIDE, {}, seed=1)
+        proposer = PROPOSERS["tpe"](SearchTask(WIDE, {}, seed=1))
         for _ in range(30):
             assignment = proposer.ask(history)
             assert assignment is not None
@@ -123,7 +124,7 @@ CONDITIONAL = SearchSpace.model_validate(
 @pytest.mark.parametrize("enumerable", [10_000, 2])
 def test_uniform_is_uniform_over_what_is_legal(enumerable: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Listed or drawn: an assignment with fewer active axes is no likelier."""
-    monkeypatch.setattr("dsabench.study.proposers.random.ENUMERABLE", enumerable)
+    monkeypatch.setattr("dsabench.study.proposers.legal_settings.LISTABLE", enumerable)
     drawn = Counter(
         key_of(one) for seed in range(3500) if (one := RandomProposer(CONDITIONAL, {}, seed).ask([])) is not None
     )
@@ -135,7 +136,7 @@ def test_uniform_is_uniform_over_what_is_legal(enumerable: int, monkeypatch: pyt
 
 
 def test_uniform_finds_the_last_ones_of_a_space_too_large_to_draw(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dsabench.study.proposers.random.ENUMERABLE", 2)
+    monkeypatch.setattr("dsabench.study.proposers.legal_settings.LISTABLE", 2)
     monkeypatch.setattr("dsabench.study.proposers.random.DRAWS", 3)
     history: list[Observation] = []
     while (assignment := RandomProposer(CONDITIONAL, {}).ask(history)) is not None:

@@ -6,16 +6,20 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, islice
+from itertools import combinations
 from types import MappingProxyType
 
-from dsabench.model.space import AssignmentKey, key_of, legal
+from dsabench.model.space import AssignmentKey
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.model.value import KnobValue
+from dsabench.study.proposers.legal_settings import LegalSettings
 from dsabench.study.proposers.proposer import Observation
-from dsabench.study.proposers.random import ENUMERABLE, draw_unseen, generator, seen
+from dsabench.study.proposers.random import draw_unseen, generator
 
 Setting = tuple[str, KnobValue | None]
+
+GREEDY = 10_000
+"""Each choice looks at every assignment that is left."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class GridProposer:
     """Propose the assignment that adds the most new values, then the most new pairs of values (a greedy covering array
     of strength two). Ties are broken by a seeded hash.
 
-    Spaces with more than `ENUMERABLE` assignments are visited in seeded random order instead.
+    Spaces with more than `GREEDY` assignments are visited in seeded random order instead.
     """
 
     space: SearchSpace
@@ -32,10 +36,10 @@ class GridProposer:
 
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
         """The first assignment of the order that is not in the history; None if there is none."""
-        known = seen(self.space, self.base, history)
-        if len(self._keys) > ENUMERABLE:
-            return draw_unseen(self.space, self.base, known, generator(self.seed, len(history)))
-        unseen = [key for key in self._keys if key not in known]
+        known = self._legal.seen(history)
+        if self._legal.listed is None or len(self._legal.listed) > GREEDY:
+            return draw_unseen(self._legal, known, generator(self.seed, len(history)))
+        unseen = [key for key in self._legal.places if key not in known]
         if not unseen:
             return None
         settings = {setting for key in known for setting in self._shown(key)}
@@ -52,9 +56,8 @@ class GridProposer:
         return MappingProxyType(dict(first))
 
     @cached_property
-    def _keys(self) -> list[AssignmentKey]:
-        """Every legal assignment; one more than `ENUMERABLE` if the space is larger."""
-        return [key_of(one) for one in islice(legal(self.space, self.base), ENUMERABLE + 1)]
+    def _legal(self) -> LegalSettings:
+        return LegalSettings(self.space, self.base)
 
     def _shown(self, key: AssignmentKey) -> list[Setting]:
         """The values and pairs of an assignment. An inactive axis counts as a value of its own. Otherwise branches

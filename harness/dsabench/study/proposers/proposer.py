@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
-from dsabench.model.study import Assignment
+from dsabench.model.study import Assignment, SearchSpace
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,22 @@ class Observation:
     """The objective; None if the setting failed."""
     violation: float = 0.0
     """Sum of the relative excess over all constraints. Above 0 the setting is infeasible."""
+    fault: str | None = None
+    """Why a setting has no value: its fault, or `refused`. None without a value: it is under way in another process."""
+    seconds: float | None = None
+    """What its boot and trials took."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTask:
+    """What a strategy is made for."""
+
+    space: SearchSpace
+    base: Assignment
+    seed: int = 0
+    direction: Literal["maximize", "minimize"] = "maximize"
+    settings: int | None = None
+    """Settings that the budget allows; None without a limit."""
 
 
 class Proposer(Protocol):

@@ -7,21 +7,19 @@ import random
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
 from types import MappingProxyType
 
-from dsabench.model.space import AssignmentKey, canonical, is_active, is_forbidden, key_of, legal, ordered_axes
+from dsabench.model.space import AssignmentKey, is_active, is_forbidden, key_of, legal, ordered_axes
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.model.value import KnobValue
+from dsabench.study.proposers.legal_settings import LegalSettings
 from dsabench.study.proposers.proposer import Observation
-
-ENUMERABLE = 10_000
-"""Spaces up to this size are enumerated. Larger ones are sampled."""
 
 DRAWS = 5_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RandomProposer:
     """Every legal assignment that is not in the history is equally likely."""
 
@@ -31,14 +29,12 @@ class RandomProposer:
 
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
         """Draw with the seed and the length of the history; None if nothing is left."""
-        return draw_unseen(
-            self.space, self.base, seen(self.space, self.base, history), generator(self.seed, len(history))
-        )
+        known = self._legal.seen(history)
+        return draw_unseen(self._legal, known, generator(self.seed, len(history)))
 
-
-def seen(space: SearchSpace, base: Assignment, history: Sequence[Observation]) -> frozenset[AssignmentKey]:
-    """Assignments of the history, which must not be proposed again."""
-    return frozenset(key_of(canonical(space, base, observation.assignment)) for observation in history)
+    @cached_property
+    def _legal(self) -> LegalSettings:
+        return LegalSettings(self.space, self.base)
 
 
 def generator(*seeds: int) -> random.Random:
@@ -46,14 +42,12 @@ def generator(*seeds: int) -> random.Random:
     return random.Random(":".join(map(str, seeds)))
 
 
-def draw_unseen(
-    space: SearchSpace, base: Assignment, known: AbstractSet[AssignmentKey], rng: random.Random
-) -> Assignment | None:
+def draw_unseen(legal_: LegalSettings, known: AbstractSet[AssignmentKey], rng: random.Random) -> Assignment | None:
     """One legal assignment outside `known`, uniformly; None if there is none."""
-    listed = list(islice(legal(space, base), ENUMERABLE + 1))
-    if len(listed) <= ENUMERABLE:
-        unseen = [assignment for assignment in listed if key_of(assignment) not in known]
-        return rng.choice(unseen) if unseen else None
+    space, base = legal_.space, legal_.base
+    if legal_.listed is not None:
+        unseen = [place for key, place in legal_.places.items() if key not in known]
+        return legal_.listed[rng.choice(unseen)] if unseen else None
     for _ in range(DRAWS):
         drawn = draw(space, base, rng)
         if drawn is not None and key_of(drawn) not in known:

@@ -1,0 +1,126 @@
+"""`gp`: a Gaussian process over all legal settings, as a sampler of Optuna."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from dsabench.model.space import key_of
+from dsabench.model.study import Assignment
+from dsabench.study.proposers.gaussian_process import Floats, SettingKernel
+from dsabench.study.proposers.gp_choice import Measured, log_expected_gain, log_survival
+from dsabench.study.proposers.legal_settings import Codes, LegalSettings
+from dsabench.study.proposers.optuna_trials import FAULT, SECONDS, VIOLATION, assignment_of, distribution, to_optuna
+from dsabench.study.proposers.random import draw, generator
+
+STARTUP = 8
+"""Settings with a value before the process chooses."""
+SAMPLED = 10_000
+"""Settings that are rated in a space too large to list, beside the neighbours of the best ones."""
+_NEIGHBOURS_OF = 5
+
+
+class LegalSettingsSampler(BaseSampler):
+    """Rate every legal setting that was not tried, and take the best.
+
+    The first settings show every value of every axis once. From `startup` settings with a value on, the one with the largest
+    expected gain per second is taken: a Gaussian process predicts the logarithm of the objective, another one per fault whether a
+    setting fails so, and another one the seconds. Trials may carry the user attributes `fault`, `violation` and `seconds`.
+    A running trial is one whose value will be as predicted.
+    """
+
+    def __init__(self, legal: LegalSettings, *, seed: int = 0, startup: int = STARTUP) -> None:
+        self._legal, self._seed, self._startup = legal, seed, startup
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002  (Optuna's protocol)
+        """All axes; those that are inactive in the proposed setting are not suggested."""
+        return {axis.name: distribution(axis) for axis in self._legal.space.axes}
+
+    def sample_relative(
+        self,
+        study: Study,
+        trial: FrozenTrial,
+        search_space: dict[str, BaseDistribution],  # noqa: ARG002  (Optuna's protocol)
+    ) -> dict[str, Any]:
+        """The parameters of the proposed setting; none if every legal setting was tried."""
+        states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
+        others = [one for one in study.get_trials(deepcopy=False, states=states) if one.number != trial.number]
+        found = self.propose(others, study.direction)
+        axes = {axis.name: axis for axis in self._legal.space.axes}
+        return {} if found is None else {name: to_optuna(axes[name], value) for name, value in found.items()}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Any value: only where no setting was proposed."""
+        return RandomSampler(self._seed).sample_independent(study, trial, param_name, param_distribution)
+
+    def propose(self, trials: Sequence[FrozenTrial], direction: StudyDirection) -> Assignment | None:
+        """The next setting; None if every legal one was tried."""
+        settings = [assignment_of(self._legal.space, trial.params) for trial in trials]
+        tried = {key_of(one) for one in settings}
+        known = _measured(self._legal.encode(settings), trials, 1.0 if direction is StudyDirection.MAXIMIZE else -1.0)
+        candidates = [one for one in self._candidates(settings, known) if key_of(one) not in tried]
+        if not candidates:
+            return None
+        codes = self._legal.encode(candidates)
+        random_ties = np.random.default_rng([self._seed, len(trials)]).random(len(candidates))
+        if known.runs.sum() < self._startup or not self._kernel.columns:
+            rating = self._new_values(known, codes) + 0.5 * random_ties
+        else:
+            rating = log_expected_gain(known, self._kernel, codes) + 1e-6 * random_ties
+        return candidates[int(np.argmax(rating))]
+
+    @cached_property
+    def _kernel(self) -> SettingKernel:
+        return SettingKernel.of_space(self._legal.space, self._legal.encode(self._sample))
+
+    @cached_property
+    def _sample(self) -> Sequence[Assignment]:
+        """All legal settings, or some of a space too large to list."""
+        if self._legal.listed is not None:
+            return self._legal.listed
+        rng = generator(self._seed)
+        drawn = (draw(self._legal.space, self._legal.base, rng) for _ in range(SAMPLED))
+        return list({key_of(one): one for one in drawn if one is not None}.values())
+
+    def _candidates(self, settings: Sequence[Assignment], known: Measured) -> Sequence[Assignment]:
+        if self._legal.listed is not None:
+            return self._sample
+        order = np.argsort(np.where(known.runs, -known.values, math.inf))[:_NEIGHBOURS_OF]
+        near = [one for place in order for one in self._legal.neighbours(settings[place])]
+        return list({key_of(one): one for one in (*self._sample, *near)}.values())
+
+    def _new_values(self, known: Measured, codes: Codes) -> Floats:
+        """How many values of axes a setting shows for the first time, weighed with the probability that it runs."""
+        shown = known.codes[known.runs]
+        new: Floats = np.zeros(len(codes))
+        for column in self._kernel.columns:
+            new += ~np.isin(codes[:, column], shown[:, column])
+        if not known.runs.any() or known.runs.all():
+            return new
+        return (1.0 + new) * np.exp(log_survival(known, self._kernel, codes))
+
+
+def _measured(codes: Codes, trials: Sequence[FrozenTrial], sign: float) -> Measured:
+    values, faults, seconds = [], list[str | None](), []
+    for trial in trials:
+        attributes = trial.user_attrs
+        fault = attributes.get(FAULT)
+        if trial.state is TrialState.PRUNED:
+            fault = fault or "failed"
+        elif trial.state is TrialState.COMPLETE and attributes.get(VIOLATION, 0.0) > 0:
+            fault = "infeasible"
+        told = trial.value is not None and trial.value > 0 and fault is None
+        values.append(sign * math.log(trial.value) if told and trial.value is not None else math.nan)
+        faults.append(fault)
+        seconds.append(attributes.get(SECONDS) or math.nan)
+    return Measured(codes, np.array(values), faults, np.array(seconds))

@@ -1,0 +1,70 @@
+"""Settings as trials of Optuna, and back."""
+
+from __future__ import annotations
+
+import math
+from types import MappingProxyType
+from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+
+from dsabench.model.space import is_active, ordered_axes
+from dsabench.model.study import Assignment, Axis, SearchSpace
+from dsabench.model.value import KnobValue
+from dsabench.study.proposers.legal_settings import is_ordered
+from dsabench.study.proposers.proposer import Observation
+
+FAULT, VIOLATION, SECONDS = "fault", "violation", "seconds"
+"""User attributes of a trial; see `Observation`."""
+
+
+def distribution(axis: Axis) -> BaseDistribution:
+    """Ordered axes are modelled by rank, so that steps of 1 and steps of 2× are treated alike."""
+    return IntDistribution(0, len(axis.values) - 1) if is_ordered(axis) else CategoricalDistribution(axis.values)
+
+
+def to_optuna(axis: Axis, value: KnobValue) -> KnobValue:
+    """The parameter of a value."""
+    return sorted(axis.values).index(value) if is_ordered(axis) else value
+
+
+def assignment_of(space: SearchSpace, params: dict[str, Any]) -> Assignment:
+    """The setting that has these parameters."""
+    axes = {axis.name: axis for axis in space.axes}
+    ranked = {name: is_ordered(axis) for name, axis in axes.items()}
+    return {name: sorted(axes[name].values)[value] if ranked[name] else value for name, value in params.items()}
+
+
+def suggest(space: SearchSpace, base: Assignment, trial: Trial) -> Assignment:
+    """One setting of a trial. A sampler that does not know `forbid` may suggest a forbidden one."""
+    settings, chosen = dict(base), dict[str, KnobValue]()
+    for axis in ordered_axes(space):
+        if is_active(space, axis.name, settings):
+            chosen[axis.name] = settings[axis.name] = _suggested(trial, axis)
+    return MappingProxyType(chosen)
+
+
+def _suggested(trial: Trial, axis: Axis) -> KnobValue:
+    if is_ordered(axis):
+        return sorted(axis.values)[trial.suggest_int(axis.name, 0, len(axis.values) - 1)]
+    value = trial.suggest_categorical(axis.name, axis.values)
+    assert value is not None, "an axis has no None"
+    return value
+
+
+def trial_of(space: SearchSpace, observation: Observation, *, pending: bool = False) -> FrozenTrial:
+    """An observation as a trial. A setting that failed is pruned, and violates the constraints more than any measured one."""
+    axes = {axis.name: axis for axis in space.axes}
+    failed = observation.value is None
+    params = {name: to_optuna(axes[name], value) for name, value in observation.assignment.items()}
+    state = TrialState.RUNNING if pending else TrialState.PRUNED if failed else TrialState.COMPLETE
+    attributes = {FAULT: observation.fault, VIOLATION: observation.violation, SECONDS: observation.seconds}
+    return create_trial(
+        state=state,
+        value=observation.value,
+        params=params,
+        distributions={name: distribution(axes[name]) for name in params},
+        user_attrs=attributes,
+        constraints={VIOLATION: math.inf if failed else observation.violation},
+    )

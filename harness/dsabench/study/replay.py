@@ -1,0 +1,157 @@
+"""Replay a search on a landscape: what each strategy pays until it has a setting that is nearly the best."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dsabench.model.space import base_assignment, key_of
+from dsabench.study.landscape import Landscape, LandscapeSetting
+from dsabench.study.proposers import PROPOSERS, Observation, Proposer, SearchTask
+
+REGRET_AT = 24
+"""Settings after which the regret is told: what a night on a node allows."""
+_POINTS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One search: its state after each setting that it measured, the default first."""
+
+    seconds: tuple[float, ...]
+    """Boots and trials so far."""
+    regrets: tuple[float, ...]
+    """What the setting that looks best so far really loses against the best one; infinite before any is feasible."""
+    failed: int
+    """Boots that failed."""
+
+    def boots_to(self, within: float) -> int | None:
+        """Settings until the one that looks best is within this share of the best one; None if never."""
+        return next((place for place, regret in enumerate(self.regrets, 1) if regret <= within), None)
+
+    def seconds_to(self, within: float) -> float | None:
+        """The same in seconds."""
+        boots = self.boots_to(within)
+        return None if boots is None else self.seconds[boots - 1]
+
+    def regret_at(self, seconds: float) -> float:
+        """Regret of what was measured by then; all is lost before anything was."""
+        measured = bisect.bisect_right(self.seconds, seconds)
+        return min(self.regrets[measured - 1], 1.0) if measured else 1.0
+
+    def regret_after(self, settings: int) -> float:
+        """Regret after so many settings, or at the end of a shorter search."""
+        return self.regrets[min(settings, len(self.regrets)) - 1]
+
+
+def replay(landscape: Landscape, proposer: Proposer, seed: int, *, within: float, most: int) -> Replay:
+    """Search until the setting that looks best is within `within` of the best one and `REGRET_AT` settings are measured, until
+    `most` settings are measured, or until nothing is left.
+
+    A setting is measured once, with the noise of the seed, so that every strategy sees the same measurement of it.
+    """
+    default = base_assignment(landscape.space, landscape.header.base)
+    history: list[Observation] = []
+    seconds, regrets, failed, spent = list[float](), list[float](), 0, 0.0
+    best: tuple[float, LandscapeSetting] | None = None
+    sign = 1.0 if landscape.header.direction == "maximize" else -1.0
+    while len(regrets) < most:
+        assignment = proposer.ask(history) if history or default is None else default
+        if assignment is None:
+            break
+        place = landscape.by_key.get(key_of(assignment))
+        if place is None:
+            history.append(Observation(assignment, None, fault="refused"))
+            continue
+        found = landscape.settings[place]
+        value = _measured(found, landscape.header.noise, seed, place)
+        history.append(Observation(assignment, value, found.violation, fault=found.fault, seconds=found.seconds))
+        spent += found.seconds
+        failed += value is None
+        if value is not None and found.is_feasible and (best is None or sign * value > sign * best[0]):
+            best = value, found
+        seconds.append(spent)
+        regrets.append(math.inf if best is None else landscape.regret(best[1]))
+        if regrets[-1] <= within and len(regrets) >= REGRET_AT:
+            break
+    return Replay(tuple(seconds), tuple(regrets), failed)
+
+
+def _measured(found: LandscapeSetting, noise: float, seed: int, place: int) -> float | None:
+    if found.value is None:
+        return None
+    return found.value * math.exp(noise * random.Random(f"{seed}:{place}").gauss(0.0, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySummary:
+    """What a strategy pays over all seeds."""
+
+    proposer: str
+    grid_seconds: float
+    """What measuring every setting takes."""
+    within: float
+    replays: tuple[Replay, ...]
+
+    @property
+    def reached(self) -> int:
+        """Seeds that came within the wanted share of the best setting."""
+        return sum(one.boots_to(self.within) is not None for one in self.replays)
+
+    def cost_fraction(self, share: float) -> float | None:
+        """Quantile of the cost to get there, as a share of measuring everything. None where too few seeds got there."""
+        told = self._quantile([one.seconds_to(self.within) for one in self.replays], share)
+        return None if told is None else told / self.grid_seconds
+
+    def boots(self, share: float) -> float | None:
+        """Quantile of the settings that it takes to get there."""
+        return self._quantile([one.boots_to(self.within) for one in self.replays], share)
+
+    def regret(self, share: float = 0.5, settings: int = REGRET_AT) -> float:
+        """Quantile of the regret after so many settings."""
+        return float(np.quantile([one.regret_after(settings) for one in self.replays], share))
+
+    @property
+    def failed(self) -> float:
+        """Mean number of failed boots."""
+        return sum(one.failed for one in self.replays) / len(self.replays)
+
+    @property
+    def regret_interval(self) -> tuple[float, float]:
+        """95 % interval of the median regret, by order statistics; the extremes where there are too few seeds."""
+        from scipy.stats import binom  # noqa: PLC0415  (slow to import)
+
+        ordered, n = sorted(one.regret_after(REGRET_AT) for one in self.replays), len(self.replays)
+        outside = max(int(binom.ppf(0.025, n, 0.5)) - 1, 0)
+        return ordered[outside], ordered[n - 1 - outside]
+
+    def curve(self) -> tuple[list[float], list[float], list[float], list[float]]:
+        """(hours, lower quartile, median, upper quartile) of the regret in %, from the time on at which half of the searches
+        have a feasible setting, to the end of the shortest search.
+        """
+        ends = min(one.seconds[-1] for one in self.replays)
+        starts = float(np.median([one.seconds[0] for one in self.replays]))
+        times = np.linspace(starts, max(ends, starts), _POINTS)
+        found = np.array([[100 * one.regret_at(moment) for one in self.replays] for moment in times])
+        low, median, high = np.quantile(found, [0.25, 0.5, 0.75], axis=1, method="higher")
+        return list(times / 3600), list(low), list(median), list(high)
+
+    @staticmethod
+    def _quantile(values: Iterable[float | None], share: float) -> float | None:
+        found = sorted(math.inf if value is None else value for value in values)
+        # The nearest rank from above: no mean with a search that never got there.
+        told = found[max(math.ceil(share * len(found)) - 1, 0)]
+        return None if math.isinf(told) else told
+
+
+def summarise(landscape: Landscape, name: str, *, seeds: int, within: float, most: int) -> ReplaySummary:
+    """Replay one strategy with every seed."""
+    header, budget = landscape.header, max(most, REGRET_AT)
+    tasks = [SearchTask(landscape.space, header.base, seed, header.direction, budget) for seed in range(seeds)]
+    replays = [replay(landscape, PROPOSERS[name](task), task.seed, within=within, most=most) for task in tasks]
+    return ReplaySummary(name, landscape.seconds, within, tuple(replays))

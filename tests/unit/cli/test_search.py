@@ -1,0 +1,79 @@
+"""`dsabench search`: a landscape in the documented format, replayed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from program import dsabench
+
+
+@pytest.fixture(scope="module")
+def landscape(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Written by hand, as the page describes it: 24 settings, of which those with x = 3 fail."""
+    file = tmp_path_factory.mktemp("landscape") / "mine.jsonl"
+    axes = {"x": [0, 1, 2, 3], "y": [1, 2, 4], "z": ["p", "q"]}
+    lines: list[dict[str, object]] = [
+        {"landscape": 1, "name": "mine", "base": {"x": 0, "y": 1, "z": "p"}, "axes": axes, "noise": 0.01}
+    ]
+    for x in axes["x"]:
+        for y in axes["y"]:
+            for z in axes["z"]:
+                result = (
+                    {"fault": "exited"} if x == 3 else {"value": 100.0 + 10 * x + 5 * y + (z == "q"), "trials_s": 30}
+                )
+                lines.append({"setting": {"x": x, "y": y, "z": z}, "boot_s": 60, **result})
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return file
+
+
+def test_json_has_the_documented_keys(landscape: Path, tmp_path: Path) -> None:
+    done = dsabench(
+        "search", "replay", str(landscape), "--proposer", "gp", "--seeds", "3", "--within", "3%", "--json", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    wanted = {"proposer", "median_cost_fraction", "p25", "p75", "reached", "random_median_cost_fraction"}
+    assert told.keys() >= wanted | {"tpe_median_cost_fraction", "regret_24"}
+    assert (told["proposer"], told["reached"], told["regret_24"]) == ("gp", 3, 0.0)
+    assert 0 < told["p25"] <= told["median_cost_fraction"] <= told["p75"] <= 1
+    assert [one["proposer"] for one in told["against"]] == ["random", "tpe"]
+
+
+def test_the_answer_fits_a_terminal_and_the_picture_is_written(landscape: Path, tmp_path: Path) -> None:
+    done = dsabench(
+        *("search", "replay", str(landscape), "--seeds", "2", "--against", "grid", "--plot", "curve.svg"),
+        cwd=tmp_path,
+        COLUMNS="80",
+    )
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "x=2 y=4 z=q" in done.stdout
+    assert (tmp_path / "curve.svg").read_text().count("hours of boots and trials") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--proposer", "gpp"], "proposer gpp: there is none; did you mean gp? (gp, tpe, grid, random, coordinate)"),
+        (["--within", "200%"], "'200%' is not a share: use 3% or 0.03"),
+        (["--plot", "none/curve.svg", "--seeds", "1"], "none/curve.svg: No such file or directory"),
+    ],
+)
+def test_wrong_input_is_one_line(landscape: Path, tmp_path: Path, words: list[str], message: str) -> None:
+    done = dsabench("search", "replay", str(landscape), *words, cwd=tmp_path)
+    assert done.returncode in (2, 3)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_generates_a_landscape_and_names_what_is_wrong(tmp_path: Path) -> None:
+    done = dsabench("search", "generate", "smooth", "--seed", "4", "-o", "space.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "wrote space.jsonl: 960 settings" in done.stdout
+    done = dsabench("search", "generate", "smoth", "-o", "space.jsonl", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("did you mean smooth?")) == (2, 1)
+    done = dsabench("search", "replay", "nowhere.jsonl", cwd=tmp_path)
+    assert (done.returncode, done.stderr.strip()) == (2, "error: nowhere.jsonl: No such file or directory")

@@ -1,0 +1,179 @@
+"""The process behind `gp`: its gradient, its memory of what it was told, and its choice."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from optuna import create_study
+from optuna.trial import TrialState
+
+from dsabench.model.space import key_of, legal
+from dsabench.model.study import Assignment, SearchSpace
+from dsabench.study.proposers import PROPOSERS, Observation, SearchTask
+from dsabench.study.proposers.gaussian_process import SettingKernel, _Misfit, fit_process
+from dsabench.study.proposers.gp_choice import _log_improvement
+from dsabench.study.proposers.gp_sampler import LegalSettingsSampler
+from dsabench.study.proposers.legal_settings import LegalSettings
+from dsabench.study.proposers.optuna_trials import suggest
+
+SPACE = SearchSpace.model_validate(
+    {
+        "axes": [
+            {"name": "size", "values": [1, 2, 4, 8]},
+            {"name": "attention", "values": [False, True]},
+            {"name": "draft", "values": ["off", "on"]},
+            {"name": "steps", "values": [3, 1, 2]},
+            {"name": "tokens", "values": [2, 3, 4]},
+            {"name": "kernel", "values": ["p", "q", "r"]},
+        ],
+        "when": {"steps": {"draft": "on"}, "tokens": {"draft": "on"}},
+        "forbid": [
+            {"size": 1, "attention": True},
+            *({"size": size, "attention": False} for size in (2, 4, 8)),
+            *({"steps": steps, "tokens": tokens} for steps in (1, 2, 3) for tokens in (2, 3, 4) if tokens != steps + 1),
+        ],
+    }
+)
+LEGAL = LegalSettings(SPACE, {})
+
+
+def test_an_axis_that_follows_from_another_counts_once() -> None:
+    kernel = SettingKernel.of_space(SPACE, LEGAL.codes)
+    assert [SPACE.axes[column].name for column in kernel.columns] == ["size", "draft", "steps", "kernel"]
+
+
+def test_numbers_are_compared_by_rank_and_others_by_equality() -> None:
+    kernel = SettingKernel.of_space(SPACE, LEGAL.codes)
+    size, _, steps, of_kernel = kernel.distances
+    assert size[0, 1] == size[2, 3] == pytest.approx(1 / 3)
+    assert steps[0, 1] == 1.0  # 3 and 1
+    assert steps[0, -1] == 1.0  # inactive
+    assert steps[-1, -1] == 0.0
+    assert of_kernel[0, 1] == of_kernel[0, 2] == 1.0
+
+
+def test_the_gradient_is_that_of_the_misfit() -> None:
+    rng = np.random.default_rng(1)
+    codes = LEGAL.codes[rng.choice(len(LEGAL.codes), 14, replace=False)]
+    kernel = SettingKernel.of_space(SPACE, LEGAL.codes)
+    count = len(kernel.columns) + 4
+    misfit = _Misfit(kernel, codes, rng.normal(size=14), np.full(count, -1.0), np.ones(count))
+    at = rng.normal(-1.0, 0.5, count)
+    _, gradient = misfit(at)
+    for place in range(count):
+        step = np.zeros(count)
+        step[place] = 1e-5
+        numeric = (misfit(at + step)[0] - misfit(at - step)[0]) / 2e-5
+        assert gradient[place] == pytest.approx(numeric, rel=1e-4, abs=1e-6)
+
+
+def test_it_remembers_what_it_was_told_and_is_unsure_elsewhere() -> None:
+    rng = np.random.default_rng(2)
+    kernel = SettingKernel.of_space(SPACE, LEGAL.codes)
+    told = rng.choice(len(LEGAL.codes), 12, replace=False)
+    values = rng.normal(7.0, 0.3, 12)
+    process = fit_process(kernel, LEGAL.codes[told], values, noise=0.001)
+    mean, deviation = process.predict(LEGAL.codes)
+    assert np.abs(mean[told] - values).max() < 0.1
+    others = np.setdiff1d(np.arange(len(mean)), told)
+    assert deviation[told].max() < deviation[others].min()
+
+
+def test_the_logarithm_of_the_improvement_is_continuous_and_finite() -> None:
+    z = np.linspace(-40.0, 5.0, 2000)
+    found = _log_improvement(z)
+    assert np.isfinite(found).all()
+    assert (np.diff(found) > 0).all()
+    assert found[-1] == pytest.approx(math.log(5.0), abs=1e-3)
+
+
+def value_of(setting: Assignment) -> float:
+    drafts = {"off": 0.0, "on": 0.1}[str(setting["draft"])] + 0.05 * int(setting.get("steps", 0))
+    kernel = {"p": 0.0, "q": 0.15, "r": 0.05}[str(setting["kernel"])]
+    return 1000 * math.exp(drafts + kernel - 0.02 * (int(setting["size"]) - 4) ** 2)
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_finds_the_best_of_a_space_in_a_third_of_it(direction: str) -> None:
+    everything = list(legal(SPACE, {}))
+    assert len(everything) == 48
+    sign = 1.0 if direction == "maximize" else -1.0
+    best = max(everything, key=lambda one: sign * value_of(one))
+    task = SearchTask(SPACE, {}, seed=3, direction=direction)  # type: ignore[arg-type]
+    proposer, history = PROPOSERS["gp"](task), list[Observation]()
+    for _ in range(16):
+        setting = proposer.ask(history)
+        assert setting is not None
+        history.append(Observation(setting, value_of(setting), seconds=100.0))
+    assert key_of(best) in {key_of(one.assignment) for one in history}
+
+
+def test_the_start_up_shows_every_value_of_every_axis() -> None:
+    proposer, history = PROPOSERS["gp"](SearchTask(SPACE, {}, seed=1)), list[Observation]()
+    for _ in range(5):
+        setting = proposer.ask(history)
+        assert setting is not None
+        history.append(Observation(setting, 1.0))
+    shown = {item for one in history for item in one.assignment.items()}
+    assert shown == {(axis.name, value) for axis in SPACE.axes for value in axis.values}
+
+
+def test_stays_away_from_a_value_that_fails() -> None:
+    """The best settings lie where the kernel is q, and there every boot fails."""
+    proposer, history = PROPOSERS["gp"](SearchTask(SPACE, {}, seed=0)), list[Observation]()
+    for _ in range(24):
+        setting = proposer.ask(history)
+        assert setting is not None
+        fails = setting["kernel"] == "q"
+        history.append(Observation(setting, None if fails else value_of(setting), fault="exited" if fails else None))
+    assert sum(one.fault is not None for one in history) <= 3
+
+
+def test_a_slow_boot_is_worth_less() -> None:
+    """Two values of an axis are equally good, and one of them takes ten times as long."""
+    proposer, history = PROPOSERS["gp"](SearchTask(SPACE, {}, seed=0)), list[Observation]()
+    for _ in range(24):
+        setting = proposer.ask(history)
+        assert setting is not None
+        seconds = 1000.0 if setting["kernel"] == "q" else 100.0
+        history.append(Observation(setting, value_of({**setting, "kernel": "p"}), seconds=seconds))
+    late = [one.assignment["kernel"] for one in history[8:]]
+    assert late.count("q") < late.count("p")
+
+
+def test_settings_under_way_are_not_proposed_again_and_do_not_count_as_failed() -> None:
+    proposer = PROPOSERS["gp"](SearchTask(SPACE, {}, seed=5))
+    history: list[Observation] = []
+    for _ in range(10):
+        setting = proposer.ask(history)
+        assert setting is not None
+        history.append(Observation(setting, value_of(setting)))
+    batch: list[Observation] = []
+    for _ in range(4):
+        setting = proposer.ask([*history, *batch])
+        assert setting is not None
+        batch.append(Observation(setting, None))
+    assert len({key_of(one.assignment) for one in (*history, *batch)}) == 14
+    ended = [Observation(one.assignment, value_of(one.assignment)) for one in batch]
+    assert proposer.ask([*history, *ended]) == PROPOSERS["gp"](SearchTask(SPACE, {}, seed=5)).ask([*history, *ended])
+
+
+def test_works_as_a_sampler_in_a_study_of_optuna() -> None:
+    study = create_study(direction="maximize", sampler=LegalSettingsSampler(LEGAL, seed=2))
+    for _ in range(16):
+        trial = study.ask()
+        setting = suggest(SPACE, {}, trial)
+        assert key_of(setting) in LEGAL.places
+        study.tell(trial, value_of(setting))
+    assert len(study.get_trials(states=(TrialState.COMPLETE,))) == 16
+    assert study.best_value == max(value_of(one) for one in legal(SPACE, {}))
+
+
+def test_the_typed_values_of_an_axis_stay_apart() -> None:
+    space = SearchSpace.model_validate({"axes": [{"name": "x", "values": [1, True, 1.0]}]})
+    legal_ = LegalSettings(space, {})
+    assert [list(row) for row in legal_.encode([{"x": value} for value in (1, True, 1.0)])] == [[0], [1], [2]]
+    assert list(itertools.chain(legal_.listed or ()))  # all three are listed

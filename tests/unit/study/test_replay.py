@@ -1,0 +1,103 @@
+"""Replays: what a search pays, and what is told of several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+import pytest
+
+from dsabench.model.space import key_of
+from dsabench.model.study import Assignment
+from dsabench.study.landscape import Landscape, LandscapeHeader, LandscapeSetting
+from dsabench.study.proposers import PROPOSERS, Observation, SearchTask
+from dsabench.study.replay import Replay, ReplaySummary, replay, summarise
+from dsabench.study.synthetic import generate
+
+SMALL = Landscape.model_construct(
+    header=LandscapeHeader(name="small", base={"a": 1}, axes={"a": (1, 2, 3, 4, 5)}),
+    settings=(
+        LandscapeSetting(setting={"a": 1}, value=90.0, boot_s=100, trials_s=10),
+        LandscapeSetting(setting={"a": 2}, fault="exited", boot_s=50),
+        LandscapeSetting(setting={"a": 3}, value=200.0, violation=0.5, boot_s=100, trials_s=10),
+        LandscapeSetting(setting={"a": 4}, value=100.0, boot_s=100, trials_s=30),
+    ),
+)
+
+
+class InOrder:
+    """Proposes what it was given."""
+
+    def __init__(self, *values: int) -> None:
+        self.values = values
+
+    def ask(self, history: Sequence[Observation]) -> Assignment | None:
+        left = [value for value in self.values if {"a": value} not in [dict(one.assignment) for one in history]]
+        return {"a": left[0]} if left else None
+
+
+def test_counts_every_boot_and_prefers_only_what_is_feasible() -> None:
+    told = replay(SMALL, InOrder(2, 3, 5, 4), 0, within=0.03, most=10)
+    assert told.seconds == (110, 160, 270, 400)  # the default first; 5 has no line, so it costs nothing
+    assert told.regrets == pytest.approx((0.1, 0.1, 0.1, 0.0))
+    assert told.failed == 1
+    assert told.boots_to(0.03) == 4
+    assert told.seconds_to(0.03) == 400
+    assert told.boots_to(0.5) == 1
+
+
+def test_a_search_ends_at_its_limit() -> None:
+    told = replay(SMALL, InOrder(2, 3, 4), 0, within=0.03, most=2)
+    assert len(told.seconds) == 2
+    assert told.boots_to(0.03) is None
+
+
+def test_every_strategy_sees_the_same_measurement_of_a_setting() -> None:
+    noisy = SMALL.model_copy(update={"header": SMALL.header.model_copy(update={"noise": 0.2})})
+    seen: list[dict[object, float | None]] = []
+    for order in ((2, 3, 4), (4, 3, 2)):
+        proposer = InOrder(*order)
+        histories: list[Sequence[Observation]] = []
+        ask = proposer.ask
+        proposer.ask = lambda history, ask=ask, kept=histories: (kept.append(list(history)), ask(history))[1]  # type: ignore[method-assign]
+        replay(noisy, proposer, 7, within=0.0001, most=10)
+        seen.append({key_of(one.assignment): one.value for one in histories[-1]})
+    assert seen[0].items() & seen[1].items()
+    assert all(seen[1].get(key, value) == value for key, value in seen[0].items())
+
+
+def test_quantiles_of_the_cost_know_of_searches_that_never_got_there() -> None:
+    reached, never = Replay((10.0, 20.0), (0.5, 0.01), 0), Replay((10.0, 20.0), (0.5, 0.4), 1)
+    told = ReplaySummary("x", 100.0, 0.03, (reached, reached, never, never))
+    assert (told.reached, told.cost_fraction(0.5), told.cost_fraction(0.75)) == (2, 0.2, None)
+    assert told.failed == 0.5
+    low, high = told.regret_interval
+    assert low <= told.regret() <= high
+
+
+def test_gp_loses_less_than_random_and_hand_tuning() -> None:
+    landscapes = [generate("smooth", seed) for seed in range(9)]
+    found = {
+        name: [summarise(one, name, seeds=1, within=0.03, most=40).replays[0] for one in landscapes]
+        for name in ("gp", "random", "coordinate")
+    }
+    regret = {name: median(one.regret_after(24) for one in told) for name, told in found.items()}
+    assert regret["gp"] < 0.5 * regret["random"]
+    assert regret["gp"] < regret["coordinate"]
+
+
+def test_coordinate_changes_one_axis_at_a_time_with_what_is_tied_to_it() -> None:
+    landscape = generate("smooth", 1)
+    task = SearchTask(landscape.space, landscape.header.base, seed=2)
+    proposer, history = PROPOSERS["coordinate"](task), list[Observation]()
+    best: dict[str, object] = {}
+    for _ in range(12):
+        setting = proposer.ask(history)
+        assert setting is not None
+        if history:
+            changed = {name for name in best.keys() | setting.keys() if best.get(name) != setting.get(name)}
+            assert changed - {"dp_attention"} <= {"dp_size", "ep_size"} or len(changed) <= 4
+        found = landscape.settings[landscape.by_key[key_of(setting)]]
+        history.append(Observation(setting, found.value, fault=found.fault))
+        measured = [one for one in history if one.value is not None]
+        best = dict(max(measured, key=lambda one: one.value or 0.0).assignment) if measured else dict(setting)
