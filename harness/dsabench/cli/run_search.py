@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,11 @@ from rich.table import Table
 
 from dsabench.cli.tables import titled
 from dsabench.config.load import load_study
-from dsabench.errors import InputError, StoreError, nearest
-from dsabench.reporting.numbers import show_duration
+from dsabench.config.mistakes import unknown_word
+from dsabench.errors import InputError, StoreError
+from dsabench.model.value import value_text
+from dsabench.reporting.numbers import show_duration, show_figure, show_share
+from dsabench.reporting.replay_plot import draw_replays
 from dsabench.results.journal import FILE_NAME, Journal
 from dsabench.study.context import context_of_records
 from dsabench.study.landscape import Landscape, landscape_of, read_landscape, write_landscape
@@ -55,9 +57,8 @@ def run_replay(options: ReplayOptions, *, as_json: bool) -> None:
         print(f"{name}: {options.seeds} searches of at most {most} settings", file=sys.stderr)
         found.append(summarise(landscape, name, seeds=options.seeds, within=options.within, most=most))
     if options.plot is not None:
-        from dsabench.reporting.replay_plot import draw_replays
-
-        print(f"wrote {draw_replays(landscape.header.name, found, options.plot)}", file=sys.stderr)
+        written = draw_replays(landscape.header.name, [one.curve() for one in found], options.plot)
+        print(f"wrote {written}", file=sys.stderr)
     if as_json:
         print(json.dumps(_as_object(landscape, found)))
         return
@@ -83,13 +84,10 @@ def run_generate(kind: str, output: Path, *, seed: int, noise: float, failing: f
     print(f"wrote {output}: {len(landscape.settings):,} settings, {failed:,} of them fail, {hours:.0f} hours in all")
 
 
-def _require(known: Sequence[str] | dict[str, Any], what: str, *names: str) -> None:
+def _require(known: Mapping[str, object], what: str, *names: str) -> None:
     for name in names:
         if name not in known:
-            near = nearest(name, list(known))
-            raise InputError(
-                f"{what} {name}: there is none{f'; did you mean {near}?' if near else ''} ({', '.join(known)})"
-            )
+            raise InputError(unknown_word(what, name, known))
 
 
 def _landscape(place: str, config: str | None) -> Landscape:
@@ -130,15 +128,10 @@ def _figures(one: ReplaySummary) -> dict[str, Any]:
         "p75": one.cost_fraction(0.75),
         "reached": one.reached,
         "median_boots": one.boots(0.5),
-        "regret_24": _finite(one.regret()),
-        "regret_24_interval": list(map(_finite, one.regret_interval)),
+        "regret_24": one.regret,
+        "regret_24_interval": one.regret_interval,
         "failed_boots": one.failed,
     }
-
-
-def _finite(share: float) -> float | None:
-    """JSON has no infinity: a search without a feasible setting has no regret."""
-    return None if math.isinf(share) else share
 
 
 def _show(landscape: Landscape, found: Sequence[ReplaySummary]) -> None:
@@ -157,13 +150,12 @@ def _show(landscape: Landscape, found: Sequence[ReplaySummary]) -> None:
         table.add_column(head, justify="left" if head == "strategy" else "right")
     for one in found:
         boots, cost = one.boots(0.5), one.cost_fraction(0.5)
-        low, high = one.regret_interval
         table.add_row(
             one.proposer,
             "never" if boots is None else f"{boots:.0f}",
             "" if cost is None else show_duration(cost * one.grid_seconds),
-            "" if cost is None else f"{cost:.2%}",
-            f"{_percent(one.regret())} ({_percent(low)} to {_percent(high)})",
+            "" if cost is None else show_share(cost),
+            _regret(one),
             f"{one.failed:.1f}",
             f"{one.reached}/{len(one.replays)}",
         )
@@ -173,15 +165,15 @@ def _show(landscape: Landscape, found: Sequence[ReplaySummary]) -> None:
     )
     console = Console(highlight=False)
     console.print(titled(title, table))
-    console.print(f"Best: {_words(landscape)}. The regret has a 95 % interval of its median.")
+    console.print(f"Best: {_words(landscape)}. The regret has a 95 % interval of its median, from six searches on.")
 
 
-def _percent(share: float) -> str:
-    return "–" if math.isinf(share) else f"{100 * share:.1f} %"
+def _regret(one: ReplaySummary) -> str:
+    interval = "" if one.regret_interval is None else f" ({' to '.join(map(show_share, one.regret_interval))})"
+    return show_share(one.regret) + interval
 
 
 def _words(landscape: Landscape) -> str:
     best = landscape.best
-    return f"{landscape.header.metric} {best.value:,.4g} with " + " ".join(
-        f"{name}={value}" for name, value in best.setting.items()
-    )
+    setting = " ".join(f"{name}={value_text(value)}" for name, value in best.setting.items())
+    return f"{landscape.header.metric} {show_figure(best.value)} with {setting}"

@@ -23,8 +23,6 @@ from dsabench.study.plan import DryRun, GpuHours
 from dsabench.study.proposers import startup_of
 from dsabench.study.space_check import Overruled, SpaceCheck
 
-_START_UP = {"gp": "start-up: each value of an axis once", "tpe": "start-up: drawn at random"}
-
 
 def print_plan(console: Console, dry_run: DryRun) -> None:
     """Print what a sweep would measure, and how long it takes."""
@@ -242,9 +240,10 @@ def _plan_table(dry_run: DryRun) -> Table:
     unseen = rest.search_boots - boots
     if unseen > 0:
         # Settings that fail prolong the start-up.
-        first = min(unseen, max(0, startup_of(config) - sum(one.refusal is None for one in dry_run.upcoming)))
+        startup, known = startup_of(config), sum(one.refusal is None for one in dry_run.upcoming)
+        first = min(unseen, max(0, startup.settings - known))
         if first:
-            table.add_row(f"+{first}", "search", _START_UP[config.proposer.kind])
+            table.add_row(f"+{first}", "search", f"start-up: {startup.chosen}")
         if unseen > first:
             table.add_row(f"+{unseen - first}", "search", f"chosen by {config.proposer.kind} from the results so far")
     if rest.confirm_boots:

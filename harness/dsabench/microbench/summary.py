@@ -37,7 +37,7 @@ def are_apart(a: Times, b: Times) -> bool:
 def summarise(samples: Sequence[float]) -> Times:
     """Of at least 6 samples in microseconds: fewer have no 95 % interval of the median."""
     ordered = sorted(samples)
-    low, high = _ranks(len(ordered))
+    low, high = median_ranks(len(ordered))
     middle = median(ordered)
     return Times(
         median_us=middle,
@@ -48,8 +48,13 @@ def summarise(samples: Sequence[float]) -> Times:
     )
 
 
-def _ranks(n: int) -> tuple[int, int]:
-    """Ranks (from 0) of the order statistics around the median with at least 95 % coverage, whatever the law."""
+def median_ranks(n: int) -> tuple[int, int]:
+    """Ranks (from 0) of the order statistics around the median with at least 95 % coverage, whatever the law.
+
+    Raises:
+        ValueError: fewer than 6 samples have none.
+
+    """
     below = 0.0
     for rank in range(n // 2):
         below += math.comb(n, rank) / 2**n

@@ -42,7 +42,7 @@ class ScoredSetting:
     fault: str | None = None
     """Why it has no number: a fault, `refused`, or `no_metric`."""
     boot_s: float = 0.0
-    """Of its first boot."""
+    """Of its search, failed boots included."""
     trials_s: float = 0.0
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dsabench.errors import StoreError
+from dsabench.reporting.svg_file import save_svg, svg_style
 
 
 class ScoreRow(NamedTuple):
@@ -42,30 +42,16 @@ def draw_acceptance(scores: Sequence[ScoreRow], loads: Sequence[LoadRow], file: 
         parts.append((partial(_loads, rows=loads), len(loads)))
     if not parts:
         return None
-    from matplotlib import rc_context  # noqa: PLC0415  (half a second)
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415  (half a second)
 
     heights = [rows + 1.2 for _, rows in parts]
-    style: dict[Any, Any] = {
-        "svg.hashsalt": "dsabench",
-        "svg.fonttype": "none",
-        "font.size": 9,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.spines.left": False,
-        "ytick.left": False,
-    }
-    with rc_context(style):
+    with svg_style({"svg.fonttype": "none", "axes.spines.left": False, "ytick.left": False}):
         figure = Figure(figsize=(7.0, 0.42 * sum(heights) + 0.8), layout="constrained")
         panels = figure.subplots(len(parts), 1, squeeze=False, height_ratios=heights)
         for (draw, _), (axes,) in zip(parts, panels, strict=True):
             draw(axes)
             axes.invert_yaxis()
-        try:
-            figure.savefig(file, metadata={"Date": None})
-        except OSError as error:
-            raise StoreError(f"{file}: {error.strerror}: the picture was not written") from error
-    return file
+        return save_svg(figure, file)
 
 
 def _scores(axes: Any, rows: Sequence[ScoreRow]) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import StudyConfig
-from dsabench.errors import StoreError
 from dsabench.model.metrics import METRICS
 from dsabench.model.record import Measured, Phase
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.study_result import ScoredSetting, StudyResult
 from dsabench.model.verdict import Verdict
+from dsabench.reporting.svg_file import save_svg, svg_style
 from dsabench.results.scores import levels
 
 if TYPE_CHECKING:
@@ -46,21 +46,8 @@ def draw_sweep(config: StudyConfig, result: StudyResult, folder: Path) -> Path |
     shown = [candidate for candidate in result.candidates if candidate.score.value is not None]
     if not shown:
         return None
-    from matplotlib import rc_context  # noqa: PLC0415  (half a second that only a finished sweep pays)
-
-    style: dict[Any, Any] = {
-        "svg.hashsalt": "dsabench",
-        "font.size": 9,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    with rc_context(style):
-        figure, svg = sweep_figure(config, result, shown), folder / "sweep.svg"
-        try:
-            figure.savefig(svg, metadata={"Date": None})
-        except OSError as error:
-            raise StoreError(f"{svg}: {error.strerror}") from error
-    return svg
+    with svg_style():
+        return save_svg(sweep_figure(config, result, shown), folder / "sweep.svg")
 
 
 def sweep_figure(config: StudyConfig, result: StudyResult, shown: list[ScoredSetting]) -> Figure:

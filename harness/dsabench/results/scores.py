@@ -17,7 +17,7 @@ from dsabench.model.study import MetricLimit, Objective
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.model.verdict import ABLATE_BOOTS_MIN, BOOTS_MIN, Verdict
 from dsabench.results.machines import clock_words, low_clocks, machines_of
-from dsabench.results.study_records import StudyRecords, describe
+from dsabench.results.study_records import StudyRecords, describe, spent
 from dsabench.stats.compare import (
     ALPHA,
     BootComparison,
@@ -422,16 +422,9 @@ def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
         if not records.missing(spec, "search", round_):
             of_loads = records.of_setting(spec, "search", round_)
             score, first = score_setting(records.config.objective, of_loads), [one[0] for one in of_loads.values()]
-            found.append(
-                ScoredSetting(
-                    spec,
-                    describe(records, spec),
-                    score,
-                    None if score.value is not None else _fault_of(first),
-                    max(record.boot_s or 0.0 for record in first),
-                    math.fsum(record.duration_s for record in first),
-                )
-            )
+            boot_s, trials_s = (math.fsum(seconds for _, seconds in part) for part in spent(first))
+            fault = None if score.value is not None else _fault_of(first)
+            found.append(ScoredSetting(spec, describe(records, spec), score, fault, boot_s, trials_s))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.environment import Environment
@@ -227,16 +228,29 @@ class StudyRecords:
         return any(record is not None and (record.is_refusal or record.boot in used) for record in records)
 
 
-def gpu_seconds(records: Iterable[Record], gpus: Callable[[RuntimeSpec], int]) -> float:
-    """Seconds of all boots, trials and evals, failed ones too, each times the GPUs of its setting."""
+class Spent(NamedTuple):
+    """What some records took, in seconds."""
+
+    boots: list[tuple[Record, float]]
+    """Per boot a record of it."""
+    trials: list[tuple[Record, float]]
+
+
+def spent(records: Iterable[Record]) -> Spent:
+    """All boots, trials and evals, failed ones too."""
     ran = [record for record in records if not record.is_refusal]
     ready = {record.boot: record for record in ran if record.boot_s is not None}
     # A boot that failed is recorded once for each of its trials.
     failed = {record.boot: record for record in ran if record.boot not in ready}
-    spent = [(record, record.boot_s or 0.0) for record in ready.values()]
-    spent += [(record, record.duration_s) for record in failed.values()]
-    spent += [(record, record.duration_s) for record in ran if record.boot in ready]
-    return math.fsum(gpus(record.trial.runtime) * seconds for record, seconds in spent)
+    boots = [(record, record.boot_s or 0.0) for record in ready.values()]
+    boots += [(record, record.duration_s) for record in failed.values()]
+    return Spent(boots, [(record, record.duration_s) for record in ran if record.boot in ready])
+
+
+def gpu_seconds(records: Iterable[Record], gpus: Callable[[RuntimeSpec], int]) -> float:
+    """Seconds of all boots, trials and evals, failed ones too, each times the GPUs of its setting."""
+    boots, trials = spent(records)
+    return math.fsum(gpus(record.trial.runtime) * seconds for record, seconds in (*boots, *trials))
 
 
 def environments(config: StudyConfig, records: Iterable[Record]) -> list[Environment]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
@@ -14,6 +15,7 @@ from typing import Literal, TypeVar
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, ValidationError, model_validator
 
+from dsabench.config.mistakes import unknown_word
 from dsabench.errors import InputError
 from dsabench.model.record import Measured
 from dsabench.model.space import AssignmentKey, base_assignment, canonical, is_legal, key_of
@@ -21,6 +23,8 @@ from dsabench.model.study import Axis, SearchSpace
 from dsabench.model.value import FrozenMap, KnobValue, Value
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords
+
+Line = TypeVar("Line", bound=Value)
 
 
 class LandscapeSetting(Value):
@@ -74,19 +78,18 @@ class LandscapeHeader(Value):
     """Axis name → the values of others under which it is active."""
     forbid: tuple[FrozenMap[KnobValue], ...] = ()
 
+    @cached_property
+    def space(self) -> SearchSpace:
+        """The space that a proposer searches."""
+        axes = tuple(Axis(name=name, values=values) for name, values in self.axes.items())
+        return SearchSpace(axes=axes, when=self.when, forbid=self.forbid)
+
 
 class Landscape(Value):
     """A space and the results of its settings. A legal setting without a result counts as refused: it is never measured and costs nothing."""
 
     header: LandscapeHeader
     settings: tuple[LandscapeSetting, ...]
-
-    @cached_property
-    def space(self) -> SearchSpace:
-        """The space that a proposer searches."""
-        header = self.header
-        axes = tuple(Axis(name=name, values=values) for name, values in header.axes.items())
-        return SearchSpace(axes=axes, when=header.when, forbid=header.forbid)
 
     @cached_property
     def by_key(self) -> dict[AssignmentKey, int]:
@@ -121,36 +124,34 @@ def read_landscape(file: Path) -> Landscape:
     try:
         with gzip.open(file, "rt") if file.suffix == ".gz" else file.open(encoding="utf-8") as text:
             lines = text.read().splitlines()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InputError(f"{file}: {getattr(error, 'strerror', None) or 'cannot be read'}") from error
     if not lines:
         raise InputError(f"{file}:1: empty; the first line holds the space")
     header = _parsed(file, 1, lines[0], LandscapeHeader)
     settings = tuple(_parsed(file, number, line, LandscapeSetting) for number, line in enumerate(lines[1:], 2) if line)
-    landscape = Landscape.model_construct(header=header, settings=settings)
+    landscape = Landscape(header=header, settings=settings)
     for number, problem in _problems(landscape):
         raise InputError(f"{file}:{number}: {problem}")
     return landscape
 
 
-V = TypeVar("V", bound=Value)
-
-
-def _parsed(file: Path, number: int, line: str, kind: type[V]) -> V:
+def _parsed(file: Path, number: int, line: str, kind: type[Line]) -> Line:
     try:
         return kind.model_validate(json.loads(line), strict=False)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        allowed = f" (allowed: {', '.join(kind.model_fields)})" if first["type"] == "extra_forbidden" else ""
-        raise InputError(f"{file}:{number}: {place}{': ' if place else ''}{first['msg']}{allowed}") from error
+        if first["type"] == "extra_forbidden":
+            raise InputError(f"{file}:{number}: {unknown_word('key', place, kind.model_fields)}") from error
+        raise InputError(f"{file}:{number}: {place}{': ' if place else ''}{first['msg']}") from error
     except ValueError as error:
         raise InputError(f"{file}:{number}: not JSON: {error}") from error
 
 
 def _problems(landscape: Landscape) -> Iterator[tuple[int, str]]:
     """Line and message of what is wrong between the lines."""
-    base, space = landscape.header.base, landscape.space
+    base, space = landscape.header.base, landscape.header.space
     seen: dict[AssignmentKey, int] = {}
     for number, one in enumerate(landscape.settings, 2):
         if not is_legal(space, base, one.setting):
@@ -184,14 +185,20 @@ def write_landscape(landscape: Landscape, file: Path) -> None:
 
 
 def _noise(records: StudyRecords) -> float:
-    """Spread of the logarithm of the objective between boots of one setting, pooled over all that were measured again."""
+    """Spread of the logarithm of the objective between boots of one setting, pooled over all trials that were measured again.
+
+    The objective is a mean over the workloads, whose spreads are taken as independent.
+    """
     metric, of_trial = records.config.objective.metric, defaultdict[str, list[float]](list)
     for record in records.records:
         if isinstance(record.outcome, Measured) and metric in record.outcome.metrics:
             of_trial[record.id].append(math.log(record.outcome.metrics[metric].value))
     again = [values for values in of_trial.values() if len(values) > 1]
     squares = math.fsum((value - fmean(values)) ** 2 for values in again for value in values)
-    return math.sqrt(squares / sum(len(values) - 1 for values in again)) if again else 0.0
+    if not again:
+        return 0.0
+    of_a_trial = math.sqrt(squares / sum(len(values) - 1 for values in again))
+    return of_a_trial / math.sqrt(len(records.config.workloads))
 
 
 def landscape_of(records: StudyRecords) -> Landscape:
@@ -227,4 +234,4 @@ def landscape_of(records: StudyRecords) -> Landscape:
     legal = tuple(one for one in settings if is_legal(space, base, one.setting))
     if not any(one.is_feasible for one in legal):
         raise InputError(f"the records of {config.name} have no feasible setting")
-    return Landscape.model_construct(header=header, settings=legal)
+    return Landscape(header=header, settings=legal)

@@ -37,7 +37,7 @@ from dsabench.study.next_boot import (
     observation_of,
     observations,
 )
-from dsabench.study.proposers import Observation, make_proposer, startup_of
+from dsabench.study.proposers import PROPOSERS, Observation, make_proposer
 from dsabench.study.space_check import Overruled, SpaceCheck, check_overruled, sample
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def foresee(records: StudyRecords, round_: int, boots: int, refuse: Refuse = ref
     specs = (config.default, *(one.spec for one in scored_settings(records, round_)), *ahead)
     found = {spec.id: spec for spec in specs}
     refusals = {spec.id: refuse(spec) for spec in found.values()}
-    if not startup_of(config):
+    if not PROPOSERS[config.proposer.kind].learns:
         proposer = make_proposer(config)
         known = observations(records, round_)
         if not known and (default := observation_of(records, config.default)) is not None:

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dsabench.microbench.summary import median_ranks
 from dsabench.model.space import base_assignment, key_of
+from dsabench.reporting.replay_plot import ReplayCurve
 from dsabench.study.landscape import Landscape, LandscapeSetting
 from dsabench.study.proposers import PROPOSERS, Observation, Proposer, SearchTask
 
 REGRET_AT = 24
 """Settings after which the regret is told: what a night on a node allows."""
 _POINTS = 200
+_INTERVAL_LEAST = 6
+"""Searches whose median has a 95 % interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ def replay(landscape: Landscape, proposer: Proposer, seed: int, *, within: float
 
     A setting is measured once, with the noise of the seed, so that every strategy sees the same measurement of it.
     """
-    default = base_assignment(landscape.space, landscape.header.base)
+    default = base_assignment(landscape.header.space, landscape.header.base)
     history: list[Observation] = []
     seconds, regrets, failed, spent = list[float](), list[float](), 0, 0.0
     best: tuple[float, LandscapeSetting] | None = None
@@ -112,9 +116,10 @@ class ReplaySummary:
         """Quantile of the settings that it takes to get there."""
         return self._quantile([one.boots_to(self.within) for one in self.replays], share)
 
-    def regret(self, share: float = 0.5, settings: int = REGRET_AT) -> float:
-        """Quantile of the regret after so many settings."""
-        return float(np.quantile([one.regret_after(settings) for one in self.replays], share))
+    @property
+    def regret(self) -> float | None:
+        """Median regret after `REGRET_AT` settings; None where half of the searches have no feasible setting by then."""
+        return self._quantile([one.regret_after(REGRET_AT) for one in self.replays], 0.5)
 
     @property
     def failed(self) -> float:
@@ -122,24 +127,22 @@ class ReplaySummary:
         return sum(one.failed for one in self.replays) / len(self.replays)
 
     @property
-    def regret_interval(self) -> tuple[float, float]:
-        """95 % interval of the median regret, by order statistics; the extremes where there are too few seeds."""
-        from scipy.stats import binom  # noqa: PLC0415  (slow to import)
+    def regret_interval(self) -> tuple[float, float] | None:
+        """95 % interval of that median; None where too few searches, or searches without a feasible setting, leave none."""
+        ordered = sorted(one.regret_after(REGRET_AT) for one in self.replays)
+        if len(ordered) < _INTERVAL_LEAST:
+            return None
+        low, high = median_ranks(len(ordered))
+        return None if math.isinf(ordered[high]) else (ordered[low], ordered[high])
 
-        ordered, n = sorted(one.regret_after(REGRET_AT) for one in self.replays), len(self.replays)
-        outside = max(int(binom.ppf(0.025, n, 0.5)) - 1, 0)
-        return ordered[outside], ordered[n - 1 - outside]
-
-    def curve(self) -> tuple[list[float], list[float], list[float], list[float]]:
-        """(hours, lower quartile, median, upper quartile) of the regret in %, from the time on at which half of the searches
-        have a feasible setting, to the end of the shortest search.
-        """
+    def curve(self) -> ReplayCurve:
+        """The regret over the cost, from the first measurement of half of the searches to the end of the shortest one."""
         ends = min(one.seconds[-1] for one in self.replays)
         starts = float(np.median([one.seconds[0] for one in self.replays]))
         times = np.linspace(starts, max(ends, starts), _POINTS)
-        found = np.array([[100 * one.regret_at(moment) for one in self.replays] for moment in times])
+        found = np.array([[one.regret_at(moment) for one in self.replays] for moment in times])
         low, median, high = np.quantile(found, [0.25, 0.5, 0.75], axis=1, method="higher")
-        return list(times / 3600), list(low), list(median), list(high)
+        return ReplayCurve(self.proposer, list(times / 3600), list(low), list(median), list(high))
 
     @staticmethod
     def _quantile(values: Iterable[float | None], share: float) -> float | None:
@@ -152,6 +155,6 @@ class ReplaySummary:
 def summarise(landscape: Landscape, name: str, *, seeds: int, within: float, most: int) -> ReplaySummary:
     """Replay one strategy with every seed."""
     header, budget = landscape.header, max(most, REGRET_AT)
-    tasks = [SearchTask(landscape.space, header.base, seed, header.direction, budget) for seed in range(seeds)]
-    replays = [replay(landscape, PROPOSERS[name](task), task.seed, within=within, most=most) for task in tasks]
+    tasks = [SearchTask(header.space, header.base, seed, header.direction, budget) for seed in range(seeds)]
+    replays = [replay(landscape, PROPOSERS[name].make(task), task.seed, within=within, most=most) for task in tasks]
     return ReplaySummary(name, landscape.seconds, within, tuple(replays))

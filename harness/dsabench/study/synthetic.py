@@ -7,7 +7,6 @@ in one to three factors, away from the default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -15,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.model.space import completed
-from dsabench.model.study import SearchSpace
+from dsabench.model.space import completed, key_of
 from dsabench.model.value import KnobValue
 from dsabench.study.landscape import Landscape, LandscapeHeader, LandscapeSetting
 from dsabench.study.proposers.legal_settings import LegalSettings
@@ -89,11 +87,10 @@ def generate(kind: str, seed: int, *, noise: float = 0.02, failing: float = 0.3)
         when=_WHEN,
         forbid=tuple(_FORBID),
     )
-    space = Landscape.model_construct(header=header, settings=()).space
-    legal = LegalSettings(space, base)
-    factors = _factors(space, legal)
+    legal = LegalSettings(header.space, base)
+    factors = _factors(legal)
     logarithm = _effects(family, factors, rng)
-    default = legal.places[legal.key(completed(space, base, {}))]
+    default = legal.places[key_of(completed(header.space, base, {}))]
     fault = _faults(factors, default, failing, rng)
     boots = 60 + 240 / (1 + np.exp(-sum(_effect(one, 1.0, rng)[one.codes] for one in factors[:2])))
     trials = 40 + 80 * rng.random(len(logarithm))
@@ -108,7 +105,7 @@ def generate(kind: str, seed: int, *, noise: float = 0.02, failing: float = 0.3)
         )
         for place, setting in enumerate(legal.listed or ())
     )
-    return Landscape.model_construct(header=header, settings=settings)
+    return Landscape(header=header, settings=settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +117,13 @@ class _Factor:
     ordered: bool
 
 
-def _factors(space: SearchSpace, legal: LegalSettings) -> list[_Factor]:
-    return list(_each_factor(space, legal))
-
-
-def _each_factor(space: SearchSpace, legal: LegalSettings) -> Iterator[_Factor]:
-    for column, axis in enumerate(space.axes):
+def _factors(legal: LegalSettings) -> list[_Factor]:
+    found = []
+    for column, axis in enumerate(legal.space.axes):
         if axis.name not in _TIED:
             levels, codes = np.unique(legal.codes[:, column], return_inverse=True)
-            yield _Factor(codes, len(levels), len(axis.values) > 2)
+            found.append(_Factor(codes, len(levels), len(axis.values) > 2))
+    return found
 
 
 def _effect(factor: _Factor, size: float, rng: np.random.Generator) -> Floats:
@@ -166,14 +161,15 @@ def _faults(factors: list[_Factor], default: int, failing: float, rng: np.random
         chosen = rng.choice(len(factors), rng.choice([1, 2, 3], p=[0.1, 0.6, 0.3]), replace=False)
         region = np.ones(len(found), dtype=bool)
         for place in chosen:
-            region &= _half(factors[place], rng)(factors[place].codes)
+            region &= _some_levels(factors[place], rng)
         if not region[default] and np.mean(region | (found > 0)) <= failing + 0.03:
             found[region & (found == 0)] = rng.integers(1, len(_FAULTS) + 1)
     return found
 
 
-def _half(factor: _Factor, rng: np.random.Generator) -> Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]:
+def _some_levels(factor: _Factor, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """Which settings have one of some levels: from one on or up to it, of an unordered factor that one."""
     level, above = int(rng.integers(factor.levels)), rng.random() < 0.5
     if not factor.ordered:
-        return lambda codes: codes == level
-    return (lambda codes: codes >= level) if above else (lambda codes: codes <= level)
+        return np.equal(factor.codes, level)
+    return np.greater_equal(factor.codes, level) if above else np.less_equal(factor.codes, level)

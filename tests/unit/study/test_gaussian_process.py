@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from dsabench.model.space import key_of, legal
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.study.proposers import PROPOSERS, Observation, SearchTask
 from dsabench.study.proposers.gaussian_process import SettingKernel, _Misfit, fit_process
-from dsabench.study.proposers.gp_choice import _log_improvement
+from dsabench.study.proposers.gp_choice import KnownSettings, _log_improvement, log_expected_gain
 from dsabench.study.proposers.gp_sampler import LegalSettingsSampler
 from dsabench.study.proposers.legal_settings import LegalSettings
 from dsabench.study.proposers.optuna_trials import suggest
@@ -103,7 +104,7 @@ def test_finds_the_best_of_a_space_in_a_third_of_it(direction: str) -> None:
     sign = 1.0 if direction == "maximize" else -1.0
     best = max(everything, key=lambda one: sign * value_of(one))
     task = SearchTask(SPACE, {}, seed=3, direction=direction)  # type: ignore[arg-type]
-    proposer, history = PROPOSERS["gp"](task), list[Observation]()
+    proposer, history = PROPOSERS["gp"].make(task), list[Observation]()
     for _ in range(16):
         setting = proposer.ask(history)
         assert setting is not None
@@ -112,7 +113,7 @@ def test_finds_the_best_of_a_space_in_a_third_of_it(direction: str) -> None:
 
 
 def test_the_start_up_shows_every_value_of_every_axis() -> None:
-    proposer, history = PROPOSERS["gp"](SearchTask(SPACE, {}, seed=1)), list[Observation]()
+    proposer, history = PROPOSERS["gp"].make(SearchTask(SPACE, {}, seed=1)), list[Observation]()
     for _ in range(5):
         setting = proposer.ask(history)
         assert setting is not None
@@ -123,7 +124,7 @@ def test_the_start_up_shows_every_value_of_every_axis() -> None:
 
 def test_stays_away_from_a_value_that_fails() -> None:
     """The best settings lie where the kernel is q, and there every boot fails."""
-    proposer, history = PROPOSERS["gp"](SearchTask(SPACE, {}, seed=0)), list[Observation]()
+    proposer, history = PROPOSERS["gp"].make(SearchTask(SPACE, {}, seed=0)), list[Observation]()
     for _ in range(24):
         setting = proposer.ask(history)
         assert setting is not None
@@ -132,20 +133,26 @@ def test_stays_away_from_a_value_that_fails() -> None:
     assert sum(one.fault is not None for one in history) <= 3
 
 
-def test_a_slow_boot_is_worth_less() -> None:
-    """Two values of an axis are equally good, and one of them takes ten times as long."""
-    proposer, history = PROPOSERS["gp"](SearchTask(SPACE, {}, seed=0)), list[Observation]()
-    for _ in range(24):
-        setting = proposer.ask(history)
-        assert setting is not None
-        seconds = 1000.0 if setting["kernel"] == "q" else 100.0
-        history.append(Observation(setting, value_of({**setting, "kernel": "p"}), seconds=seconds))
-    late = [one.assignment["kernel"] for one in history[8:]]
-    assert late.count("q") < late.count("p")
+def test_a_gain_that_takes_ten_times_as_long_is_worth_a_tenth() -> None:
+    """The kernel changes nothing but the seconds: q takes 1,000, the others 100."""
+    rng = np.random.default_rng(6)
+    kernel, settings = SettingKernel.of_space(SPACE, LEGAL.codes), LEGAL.listed or ()
+    places = rng.choice(len(settings), 20, replace=False)
+    values = np.array([math.log(value_of({**settings[place], "kernel": "p"})) for place in places])
+    slow = np.array([one["kernel"] == "q" for one in settings])
+
+    def rating(seconds: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        known = KnownSettings(LEGAL.codes[places], values, [None] * 20, seconds)
+        return log_expected_gain(known, kernel, LEGAL.codes)
+
+    same = np.full(20, 100.0)
+    lost = rating(same) - rating(np.where(slow[places], 1000.0, same))
+    assert lost[slow] == pytest.approx(np.full(slow.sum(), math.log(10)), abs=0.2)
+    assert lost[~slow] == pytest.approx(np.zeros((~slow).sum()), abs=0.2)
 
 
 def test_settings_under_way_are_not_proposed_again_and_do_not_count_as_failed() -> None:
-    proposer = PROPOSERS["gp"](SearchTask(SPACE, {}, seed=5))
+    proposer = PROPOSERS["gp"].make(SearchTask(SPACE, {}, seed=5))
     history: list[Observation] = []
     for _ in range(10):
         setting = proposer.ask(history)
@@ -158,7 +165,24 @@ def test_settings_under_way_are_not_proposed_again_and_do_not_count_as_failed() 
         batch.append(Observation(setting, None))
     assert len({key_of(one.assignment) for one in (*history, *batch)}) == 14
     ended = [Observation(one.assignment, value_of(one.assignment)) for one in batch]
-    assert proposer.ask([*history, *ended]) == PROPOSERS["gp"](SearchTask(SPACE, {}, seed=5)).ask([*history, *ended])
+    assert proposer.ask([*history, *ended]) == PROPOSERS["gp"].make(SearchTask(SPACE, {}, seed=5)).ask(
+        [*history, *ended]
+    )
+
+
+def test_what_is_under_way_leaves_its_like_less_to_gain() -> None:
+    rng = np.random.default_rng(4)
+    kernel = SettingKernel.of_space(SPACE, LEGAL.codes)
+    places = rng.choice(len(LEGAL.codes), 13, replace=False)
+    values = np.array([math.log(value_of((LEGAL.listed or ())[place])) for place in places])
+    values[-1] = math.nan
+    unknown = KnownSettings(LEGAL.codes[places[:-1]], values[:-1], [None] * 12, np.full(12, 100.0))
+    under_way = KnownSettings(LEGAL.codes[places], values, [None] * 13, np.full(13, 100.0))
+    lost = log_expected_gain(unknown, kernel, LEGAL.codes) - log_expected_gain(under_way, kernel, LEGAL.codes)
+    others = np.setdiff1d(np.arange(len(LEGAL.codes)), places)
+    alike = (LEGAL.codes[others][:, kernel.columns] == LEGAL.codes[places[-1], kernel.columns]).sum(axis=1)
+    assert lost[places[-1]] > lost[others].max()
+    assert np.median(lost[others][alike >= 3]) > np.median(lost[others][alike <= 1])
 
 
 def test_works_as_a_sampler_in_a_study_of_optuna() -> None:

@@ -49,7 +49,7 @@ def test_reads_what_the_page_describes(tmp_path: Path) -> None:
     [
         ([""], r":1: empty|:1: not JSON"),
         (["{"], r":1: not JSON"),
-        ([HEAD | {"wild": 1}, *LINES], r":1: wild: .*allowed: landscape, name"),
+        ([HEAD | {"wild": 1}, *LINES], r":1: unknown key 'wild' .*allowed: landscape, name"),
         ([HEAD, LINES[0] | {"value": -1}], r":2: value: Input should be greater than 0"),
         ([HEAD, LINES[0] | {"fault": "exited"}], r":2: .*needs either value or fault"),
         ([HEAD, *LINES, LINES[1]], r":5: the setting of line 3 again"),
@@ -67,6 +67,16 @@ def test_a_mistake_is_one_line_with_its_place(tmp_path: Path, lines: list[Any], 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=re.escape(str(tmp_path / "none.jsonl"))):
         read_landscape(tmp_path / "none.jsonl")
+
+
+def test_a_damaged_packed_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "space.jsonl.gz"
+    write_landscape(generate("smooth", 1), file)
+    whole = file.read_bytes()
+    for damaged in (whole[:200], whole[:100] + bytes(100) + whole[200:], b"no gzip"):
+        file.write_bytes(damaged)
+        with pytest.raises(InputError, match="cannot be read"):
+            read_landscape(file)
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])

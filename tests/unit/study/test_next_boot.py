@@ -195,6 +195,19 @@ def test_failures_say_what_failed(config) -> None:
     assert scored_settings(ledger, 0)[0].score.why_not == "one: boot: out_of_memory"
 
 
+def test_a_failed_boot_is_paid_once_though_each_workload_has_its_record(config) -> None:
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
+    step = next_boot(ledger, make_proposer(config))
+    assert step is not None
+    failed = StudyRecords(config, ENVIRONMENT.fingerprint, ())
+    take(failed, step, outcome=Failed(stage="boot", fault="out_of_memory", message="no"))
+    for record in failed.records:
+        ledger.add(record.model_copy(update={"boot_s": None, "duration_s": 70.0}))
+    scored = scored_settings(ledger, 0)[0]
+    assert len(ledger.records) == 2
+    assert (scored.fault, scored.boot_s, scored.trials_s) == ("out_of_memory", 70.0, 0.0)
+
+
 def test_a_fault_that_waits_for_its_retry_does_not_use_up_the_budget(config) -> None:
     ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
     limits = RunLimits(config.budget.model_copy(update={"max_trials": 2}), 0)

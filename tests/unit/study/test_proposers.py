@@ -4,13 +4,13 @@ import itertools
 import random
 from collections import Counter
 from statistics import mean
-from typing import Literal
+from typing import Literal, get_args
 
 import pytest
 
 from dsabench.config.load import load_study
 from dsabench.model.space import count, key_of, legal
-from dsabench.model.study import Assignment, SearchSpace
+from dsabench.model.study import Assignment, ProposerSpec, SearchSpace
 from dsabench.model.value import KnobValue
 from dsabench.study.proposers import PROPOSERS, Observation, Proposer, SearchTask
 from dsabench.study.proposers.grid import GridProposer
@@ -50,9 +50,9 @@ def test_tpe_beats_uniform_on_an_additive_objective(direction: Literal["maximize
     seeds, asks = range(8), 36
     sign = 1.0 if direction == "maximize" else -1.0
     tpe = mean(
-        run(PROPOSERS["tpe"](SearchTask(WIDE, {}, seed, direction)), asks, additive(seed), sign) for seed in seeds
+        run(PROPOSERS["tpe"].make(SearchTask(WIDE, {}, seed, direction)), asks, additive(seed), sign) for seed in seeds
     )
-    uniform = mean(run(RandomProposer(WIDE, {}, seed), asks, additive(seed), sign) for seed in seeds)
+    uniform = mean(run(RandomProposer(SearchTask(WIDE, {}, seed)), asks, additive(seed), sign) for seed in seeds)
     best = mean(sum(max(values.values()) for values in additive(seed).values()) for seed in seeds)
     assert best - tpe < 0.75 * (best - uniform)
 
@@ -61,7 +61,7 @@ def test_tpe_keeps_away_from_what_fails_or_is_infeasible() -> None:
     """The best values lie where b is p; there everything fails or breaks the constraint."""
     for spoiled in (None, 1.0):
         history: list[Observation] = []
-        proposer = PROPOSERS["tpe"](SearchTask(WIDE, {}, seed=1))
+        proposer = PROPOSERS["tpe"].make(SearchTask(WIDE, {}, seed=1))
         for _ in range(30):
             assignment = proposer.ask(history)
             assert assignment is not None
@@ -75,7 +75,7 @@ def test_tpe_keeps_away_from_what_fails_or_is_infeasible() -> None:
 def first_of_grid(space: SearchSpace, asks: int, seed: int = 0, base: Assignment | None = None) -> list[Assignment]:
     history: list[Observation] = []
     for _ in range(asks):
-        assignment = GridProposer(space, base or {}, seed).ask(history)
+        assignment = GridProposer(SearchTask(space, base or {}, seed)).ask(history)
         assert assignment is not None
         history.append(Observation(assignment, None))
     return [one.assignment for one in history]
@@ -99,7 +99,7 @@ def test_six_settings_of_the_shipped_config_show_every_value() -> None:
     base = Observation(config.runtime.base, 1.0)
     history = [base]
     for _ in range(5):
-        assignment = GridProposer(config.space, config.runtime.base).ask(history)
+        assignment = GridProposer(SearchTask(config.space, config.runtime.base)).ask(history)
         assert assignment is not None
         history.append(Observation(assignment, 1.0))
     shown = {(name, value) for one in history for name, value in one.assignment.items()}
@@ -108,7 +108,7 @@ def test_six_settings_of_the_shipped_config_show_every_value() -> None:
 
 def test_seeds_give_different_orders() -> None:
     for kind in (GridProposer, RandomProposer):
-        firsts = {key_of(one) for seed in range(10) if (one := kind(WIDE, {}, seed).ask([])) is not None}
+        firsts = {key_of(one) for seed in range(10) if (one := kind(SearchTask(WIDE, {}, seed)).ask([])) is not None}
         assert len(firsts) > 3
 
 
@@ -126,7 +126,9 @@ def test_uniform_is_uniform_over_what_is_legal(enumerable: int, monkeypatch: pyt
     """Listed or drawn: an assignment with fewer active axes is no likelier."""
     monkeypatch.setattr("dsabench.study.proposers.legal_settings.LISTABLE", enumerable)
     drawn = Counter(
-        key_of(one) for seed in range(3500) if (one := RandomProposer(CONDITIONAL, {}, seed).ask([])) is not None
+        key_of(one)
+        for seed in range(3500)
+        if (one := RandomProposer(SearchTask(CONDITIONAL, {}, seed)).ask([])) is not None
     )
     legal_keys = {key_of(one) for one in legal(CONDITIONAL, {})}
     assert drawn.keys() == legal_keys
@@ -139,6 +141,59 @@ def test_uniform_finds_the_last_ones_of_a_space_too_large_to_draw(monkeypatch: p
     monkeypatch.setattr("dsabench.study.proposers.legal_settings.LISTABLE", 2)
     monkeypatch.setattr("dsabench.study.proposers.random.DRAWS", 3)
     history: list[Observation] = []
-    while (assignment := RandomProposer(CONDITIONAL, {}).ask(history)) is not None:
+    while (assignment := RandomProposer(SearchTask(CONDITIONAL, {})).ask(history)) is not None:
         history.append(Observation(assignment, 1.0))
     assert len(history) == 7
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_coordinate_finds_the_best_of_independent_axes_in_one_pass(direction: Literal["maximize", "minimize"]) -> None:
+    """The default, then each other value of one axis after another, always at the best of the axes before."""
+    worth, sign = additive(4), 1.0 if direction == "maximize" else -1.0
+    proposer, history = PROPOSERS["coordinate"].make(SearchTask(WIDE, {}, 2, direction)), list[Observation]()
+    first = {axis.name: axis.values[0] for axis in WIDE.axes}
+    pass_ = 1 + sum(len(axis.values) - 1 for axis in WIDE.axes)
+    for number in range(pass_):
+        setting = first if number == 0 else proposer.ask(history)
+        assert setting is not None
+        value = sum(worth[name][one] for name, one in setting.items())
+        history.append(Observation(setting, value))
+    changed = [
+        {name for name in first if one.assignment[name] != earlier.assignment[name]}
+        for earlier, one in itertools.pairwise(history)
+    ]
+    assert all(
+        len(axes) <= 2 for axes in changed
+    )  # the new value, and at most the return to the best of the axis before
+    best = max(history, key=lambda one: sign * (one.value or 0.0))
+    assert all(
+        worth[name][value] == max(worth[name].values(), key=lambda one: sign * one)
+        for name, value in best.assignment.items()
+    )
+
+
+def test_coordinate_changes_what_is_tied_to_an_axis_with_it() -> None:
+    space = SearchSpace.model_validate(
+        {
+            "axes": [{"name": "size", "values": [1, 2, 4]}, {"name": "shared", "values": [False, True]}],
+            "forbid": [{"size": 1, "shared": True}, {"size": 2, "shared": False}, {"size": 4, "shared": False}],
+        }
+    )
+    proposer, history = (
+        PROPOSERS["coordinate"].make(SearchTask(space, {})),
+        [Observation({"size": 1, "shared": False}, 1.0)],
+    )
+    for _ in range(2):
+        setting = proposer.ask(history)
+        assert setting is not None
+        history.append(Observation(setting, 1.0))
+    assert {one.assignment["size"] for one in history} == {1, 2, 4}
+    assert proposer.ask(history) is None
+
+
+def test_every_kind_of_a_config_has_a_strategy() -> None:
+    assert set(get_args(ProposerSpec.model_fields["kind"].annotation)) == PROPOSERS.keys()
+
+
+def test_only_settings_of_strategies_that_do_not_learn_are_known_ahead() -> None:
+    assert {kind for kind, strategy in PROPOSERS.items() if not strategy.learns} == {"grid", "random"}

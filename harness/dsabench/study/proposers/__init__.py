@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from dsabench.config.specs import StudyConfig
 from dsabench.model.space import count
 from dsabench.study.proposers.coordinate import CoordinateProposer
 from dsabench.study.proposers.grid import GridProposer
-from dsabench.study.proposers.legal_settings import LegalSettings
 from dsabench.study.proposers.optuna_proposer import OptunaProposer
 from dsabench.study.proposers.proposer import Observation, Proposer, SearchTask
 from dsabench.study.proposers.random import RandomProposer
@@ -17,63 +17,81 @@ from dsabench.study.proposers.random import RandomProposer
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
-__all__ = ["PROPOSERS", "Observation", "Proposer", "SearchTask", "make_proposer", "startup_of"]
+__all__ = ["PROPOSERS", "Observation", "Proposer", "SearchTask", "StartUp", "make_proposer", "startup_of"]
 
-_TPE_STARTUP = 8
 _FEW = 16
 """Settings of a budget or a space below which the start-up is half as long."""
 
 
-def startup_of(config: StudyConfig) -> int:
-    """Settings with a value before the strategy learns from results; 0 for one that never does."""
-    task = _task(config)
-    return {"gp": _gp_startup(task), "tpe": _TPE_STARTUP}.get(config.proposer.kind, 0)
+class StartUp(NamedTuple):
+    """The first settings of a strategy that learns."""
+
+    settings: int
+    """Settings with a value before results decide."""
+    chosen: str
+    """How they are chosen, as a plan says it."""
 
 
-def _task(config: StudyConfig) -> SearchTask:
-    most = config.budget.max_trials
-    settings = None if most is None else -(-most // len(config.workloads))
-    return SearchTask(config.space, config.runtime.base, config.proposer.seed, config.objective.direction, settings)
+class Strategy(NamedTuple):
+    """A way to choose settings."""
+
+    make: Callable[[SearchTask], Proposer]
+    learns: bool = False
+    """Whether results decide; else all its settings are known ahead."""
+    startup: Callable[[SearchTask], StartUp] = lambda _: StartUp(0, "")
 
 
-def _tpe(task: SearchTask) -> Proposer:
-    return OptunaProposer(task, lambda _, seed: _tpe_sampler(seed), startup=_TPE_STARTUP)
+def _start_tpe(_: SearchTask) -> StartUp:
+    return StartUp(8, "drawn at random")
 
 
-def _tpe_sampler(seed: int) -> BaseSampler:
-    from optuna.samplers import TPESampler  # noqa: PLC0415  (half a second)
+def _make_tpe(task: SearchTask) -> Proposer:
+    def sampler(seed: int) -> BaseSampler:
+        from optuna.samplers import TPESampler  # noqa: PLC0415  (half a second)
 
-    return TPESampler(seed=seed, n_startup_trials=0, multivariate=True, group=True, constant_liar=True)
+        return TPESampler(seed=seed, n_startup_trials=0, multivariate=True, group=True, constant_liar=True)
+
+    return OptunaProposer(task, sampler, drawn_first=_start_tpe(task).settings)
 
 
-def _gp_startup(task: SearchTask) -> int:
+def _start_gp(task: SearchTask) -> StartUp:
     settings = count(task.space, task.base, _FEW)
     if task.settings is not None:
         settings = min(settings, task.settings)
-    return 4 if settings < _FEW else 8
+    return StartUp(4 if settings < _FEW else 8, "each value of an axis once")
 
 
-def _gp(task: SearchTask) -> Proposer:
-    startup = _gp_startup(task)
-
-    def sampler(legal: LegalSettings, seed: int) -> BaseSampler:
+def _make_gp(task: SearchTask) -> Proposer:
+    @cache
+    def sampler() -> BaseSampler:
         from dsabench.study.proposers.gp_sampler import LegalSettingsSampler  # noqa: PLC0415  (half a second)
 
-        return LegalSettingsSampler(legal, seed=seed, startup=startup)
+        return LegalSettingsSampler(task.legal, seed=task.seed, startup=_start_gp(task).settings)
 
-    return OptunaProposer(task, sampler)
+    return OptunaProposer(task, lambda _: sampler())
 
 
-PROPOSERS: dict[str, Callable[[SearchTask], Proposer]] = {
-    "gp": _gp,
-    "tpe": _tpe,
-    "grid": lambda task: GridProposer(task.space, task.base, task.seed),
-    "random": lambda task: RandomProposer(task.space, task.base, task.seed),
-    "coordinate": lambda task: CoordinateProposer(task.space, task.base, task.seed, task.direction),
+PROPOSERS: dict[str, Strategy] = {
+    "gp": Strategy(_make_gp, learns=True, startup=_start_gp),
+    "tpe": Strategy(_make_tpe, learns=True, startup=_start_tpe),
+    "grid": Strategy(GridProposer),
+    "random": Strategy(RandomProposer),
+    "coordinate": Strategy(CoordinateProposer, learns=True),
 }
 """`proposer.kind` of a config → strategy."""
 
 
 def make_proposer(config: StudyConfig) -> Proposer:
     """Make the strategy of a config for its space and base settings."""
-    return PROPOSERS[config.proposer.kind](_task(config))
+    return PROPOSERS[config.proposer.kind].make(_task(config))
+
+
+def startup_of(config: StudyConfig) -> StartUp:
+    """The start-up of a config's strategy."""
+    return PROPOSERS[config.proposer.kind].startup(_task(config))
+
+
+def _task(config: StudyConfig) -> SearchTask:
+    most = config.budget.max_trials
+    settings = None if most is None else -(-most // len(config.workloads))
+    return SearchTask(config.space, config.runtime.base, config.proposer.seed, config.objective.direction, settings)

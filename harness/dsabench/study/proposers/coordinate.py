@@ -2,55 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
 
-from dsabench.model.space import canonical, completed, key_of
-from dsabench.model.study import Assignment, SearchSpace
-from dsabench.study.proposers.legal_settings import LegalSettings
-from dsabench.study.proposers.proposer import Observation
+from dsabench.model.space import AssignmentKey, canonical, completed, key_of
+from dsabench.model.study import Assignment
+from dsabench.study.proposers.proposer import Observation, SearchTask
 from dsabench.study.proposers.random import draw_unseen, generator
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CoordinateProposer:
-    """Try every value of one axis at the best setting, go to the best of them, then the next axis. The order of axes is drawn by the
-    seed. Where no single change is left, the search goes on at random.
+    """Try every value of one axis, keep the best one, go on with the next axis. The order of axes is drawn by the seed.
+
+    Passes over all axes follow until one changes nothing. The rest is drawn at random.
     """
 
-    space: SearchSpace
-    base: Assignment
-    seed: int = 0
-    direction: Literal["maximize", "minimize"] = "maximize"
+    task: SearchTask
 
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
-        """The next single change of the best setting; None if nothing is left."""
-        known = self._legal.seen(history)
-        for changed in self._changes(self._best(history)):
-            if key_of(changed) not in known:
-                return changed
-        return draw_unseen(self._legal, known, generator(self.seed, len(history)))
+        """Repeat the descent from the default through what is known, up to the first unknown setting; None if nothing is left."""
+        task, known = self.task, self.task.seen(history)
+        order = list(range(len(task.space.axes)))
+        generator(task.seed).shuffle(order)
+        worth = self._worth(history)
+        best, before = completed(task.space, task.base, {}), None
+        while best != before:
+            before = best
+            for column in order:
+                tried = list(task.legal.neighbours(best, (column,)))
+                unknown = next((one for one in tried if key_of(one) not in known), None)
+                if unknown is not None:
+                    return unknown
+                best = max((best, *tried), key=lambda one: worth.get(key_of(one), float("-inf")))
+        return draw_unseen(task.legal, known, generator(task.seed, len(history)))
 
-    def _best(self, history: Sequence[Observation]) -> Assignment:
-        """The best feasible setting; the default before there is one."""
-        measured = [one for one in history if one.value is not None and one.violation == 0.0]
-        if measured:
-            sign = 1.0 if self.direction == "maximize" else -1.0
-            best = max(measured, key=lambda one: sign * (one.value or 0.0))
-            return canonical(self.space, self.base, best.assignment)
-        return completed(self.space, self.base, {})
-
-    def _changes(self, best: Assignment) -> Iterator[Assignment]:
-        """Axis by axis, with what is tied to it."""
-        if self._legal.listed is None:
-            yield from self._legal.neighbours(best)
-            return
-        axes = list(range(len(self.space.axes)))
-        generator(self.seed).shuffle(axes)
-        yield from self._legal.nearest(best, axes)
-
-    @cached_property
-    def _legal(self) -> LegalSettings:
-        return LegalSettings(self.space, self.base)
+    def _worth(self, history: Sequence[Observation]) -> dict[AssignmentKey, float]:
+        """The objective of each feasible setting, so that more is better."""
+        sign = 1.0 if self.task.direction == "maximize" else -1.0
+        return {
+            key_of(canonical(self.task.space, self.task.base, one.assignment)): sign * one.value
+            for one in history
+            if one.value is not None and one.violation == 0.0
+        }

@@ -28,17 +28,11 @@ _ALONE, _PAIRS, _ALL, _LENGTH = 0.7, 1.0, 0.1, 1.0
 _DEVIATIONS = {"alone": 1.2, "length": 0.5, "pairs": 1.0, "all": 1.0, "noise": 0.7}
 """Standard deviations of the priors, of the logarithm."""
 _REACH = 5.0
+"""How far from the prior's median a scale may be, in its standard deviations."""
 _STEPS = 40
 _JITTER = 1e-6
 FITTED = 200
 """The scales are fitted to so many values at most, spread evenly over the measured ones; the regression uses all."""
-
-
-class _Similarity(NamedTuple):
-    """The covariance of an axis alone, and its derivative by the logarithm of the rate; None where it has none."""
-
-    of_axis: Floats
-    slope: Floats | None
 
 
 @dataclass(frozen=True)
@@ -59,19 +53,27 @@ class SettingKernel:
         distances = tuple(_distances(axis.values if is_ordered(axis) else len(axis.values)) for axis in axes)
         return cls(columns, distances, tuple(map(is_ordered, axes)))
 
-    def similarities(self, first: Codes, second: Codes, rate: float) -> list[_Similarity]:
-        """Per axis, (first, second)."""
+    def similarities(self, first: Codes, second: Codes, rate: float) -> list[Floats]:
+        """The covariance of each axis alone, (first, second)."""
+        tables = zip(self.columns, self.distances, self.ordered, strict=True)
         return [
-            self._similarity(place, first[:, column][:, None], second[:, column][None, :], rate)
-            for place, column in enumerate(self.columns)
+            _between(np.exp(-rate * distances) if ordered else (distances == 0.0).astype(float), first, second, column)
+            for column, distances, ordered in tables
         ]
 
-    def _similarity(self, place: int, first: Codes, second: Codes, rate: float) -> _Similarity:
-        distances = self.distances[place]
-        if not self.ordered[place]:
-            return _Similarity((distances == 0.0).astype(float)[first, second], None)
-        alike = np.exp(-rate * distances)
-        return _Similarity(alike[first, second], (-rate * distances * alike)[first, second])
+    def slopes(self, codes: Codes, rate: float) -> list[Floats | None]:
+        """The derivatives of the covariances of one set of settings by the logarithm of the rate; None where there is none."""
+        tables = zip(self.columns, self.distances, self.ordered, strict=True)
+        return [
+            _between(-rate * distances * np.exp(-rate * distances), codes, codes, column) if ordered else None
+            for column, distances, ordered in tables
+        ]
+
+
+def _between(table: Floats, first: Codes, second: Codes, column: int) -> Floats:
+    """What a table says of each pair of settings, by their values of one axis."""
+    found: Floats = table[first[:, column][:, None], second[:, column][None, :]]
+    return found
 
 
 def _independent_columns(space: SearchSpace, codes: Codes) -> tuple[int, ...]:
@@ -128,13 +130,13 @@ class _Parts(NamedTuple):
     product: Floats
 
 
-def _parts(similarities: Sequence[_Similarity], scales: _Scales) -> _Parts:
-    weighted = [alone * one.of_axis for alone, one in zip(scales.alone, similarities, strict=True)]
+def _parts(similarities: Sequence[Floats], scales: _Scales) -> _Parts:
+    weighted = [alone * one for alone, one in zip(scales.alone, similarities, strict=True)]
     total = sum(weighted[1:], weighted[0])
     of_pairs = 0.5 * (total * total - sum(one * one for one in weighted))
-    product = similarities[0].of_axis.copy()
+    product = similarities[0].copy()
     for one in similarities[1:]:
-        product *= one.of_axis
+        product *= one
     whole = _CONSTANT + total + scales.pairs * of_pairs + scales.all * product
     return _Parts(whole, weighted, total, of_pairs, product)
 
@@ -215,20 +217,24 @@ class _Misfit:
         outer = inverse - np.outer(weights, weights)
         away = (logarithms - self._center) / self._spread
         misfit = 0.5 * told @ weights + np.log(np.diag(root)).sum() + 0.5 * away @ away
-        gradient = np.array(self._slopes(similarities, parts, scales, outer))
+        slopes = self._kernel.slopes(self._codes, scales.rate)
+        gradient = np.array(self._gradient(similarities, slopes, parts, scales, outer))
         return float(misfit), gradient + away / self._spread
 
     @staticmethod
-    def _slopes(similarities: Sequence[_Similarity], parts: _Parts, scales: _Scales, outer: Floats) -> list[float]:
+    def _gradient(
+        similarities: Sequence[Floats], slopes: Sequence[Floats | None], parts: _Parts, scales: _Scales, outer: Floats
+    ) -> list[float]:
         """Half of the trace of `outer` times the derivative of the covariance by each logarithm."""
         alone, of_rate = [], 0.0
-        for own, one, weight in zip(similarities, parts.weighted, scales.alone, strict=True):
+        axes = zip(similarities, slopes, parts.weighted, scales.alone, strict=True)
+        for similarity, slope, one, weight in axes:
             others = 1.0 + scales.pairs * (parts.total - one)
             alone.append(0.5 * float((outer * one * others).sum()))
-            if own.slope is not None:
+            if slope is not None:
                 # The similarity of ordered values is above 0, so the product of the others is this quotient.
-                rest = weight * others + scales.all * parts.product / own.of_axis
-                of_rate += 0.5 * float((outer * own.slope * rest).sum())
+                rest = weight * others + scales.all * parts.product / similarity
+                of_rate += 0.5 * float((outer * slope * rest).sum())
         of_pairs = 0.5 * scales.pairs * float((outer * parts.of_pairs).sum())
         of_all = 0.5 * scales.all * float((outer * parts.product).sum())
         return [*alone, of_rate, of_pairs, of_all, 0.5 * scales.noise * float(np.trace(outer))]

@@ -24,7 +24,7 @@ _FAIL_NOISE = 0.1
 
 
 @dataclass(frozen=True)
-class Measured:
+class KnownSettings:
     """What is known of some settings."""
 
     codes: Codes
@@ -40,17 +40,34 @@ class Measured:
         """Whether a setting has a value that may win."""
         return ~np.isnan(self.values)
 
+    @property
+    def failed(self) -> npt.NDArray[np.bool_]:
+        """Whether a setting failed or is infeasible."""
+        return np.array([fault is not None for fault in self.faults], dtype=bool)
 
-def log_expected_gain(known: Measured, kernel: SettingKernel, codes: Codes) -> Floats:
+    @property
+    def is_under_way(self) -> npt.NDArray[np.bool_]:
+        """Whether a setting has no result yet."""
+        return ~(self.runs | self.failed)
+
+
+def log_expected_gain(known: KnownSettings, kernel: SettingKernel, codes: Codes) -> Floats:
     """Per setting, the logarithm of the expected gain per second.
 
     The gain is the expected improvement over the best posterior mean of a measured setting, so that a lucky measurement raises
     no bar. It is weighed with the probability that the setting runs, and divided by the seconds that it is expected to take.
     """
-    runs = known.runs
-    process = fit_process(kernel, known.codes[runs], known.values[runs], noise=NOISE)
+    told, values = known.codes[known.runs], known.values[known.runs]
+    process = fit_process(kernel, told, values, noise=NOISE)
+    incumbent = float(process.predict(told)[0].max())
+    under_way = known.codes[known.is_under_way]
+    if len(under_way):
+        # Believe that they come out as predicted: then their like have little left to tell, and a batch spreads.
+        expected = process.predict(under_way)[0]
+        process = fit_process(
+            kernel, np.concatenate([told, under_way]), np.concatenate([values, expected]), noise=NOISE
+        )
     mean, deviation = process.predict(codes)
-    incumbent = float(process.predict(known.codes[runs])[0].max())
     gain = _log_improvement((mean - incumbent) / deviation) + np.log(deviation)
     return gain + log_survival(known, kernel, codes) - _log_seconds(known, kernel, codes)
 
@@ -66,10 +83,9 @@ def _log_improvement(z: Floats) -> Floats:
     return found
 
 
-def log_survival(known: Measured, kernel: SettingKernel, codes: Codes) -> Floats:
+def log_survival(known: KnownSettings, kernel: SettingKernel, codes: Codes) -> Floats:
     """Logarithm of the probability that a setting runs."""
-    failed = np.array([fault is not None for fault in known.faults])
-    ended = known.runs | failed
+    failed, ended = known.failed, ~known.is_under_way
     if not failed.any() or not known.runs.any():
         return np.zeros(len(codes))
     process = fit_process(kernel, known.codes[ended], failed[ended].astype(float), noise=_FAIL_NOISE)
@@ -78,7 +94,7 @@ def log_survival(known: Measured, kernel: SettingKernel, codes: Codes) -> Floats
     return found + np.where(in_failing_family(known, kernel, codes), _HOPELESS, 0.0)
 
 
-def in_failing_family(known: Measured, kernel: SettingKernel, codes: Codes) -> npt.NDArray[np.bool_]:
+def in_failing_family(known: KnownSettings, kernel: SettingKernel, codes: Codes) -> npt.NDArray[np.bool_]:
     """Whether a setting has a value of an axis with which `FAMILY` settings or more failed alike and none ran."""
     found = np.zeros(len(codes), dtype=bool)
     for column in kernel.columns:
@@ -90,7 +106,7 @@ def in_failing_family(known: Measured, kernel: SettingKernel, codes: Codes) -> n
     return found
 
 
-def _log_seconds(known: Measured, kernel: SettingKernel, codes: Codes) -> Floats | float:
+def _log_seconds(known: KnownSettings, kernel: SettingKernel, codes: Codes) -> Floats | float:
     """Logarithm of the expected seconds; 0 where too few are known."""
     told = known.runs & ~np.isnan(known.seconds) & (known.seconds > 0)
     if told.sum() < 3:

@@ -16,13 +16,11 @@ from optuna.trial import FrozenTrial, TrialState
 from dsabench.model.space import key_of
 from dsabench.model.study import Assignment
 from dsabench.study.proposers.gaussian_process import Floats, SettingKernel
-from dsabench.study.proposers.gp_choice import Measured, log_expected_gain, log_survival
+from dsabench.study.proposers.gp_choice import KnownSettings, log_expected_gain, log_survival
 from dsabench.study.proposers.legal_settings import Codes, LegalSettings
-from dsabench.study.proposers.optuna_trials import FAULT, SECONDS, VIOLATION, assignment_of, distribution, to_optuna
+from dsabench.study.proposers.optuna_trials import FAULT, SECONDS, VIOLATION, distribution, to_assignment, to_optuna
 from dsabench.study.proposers.random import draw, generator
 
-STARTUP = 8
-"""Settings with a value before the process chooses."""
 SAMPLED = 10_000
 """Settings that are rated in a space too large to list, beside the neighbours of the best ones."""
 _NEIGHBOURS_OF = 5
@@ -32,12 +30,12 @@ class LegalSettingsSampler(BaseSampler):
     """Rate every legal setting that was not tried, and take the best.
 
     The first settings show every value of every axis once. From `startup` settings with a value on, the one with the largest
-    expected gain per second is taken: a Gaussian process predicts the logarithm of the objective, another one per fault whether a
-    setting fails so, and another one the seconds. Trials may carry the user attributes `fault`, `violation` and `seconds`.
-    A running trial is one whose value will be as predicted.
+    expected gain per second is taken: a Gaussian process predicts the logarithm of the objective, another one whether a setting
+    runs, and another one the seconds. Values have to be above 0. Trials may carry the user attributes `fault`, `violation` and
+    `seconds`. A running trial counts as one whose value comes out as predicted.
     """
 
-    def __init__(self, legal: LegalSettings, *, seed: int = 0, startup: int = STARTUP) -> None:
+    def __init__(self, legal: LegalSettings, *, seed: int = 0, startup: int = 8) -> None:
         self._legal, self._seed, self._startup = legal, seed, startup
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002  (Optuna's protocol)
@@ -65,13 +63,11 @@ class LegalSettingsSampler(BaseSampler):
 
     def propose(self, trials: Sequence[FrozenTrial], direction: StudyDirection) -> Assignment | None:
         """The next setting; None if every legal one was tried."""
-        settings = [assignment_of(self._legal.space, trial.params) for trial in trials]
-        tried = {key_of(one) for one in settings}
-        known = _measured(self._legal.encode(settings), trials, 1.0 if direction is StudyDirection.MAXIMIZE else -1.0)
-        candidates = [one for one in self._candidates(settings, known) if key_of(one) not in tried]
+        settings = [to_assignment(self._legal.space, trial.params) for trial in trials]
+        known = _known(self._legal.encode(settings), trials, 1.0 if direction is StudyDirection.MAXIMIZE else -1.0)
+        candidates, codes = self._candidates(settings, known)
         if not candidates:
             return None
-        codes = self._legal.encode(candidates)
         random_ties = np.random.default_rng([self._seed, len(trials)]).random(len(candidates))
         if known.runs.sum() < self._startup or not self._kernel.columns:
             rating = self._new_values(known, codes) + 0.5 * random_ties
@@ -81,7 +77,11 @@ class LegalSettingsSampler(BaseSampler):
 
     @cached_property
     def _kernel(self) -> SettingKernel:
-        return SettingKernel.of_space(self._legal.space, self._legal.encode(self._sample))
+        return SettingKernel.of_space(self._legal.space, self._sample_codes)
+
+    @cached_property
+    def _sample_codes(self) -> Codes:
+        return self._legal.codes if self._legal.listed is not None else self._legal.encode(self._sample)
 
     @cached_property
     def _sample(self) -> Sequence[Assignment]:
@@ -92,14 +92,19 @@ class LegalSettingsSampler(BaseSampler):
         drawn = (draw(self._legal.space, self._legal.base, rng) for _ in range(SAMPLED))
         return list({key_of(one): one for one in drawn if one is not None}.values())
 
-    def _candidates(self, settings: Sequence[Assignment], known: Measured) -> Sequence[Assignment]:
-        if self._legal.listed is not None:
-            return self._sample
-        order = np.argsort(np.where(known.runs, -known.values, math.inf))[:_NEIGHBOURS_OF]
-        near = [one for place in order for one in self._legal.neighbours(settings[place])]
-        return list({key_of(one): one for one in (*self._sample, *near)}.values())
+    def _candidates(self, settings: Sequence[Assignment], known: KnownSettings) -> tuple[list[Assignment], Codes]:
+        """The settings that were not tried, and their codes."""
+        sample, codes = self._sample, self._sample_codes
+        if self._legal.listed is None:
+            columns = range(len(self._legal.space.axes))
+            order = np.argsort(np.where(known.runs, -known.values, math.inf))[:_NEIGHBOURS_OF]
+            near = [one for place in order for one in self._legal.neighbours(settings[place], columns)]
+            sample, codes = [*sample, *near], np.concatenate([codes, self._legal.encode(near)])
+        tried = {row.tobytes() for row in known.codes}
+        left = [place for place, row in enumerate(codes) if row.tobytes() not in tried]
+        return [sample[place] for place in left], codes[left]
 
-    def _new_values(self, known: Measured, codes: Codes) -> Floats:
+    def _new_values(self, known: KnownSettings, codes: Codes) -> Floats:
         """How many values of axes a setting shows for the first time, weighed with the probability that it runs."""
         shown = known.codes[known.runs]
         new: Floats = np.zeros(len(codes))
@@ -110,7 +115,7 @@ class LegalSettingsSampler(BaseSampler):
         return (1.0 + new) * np.exp(log_survival(known, self._kernel, codes))
 
 
-def _measured(codes: Codes, trials: Sequence[FrozenTrial], sign: float) -> Measured:
+def _known(codes: Codes, trials: Sequence[FrozenTrial], sign: float) -> KnownSettings:
     values, faults, seconds = [], list[str | None](), []
     for trial in trials:
         attributes = trial.user_attrs
@@ -123,4 +128,4 @@ def _measured(codes: Codes, trials: Sequence[FrozenTrial], sign: float) -> Measu
         values.append(sign * math.log(trial.value) if told and trial.value is not None else math.nan)
         faults.append(fault)
         seconds.append(attributes.get(SECONDS) or math.nan)
-    return Measured(codes, np.array(values), faults, np.array(seconds))
+    return KnownSettings(codes, np.array(values), faults, np.array(seconds))

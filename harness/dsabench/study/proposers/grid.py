@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 from types import MappingProxyType
 
 from dsabench.model.space import AssignmentKey
-from dsabench.model.study import Assignment, SearchSpace
+from dsabench.model.study import Assignment
 from dsabench.model.value import KnobValue
-from dsabench.study.proposers.legal_settings import LegalSettings
-from dsabench.study.proposers.proposer import Observation
+from dsabench.study.proposers.proposer import Observation, SearchTask
 from dsabench.study.proposers.random import draw_unseen, generator
 
 Setting = tuple[str, KnobValue | None]
@@ -22,7 +20,7 @@ GREEDY = 10_000
 """Each choice looks at every assignment that is left."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GridProposer:
     """Propose the assignment that adds the most new values, then the most new pairs of values (a greedy covering array
     of strength two). Ties are broken by a seeded hash.
@@ -30,16 +28,14 @@ class GridProposer:
     Spaces with more than `GREEDY` assignments are visited in seeded random order instead.
     """
 
-    space: SearchSpace
-    base: Assignment
-    seed: int = 0
+    task: SearchTask
 
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
         """The first assignment of the order that is not in the history; None if there is none."""
-        known = self._legal.seen(history)
-        if self._legal.listed is None or len(self._legal.listed) > GREEDY:
-            return draw_unseen(self._legal, known, generator(self.seed, len(history)))
-        unseen = [key for key in self._legal.places if key not in known]
+        legal, known, seed = self.task.legal, self.task.seen(history), self.task.seed
+        if legal.listed is None or len(legal.listed) > GREEDY:
+            return draw_unseen(legal, known, generator(seed, len(history)))
+        unseen = [key for key in legal.places if key not in known]
         if not unseen:
             return None
         settings = {setting for key in known for setting in self._shown(key)}
@@ -52,19 +48,15 @@ class GridProposer:
         gains = [gain(key) for key in unseen]
         best = max(gains)
         tied = (key for key, its in zip(unseen, gains, strict=True) if its == best)
-        first: AssignmentKey = min(tied, key=lambda key: _hash(self.seed, key))
+        first: AssignmentKey = min(tied, key=lambda key: _hash(seed, key))
         return MappingProxyType(dict(first))
-
-    @cached_property
-    def _legal(self) -> LegalSettings:
-        return LegalSettings(self.space, self.base)
 
     def _shown(self, key: AssignmentKey) -> list[Setting]:
         """The values and pairs of an assignment. An inactive axis counts as a value of its own. Otherwise branches
         with few active axes would add less and always come last.
         """
         values = dict(key)
-        return [(axis.name, values.get(axis.name)) for axis in self.space.axes]
+        return [(axis.name, values.get(axis.name)) for axis in self.task.space.axes]
 
 
 def _hash(seed: int, key: AssignmentKey) -> bytes:

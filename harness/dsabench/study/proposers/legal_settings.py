@@ -10,9 +10,8 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from dsabench.model.space import AssignmentKey, canonical, completed, is_legal, key_of, legal
+from dsabench.model.space import AssignmentKey, completed, is_legal, key_of, legal
 from dsabench.model.study import Assignment, Axis, SearchSpace
-from dsabench.study.proposers.proposer import Observation
 
 LISTABLE = 50_000
 """Spaces up to this size are listed. Larger ones are sampled."""
@@ -53,30 +52,23 @@ class LegalSettings:
             found[:, column] = [places[_typed(one[axis.name])] if axis.name in one else INACTIVE for one in settings]
         return found
 
-    def key(self, settings: Assignment) -> AssignmentKey:
-        """The key of a setting that may also have inactive axes."""
-        return key_of(canonical(self.space, self.base, settings))
+    def neighbours(self, setting: Assignment, columns: Iterable[int]) -> Iterator[Assignment]:
+        """For each other value of these axes, the legal setting with it that differs least: what is tied to the axis changes too.
 
-    def seen(self, history: Iterable[Observation]) -> frozenset[AssignmentKey]:
-        """The settings of a history, which must not be proposed again."""
-        return frozenset(self.key(one.assignment) for one in history)
-
-    def neighbours(self, setting: Assignment) -> Iterator[Assignment]:
-        """The legal settings that differ in one axis, and in those that a changed one makes active or inactive."""
-        for axis in self.space.axes:
-            for value in axis.values:
-                changed = completed(self.space, {**self.base, **setting}, {axis.name: value})
-                if is_legal(self.space, self.base, changed):
-                    yield changed
-
-    def nearest(self, setting: Assignment, columns: Sequence[int]) -> Iterator[Assignment]:
-        """For each value of these axes, the listed settings with it that differ least from this one, with what is tied to the axis."""
-        codes, own = self.codes, self.encode([setting])[0]
-        changes = (codes != own).sum(axis=1)
+        Of a space too large to list, those that differ in one axis alone, and in what that makes active.
+        """
+        own = self.encode([setting])[0]
+        changes = (self.codes != own).sum(axis=1)
         for column in columns:
-            for place in range(len(self.space.axes[column].values)):
-                having = np.flatnonzero(codes[:, column] == place)
-                if place != own[column] and len(having) and self.listed is not None:
+            axis = self.space.axes[column]
+            for place, value in enumerate(axis.values):
+                if place == own[column]:
+                    continue
+                if self.listed is None:
+                    changed = completed(self.space, {**self.base, **setting}, {axis.name: value})
+                    if is_legal(self.space, self.base, changed):
+                        yield changed
+                elif len(having := np.flatnonzero(self.codes[:, column] == place)):
                     yield self.listed[int(having[np.argmin(changes[having])])]
 
 

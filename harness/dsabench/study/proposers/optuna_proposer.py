@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 
 from dsabench.model.space import canonical, is_legal, key_of
 from dsabench.model.study import Assignment, SearchSpace
-from dsabench.study.proposers.legal_settings import LegalSettings
 from dsabench.study.proposers.proposer import Observation, SearchTask
 from dsabench.study.proposers.random import draw_unseen, generator
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 ATTEMPTS = 24
 """Draws from the sampler before a new assignment is drawn uniformly instead."""
 
-MakeSampler = Callable[[LegalSettings, int], "BaseSampler"]
-"""(space, seed of one proposal) → sampler."""
+MakeSampler = Callable[[int], "BaseSampler"]
+"""Seed of one proposal → sampler."""
 
 
 @dataclass(frozen=True)
@@ -34,28 +33,29 @@ class OptunaProposer:
 
     task: SearchTask
     make_sampler: MakeSampler
-    startup: int = 0
+    drawn_first: int = 0
     """Number of measured settings, drawn uniformly, before the sampler is asked."""
 
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
         """One proposal of the sampler, with the seed and the length of the history; None if nothing is left."""
-        known = self._legal.seen(history)
-        if self._legal.listed is not None and known.issuperset(self._legal.places):
+        task, active = self.task, [self._active(one) for one in history]
+        known = frozenset(key_of(one.assignment) for one in active)
+        if task.legal.listed is not None and known.issuperset(task.legal.places):
             return None
-        rng = generator(self.task.seed, len(history))
-        told = [one for one in map(self._active, history) if is_legal(self.task.space, self.task.base, one.assignment)]
-        if sum(one.value is not None for one in told) >= self.startup and self.task.space.axes:
+        rng = generator(task.seed, len(history))
+        told = [one for one in active if is_legal(task.space, task.base, one.assignment)]
+        if sum(one.value is not None for one in told) >= self.drawn_first and task.space.axes:
             with _quiet():
                 drawn = self._drawn(told, known, rng.randrange(1 << 32))
                 if drawn is not None:
                     return drawn
-        return draw_unseen(self._legal, known, rng)
+        return draw_unseen(task.legal, known, rng)
 
     def _drawn(self, told: Sequence[Observation], known: frozenset[object], seed: int) -> Assignment | None:
         from dsabench.study.proposers.optuna_trials import suggest  # noqa: PLC0415
 
         study = self._copy.follow(told)
-        study.sampler = self.make_sampler(self._legal, seed)
+        study.sampler = self.make_sampler(seed)
         for _ in range(ATTEMPTS):
             # A draw that was rejected stays "running". The constant liar then treats it as bad, so the next draw goes
             # elsewhere.
@@ -66,10 +66,6 @@ class OptunaProposer:
 
     def _active(self, observation: Observation) -> Observation:
         return replace(observation, assignment=canonical(self.task.space, self.task.base, observation.assignment))
-
-    @cached_property
-    def _legal(self) -> LegalSettings:
-        return LegalSettings(self.task.space, self.task.base)
 
     @cached_property
     def _copy(self) -> _StudyCopy:

@@ -29,11 +29,16 @@ def to_optuna(axis: Axis, value: KnobValue) -> KnobValue:
     return sorted(axis.values).index(value) if is_ordered(axis) else value
 
 
-def assignment_of(space: SearchSpace, params: dict[str, Any]) -> Assignment:
+def from_optuna(axis: Axis, param: Any) -> KnobValue:
+    """The value of a parameter."""
+    value: KnobValue = sorted(axis.values)[param] if is_ordered(axis) else param
+    return value
+
+
+def to_assignment(space: SearchSpace, params: dict[str, Any]) -> Assignment:
     """The setting that has these parameters."""
     axes = {axis.name: axis for axis in space.axes}
-    ranked = {name: is_ordered(axis) for name, axis in axes.items()}
-    return {name: sorted(axes[name].values)[value] if ranked[name] else value for name, value in params.items()}
+    return {name: from_optuna(axes[name], param) for name, param in params.items()}
 
 
 def suggest(space: SearchSpace, base: Assignment, trial: Trial) -> Assignment:
@@ -41,16 +46,14 @@ def suggest(space: SearchSpace, base: Assignment, trial: Trial) -> Assignment:
     settings, chosen = dict(base), dict[str, KnobValue]()
     for axis in ordered_axes(space):
         if is_active(space, axis.name, settings):
-            chosen[axis.name] = settings[axis.name] = _suggested(trial, axis)
+            chosen[axis.name] = settings[axis.name] = from_optuna(axis, _suggested(trial, axis))
     return MappingProxyType(chosen)
 
 
-def _suggested(trial: Trial, axis: Axis) -> KnobValue:
+def _suggested(trial: Trial, axis: Axis) -> Any:
     if is_ordered(axis):
-        return sorted(axis.values)[trial.suggest_int(axis.name, 0, len(axis.values) - 1)]
-    value = trial.suggest_categorical(axis.name, axis.values)
-    assert value is not None, "an axis has no None"
-    return value
+        return trial.suggest_int(axis.name, 0, len(axis.values) - 1)
+    return trial.suggest_categorical(axis.name, axis.values)
 
 
 def trial_of(space: SearchSpace, observation: Observation, *, pending: bool = False) -> FrozenTrial:

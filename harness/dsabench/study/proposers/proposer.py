@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Protocol
 
+from dsabench.model.space import AssignmentKey, canonical, key_of
 from dsabench.model.study import Assignment, SearchSpace
+from dsabench.study.proposers.legal_settings import LegalSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class Observation:
     """What its boot and trials took."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SearchTask:
     """What a strategy is made for."""
 
@@ -35,6 +38,15 @@ class SearchTask:
     direction: Literal["maximize", "minimize"] = "maximize"
     settings: int | None = None
     """Settings that the budget allows; None without a limit."""
+
+    @cached_property
+    def legal(self) -> LegalSettings:
+        """The settings to choose from, listed once for all proposals."""
+        return LegalSettings(self.space, self.base)
+
+    def seen(self, history: Iterable[Observation]) -> frozenset[AssignmentKey]:
+        """The settings of a history, which must not be proposed again."""
+        return frozenset(key_of(canonical(self.space, self.base, one.assignment)) for one in history)
 
 
 class Proposer(Protocol):

@@ -7,34 +7,26 @@ import random
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cached_property
 from types import MappingProxyType
 
 from dsabench.model.space import AssignmentKey, is_active, is_forbidden, key_of, legal, ordered_axes
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.model.value import KnobValue
 from dsabench.study.proposers.legal_settings import LegalSettings
-from dsabench.study.proposers.proposer import Observation
+from dsabench.study.proposers.proposer import Observation, SearchTask
 
 DRAWS = 5_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RandomProposer:
     """Every legal assignment that is not in the history is equally likely."""
 
-    space: SearchSpace
-    base: Assignment
-    seed: int = 0
+    task: SearchTask
 
     def ask(self, history: Sequence[Observation]) -> Assignment | None:
         """Draw with the seed and the length of the history; None if nothing is left."""
-        known = self._legal.seen(history)
-        return draw_unseen(self._legal, known, generator(self.seed, len(history)))
-
-    @cached_property
-    def _legal(self) -> LegalSettings:
-        return LegalSettings(self.space, self.base)
+        return draw_unseen(self.task.legal, self.task.seen(history), generator(self.task.seed, len(history)))
 
 
 def generator(*seeds: int) -> random.Random:
