@@ -3,17 +3,21 @@
 The covariance of two settings is a sum over axes, plus a sum over pairs of axes, plus a product of all (additive kernels: Duvenaud,
 Nickisch, Rasmussen, 2011). Most of what a server gains comes from one axis or two together, which few measurements can tell;
 the product leaves room for the rest. Axes of numbers are compared by rank, others by equality.
+
+A setting is encoded by its level of each axis, a 1 among zeros, so that what two settings have in common is read from one table of all
+levels by products of matrices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import block_diag, cho_solve, solve_triangular
 from scipy.optimize import minimize
 
 from dsabench.model.study import SearchSpace
@@ -29,10 +33,45 @@ _DEVIATIONS = {"alone": 1.2, "length": 0.5, "pairs": 1.0, "all": 1.0, "noise": 0
 """Standard deviations of the priors, of the logarithm."""
 _REACH = 5.0
 """How far from the prior's median a scale may be, in its standard deviations."""
+_UNLIKE = 50.0
+"""Minus the logarithm of what two unequal values of an axis without order have in common."""
 _STEPS = 40
 _JITTER = 1e-6
 FITTED = 200
 """The scales are fitted to so many values at most, spread evenly over the measured ones; the regression uses all."""
+
+
+class Scales(NamedTuple):
+    """The scales of a kernel, in variances of the values."""
+
+    alone: Floats
+    """Variance of each axis."""
+    rate: float
+    """1 / length of ordered axes."""
+    pairs: float
+    all: float
+    noise: float
+
+    @classmethod
+    def of(cls, logarithms: Floats) -> Scales:
+        """From the logarithms of all, in this order."""
+        alone, (rate, pairs, all_, noise) = np.exp(logarithms[:-4]), np.exp(logarithms[-4:])
+        return cls(alone, float(rate), float(pairs), float(all_), float(noise))
+
+    @property
+    def variance(self) -> float:
+        """Prior variance of a setting, without noise."""
+        alone = float(self.alone.sum())
+        return _CONSTANT + alone + self.pairs * 0.5 * (alone**2 - float((self.alone**2).sum())) + self.all
+
+
+class _Covariance(NamedTuple):
+    """The covariance of two sets of settings, and the parts of it."""
+
+    whole: Floats
+    total: Floats
+    of_pairs: Floats
+    product: Floats
 
 
 @dataclass(frozen=True)
@@ -53,27 +92,51 @@ class SettingKernel:
         distances = tuple(_distances(axis.values if is_ordered(axis) else len(axis.values)) for axis in axes)
         return cls(columns, distances, tuple(map(is_ordered, axes)))
 
-    def similarities(self, first: Codes, second: Codes, rate: float) -> list[Floats]:
-        """The covariance of each axis alone, (first, second)."""
-        tables = zip(self.columns, self.distances, self.ordered, strict=True)
-        return [
-            _between(np.exp(-rate * distances) if ordered else (distances == 0.0).astype(float), first, second, column)
-            for column, distances, ordered in tables
-        ]
+    def levels(self, codes: Codes) -> Floats:
+        """(settings, levels): 1 where a setting has this level of an axis."""
+        found: Floats = np.zeros((len(codes), len(self.axis)))
+        rows, start = np.arange(len(codes)), 0
+        for column, distances in zip(self.columns, self.distances, strict=True):
+            found[rows, start + codes[:, column] % len(distances)] = 1.0  # an inactive one, -1, is the last
+            start += len(distances)
+        return found
 
-    def slopes(self, codes: Codes, rate: float) -> list[Floats | None]:
-        """The derivatives of the covariances of one set of settings by the logarithm of the rate; None where there is none."""
-        tables = zip(self.columns, self.distances, self.ordered, strict=True)
-        return [
-            _between(-rate * distances * np.exp(-rate * distances), codes, codes, column) if ordered else None
-            for column, distances, ordered in tables
-        ]
+    def covariance(self, first: Floats, second: Floats, scales: Scales) -> _Covariance:
+        """Of two sets of settings, given their levels."""
+        rates = self.rates(scales.rate)
+        weighted = self.weighted(scales)
+        total = first @ weighted @ second.T
+        of_pairs = 0.5 * (total * total - first @ (weighted * weighted) @ second.T)
+        product = np.exp(first @ rates @ second.T)
+        return _Covariance(_CONSTANT + total + scales.pairs * of_pairs + scales.all * product, total, of_pairs, product)
 
+    def rates(self, rate: float) -> Floats:
+        """(levels, levels): logarithm of what two levels of an axis have in common; 0 between axes."""
+        return -np.where(self.is_ordered, rate, _UNLIKE) * self._distances
 
-def _between(table: Floats, first: Codes, second: Codes, column: int) -> Floats:
-    """What a table says of each pair of settings, by their values of one axis."""
-    found: Floats = table[first[:, column][:, None], second[:, column][None, :]]
-    return found
+    def weighted(self, scales: Scales) -> Floats:
+        """(levels, levels): the covariance of two levels of an axis alone; 0 between axes."""
+        found: Floats = np.where(self._is_one_axis, scales.alone[self.axis] * np.exp(self.rates(scales.rate)), 0.0)
+        return found
+
+    @cached_property
+    def axis(self) -> npt.NDArray[np.intp]:
+        """The place of each level's axis in `columns`."""
+        return np.repeat(np.arange(len(self.distances)), [len(one) for one in self.distances])
+
+    @cached_property
+    def _is_one_axis(self) -> npt.NDArray[np.bool_]:
+        return np.equal.outer(self.axis, self.axis)
+
+    @cached_property
+    def is_ordered(self) -> npt.NDArray[np.bool_]:
+        """Whether a level's axis is ordered."""
+        return np.array(self.ordered, dtype=bool)[self.axis]
+
+    @cached_property
+    def _distances(self) -> Floats:
+        found: Floats = block_diag(*self.distances)
+        return found
 
 
 def _independent_columns(space: SearchSpace, codes: Codes) -> tuple[int, ...]:
@@ -103,88 +166,46 @@ def _distances(values: Sequence[object] | int) -> Floats:
     return found
 
 
-class _Scales(NamedTuple):
-    """The fitted scales of a kernel, in variances of the values."""
-
-    alone: Floats
-    """Variance of each axis."""
-    rate: float
-    """1 / length of ordered axes."""
-    pairs: float
-    all: float
-    noise: float
-
-    @classmethod
-    def of(cls, logarithms: Floats) -> _Scales:
-        alone, (rate, pairs, all_, noise) = np.exp(logarithms[:-4]), np.exp(logarithms[-4:])
-        return cls(alone, float(rate), float(pairs), float(all_), float(noise))
-
-
-class _Parts(NamedTuple):
-    """The covariance of two sets of settings, and what its derivatives need."""
-
-    whole: Floats
-    weighted: list[Floats]
-    total: Floats
-    of_pairs: Floats
-    product: Floats
-
-
-def _parts(similarities: Sequence[Floats], scales: _Scales) -> _Parts:
-    weighted = [alone * one for alone, one in zip(scales.alone, similarities, strict=True)]
-    total = sum(weighted[1:], weighted[0])
-    of_pairs = 0.5 * (total * total - sum(one * one for one in weighted))
-    product = similarities[0].copy()
-    for one in similarities[1:]:
-        product *= one
-    whole = _CONSTANT + total + scales.pairs * of_pairs + scales.all * product
-    return _Parts(whole, weighted, total, of_pairs, product)
-
-
 @dataclass(frozen=True)
 class FittedProcess:
     """A process that was fitted to values of some settings."""
 
     kernel: SettingKernel
-    codes: Codes
-    scales: _Scales
+    levels: Floats
+    """Of the measured settings."""
+    scales: Scales
     mean: float
     deviation: float
     root: npt.NDArray[Any]
     """Lower Cholesky factor of the covariance of the measured settings, noise included."""
     weights: Floats
 
-    def predict(self, codes: Codes) -> tuple[Floats, Floats]:
+    def predict(self, levels: Floats) -> tuple[Floats, Floats]:
         """Posterior mean and standard deviation of the values without noise, per setting."""
-        scales = self.scales
-        covariance = _parts(self.kernel.similarities(self.codes, codes, scales.rate), scales).whole
+        covariance = self.kernel.covariance(self.levels, levels, self.scales).whole
         reduced = solve_triangular(self.root, covariance, lower=True, check_finite=False)
-        alone = scales.alone.sum()
-        of_pairs = 0.5 * (alone**2 - (scales.alone**2).sum())
-        prior = _CONSTANT + alone + scales.pairs * of_pairs + scales.all
-        variance = np.maximum(prior - (reduced * reduced).sum(axis=0), 1e-10)
+        variance = np.maximum(self.scales.variance - np.einsum("ij,ij->j", reduced, reduced), 1e-10)
         return self.mean + self.deviation * (self.weights @ covariance), self.deviation * np.sqrt(variance)
 
 
-def fit_process(kernel: SettingKernel, codes: Codes, values: Floats, *, noise: float) -> FittedProcess:
+def fit_process(kernel: SettingKernel, levels: Floats, values: Floats, *, noise: float) -> FittedProcess:
     """Fit the scales by their posterior mode, then the process to all values.
 
     Args:
         kernel: of the space.
-        codes: (n, axes) of the measured settings.
+        levels: (n, levels) of the measured settings.
         values: (n) values.
         noise: expected standard deviation of a value.
 
     """
     mean, deviation = float(values.mean()), float(values.std()) or 1.0
     told = (values - mean) / deviation
-    center = np.log(
-        [*[_ALONE / len(kernel.columns)] * len(kernel.columns), 1 / _LENGTH, _PAIRS, _ALL, (noise / deviation) ** 2]
-    )
-    spread = np.array([*[_DEVIATIONS["alone"]] * len(kernel.columns), *list(_DEVIATIONS.values())[1:]])
+    axes = len(kernel.columns)
+    center = np.log([*[_ALONE / axes] * axes, 1 / _LENGTH, _PAIRS, _ALL, (noise / deviation) ** 2])
+    spread = np.array([*[_DEVIATIONS["alone"]] * axes, *list(_DEVIATIONS.values())[1:]])
     some = np.unique(np.linspace(0, len(told) - 1, min(len(told), FITTED)).astype(int))
     found = minimize(
-        _Misfit(kernel, codes[some], told[some], center, spread),
+        _Misfit(kernel, levels[some], told[some], center, spread),
         center,
         jac=True,
         method="L-BFGS-B",
@@ -192,49 +213,43 @@ def fit_process(kernel: SettingKernel, codes: Codes, values: Floats, *, noise: f
         bounds=list(zip(center - _REACH * spread, center + _REACH * spread, strict=True)),
         options={"maxiter": _STEPS},
     )
-    scales = _Scales.of(found.x)
-    covariance = _parts(kernel.similarities(codes, codes, scales.rate), scales).whole
+    scales = Scales.of(found.x)
+    covariance = kernel.covariance(levels, levels, scales).whole
     root = np.linalg.cholesky(covariance + (scales.noise + _JITTER) * np.eye(len(told)))
-    return FittedProcess(kernel, codes, scales, mean, deviation, root, cho_solve((root, True), told))
+    return FittedProcess(kernel, levels, scales, mean, deviation, root, cho_solve((root, True), told))
 
 
 class _Misfit:
     """Negative logarithm of the posterior of the scales, with its gradient."""
 
-    def __init__(self, kernel: SettingKernel, codes: Codes, told: Floats, center: Floats, spread: Floats) -> None:
-        self._kernel, self._codes, self._told, self._center, self._spread = kernel, codes, told, center, spread
+    def __init__(self, kernel: SettingKernel, levels: Floats, told: Floats, center: Floats, spread: Floats) -> None:
+        self._kernel, self._levels, self._told, self._center, self._spread = kernel, levels, told, center, spread
 
     def __call__(self, logarithms: Floats) -> tuple[float, Floats]:
-        scales, told = _Scales.of(logarithms), self._told
-        similarities = self._kernel.similarities(self._codes, self._codes, scales.rate)
-        parts = _parts(similarities, scales)
+        scales, told = Scales.of(logarithms), self._told
+        covariance = self._kernel.covariance(self._levels, self._levels, scales)
         try:
-            root = np.linalg.cholesky(parts.whole + (scales.noise + _JITTER) * np.eye(len(told)))
+            root = np.linalg.cholesky(covariance.whole + (scales.noise + _JITTER) * np.eye(len(told)))
         except np.linalg.LinAlgError:
             return 1e10, np.zeros_like(logarithms)
         inverse = cho_solve((root, True), np.eye(len(told)))
         weights = inverse @ told
-        outer = inverse - np.outer(weights, weights)
         away = (logarithms - self._center) / self._spread
         misfit = 0.5 * told @ weights + np.log(np.diag(root)).sum() + 0.5 * away @ away
-        slopes = self._kernel.slopes(self._codes, scales.rate)
-        gradient = np.array(self._gradient(similarities, slopes, parts, scales, outer))
+        gradient = self._gradient(covariance, scales, inverse - np.outer(weights, weights))
         return float(misfit), gradient + away / self._spread
 
-    @staticmethod
-    def _gradient(
-        similarities: Sequence[Floats], slopes: Sequence[Floats | None], parts: _Parts, scales: _Scales, outer: Floats
-    ) -> list[float]:
+    def _gradient(self, covariance: _Covariance, scales: Scales, outer: Floats) -> Floats:
         """Half of the trace of `outer` times the derivative of the covariance by each logarithm."""
-        alone, of_rate = [], 0.0
-        axes = zip(similarities, slopes, parts.weighted, scales.alone, strict=True)
-        for similarity, slope, one, weight in axes:
-            others = 1.0 + scales.pairs * (parts.total - one)
-            alone.append(0.5 * float((outer * one * others).sum()))
-            if slope is not None:
-                # The similarity of ordered values is above 0, so the product of the others is this quotient.
-                rest = weight * others + scales.all * parts.product / similarity
-                of_rate += 0.5 * float((outer * slope * rest).sum())
-        of_pairs = 0.5 * scales.pairs * float((outer * parts.of_pairs).sum())
-        of_all = 0.5 * scales.all * float((outer * parts.product).sum())
-        return [*alone, of_rate, of_pairs, of_all, 0.5 * scales.noise * float(np.trace(outer))]
+        kernel, levels = self._kernel, self._levels
+        weighted, rates = kernel.weighted(scales), kernel.rates(scales.rate)
+        # What each pair of levels adds, summed over the settings that have them.
+        alone = levels.T @ (outer * (1.0 + scales.pairs * covariance.total)) @ levels * weighted
+        alone -= scales.pairs * (levels.T @ outer @ levels) * weighted**2
+        product = scales.all * (levels.T @ (outer * covariance.product) @ levels)
+        of_axes = np.bincount(kernel.axis, alone.sum(axis=0))
+        of_rate = (rates * (alone + product))[:, kernel.is_ordered].sum()
+        of_pairs = scales.pairs * (outer * covariance.of_pairs).sum()
+        of_all = scales.all * (outer * covariance.product).sum()
+        found: Floats = 0.5 * np.array([*of_axes, of_rate, of_pairs, of_all, scales.noise * np.trace(outer)])
+        return found

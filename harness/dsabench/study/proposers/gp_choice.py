@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr, ndtr
+from scipy.special import ndtr
 
 from dsabench.study.proposers.gaussian_process import Floats, SettingKernel, fit_process
 from dsabench.study.proposers.legal_settings import Codes
+from dsabench.study.proposers.survival import log_survival
 
 NOISE = 0.02
 """Expected standard deviation of the logarithm of a measurement."""
-FAMILY = 3
-"""Settings that fail alike before their common value is avoided."""
-_HOPELESS = -1e4
-"""Added to the rating of another one of them: they come last, however small the gain of the others is."""
-_FAIL_NOISE = 0.1
-"""The same of whether a setting runs, from 0 to 1: a setting may fail by chance."""
+_EQUAL = 0.1
+"""Settings of a level that count as much as the prior that its seconds are those of the others."""
+_FEW = 3
+"""Settings whose seconds are known before they are predicted."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +27,21 @@ class KnownSettings:
 
     codes: Codes
     values: Floats
-    """Logarithm of the objective, larger is better; NaN where a setting failed or is under way."""
+    """Logarithm of the objective, larger is better; NaN where a setting failed or is under way. One that is infeasible has one."""
     faults: Sequence[str | None]
     """Why a setting failed or is infeasible."""
     seconds: Floats
     """Of boot and trials; NaN where unknown."""
 
     @property
+    def has_value(self) -> npt.NDArray[np.bool_]:
+        """Whether a setting has a value, feasible or not."""
+        return ~np.isnan(self.values)
+
+    @property
     def runs(self) -> npt.NDArray[np.bool_]:
         """Whether a setting has a value that may win."""
-        return ~np.isnan(self.values)
+        return self.has_value & ~self.failed
 
     @property
     def failed(self) -> npt.NDArray[np.bool_]:
@@ -48,7 +51,7 @@ class KnownSettings:
     @property
     def is_under_way(self) -> npt.NDArray[np.bool_]:
         """Whether a setting has no result yet."""
-        return ~(self.runs | self.failed)
+        return ~(self.has_value | self.failed)
 
 
 def log_expected_gain(known: KnownSettings, kernel: SettingKernel, codes: Codes) -> Floats:
@@ -57,19 +60,20 @@ def log_expected_gain(known: KnownSettings, kernel: SettingKernel, codes: Codes)
     The gain is the expected improvement over the best posterior mean of a measured setting, so that a lucky measurement raises
     no bar. It is weighed with the probability that the setting runs, and divided by the seconds that it is expected to take.
     """
-    told, values = known.codes[known.runs], known.values[known.runs]
+    levels = kernel.levels(codes)
+    told, values = kernel.levels(known.codes[known.has_value]), known.values[known.has_value]
     process = fit_process(kernel, told, values, noise=NOISE)
-    incumbent = float(process.predict(told)[0].max())
-    under_way = known.codes[known.is_under_way]
+    incumbent = float(process.predict(kernel.levels(known.codes[known.runs]))[0].max())
+    under_way = kernel.levels(known.codes[known.is_under_way])
     if len(under_way):
         # Believe that they come out as predicted: then their like have little left to tell, and a batch spreads.
         expected = process.predict(under_way)[0]
         process = fit_process(
             kernel, np.concatenate([told, under_way]), np.concatenate([values, expected]), noise=NOISE
         )
-    mean, deviation = process.predict(codes)
+    mean, deviation = process.predict(levels)
     gain = _log_improvement((mean - incumbent) / deviation) + np.log(deviation)
-    return gain + log_survival(known, kernel, codes) - _log_seconds(known, kernel, codes)
+    return gain + log_running(known, kernel, levels) - _log_seconds(known, kernel, levels)
 
 
 def _log_improvement(z: Floats) -> Floats:
@@ -83,32 +87,19 @@ def _log_improvement(z: Floats) -> Floats:
     return found
 
 
-def log_survival(known: KnownSettings, kernel: SettingKernel, codes: Codes) -> Floats:
-    """Logarithm of the probability that a setting runs."""
-    failed, ended = known.failed, ~known.is_under_way
-    if not failed.any() or not known.runs.any():
-        return np.zeros(len(codes))
-    process = fit_process(kernel, known.codes[ended], failed[ended].astype(float), noise=_FAIL_NOISE)
-    mean, deviation = process.predict(codes)
-    found: Floats = log_ndtr((0.5 - mean) / np.sqrt(deviation**2 + _FAIL_NOISE**2))
-    return found + np.where(in_failing_family(known, kernel, codes), _HOPELESS, 0.0)
+def log_running(known: KnownSettings, kernel: SettingKernel, levels: Floats) -> Floats:
+    """Logarithm of the probability that a setting runs, and may win."""
+    ended = ~known.is_under_way
+    return log_survival(kernel, kernel.levels(known.codes[ended]), known.failed[ended], levels)
 
 
-def in_failing_family(known: KnownSettings, kernel: SettingKernel, codes: Codes) -> npt.NDArray[np.bool_]:
-    """Whether a setting has a value of an axis with which `FAMILY` settings or more failed alike and none ran."""
-    found = np.zeros(len(codes), dtype=bool)
-    for column in kernel.columns:
-        for value in np.unique(known.codes[:, column]):
-            having = known.codes[:, column] == value
-            faults = Counter(fault for fault, one in zip(known.faults, having, strict=True) if one and fault)
-            if max(faults.values(), default=0) >= FAMILY and not (having & known.runs).any():
-                found |= codes[:, column] == value
-    return found
-
-
-def _log_seconds(known: KnownSettings, kernel: SettingKernel, codes: Codes) -> Floats | float:
-    """Logarithm of the expected seconds; 0 where too few are known."""
-    told = known.runs & ~np.isnan(known.seconds) & (known.seconds > 0)
-    if told.sum() < 3:
+def _log_seconds(known: KnownSettings, kernel: SettingKernel, levels: Floats) -> Floats | float:
+    """Logarithm of the expected seconds, a sum of one effect per level; 0 where too few are known."""
+    told = known.has_value & ~np.isnan(known.seconds) & (known.seconds > 0)
+    if told.sum() < _FEW:
         return 0.0
-    return fit_process(kernel, known.codes[told], np.log(known.seconds[told]), noise=0.1).predict(codes)[0]
+    having, seconds = kernel.levels(known.codes[told]), np.log(known.seconds[told])
+    precision = having.T @ having + _EQUAL * np.eye(having.shape[1])
+    effects = np.linalg.solve(precision, having.T @ (seconds - seconds.mean()))
+    found: Floats = seconds.mean() + levels @ effects
+    return found

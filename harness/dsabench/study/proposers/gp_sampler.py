@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from dsabench.model.space import key_of
 from dsabench.model.study import Assignment
 from dsabench.study.proposers.gaussian_process import Floats, SettingKernel
-from dsabench.study.proposers.gp_choice import KnownSettings, log_expected_gain, log_survival
+from dsabench.study.proposers.gp_choice import KnownSettings, log_expected_gain, log_running
 from dsabench.study.proposers.legal_settings import Codes, LegalSettings
 from dsabench.study.proposers.optuna_trials import FAULT, SECONDS, VIOLATION, distribution, to_assignment, to_optuna
 from dsabench.study.proposers.random import draw, generator
@@ -69,7 +69,7 @@ class LegalSettingsSampler(BaseSampler):
         if not candidates:
             return None
         random_ties = np.random.default_rng([self._seed, len(trials)]).random(len(candidates))
-        if known.runs.sum() < self._startup or not self._kernel.columns:
+        if known.has_value.sum() < self._startup or not known.runs.any() or not self._kernel.columns:
             rating = self._new_values(known, codes) + 0.5 * random_ties
         else:
             rating = log_expected_gain(known, self._kernel, codes) + 1e-6 * random_ties
@@ -106,13 +106,13 @@ class LegalSettingsSampler(BaseSampler):
 
     def _new_values(self, known: KnownSettings, codes: Codes) -> Floats:
         """How many values of axes a setting shows for the first time, weighed with the probability that it runs."""
-        shown = known.codes[known.runs]
+        shown = known.codes[known.has_value]
         new: Floats = np.zeros(len(codes))
         for column in self._kernel.columns:
             new += ~np.isin(codes[:, column], shown[:, column])
-        if not known.runs.any() or known.runs.all():
+        if not (known.runs.any() and known.failed.any()):
             return new
-        return (1.0 + new) * np.exp(log_survival(known, self._kernel, codes))
+        return (1.0 + new) * np.exp(log_running(known, self._kernel, self._kernel.levels(codes)))
 
 
 def _known(codes: Codes, trials: Sequence[FrozenTrial], sign: float) -> KnownSettings:
@@ -124,7 +124,7 @@ def _known(codes: Codes, trials: Sequence[FrozenTrial], sign: float) -> KnownSet
             fault = fault or "failed"
         elif trial.state is TrialState.COMPLETE and attributes.get(VIOLATION, 0.0) > 0:
             fault = "infeasible"
-        told = trial.value is not None and trial.value > 0 and fault is None
+        told = trial.value is not None and trial.value > 0 and fault in (None, "infeasible")
         values.append(sign * math.log(trial.value) if told and trial.value is not None else math.nan)
         faults.append(fault)
         seconds.append(attributes.get(SECONDS) or math.nan)
