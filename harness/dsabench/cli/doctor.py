@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dsabench.cli.format import parse_duration_s
+
 if TYPE_CHECKING:
+    from dsabench.doctor.bottleneck import Bottleneck
     from dsabench.machine.checks import Finding
 
 _STYLE = {"ok": "green", "warning": "yellow", "problem": "bold red"}
@@ -30,6 +33,14 @@ def doctor(
     question_timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds for each question about thinking and tool calls.")
     ] = 60.0,
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            parser=parse_duration_s,
+            metavar="TIME",
+            help="Only say what limits the server under its present load, after watching its metrics so long (60s).",
+        ),
+    ] = None,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Find problems of this machine, an installed sglang or a running server, and say how to solve them.
@@ -37,7 +48,7 @@ def doctor(
     Exit 0 without a problem (warnings may remain), 1 with one, 2 if the command line is wrong.
     """
     from dsabench.config.load import load_launch
-    from dsabench.doctor.run import DoctorOptions, run_checks
+    from dsabench.doctor.run import DoctorOptions, run_checks, run_watch
     from dsabench.signals import run_loop
 
     asked = DoctorOptions(
@@ -49,10 +60,15 @@ def doctor(
         timeout_s=timeout,
         question_timeout_s=question_timeout,
     )
+    bottleneck = None
     with _told_progress(quiet=json_) as tell:
-        findings = run_loop(run_checks(asked, tell))
+        if watch is None:
+            findings = run_loop(run_checks(asked, tell))
+        else:
+            bottleneck = run_loop(run_watch(asked, watch, tell))
+            findings = [bottleneck.as_finding()]
     if json_:
-        print(_as_json(findings))
+        print(_as_json(findings, bottleneck))
     else:
         _print(findings)
     raise typer.Exit(1 if any(finding.verdict == "problem" for finding in findings) else 0)
@@ -91,11 +107,12 @@ def _print(findings: Sequence[Finding]) -> None:
     console.print(f"{len(findings)} checks: {', '.join(told)}", highlight=False)
 
 
-def _as_json(findings: Sequence[Finding]) -> str:
-    """`{findings: [{check, verdict, line, fix}], problems, warnings}`."""
+def _as_json(findings: Sequence[Finding], bottleneck: Bottleneck | None) -> str:
+    """`{findings: [{check, verdict, line, fix}], problems, warnings}`; with `--watch` also `bottleneck`."""
     counts = _counts(findings)
     listed = [finding.model_dump() for finding in findings]
-    return json.dumps({"findings": listed, "problems": counts["problem"], "warnings": counts["warning"]})
+    told = {"findings": listed, "problems": counts["problem"], "warnings": counts["warning"]}
+    return json.dumps(told if bottleneck is None else {**told, "bottleneck": bottleneck.model_dump()})
 
 
 def _counts(findings: Sequence[Finding]) -> Counter[str]:

@@ -50,6 +50,13 @@ class ServerProbe:
         """POST of an object, expecting one."""
         return await self._ask(path, body)
 
+    async def read(self, path: str) -> tuple[str | None, str]:
+        """GET of a text; None, and why there is none."""
+        answer = await self._answer(path, None)
+        if isinstance(answer, str):
+            return None, answer
+        return (answer.text, "") if answer.status == 200 else (None, _refusal(path, answer))
+
     async def alive(self) -> str | None:
         """None when /health answers 200, else why not."""
         answer = await self._ask("/health", None)
@@ -88,11 +95,9 @@ class ServerProbe:
         return replace(heard, limit_s=self.question_timeout_s)
 
     async def _ask(self, path: str, body: dict[str, Any] | None) -> JsonAnswer:
-        client = HttpClient(self.base_url, self.api_key, self.timeout_s)
-        try:
-            answer = await (client.get(path) if body is None else client.post(path, body))
-        except HttpFault as fault:
-            return JsonAnswer(None, f"{path}: {one_line(str(fault))}")
+        answer = await self._answer(path, body)
+        if isinstance(answer, str):
+            return JsonAnswer(None, answer)
         if answer.status != 200:
             return JsonAnswer(None, _refusal(path, answer), answer.status)
         try:
@@ -102,6 +107,14 @@ class ServerProbe:
         if not isinstance(found, dict):
             return JsonAnswer(None, f"{path}: not a JSON object: {one_line(answer.text, 80)}", answer.status)
         return JsonAnswer(found, status=answer.status)
+
+    async def _answer(self, path: str, body: dict[str, Any] | None) -> HttpAnswer | str:
+        """A whole answer of any status, or why there is none."""
+        client = HttpClient(self.base_url, self.api_key, self.timeout_s)
+        try:
+            return await (client.get(path) if body is None else client.post(path, body))
+        except HttpFault as fault:
+            return f"{path}: {one_line(str(fault))}"
 
 
 def _broken(heard: ChatStream) -> str:

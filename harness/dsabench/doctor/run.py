@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig
 from dsabench.doctor.ask import ServerProbe
+from dsabench.doctor.bottleneck import Bottleneck, find_bottleneck
 from dsabench.doctor.server import check_server
+from dsabench.doctor.watch import watch
 from dsabench.errors import InputError, TrialFault
 from dsabench.machine.checks import (
     Finding,
@@ -86,6 +88,21 @@ async def run_checks(complaint: DoctorOptions, tell: Callable[[str], None] = lam
         hardware = await collect_hardware()
         found = [*await _machine(complaint, hardware), *await _installation(complaint, hardware)]
     return found if asker is None else [*found, *await check_server(asker)]
+
+
+async def run_watch(
+    complaint: DoctorOptions, seconds: float, tell: Callable[[str], None] = lambda _: None
+) -> Bottleneck:
+    """What limits a running server under the load that it has.
+
+    Raises:
+        InputError: no server is named, it does not answer, or it shows no metrics.
+
+    """
+    asker = _asker(complaint, tell)
+    if asker is None:
+        raise InputError("--watch looks at a running server: name it with --base-url")
+    return find_bottleneck(await watch(asker, seconds))
 
 
 def _asker(complaint: DoctorOptions, tell: Callable[[str], None]) -> ServerProbe | None:

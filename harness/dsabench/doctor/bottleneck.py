@@ -1,0 +1,274 @@
+"""What limits a server, from a window of its metrics: one limit that the evidence shows, or that it cannot be told.
+
+The rules ask for more evidence than an experienced reader would: a wrong answer costs a sweep, "cannot tell" a look elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Literal
+
+from dsabench.doctor.watch import RankState, ServerLook, ServerWindow
+from dsabench.machine.checks import Finding, ok, warning
+from dsabench.model.value import Value
+
+Limit = Literal[
+    "kv_cache",
+    "running_requests",
+    "prefill",
+    "cuda_graph",
+    "accept_length",
+    "dp_imbalance",
+    "host_cpu",
+    "load",
+    "idle",
+]
+"""`load`: nothing waits, the server would take more. `idle`: too few requests to tell more."""
+
+_LOOKS = 5
+"""Looks with requests below which nothing is said."""
+_RARELY, _OFTEN, _ALMOST_ALWAYS = 0.1, 0.5, 0.8
+"""Shares of the looks."""
+_FULL_KV, _ROOM_IN_KV = 0.9, 0.7
+_FULL_BATCH = 0.98
+_UNEVEN = 1.5
+"""Load of one rank against the mean of all."""
+_USELESS_DRAFTS = 1.2
+"""Tokens of a step with drafts, below which drafts cost more than they bring at any price of a draft."""
+_FULL_CORE, _ROOM_ON_CORE = 0.95, 0.8
+_ROOM_ON_GPU = 0.7
+
+
+class Bottleneck(Value):
+    """What limits a server, and what shows it."""
+
+    limit: Limit | None
+    """None: cannot tell."""
+    line: str
+    """The evidence, in words."""
+    between: tuple[Limit, ...] = ()
+    """What it can be, where it cannot be told."""
+    fix: str | None = None
+    """Words to add to the server's command, or where to look."""
+
+    def as_finding(self) -> Finding:
+        """As `doctor` lists it."""
+        if self.limit is None:
+            return warning("limit", f"cannot tell: {self.line}", self.fix)
+        if self.limit in {"load", "idle"}:
+            return ok("limit", f"{_NAMES[self.limit]}: {self.line}")
+        return warning("limit", f"{_NAMES[self.limit]}: {self.line}", self.fix)
+
+
+_NAMES: dict[str, str] = {
+    "kv_cache": "KV cache",
+    "running_requests": "max_running_requests",
+    "prefill": "prefill",
+    "cuda_graph": "CUDA-graph coverage",
+    "accept_length": "accept length",
+    "dp_imbalance": "DP imbalance",
+    "host_cpu": "host CPU",
+    "load": "none",
+    "idle": "no load",
+}
+
+
+def find_bottleneck(window: ServerWindow) -> Bottleneck:
+    """The first rule that has the evidence decides; root causes come before what follows from them."""
+    busy = [look for look in window.looks if look.running + look.queued > 0]
+    share = len(busy) / max(len(window.looks), 1)
+    if len(busy) < _LOOKS:
+        line = f"requests in {len(busy)} of {len(window.looks)} looks; it takes {_LOOKS}"
+        return Bottleneck(limit="idle" if share < _OFTEN else None, line=line)
+    if share < _OFTEN:
+        return Bottleneck(limit="idle", line=f"no request in {1 - share:.0%} of {len(window.looks)} looks")
+    loaded = ServerWindow(window.settings, tuple(busy))
+    return next(found for rule in _RULES if (found := rule(loaded)) is not None)
+
+
+def _uneven_ranks(window: ServerWindow) -> Bottleneck | None:
+    names = sorted({name for look in window.looks for name in look.ranks})
+    if len(names) < 2:
+        return None
+    loads = {name: median(_of_rank(window, name, lambda rank: rank.load)) for name in names}
+    fullest = max(names, key=lambda name: loads[name])
+    mean = sum(loads.values()) / len(names)
+    alone = [
+        look
+        for look in window.looks
+        if fullest in look.ranks
+        and look.ranks[fullest].queued > 0
+        and not any(rank.queued for name, rank in look.ranks.items() if name != fullest)
+    ]
+    if loads[fullest] < _UNEVEN * mean or len(alone) < _OFTEN * len(window.looks):
+        return None
+    line = (
+        f"DP rank {fullest} has {loads[fullest]:.0f} requests, the mean of {len(names)} ranks is {mean:.0f}; "
+        f"requests wait there alone in {len(alone) / len(window.looks):.0%} of the looks"
+    )
+    return Bottleneck(
+        limit="dp_imbalance", line=line, fix="is that rank slow? nvidia-smi on its GPU; else --load-balance-method"
+    )
+
+
+def _full_kv(window: ServerWindow) -> Bottleneck | None:
+    use, retracted = _kv_use(window), _retracted(window)
+    if use is None or not (_waits(window) or retracted):
+        return None
+    if retracted and use >= _ROOM_IN_KV:
+        shown = f"{retracted:.0f} requests were retracted"
+    elif use >= _FULL_KV and not _is_full_batch(window):
+        shown = f"requests wait in {_waiting(window):.0%} of the looks"
+    else:
+        return None
+    is_narrow = "fp8" in window.settings.kv_cache_dtype
+    fix = "more --mem-fraction-static, or fewer requests at once" if is_narrow else "--kv-cache-dtype fp8_e4m3"
+    return Bottleneck(limit="kv_cache", line=f"use is {use:.0%}, {shown}", fix=fix)
+
+
+def _no_graph(window: ServerWindow) -> Bottleneck | None:
+    largest = window.settings.graph_batch
+    running = median(max(rank.running for rank in look.ranks.values()) for look in window.looks)
+    told = [rank.in_graph for look in window.looks for rank in look.ranks.values() if rank.in_graph is not None]
+    outside = sum(not one for one in told) / len(told) if told else None
+    if largest == 0.0 and running > 0:
+        return Bottleneck(limit="cuda_graph", line="CUDA graphs are off", fix="remove --disable-cuda-graph")
+    if largest is not None and outside is None:
+        beyond = [look for look in window.looks if max(rank.running for rank in look.ranks.values()) > largest]
+        outside = len(beyond) / len(window.looks) if running > largest else 0.0
+    if outside is None or outside < _ALMOST_ALWAYS:
+        return None
+    known = "" if largest is None else f", graphs reach to {largest:.0f}"
+    line = f"decode steps run outside of graphs in {outside:.0%} of the looks: {running:.0f} requests a rank{known}"
+    # A prefill step is no decode step, and a step without requests runs no graph either.
+    if largest is not None and running <= largest:
+        return Bottleneck(limit=None, line=f"{line}, so they should cover it", between=("cuda_graph", "prefill"))
+    return Bottleneck(limit="cuda_graph", line=line, fix=f"--cuda-graph-max-bs {2 ** (int(running) - 1).bit_length()}")
+
+
+def _useless_drafts(window: ServerWindow) -> Bottleneck | None:
+    told = [look.accept_length for look in window.looks if look.accept_length is not None]
+    if not window.settings.speculates or len(told) < _LOOKS or (accepted := median(told)) > _USELESS_DRAFTS:
+        return None
+    line = f"{accepted:.2f} tokens a step: drafts take time and are not accepted"
+    return Bottleneck(limit="accept_length", line=line, fix="fewer --speculative-num-steps, or leave speculation off")
+
+
+def _busy_host(window: ServerWindow) -> Bottleneck | None:
+    cores, gpu = _cores(window), _gpu(window)
+    if cores is None or cores < _FULL_CORE or window.settings.computes_on_cpu:
+        return None
+    line = f"the busiest process uses {cores:.2f} cores"
+    if gpu is None:
+        return Bottleneck(
+            limit=None, line=f"{line}; no GPU can be read here", between=("host_cpu", "prefill", "running_requests")
+        )
+    if gpu > _ROOM_ON_GPU:
+        return None
+    return Bottleneck(
+        limit="host_cpu", line=f"{line}, the busiest GPU works {gpu:.0%} of the time", fix="py-spy top --pid PID"
+    )
+
+
+def _full_batch(window: ServerWindow) -> Bottleneck | None:
+    if not _waits(window) or not _is_full_batch(window):
+        return None
+    use, most = _kv_use(window), window.settings.max_running
+    if use is not None and use >= _FULL_KV:
+        line = f"both the running batch and the KV cache ({use:.0%}) are full"
+        return Bottleneck(limit=None, line=line, between=("running_requests", "kv_cache"))
+    line = f"a rank runs {most:.0f} requests, its most; others wait in {_waiting(window):.0%} of the looks"
+    kv = "" if use is None else f", while the KV cache has room ({use:.0%})"
+    return Bottleneck(limit="running_requests", line=line + kv, fix=f"--max-running-requests {2 * (most or 0):.0f}")
+
+
+def _slow_prefill(window: ServerWindow) -> Bottleneck | None:
+    if not _waits(window):
+        return None
+    use, cores, gpu = _kv_use(window), _cores(window), _gpu(window)
+    running = median(look.running for look in window.looks)
+    line = f"requests wait in {_waiting(window):.0%} of the looks beside {running:.0f} running ones"
+    if window.settings.role == "decode":
+        return Bottleneck(limit=None, line=f"{line}, on a decode server: its KV may still be on the way")
+    if use is None or window.settings.max_running is None:
+        return Bottleneck(limit=None, line=f"{line}; the server does not say how full it is")
+    if use >= _ROOM_IN_KV:
+        return Bottleneck(limit=None, line=f"{line}, the KV cache is {use:.0%} full", between=("kv_cache", "prefill"))
+    has_time = (
+        window.settings.computes_on_cpu
+        or (cores is not None and cores < _ROOM_ON_CORE)
+        or (gpu is not None and gpu > _ROOM_ON_GPU)
+    )
+    if not has_time:
+        return Bottleneck(
+            limit=None, line=f"{line}; the host's processes cannot be seen", between=("prefill", "host_cpu")
+        )
+    chunk = window.settings.chunk
+    fix = f"--chunked-prefill-size {2 * chunk:.0f}" if chunk and chunk > 0 else "a larger --chunked-prefill-size"
+    return Bottleneck(limit="prefill", line=f"{line}, with room in batch and KV cache ({use:.0%})", fix=fix)
+
+
+def _nothing(window: ServerWindow) -> Bottleneck:
+    running = median(look.running for look in window.looks)
+    most, use = window.settings.max_running, _kv_use(window)
+    room = [f"{running:.0f} requests run" + ("" if most is None else f" of {most:.0f} a rank")]
+    room += [] if use is None else [f"KV use is {use:.0%}"]
+    if _waiting(window) > _RARELY:
+        return Bottleneck(limit=None, line=f"requests wait in {_waiting(window):.0%} of the looks ({', '.join(room)})")
+    return Bottleneck(limit="load", line=f"nothing waits, it takes all that comes ({', '.join(room)})")
+
+
+_RULES: Sequence[Callable[[ServerWindow], Bottleneck | None]] = (
+    *(_uneven_ranks, _full_kv, _no_graph, _useless_drafts, _busy_host, _full_batch, _slow_prefill, _nothing),
+)
+
+
+def _of_rank(window: ServerWindow, name: str, value: Callable[[RankState], float]) -> list[float]:
+    return [value(look.ranks[name]) for look in window.looks if name in look.ranks]
+
+
+def _waiting(window: ServerWindow) -> float:
+    """Share of the looks in which a request waits."""
+    return sum(look.queued > 0 for look in window.looks) / len(window.looks)
+
+
+def _waits(window: ServerWindow) -> bool:
+    return _waiting(window) >= _OFTEN
+
+
+def _is_full_batch(window: ServerWindow) -> bool:
+    most = window.settings.max_running
+    if most is None:
+        return False
+    return median(_fullest(look) for look in window.looks) >= _FULL_BATCH * most
+
+
+def _fullest(look: ServerLook) -> float:
+    return max(rank.running for rank in look.ranks.values())
+
+
+def _kv_use(window: ServerWindow) -> float | None:
+    """Of the fullest rank, in the middle of the looks."""
+    told = [
+        max(uses)
+        for look in window.looks
+        if (uses := [rank.kv_use for rank in look.ranks.values() if rank.kv_use is not None])
+    ]
+    return median(told) if told else None
+
+
+def _retracted(window: ServerWindow) -> float:
+    """Requests that gave their KV back while the server was watched."""
+    first, last = window.looks[0].ranks, window.looks[-1].ranks
+    return sum(max(rank.retracted - first[name].retracted, 0.0) for name, rank in last.items() if name in first)
+
+
+def _cores(window: ServerWindow) -> float | None:
+    told = [look.busiest_cores for look in window.looks if look.busiest_cores is not None]
+    return median(told) if told else None
+
+
+def _gpu(window: ServerWindow) -> float | None:
+    told = [look.gpu_busy for look in window.looks if look.gpu_busy is not None]
+    return median(told) if told else None

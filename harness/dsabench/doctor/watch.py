@@ -1,0 +1,250 @@
+"""What a running server shows of itself over a while: /metrics and /server_info, its processes and GPUs where they are here."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+from dsabench.doctor.ask import ServerProbe
+from dsabench.doctor.chat_stream import number_at, text_at
+from dsabench.errors import InputError
+from dsabench.machine.nvml import open_nvml
+
+_PREFIX = "sglang:"
+_EVERY_S = 1.0
+
+
+class RankState(NamedTuple):
+    """One data-parallel rank at one moment. None: it does not say."""
+
+    running: float
+    """Requests in the running batch."""
+    queued: float
+    kv_use: float | None = None
+    """Share of the KV pool that running requests hold, 0 to 1."""
+    retracted: float = 0.0
+    """Requests that gave their KV back, so far."""
+    in_graph: bool | None = None
+    """Whether the last decode step ran as a CUDA graph."""
+
+    @property
+    def load(self) -> float:
+        """Requests that the rank has."""
+        return self.running + self.queued
+
+
+class ServerLook(NamedTuple):
+    """A server at one moment."""
+
+    ranks: Mapping[str, RankState]
+    """By the label `dp_rank`; a single one has none."""
+    accept_length: float | None = None
+    """Tokens of a step with drafts."""
+    busiest_cores: float | None = None
+    """Cores that the busiest process of the server used since the look before; None of a server on another machine."""
+    gpu_busy: float | None = None
+    """Share of time in which the busiest GPU of this machine ran a kernel."""
+
+    @property
+    def running(self) -> float:
+        """Requests in all running batches."""
+        return sum(rank.running for rank in self.ranks.values())
+
+    @property
+    def queued(self) -> float:
+        """Requests that wait anywhere."""
+        return sum(rank.queued for rank in self.ranks.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What /server_info says of the limits of a rank. None: it does not say."""
+
+    max_running: float | None = None
+    graph_batch: float | None = None
+    """Largest decode batch with a CUDA graph; 0 where they are off."""
+    kv_cache_dtype: str = ""
+    speculates: bool = False
+    chunk: float | None = None
+    """New tokens of a prefill step, at most."""
+    computes_on_cpu: bool = False
+    """The reference runtime: that its process fills a core says nothing of what it waits for."""
+    role: str = ""
+    """`prefill` or `decode` of a disaggregated deployment."""
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> ServerSettings:
+        """Read an answer of /server_info."""
+        algorithm = text_at(info, "speculative_algorithm").lower()
+        role = text_at(info, "disaggregation_mode").lower()
+        return cls(
+            max_running=_max_running(info),
+            graph_batch=_graph_batch(info),
+            kv_cache_dtype=text_at(info, "kv_cache_dtype"),
+            speculates=algorithm not in {"", "none", "off"},
+            chunk=number_at(info, "chunked_prefill_size"),
+            computes_on_cpu="reference" in info,
+            role="" if role in {"null", "none"} else role,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerWindow:
+    """Looks at a server, a second apart."""
+
+    settings: ServerSettings
+    looks: tuple[ServerLook, ...]
+
+
+def _max_running(info: Mapping[str, Any]) -> float | None:
+    states = info.get("internal_states")
+    told = [
+        number_at(state, "effective_max_running_requests_per_dp")
+        for state in (states if isinstance(states, list) else ())
+        if isinstance(state, dict)
+    ]
+    numbers = [one for one in told if one is not None]
+    return min(numbers) if numbers else number_at(info, "max_running_requests")
+
+
+def _graph_batch(info: Mapping[str, Any]) -> float | None:
+    if info.get("disable_cuda_graph") is True:
+        return 0.0
+    for name in ("cuda_graph_bs_decode", "cuda_graph_bs"):
+        sizes = info.get(name)
+        if isinstance(sizes, list) and sizes and all(isinstance(size, (int, float)) for size in sizes):
+            return float(max(sizes))
+    names = ("cuda_graph_max_bs_decode", "cuda_graph_max_bs")
+    return next((found for name in names if (found := number_at(info, name)) is not None), None)
+
+
+def read_look(text: str) -> ServerLook:
+    """Read an answer of /metrics.
+
+    Raises:
+        ValueError: it is no Prometheus text, or says nothing of requests.
+
+    """
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name.startswith(_PREFIX) and math.isfinite(sample.value):
+                of_rank = found.setdefault(sample.labels.get("dp_rank", ""), {})
+                name = sample.name.removeprefix(_PREFIX).removesuffix("_total")
+                # Each rank of a tensor-parallel group says the same, or nothing.
+                of_rank[name] = max(sample.value, of_rank.get(name, -math.inf))
+    ranks = {
+        rank: RankState(
+            values["num_running_reqs"],
+            values.get("num_queue_reqs", 0.0),
+            values.get("token_usage"),
+            values.get("num_retracted_requests", 0.0),
+            None if (graph := values.get("is_cuda_graph")) is None else graph > 0,
+        )
+        for rank, values in found.items()
+        if "num_running_reqs" in values
+    }
+    if not ranks:
+        raise ValueError("it says nothing of requests")
+    accepted = [value for values in found.values() if (value := values.get("spec_accept_length", 0.0)) > 0]
+    return ServerLook(ranks, sum(accepted) / len(accepted) if accepted else None)
+
+
+async def watch(asker: ServerProbe, seconds: float) -> ServerWindow:
+    """Look at a server once a second. No request is sent to its model.
+
+    Raises:
+        InputError: it does not answer, or shows no metrics.
+
+    """
+    answer = await asker.get("/server_info")
+    if answer.status == 404:
+        answer = await asker.get("/get_server_info")
+    if answer.body is None:
+        raise InputError(f"--watch: {answer.error}")
+    host, looks = _ServerProcesses(asker.base_url), list[ServerLook]()
+    end_s = perf_counter() + seconds
+    while True:
+        began_s = perf_counter()
+        looks.append(await _look(asker, host))
+        asker.tell(f"what limits it, {max(end_s - perf_counter(), 0.0):.0f} s left")
+        if began_s + _EVERY_S > end_s:
+            return ServerWindow(ServerSettings.of(answer.body), tuple(looks))
+        await asyncio.sleep(max(began_s + _EVERY_S - perf_counter(), 0.0))
+
+
+async def _look(asker: ServerProbe, host: _ServerProcesses) -> ServerLook:
+    text, error = await asker.read("/metrics")
+    if text is None:
+        raise InputError(f"--watch: {error}; start the server with --enable-metrics")
+    try:
+        found = read_look(text)
+    except ValueError as trouble:
+        raise InputError(f"--watch: /metrics is no server's of SGLang: {trouble}") from None
+    return found._replace(busiest_cores=host.busiest_cores(), gpu_busy=host.gpu_busy())
+
+
+class _ServerProcesses:
+    """The processes of a server on this machine, and the GPUs."""
+
+    def __init__(self, base_url: str) -> None:
+        parts = urlsplit(base_url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._root = _listening(port) if _is_here(parts.hostname or "") else None
+        self._used: dict[tuple[int, float], tuple[float, float]] = {}
+        nvml = None if self._root is None else open_nvml()
+        self._gpus = [] if nvml is None else [one for name in nvml.names() if (one := nvml.device(name)) is not None]
+
+    def busiest_cores(self) -> float | None:
+        """Cores that the busiest process used since the last call; None at the first, and without processes to see."""
+        if self._root is None:
+            return None
+        now_s, found = perf_counter(), list[float]()
+        for process in _family(self._root):
+            with suppress(psutil.Error):
+                key, times = (process.pid, process.create_time()), process.cpu_times()
+                used_s = times.user + times.system
+                if key in self._used:
+                    earlier_s, before_s = self._used[key]
+                    found.append((used_s - before_s) / max(now_s - earlier_s, 1e-3))
+                self._used[key] = (now_s, used_s)
+        return max(found, default=None)
+
+    def gpu_busy(self) -> float | None:
+        """The busiest GPU's share of time with a kernel."""
+        shares = [share for gpu in self._gpus if (share := gpu.busy_share()) is not None]
+        return max(shares, default=None)
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def _listening(port: int) -> psutil.Process | None:
+    """The process that listens on a port, as far as this user may see it."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            for socket in process.net_connections(kind="tcp"):
+                if socket.status == psutil.CONN_LISTEN and socket.laddr.port == port:
+                    return process
+    return None
+
+
+def _family(root: psutil.Process) -> Sequence[psutil.Process]:
+    with suppress(psutil.Error):
+        return [root, *root.children(recursive=True)]
+    return []
