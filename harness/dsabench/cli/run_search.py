@@ -137,15 +137,7 @@ def _figures(one: ReplaySummary) -> dict[str, Any]:
 def _show(landscape: Landscape, found: Sequence[ReplaySummary]) -> None:
     within = f"{100 * found[0].within:.3g} %"
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    heads = (
-        "strategy",
-        f"boots to {within}",
-        "time",
-        "share of grid",
-        f"regret after {REGRET_AT}",
-        "failed",
-        "reached",
-    )
+    heads = ("strategy", "boots", "time", "of grid", f"regret after {REGRET_AT}", "failed", "reached")
     for head in heads:
         table.add_column(head, justify="left" if head == "strategy" else "right")
     for one in found:
@@ -161,7 +153,7 @@ def _show(landscape: Landscape, found: Sequence[ReplaySummary]) -> None:
         )
     title = (
         f"{landscape.header.name}: {len(landscape.settings):,} settings, {show_duration(landscape.seconds)} to measure all; "
-        f"medians of {len(found[0].replays)} searches"
+        f"medians of {len(found[0].replays)} searches until {within} from the best"
     )
     console = Console(highlight=False)
     console.print(titled(title, table))
@@ -169,8 +161,10 @@ def _show(landscape: Landscape, found: Sequence[ReplaySummary]) -> None:
 
 
 def _regret(one: ReplaySummary) -> str:
-    interval = "" if one.regret_interval is None else f" ({' to '.join(map(show_share, one.regret_interval))})"
-    return show_share(one.regret) + interval
+    if one.regret_interval is None:
+        return show_share(one.regret)
+    low, high = one.regret_interval
+    return f"{show_share(one.regret)} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def _words(landscape: Landscape) -> str:

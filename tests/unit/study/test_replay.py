@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import median
+from statistics import fmean
 
 import pytest
 
@@ -84,11 +84,11 @@ def test_the_interval_of_the_regret_is_that_of_a_median() -> None:
 
 
 def test_gp_loses_less_than_random_and_hand_tuning() -> None:
-    landscapes = [generate("smooth", seed) for seed in range(9)]
+    landscapes = [generate("rugged", seed) for seed in range(16)]
     found = {
-        name: [summarise(one, name, seeds=1, within=0.03, most=40).replays[0] for one in landscapes]
+        name: [summarise(one, name, seeds=1, within=0.03, most=24).replays[0] for one in landscapes]
         for name in ("gp", "random", "coordinate")
     }
-    regret = {name: median(one.regret_after(24) for one in told) for name, told in found.items()}
-    assert regret["gp"] < 0.5 * regret["random"]
+    regret = {name: fmean(one.regret_after(24) for one in told) for name, told in found.items()}
+    assert regret["gp"] < 0.7 * regret["random"]
     assert regret["gp"] < regret["coordinate"]

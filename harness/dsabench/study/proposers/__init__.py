@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["PROPOSERS", "Observation", "Proposer", "SearchTask", "StartUp", "make_proposer", "startup_of"]
 
 _FEW = 16
-"""Settings of a budget or a space below which the start-up is half as long."""
+"""Settings of a budget or a space below which the start-up is shorter."""
 
 
 class StartUp(NamedTuple):
@@ -58,7 +58,7 @@ def _start_gp(task: SearchTask) -> StartUp:
     settings = count(task.space, task.base, _FEW)
     if task.settings is not None:
         settings = min(settings, task.settings)
-    return StartUp(4 if settings < _FEW else 8, "each value of an axis once")
+    return StartUp(4 if settings < _FEW else 5, "each value of an axis once")
 
 
 def _make_gp(task: SearchTask) -> Proposer:

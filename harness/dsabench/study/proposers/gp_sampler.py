@@ -35,7 +35,7 @@ class LegalSettingsSampler(BaseSampler):
     `seconds`. A running trial counts as one whose value comes out as predicted.
     """
 
-    def __init__(self, legal: LegalSettings, *, seed: int = 0, startup: int = 8) -> None:
+    def __init__(self, legal: LegalSettings, *, seed: int = 0, startup: int = 5) -> None:
         self._legal, self._seed, self._startup = legal, seed, startup
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002  (Optuna's protocol)
