@@ -16,19 +16,16 @@ from functools import partial
 from statistics import fmean
 
 from dsabench.microbench.summary import median_ranks
-from dsabench.study.proposers import PROPOSERS, SearchTask
-from dsabench.study.replay import REGRET_AT, Replay, replay
+from dsabench.study.proposers import PROPOSERS
+from dsabench.study.replay import REGRET_AT, Replay, search
 from dsabench.study.synthetic import KINDS, generate
 
 WITHIN, MOST, FIRST_SEED = 0.03, 45, 1000
 
 
-def search(kind: str, name: str, seed: int) -> Replay:
+def search_of(kind: str, name: str, seed: int) -> Replay:
     """One search of one landscape."""
-    landscape = generate(kind, seed)
-    header = landscape.header
-    task = SearchTask(header.space, header.base, seed, header.direction, MOST)
-    return replay(landscape, PROPOSERS[name].make(task), seed, within=WITHIN, most=MOST)
+    return search(generate(kind, seed), name, seed, within=WITHIN, most=MOST)
 
 
 def with_interval(values: list[float], show: str) -> str:
@@ -67,7 +64,7 @@ def main() -> None:
     with ProcessPoolExecutor() as pool:
         for kind in asked.kinds:
             for name in asked.proposers:
-                print(row(kind, name, list(pool.map(partial(search, kind, name), seeds))), flush=True)
+                print(row(kind, name, list(pool.map(partial(search_of, kind, name), seeds))), flush=True)
 
 
 if __name__ == "__main__":

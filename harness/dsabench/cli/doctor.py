@@ -37,7 +37,7 @@ def doctor(
         float | None,
         typer.Option(
             parser=parse_duration_s,
-            metavar="TIME",
+            metavar="DURATION",
             help="Only say what limits the server under its present load, after watching its metrics so long (60s).",
         ),
     ] = None,
@@ -48,6 +48,7 @@ def doctor(
     Exit 0 without a problem (warnings may remain), 1 with one, 2 if the command line is wrong.
     """
     from dsabench.config.load import load_launch
+    from dsabench.doctor.bottleneck import Bottleneck
     from dsabench.doctor.run import DoctorOptions, run_checks, run_watch
     from dsabench.signals import run_loop
 
@@ -65,8 +66,9 @@ def doctor(
         if watch is None:
             findings = run_loop(run_checks(asked, tell))
         else:
-            bottleneck = run_loop(run_watch(asked, watch, tell))
-            findings = [bottleneck.as_finding()]
+            found = run_loop(run_watch(asked, watch, tell))
+            bottleneck = found if isinstance(found, Bottleneck) else None
+            findings = [found.as_finding() if isinstance(found, Bottleneck) else found]
     if json_:
         print(_as_json(findings, bottleneck))
     else:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Literal
 
-from dsabench.doctor.watch import RankState, ServerLook, ServerWindow
+from dsabench.doctor.watch import ServerLook, ServerWindow
 from dsabench.machine.checks import Finding, ok, warning
 from dsabench.model.value import Value
 
@@ -91,7 +91,7 @@ def _uneven_ranks(window: ServerWindow) -> Bottleneck | None:
     names = sorted({name for look in window.looks for name in look.ranks})
     if len(names) < 2:
         return None
-    loads = {name: median(_of_rank(window, name, lambda rank: rank.load)) for name in names}
+    loads = {name: median(look.ranks[name].load for look in window.looks if name in look.ranks) for name in names}
     fullest = max(names, key=lambda name: loads[name])
     mean = sum(loads.values()) / len(names)
     alone = [
@@ -128,23 +128,29 @@ def _full_kv(window: ServerWindow) -> Bottleneck | None:
 
 
 def _no_graph(window: ServerWindow) -> Bottleneck | None:
-    largest = window.settings.graph_batch
-    running = median(max(rank.running for rank in look.ranks.values()) for look in window.looks)
-    told = [rank.in_graph for look in window.looks for rank in look.ranks.values() if rank.in_graph is not None]
-    outside = sum(not one for one in told) / len(told) if told else None
-    if largest == 0.0 and running > 0:
+    if window.settings.role == "prefill":
+        return None  # prefill steps run without graphs, or with others
+    largest, running = window.settings.graph_batch, median(map(_fullest, window.looks))
+    if largest == 0.0:
         return Bottleneck(limit="cuda_graph", line="CUDA graphs are off", fix="remove --disable-cuda-graph")
-    if largest is not None and outside is None:
-        beyond = [look for look in window.looks if max(rank.running for rank in look.ranks.values()) > largest]
-        outside = len(beyond) / len(window.looks) if running > largest else 0.0
-    if outside is None or outside < _ALMOST_ALWAYS:
-        return None
-    known = "" if largest is None else f", graphs reach to {largest:.0f}"
-    line = f"decode steps run outside of graphs in {outside:.0%} of the looks: {running:.0f} requests a rank{known}"
-    # A prefill step is no decode step, and a step without requests runs no graph either.
-    if largest is not None and running <= largest:
-        return Bottleneck(limit=None, line=f"{line}, so they should cover it", between=("cuda_graph", "prefill"))
-    return Bottleneck(limit="cuda_graph", line=line, fix=f"--cuda-graph-max-bs {2 ** (int(running) - 1).bit_length()}")
+    # A rank without requests runs no graph.
+    told = [
+        rank.in_graph
+        for look in window.looks
+        for rank in look.ranks.values()
+        if rank.in_graph is not None and rank.running
+    ]
+    outside = told.count(False) / len(told) if told else None
+    beyond = 0.0 if largest is None else sum(_fullest(look) > largest for look in window.looks) / len(window.looks)
+    if beyond >= _ALMOST_ALWAYS and (outside is None or outside >= _ALMOST_ALWAYS):
+        line = f"{running:.0f} requests run in a rank, graphs reach to {largest:.0f}"
+        fix = f"--cuda-graph-max-bs {2 ** (int(running) - 1).bit_length()}"
+        return Bottleneck(limit="cuda_graph", line=line, fix=fix)
+    if outside is not None and outside >= _ALMOST_ALWAYS:
+        # As where nothing but prompts is asked for.
+        line = f"no graph runs in {outside:.0%} of the looks, but {running:.0f} requests in a rank should have one"
+        return Bottleneck(limit=None, line=line, between=("cuda_graph", "prefill"))
+    return None
 
 
 def _useless_drafts(window: ServerWindow) -> Bottleneck | None:
@@ -161,9 +167,8 @@ def _busy_host(window: ServerWindow) -> Bottleneck | None:
         return None
     line = f"the busiest process uses {cores:.2f} cores"
     if gpu is None:
-        return Bottleneck(
-            limit=None, line=f"{line}; no GPU can be read here", between=("host_cpu", "prefill", "running_requests")
-        )
+        other: Limit = "load" if not _waits(window) else "running_requests" if _is_full_batch(window) else "prefill"
+        return Bottleneck(limit=None, line=f"{line}; its GPUs cannot be read", between=("host_cpu", other))
     if gpu > _ROOM_ON_GPU:
         return None
     return Bottleneck(
@@ -222,10 +227,6 @@ def _nothing(window: ServerWindow) -> Bottleneck:
 _RULES: Sequence[Callable[[ServerWindow], Bottleneck | None]] = (
     *(_uneven_ranks, _full_kv, _no_graph, _useless_drafts, _busy_host, _full_batch, _slow_prefill, _nothing),
 )
-
-
-def _of_rank(window: ServerWindow, name: str, value: Callable[[RankState], float]) -> list[float]:
-    return [value(look.ranks[name]) for look in window.looks if name in look.ranks]
 
 
 def _waiting(window: ServerWindow) -> float:

@@ -92,17 +92,18 @@ async def run_checks(complaint: DoctorOptions, tell: Callable[[str], None] = lam
 
 async def run_watch(
     complaint: DoctorOptions, seconds: float, tell: Callable[[str], None] = lambda _: None
-) -> Bottleneck:
-    """What limits a running server under the load that it has.
+) -> Bottleneck | Finding:
+    """What limits a running server under the load that it has, or the problem that hides it.
 
     Raises:
-        InputError: no server is named, it does not answer, or it shows no metrics.
+        InputError: no server is named.
 
     """
     asker = _asker(complaint, tell)
     if asker is None:
         raise InputError("--watch looks at a running server: name it with --base-url")
-    return find_bottleneck(await watch(asker, seconds))
+    window = await watch(asker, seconds)
+    return window if isinstance(window, Finding) else find_bottleneck(window)
 
 
 def _asker(complaint: DoctorOptions, tell: Callable[[str], None]) -> ServerProbe | None:

@@ -24,10 +24,9 @@ async def check_server(asker: ServerProbe) -> list[Finding]:
     trouble = await asker.alive()
     if trouble is not None:
         return [problem("server", trouble, f"curl -i {asker.base_url}/health")]
-    answer = await _info(asker)
-    if answer.body is None:
-        return [_no_info(asker, answer)]
-    info = answer.body
+    info = await read_info(asker)
+    if isinstance(info, Finding):
+        return [info]
     name = text_at(info, "served_model_name") or text_at(info, "model_path") or "default"
     model = find_model(text_at(info, "model_path")) or find_model(name)
     is_reference = dig(info, "reference") is not None
@@ -49,10 +48,12 @@ async def _tools(asker: ServerProbe, name: str, model: DsaModel | None) -> Findi
     return await check_tools(asker, name, model)
 
 
-async def _info(asker: ServerProbe) -> JsonAnswer:
-    """/server_info, by its name of today or of 0.5.9."""
+async def read_info(asker: ServerProbe) -> dict[str, Any] | Finding:
+    """/server_info, by its name of today or of 0.5.9; else the problem."""
     answer = await asker.get("/server_info")
-    return await asker.get("/get_server_info") if answer.status == 404 else answer
+    if answer.status == 404:
+        answer = await asker.get("/get_server_info")
+    return _no_info(asker, answer) if answer.body is None else answer.body
 
 
 def _no_info(asker: ServerProbe, answer: JsonAnswer) -> Finding:
@@ -61,7 +62,9 @@ def _no_info(asker: ServerProbe, answer: JsonAnswer) -> Finding:
             f"dsabench doctor --base-url {asker.base_url} --api-key-env NAME   # NAME: the variable that holds the key"
         )
         return problem("server", f"it wants {'an' if asker.api_key is None else 'another'} API key", fix)
-    line = f"it answers /health but does not say what it runs, so it is no sglang: {answer.error}"
+    if answer.status is None:
+        return problem("server", answer.error, f"curl -i {asker.base_url}/health")
+    line = f"it does not say what it runs, so it is no sglang: {answer.error}"
     return problem("server", line, f"curl -i {asker.base_url}/server_info")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,8 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dsabench.doctor.ask import ServerProbe
 from dsabench.doctor.chat_stream import number_at, text_at
-from dsabench.errors import InputError
+from dsabench.doctor.server import read_info
+from dsabench.machine.checks import Finding, problem
 from dsabench.machine.nvml import open_nvml
+from dsabench.machine.server_gpus import gpus_of_address, is_here
 
 _PREFIX = "sglang:"
 _EVERY_S = 1.0
@@ -53,7 +54,7 @@ class ServerLook(NamedTuple):
     busiest_cores: float | None = None
     """Cores that the busiest process of the server used since the look before; None of a server on another machine."""
     gpu_busy: float | None = None
-    """Share of time in which the busiest GPU of this machine ran a kernel."""
+    """Share of time in which the server's busiest GPU ran a kernel; None where its GPUs cannot be told."""
 
     @property
     def running(self) -> float:
@@ -160,50 +161,45 @@ def read_look(text: str) -> ServerLook:
     return ServerLook(ranks, sum(accepted) / len(accepted) if accepted else None)
 
 
-async def watch(asker: ServerProbe, seconds: float) -> ServerWindow:
-    """Look at a server once a second. No request is sent to its model.
-
-    Raises:
-        InputError: it does not answer, or shows no metrics.
-
-    """
-    answer = await asker.get("/server_info")
-    if answer.status == 404:
-        answer = await asker.get("/get_server_info")
-    if answer.body is None:
-        raise InputError(f"--watch: {answer.error}")
-    host, looks = _ServerProcesses(asker.base_url), list[ServerLook]()
+async def watch(asker: ServerProbe, seconds: float) -> ServerWindow | Finding:
+    """Look at a server once a second, and send its model no request; the problem where it does not answer or shows no metrics."""
+    info = await read_info(asker)
+    if isinstance(info, Finding):
+        return info
+    host, looks = _ServerProcesses(asker.base_url, info), list[ServerLook]()
     end_s = perf_counter() + seconds
     while True:
         began_s = perf_counter()
-        looks.append(await _look(asker, host))
+        look = await _look(asker)
+        if isinstance(look, Finding):
+            return look
+        looks.append(look._replace(busiest_cores=host.busiest_cores(), gpu_busy=host.gpu_busy()))
         asker.tell(f"what limits it, {max(end_s - perf_counter(), 0.0):.0f} s left")
         if began_s + _EVERY_S > end_s:
-            return ServerWindow(ServerSettings.of(answer.body), tuple(looks))
+            return ServerWindow(ServerSettings.of(info), tuple(looks))
         await asyncio.sleep(max(began_s + _EVERY_S - perf_counter(), 0.0))
 
 
-async def _look(asker: ServerProbe, host: _ServerProcesses) -> ServerLook:
+async def _look(asker: ServerProbe) -> ServerLook | Finding:
     text, error = await asker.read("/metrics")
     if text is None:
-        raise InputError(f"--watch: {error}; start the server with --enable-metrics")
+        return problem("metrics", error, "add --enable-metrics to the server's command")
     try:
-        found = read_look(text)
+        return read_look(text)
     except ValueError as trouble:
-        raise InputError(f"--watch: /metrics is no server's of SGLang: {trouble}") from None
-    return found._replace(busiest_cores=host.busiest_cores(), gpu_busy=host.gpu_busy())
+        return problem("metrics", f"/metrics is no server's of SGLang: {trouble}", f"curl {asker.base_url}/metrics")
 
 
 class _ServerProcesses:
-    """The processes of a server on this machine, and the GPUs."""
+    """The processes of a server on this machine, and its GPUs."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, info: Mapping[str, Any]) -> None:
         parts = urlsplit(base_url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._root = _listening(port) if _is_here(parts.hostname or "") else None
+        self._root = _listening(port) if is_here(base_url) else None
         self._used: dict[tuple[int, float], tuple[float, float]] = {}
-        nvml = None if self._root is None else open_nvml()
-        self._gpus = [] if nvml is None else [one for name in nvml.names() if (one := nvml.device(name)) is not None]
+        names, nvml = gpus_of_address(base_url, info), open_nvml()
+        self._gpus = [] if nvml is None else [one for name in names if (one := nvml.device(name)) is not None]
 
     def busiest_cores(self) -> float | None:
         """Cores that the busiest process used since the last call; None at the first, and without processes to see."""
@@ -224,14 +220,6 @@ class _ServerProcesses:
         """The busiest GPU's share of time with a kernel."""
         shares = [share for gpu in self._gpus if (share := gpu.busy_share()) is not None]
         return max(shares, default=None)
-
-
-def _is_here(host: str) -> bool:
-    if host == "localhost":
-        return True
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
 
 
 def _listening(port: int) -> psutil.Process | None:

@@ -154,7 +154,12 @@ class ReplaySummary:
 
 def summarise(landscape: Landscape, name: str, *, seeds: int, within: float, most: int) -> ReplaySummary:
     """Replay one strategy with every seed."""
-    header, budget = landscape.header, max(most, REGRET_AT)
-    tasks = [SearchTask(header.space, header.base, seed, header.direction, budget) for seed in range(seeds)]
-    replays = [replay(landscape, PROPOSERS[name].make(task), task.seed, within=within, most=most) for task in tasks]
-    return ReplaySummary(name, landscape.seconds, within, tuple(replays))
+    replays = tuple(search(landscape, name, seed, within=within, most=most) for seed in range(seeds))
+    return ReplaySummary(name, landscape.seconds, within, replays)
+
+
+def search(landscape: Landscape, name: str, seed: int, *, within: float, most: int) -> Replay:
+    """Replay one strategy with one seed."""
+    header = landscape.header
+    task = SearchTask(header.space, header.base, seed, header.direction, max(most, REGRET_AT))
+    return replay(landscape, PROPOSERS[name].make(task), seed, within=within, most=most)

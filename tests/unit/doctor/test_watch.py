@@ -16,7 +16,7 @@ import pytest
 from dsabench.doctor.ask import ServerProbe
 from dsabench.doctor.bottleneck import Bottleneck, find_bottleneck
 from dsabench.doctor.watch import RankState, ServerLook, ServerSettings, ServerWindow, watch
-from dsabench.errors import InputError
+from dsabench.machine.checks import Finding
 from program import dsabench
 
 INFO: dict[str, Any] = {
@@ -74,6 +74,11 @@ STAGED: dict[str, tuple[dict[str, Any], str | None]] = {
         scene(DRAFTS, *({"num_running_reqs": [20, 24], "spec_accept_length": 2.6} for _ in range(4))),
         "load",
     ),
+    "one busy rank of eight": (
+        scene({"cuda_graph_bs": None}, {}, *({"num_running_reqs": 0, "is_cuda_graph": 0.0} for _ in range(7))),
+        "load",
+    ),
+    "prompts alone": (scene({"cuda_graph_bs": None}, {"is_cuda_graph": 0.0}), None),
     "idle": (scene({}, {"num_running_reqs": [0, 0, 0, 0, 1], "token_usage": 0.0, "is_cuda_graph": 0.0}), "idle"),
     "batch and KV full": (scene(FULL, {"num_running_reqs": 64, "num_queue_reqs": 30, "token_usage": 0.96}), None),
     "KV on the way": (
@@ -103,7 +108,13 @@ def looks_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def limit_of(url: str, seconds: float = 0.9) -> Bottleneck:
-    return find_bottleneck(asyncio.run(watch(ServerProbe(url, timeout_s=5.0), seconds)))
+    window = watched(url, seconds)
+    assert isinstance(window, ServerWindow), window
+    return find_bottleneck(window)
+
+
+def watched(url: str, seconds: float) -> ServerWindow | Finding:
+    return asyncio.run(watch(ServerProbe(url, timeout_s=5.0), seconds))
 
 
 @pytest.mark.parametrize("name", STAGED)
@@ -121,7 +132,7 @@ def test_a_host_that_is_busy_is_never_called_anything_else(queued: int, tmp_path
     with staged(tmp_path, scene({}, {"num_queue_reqs": queued}, burns=True)) as url:
         found = limit_of(url, 2.0)
     assert found.limit is None
-    assert "host_cpu" in found.between
+    assert found.between == ("host_cpu", "prefill" if queued else "load")
 
 
 def test_a_server_on_another_machine_is_not_said_to_prefill_slowly() -> None:
@@ -147,11 +158,15 @@ def test_a_busy_process_beside_an_idle_gpu_is_the_host() -> None:
     ],
     ids=["no metrics", "garbage", "another server", "dies"],
 )
-def test_a_server_with_nothing_to_go_by_is_refused_in_one_line(what: dict[str, Any], told: str, tmp_path: Path) -> None:
-    with staged(tmp_path, {**scene(), **what}) as url, pytest.raises(InputError) as caught:
-        limit_of(url)
-    assert told in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_a_server_with_nothing_to_go_by_is_a_problem_in_one_line(
+    what: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    with staged(tmp_path, {**scene(), **what}) as url:
+        found = watched(url, 0.9)
+    assert isinstance(found, Finding)
+    assert found.verdict == "problem"
+    assert told in found.line
+    assert "\n" not in found.line
 
 
 def test_the_command_prints_the_limit(tmp_path: Path) -> None:
@@ -162,6 +177,15 @@ def test_the_command_prints_the_limit(tmp_path: Path) -> None:
     assert "KV cache: use is 97%, requests wait in 100% of the looks" in shown.stdout
     assert "→ --kv-cache-dtype fp8_e4m3" in shown.stdout
     assert json.loads(told.stdout)["bottleneck"]["limit"] == "kv_cache"
+
+
+def test_a_server_that_is_not_there_is_a_problem() -> None:
+    done = dsabench("doctor", "--base-url", "http://127.0.0.1:9", "--watch", "1s", "--json")
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert told["problems"] == 1
+    assert "cannot connect" in told["findings"][0]["line"]
+    assert "bottleneck" not in told
 
 
 def test_watching_needs_a_server() -> None:

@@ -160,7 +160,7 @@ def test_a_gain_that_takes_ten_times_as_long_is_worth_a_tenth() -> None:
     slow = np.array([one["kernel"] == "q" for one in settings])
 
     def rating(seconds: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        known = KnownSettings(LEGAL.codes[places], values, [None] * 20, seconds)
+        known = KnownSettings(LEGAL.codes[places], values, np.zeros(20, dtype=bool), seconds)
         return log_expected_gain(known, kernel, LEGAL.codes)
 
     same = np.full(20, 100.0)
@@ -194,8 +194,8 @@ def test_what_is_under_way_leaves_its_like_less_to_gain() -> None:
     places = rng.choice(len(LEGAL.codes), 13, replace=False)
     values = np.array([math.log(value_of((LEGAL.listed or ())[place])) for place in places])
     values[-1] = math.nan
-    unknown = KnownSettings(LEGAL.codes[places[:-1]], values[:-1], [None] * 12, np.full(12, 100.0))
-    under_way = KnownSettings(LEGAL.codes[places], values, [None] * 13, np.full(13, 100.0))
+    unknown = KnownSettings(LEGAL.codes[places[:-1]], values[:-1], np.zeros(12, dtype=bool), np.full(12, 100.0))
+    under_way = KnownSettings(LEGAL.codes[places], values, np.zeros(13, dtype=bool), np.full(13, 100.0))
     lost = log_expected_gain(unknown, kernel, LEGAL.codes) - log_expected_gain(under_way, kernel, LEGAL.codes)
     others = np.setdiff1d(np.arange(len(LEGAL.codes)), places)
     alike = (LEGAL.codes[others][:, kernel.columns] == LEGAL.codes[places[-1], kernel.columns]).sum(axis=1)
@@ -210,14 +210,14 @@ def test_the_value_of_an_infeasible_setting_still_teaches() -> None:
     infeasible = [place for place, one in enumerate(settings) if one["kernel"] == "q" and one["size"] == 4]
     places = [*feasible, *infeasible]
     values = np.array([math.log(value_of(settings[place])) for place in places])
-    faults = [None] * len(feasible) + ["infeasible"] * len(infeasible)
+    is_infeasible = np.arange(len(places)) >= len(feasible)
     drafting = [place for place, one in enumerate(settings) if one["kernel"] == "p" and one["draft"] == "on"]
 
     def rating(known: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        told = KnownSettings(LEGAL.codes[places], known, faults, np.full(len(places), 100.0))
+        told = KnownSettings(LEGAL.codes[places], known, is_infeasible, np.full(len(places), 100.0))
         return log_expected_gain(told, kernel, LEGAL.codes[drafting])
 
-    lost = np.where(np.arange(len(places)) < len(feasible), values, math.nan)
+    lost = np.where(is_infeasible, math.nan, values)
     # Without these values nothing tells whether three steps are faster than one.
     steps = np.array([int(settings[place]["steps"]) for place in drafting])
     assert rating(values)[steps == 3].mean() > rating(values)[steps == 1].mean() + 0.2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +27,8 @@ class KnownSettings:
     codes: Codes
     values: Floats
     """Logarithm of the objective, larger is better; NaN where a setting failed or is under way. One that is infeasible has one."""
-    faults: Sequence[str | None]
-    """Why a setting failed or is infeasible."""
+    failed: npt.NDArray[np.bool_]
+    """Whether a setting failed or is infeasible."""
     seconds: Floats
     """Of boot and trials; NaN where unknown."""
 
@@ -42,11 +41,6 @@ class KnownSettings:
     def runs(self) -> npt.NDArray[np.bool_]:
         """Whether a setting has a value that may win."""
         return self.has_value & ~self.failed
-
-    @property
-    def failed(self) -> npt.NDArray[np.bool_]:
-        """Whether a setting failed or is infeasible."""
-        return np.array([fault is not None for fault in self.faults], dtype=bool)
 
     @property
     def is_under_way(self) -> npt.NDArray[np.bool_]:

@@ -18,7 +18,7 @@ from dsabench.model.study import Assignment
 from dsabench.study.proposers.gaussian_process import Floats, SettingKernel
 from dsabench.study.proposers.gp_choice import KnownSettings, log_expected_gain, log_running
 from dsabench.study.proposers.legal_settings import Codes, LegalSettings
-from dsabench.study.proposers.optuna_trials import FAULT, SECONDS, VIOLATION, distribution, to_assignment, to_optuna
+from dsabench.study.proposers.optuna_trials import SECONDS, VIOLATION, distribution, to_assignment, to_optuna
 from dsabench.study.proposers.random import draw, generator
 
 SAMPLED = 10_000
@@ -30,9 +30,9 @@ class LegalSettingsSampler(BaseSampler):
     """Rate every legal setting that was not tried, and take the best.
 
     The first settings show every value of every axis once. From `startup` settings with a value on, the one with the largest
-    expected gain per second is taken: a Gaussian process predicts the logarithm of the objective, another one whether a setting
-    runs, and another one the seconds. Values have to be above 0. Trials may carry the user attributes `fault`, `violation` and
-    `seconds`. A running trial counts as one whose value comes out as predicted.
+    expected gain per second is taken: a Gaussian process predicts the logarithm of the objective, `survival` whether a setting
+    runs. Values have to be above 0. Trials may carry the user attributes `violation` and `seconds`. A running trial counts as one
+    whose value comes out as predicted.
     """
 
     def __init__(self, legal: LegalSettings, *, seed: int = 0, startup: int = 5) -> None:
@@ -110,22 +110,15 @@ class LegalSettingsSampler(BaseSampler):
         new: Floats = np.zeros(len(codes))
         for column in self._kernel.columns:
             new += ~np.isin(codes[:, column], shown[:, column])
-        if not (known.runs.any() and known.failed.any()):
-            return new
         return (1.0 + new) * np.exp(log_running(known, self._kernel, self._kernel.levels(codes)))
 
 
 def _known(codes: Codes, trials: Sequence[FrozenTrial], sign: float) -> KnownSettings:
-    values, faults, seconds = [], list[str | None](), []
+    values, failed, seconds = [], [], []
     for trial in trials:
-        attributes = trial.user_attrs
-        fault = attributes.get(FAULT)
-        if trial.state is TrialState.PRUNED:
-            fault = fault or "failed"
-        elif trial.state is TrialState.COMPLETE and attributes.get(VIOLATION, 0.0) > 0:
-            fault = "infeasible"
-        told = trial.value is not None and trial.value > 0 and fault in (None, "infeasible")
-        values.append(sign * math.log(trial.value) if told and trial.value is not None else math.nan)
-        faults.append(fault)
-        seconds.append(attributes.get(SECONDS) or math.nan)
-    return KnownSettings(codes, np.array(values), faults, np.array(seconds))
+        has_value = trial.state is TrialState.COMPLETE and trial.value is not None and trial.value > 0
+        values.append(sign * math.log(trial.value) if has_value and trial.value is not None else math.nan)
+        is_infeasible = trial.user_attrs.get(VIOLATION, 0.0) > 0
+        failed.append(trial.state is not TrialState.RUNNING and (is_infeasible or not has_value))
+        seconds.append(trial.user_attrs.get(SECONDS) or math.nan)
+    return KnownSettings(codes, np.array(values), np.array(failed, dtype=bool), np.array(seconds))
