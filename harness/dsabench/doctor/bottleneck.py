@@ -37,6 +37,7 @@ _UNEVEN = 1.5
 _USELESS_DRAFTS = 1.2
 """Tokens of a step with drafts, below which drafts cost more than they bring at any price of a draft."""
 _FULL_CORE, _ROOM_ON_CORE = 0.95, 0.8
+"""Share of time of the busiest thread."""
 _ROOM_ON_GPU = 0.7
 
 
@@ -162,10 +163,10 @@ def _useless_drafts(window: ServerWindow) -> Bottleneck | None:
 
 
 def _busy_host(window: ServerWindow) -> Bottleneck | None:
-    cores, gpu = _cores(window), _gpu(window)
-    if cores is None or cores < _FULL_CORE or window.settings.computes_on_cpu:
+    busy, gpu = _thread(window), _gpu(window)
+    if busy is None or busy < _FULL_CORE or window.settings.computes_on_cpu:
         return None
-    line = f"the busiest process uses {cores:.2f} cores"
+    line = f"the busiest thread wants a core {busy:.0%} of the time"
     if gpu is None:
         other: Limit = "load" if not _waits(window) else "running_requests" if _is_full_batch(window) else "prefill"
         return Bottleneck(limit=None, line=f"{line}; its GPUs cannot be read", between=("host_cpu", other))
@@ -191,7 +192,7 @@ def _full_batch(window: ServerWindow) -> Bottleneck | None:
 def _slow_prefill(window: ServerWindow) -> Bottleneck | None:
     if not _waits(window):
         return None
-    use, cores, gpu = _kv_use(window), _cores(window), _gpu(window)
+    use, busy, gpu = _kv_use(window), _thread(window), _gpu(window)
     running = median(look.running for look in window.looks)
     line = f"requests wait in {_waiting(window):.0%} of the looks beside {running:.0f} running ones"
     if window.settings.role == "decode":
@@ -202,7 +203,7 @@ def _slow_prefill(window: ServerWindow) -> Bottleneck | None:
         return Bottleneck(limit=None, line=f"{line}, the KV cache is {use:.0%} full", between=("kv_cache", "prefill"))
     has_time = (
         window.settings.computes_on_cpu
-        or (cores is not None and cores < _ROOM_ON_CORE)
+        or (busy is not None and busy < _ROOM_ON_CORE)
         or (gpu is not None and gpu > _ROOM_ON_GPU)
     )
     if not has_time:
@@ -265,8 +266,8 @@ def _retracted(window: ServerWindow) -> float:
     return sum(max(rank.retracted - first[name].retracted, 0.0) for name, rank in last.items() if name in first)
 
 
-def _cores(window: ServerWindow) -> float | None:
-    told = [look.busiest_cores for look in window.looks if look.busiest_cores is not None]
+def _thread(window: ServerWindow) -> float | None:
+    told = [look.thread_busy for look in window.looks if look.thread_busy is not None]
     return median(told) if told else None
 
 

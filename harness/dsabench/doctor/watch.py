@@ -18,6 +18,7 @@ from dsabench.doctor.ask import ServerProbe
 from dsabench.doctor.chat_stream import number_at, text_at
 from dsabench.doctor.server import read_info
 from dsabench.machine.checks import Finding, problem
+from dsabench.machine.cpu_use import wanted_core_s
 from dsabench.machine.nvml import open_nvml
 from dsabench.machine.server_gpus import gpus_of_address, is_here
 
@@ -51,8 +52,9 @@ class ServerLook(NamedTuple):
     """By the label `dp_rank`; a single one has none."""
     accept_length: float | None = None
     """Tokens of a step with drafts."""
-    busiest_cores: float | None = None
-    """Cores that the busiest process of the server used since the look before; None of a server on another machine."""
+    thread_busy: float | None = None
+    """Share of the time since the look before in which the server's busiest thread ran or waited for a core; None of a server on another
+    machine."""
     gpu_busy: float | None = None
     """Share of time in which the server's busiest GPU ran a kernel; None where its GPUs cannot be told."""
 
@@ -79,7 +81,7 @@ class ServerSettings:
     chunk: float | None = None
     """New tokens of a prefill step, at most."""
     computes_on_cpu: bool = False
-    """The reference runtime: that its process fills a core says nothing of what it waits for."""
+    """The reference runtime: that its threads are busy says nothing of what it waits for."""
     role: str = ""
     """`prefill` or `decode` of a disaggregated deployment."""
 
@@ -173,7 +175,7 @@ async def watch(asker: ServerProbe, seconds: float) -> ServerWindow | Finding:
         look = await _look(asker)
         if isinstance(look, Finding):
             return look
-        looks.append(look._replace(busiest_cores=host.busiest_cores(), gpu_busy=host.gpu_busy()))
+        looks.append(look._replace(thread_busy=host.thread_busy(), gpu_busy=host.gpu_busy()))
         asker.tell(f"what limits it, {max(end_s - perf_counter(), 0.0):.0f} s left")
         if began_s + _EVERY_S > end_s:
             return ServerWindow(ServerSettings.of(info), tuple(looks))
@@ -197,24 +199,21 @@ class _ServerProcesses:
         parts = urlsplit(base_url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         self._root = _listening(port) if is_here(base_url) else None
-        self._used: dict[tuple[int, float], tuple[float, float]] = {}
+        self._wanted_s: dict[tuple[int, int], float] = {}
+        self._at_s = 0.0
         names, nvml = gpus_of_address(base_url, info), open_nvml()
         self._gpus = [] if nvml is None else [one for name in names if (one := nvml.device(name)) is not None]
 
-    def busiest_cores(self) -> float | None:
-        """Cores that the busiest process used since the last call; None at the first, and without processes to see."""
-        if self._root is None:
-            return None
-        now_s, found = perf_counter(), list[float]()
-        for process in _family(self._root):
-            with suppress(psutil.Error):
-                key, times = (process.pid, process.create_time()), process.cpu_times()
-                used_s = times.user + times.system
-                if key in self._used:
-                    earlier_s, before_s = self._used[key]
-                    found.append((used_s - before_s) / max(now_s - earlier_s, 1e-3))
-                self._used[key] = (now_s, used_s)
-        return max(found, default=None)
+    def thread_busy(self) -> float | None:
+        """Of the busiest thread since the last call; None at the first, and without processes to see."""
+        before, before_s = self._wanted_s, self._at_s
+        self._at_s, self._wanted_s = perf_counter(), {}
+        for process in [] if self._root is None else _family(self._root):
+            for thread, seconds in wanted_core_s(process.pid).items():
+                self._wanted_s[process.pid, thread] = seconds
+        passed_s = self._at_s - before_s
+        grown = (seconds - before[thread] for thread, seconds in self._wanted_s.items() if thread in before)
+        return max((one / passed_s for one in grown), default=None)
 
     def gpu_busy(self) -> float | None:
         """The busiest GPU's share of time with a kernel."""

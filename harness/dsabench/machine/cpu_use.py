@@ -104,6 +104,19 @@ def processes_with(name: str, value: str) -> list[psutil.Process]:
     return found
 
 
+def wanted_core_s(pid: int) -> dict[int, float]:
+    """Per thread of a process, the seconds so far in which it ran or waited for a core (proc(5), `schedstat`).
+
+    A thread that computes all the time wants all of it, however many others share its cores. Empty for a process that cannot be read.
+    """
+    found = {}
+    for thread in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or the kernel does not tell
+            ran_ns, waited_ns, _ = (thread / "schedstat").read_text(encoding="ascii").split()
+            found[int(thread.name)] = (int(ran_ns) + int(waited_ns)) / 1e9
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class CpuSnapshot:
     """CPU seconds used so far on some cores, by all processes and by this one with its children."""

@@ -144,7 +144,7 @@ def test_a_server_on_another_machine_is_not_said_to_prefill_slowly() -> None:
 
 def test_a_busy_process_beside_an_idle_gpu_is_the_host() -> None:
     for gpu, limit in ((0.4, "host_cpu"), (0.98, "load")):
-        look = ServerLook({"": RankState(30, 0, 0.3, 0.0, True)}, busiest_cores=0.99, gpu_busy=gpu)
+        look = ServerLook({"": RankState(30, 0, 0.3, 0.0, True)}, thread_busy=0.99, gpu_busy=gpu)
         assert find_bottleneck(ServerWindow(ServerSettings(max_running=256), (look,) * 10)).limit == limit
 
 
