@@ -55,6 +55,10 @@ class LineProgress(StudyObserver):
         """The number of the boot, and its purpose."""
         self._line(f"boot {plan.boots_done + 1}/{plan.boots_total} {boot.phase}: {boot.label}, {_eta(plan)}")
 
+    def setting_planned(self, boot: BootPlan) -> None:
+        """The setting that the running server gets."""
+        self._line(f"same boot, {boot.phase}: {boot.label}")
+
     def boot_progress(self, text: str) -> None:
         """Print each kind of step once. A counter is only useful on a live display."""
         kind = re.sub(r"[\d.,]+", "#", text)
@@ -119,6 +123,10 @@ class BarProgress(StudyObserver):
         self._progress.update(
             self._boots, completed=plan.boots_done, total=plan.boots_total, description=f"boots · {_eta(plan)}"
         )
+
+    def setting_planned(self, boot: BootPlan) -> None:
+        """The setting that the running server gets."""
+        self._progress.console.print(f"[bold]{boot.phase}[/bold] {escape(boot.label)} (same boot)", highlight=False)
 
     def boot_progress(self, text: str) -> None:
         """Show the step of the boot instead of the bar of requests, as a bar if the text counts (`CUDA graphs 3 of 20`)."""

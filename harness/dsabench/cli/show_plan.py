@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.config.runtime_kinds import runtime_kinds
+from dsabench.config.runtime_kinds import reload_free_of, runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.study import Axis, Objective
@@ -41,6 +41,10 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
     if rest.boots:
         words = f"{show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}{' left' if done else ''}"
         console.print(f"{words}, about {show_duration(rest.seconds)} ({per})", highlight=False)
+    if plan.boots_saved:
+        names = " and ".join(sorted(reload_free_of(config.runtime) & {axis.name for axis in config.space.axes}))
+        saved = f"{show_count(plan.boots_saved, 'boot')} saved, about {show_duration(plan.boots_saved * cost.boot_s)}"
+        console.print(f"{saved}: {names} changes on the running server", highlight=False)
     for gate in gate_lines(config, cost, plan.to_score):
         console.print(gate, highlight=False, markup=False)
     if dry_run.gpu_hours is not None and rest.boots:
@@ -184,6 +188,7 @@ def plan_facts(dry_run: DryRun) -> dict[str, object]:
         ],
         "seconds": round(left.seconds, 1),
         "boots": plan.boots_total,
+        "boots_saved": plan.boots_saved,
         "trials": plan.trials_total,
         "left": {"boots": left.boots, "trials": left.trials},
         "estimated_s": round(left.seconds, 1),

@@ -385,7 +385,7 @@ def _settings_table(config: StudyConfig, result: StudyResult, metric: str) -> Gr
         worst = [_regret_words(regrets.get(candidate.spec.id))] if regrets else []
         style = "bold" if is_default else None
         table.add_row(escape(candidate.label), *cells, show_percent(change), *notes, *worst, style=style)
-    return titled(f"{config.name}: {metric} by setting (search, one boot each)", table)
+    return titled(f"{config.name}: {metric} by setting (search, each measured once)", table)
 
 
 def _values(result: StudyResult, metric: str) -> dict[str, dict[str, float]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from dsabench.model.runtime import RANDOM_WEIGHTS, RuntimeKind, RuntimeSpec, labels_of
 from dsabench.model.tables import read_table
 from dsabench.model.value import FrozenMap, Value
+
+if TYPE_CHECKING:
+    from dsabench.config.specs import RuntimeConfig
 
 
 class RuntimeKindInfo(Value):
@@ -40,6 +43,8 @@ class RuntimeKindInfo(Value):
     """Whether answers mean nothing, whatever the model."""
     compiles_on_first_use: bool = False
     """Whether new shapes compile kernels, so that a load must be rehearsed."""
+    reload_free: tuple[str, ...] = ()
+    """Knobs that a running server changes, so that settings which differ in them alone can share a boot."""
     tables: Literal["sglang", "reference"] = "sglang"
     """Whose tuned tables its servers read."""
     assumed_boot_s: float
@@ -71,6 +76,19 @@ def has_random_weights(spec: RuntimeSpec, resolved: Mapping[str, object]) -> boo
     """
     told = resolved.get("load_format") == "dummy" or "reference" in resolved
     return told or runtime_kinds()[spec.kind].has_random_weights or RANDOM_WEIGHTS in labels_of(spec)
+
+
+def reload_free_of(runtime: RuntimeConfig | RuntimeSpec) -> frozenset[str]:
+    """The knobs that its running server changes; none of a deployment of several servers."""
+    alone = runtime.topology is None
+    return frozenset(runtime_kinds()[runtime.kind].reload_free if alone else ())
+
+
+def boot_of(spec: RuntimeSpec) -> str:
+    """Equal for settings that can share a boot, because they differ in values of reload-free knobs alone."""
+    free = reload_free_of(spec)
+    kept = {name: True if name in free else value for name, value in spec.knobs.items()}
+    return spec.model_copy(update={"knobs": kept}).id
 
 
 def why_gpus_untold(kind: RuntimeKind) -> str | None:

@@ -42,6 +42,7 @@ FLAGS = {
     "decode_backend": "--dsa-decode-backend",
     "chunked_prefill_size": "--chunked-prefill-size",
     "max_running_requests": "--max-running-requests",
+    "pp_max_micro_batch_size": "--pp-max-micro-batch-size",
     "max_total_tokens": "--max-total-tokens",
     "context_length": "--context-length",
     "dtype": "--dtype",

@@ -58,6 +58,8 @@ class Scheduler:
         rows = min(settings.max_running_requests, settings.pages)  # a request has at least one page
         self._slots = torch.zeros(rows, longest, dtype=torch.int64, device=settings.device)
         self._free_rows = list(range(rows))
+        self.limit = settings.max_micro_batch_size
+        """Requests that may run; it changes while the server runs."""
         self.hot: HotBuffers | None = None
         if settings.hisparse is not None:
             pool = PagePool(settings.device_pages, settings.page_size, reuse=False)
@@ -182,7 +184,9 @@ class Scheduler:
 
     def _admit(self, *, prefilled: bool) -> Request | None:
         """The first in the queue, if there is room for it and another server has computed its prompt, or has not."""
-        if not self.waiting or not self._free_rows or prefilled != (self.waiting[0].parcel is not None):
+        if not self.waiting or not self._free_rows or len(self.prefilling) + len(self.running) >= self.limit:
+            return None
+        if prefilled != (self.waiting[0].parcel is not None):
             return None
         request = self.waiting[0]
         known = self.pool.match(request.prompt) if self.pool.reuse and not prefilled else []

@@ -48,6 +48,8 @@ class Settings:
     chunked_prefill_size: int | None
     """None sets no limit."""
     max_running_requests: int
+    max_micro_batch_size: int
+    """Of them, those that may run when it boots; `Scheduler.limit` changes it."""
     pages: int
     """Of indexer keys, and of rows where they are: without HiSparse on the device, with it in the host store."""
     device_pages: int

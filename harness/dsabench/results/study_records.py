@@ -29,7 +29,7 @@ def settle(records: Sequence[Record]) -> Iterator[Record]:
 
 
 def finished_boots(config: StudyConfig, records: Iterable[Record]) -> set[str]:
-    """The complete boots of one round: those that failed, or that recorded every trial which their setting lacked.
+    """The complete boots of one round: those that failed, or that recorded every trial which their first setting lacked.
 
     Others were interrupted or lost records, so another boot repeats them. The journal does not store the plan of a
     boot; it follows from the records that existed before.
@@ -54,10 +54,10 @@ def finished_boots(config: StudyConfig, records: Iterable[Record]) -> set[str]:
 
 
 def _in_order(records: Iterable[Record]) -> list[list[Record]]:
-    """The records of each boot, ordered by the start of the boot."""
-    boots: dict[str, list[Record]] = defaultdict(list)
+    """The records of each setting in each boot, ordered by their start."""
+    boots: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in sorted(records, key=lambda record: record.started_at):
-        boots[record.boot].append(record)
+        boots[record.boot, record.trial.runtime.id].append(record)
     return list(boots.values())
 
 
@@ -219,7 +219,9 @@ class StudyRecords:
         """
         asked = [record for record in self.records if record.round == round_ and phase in (None, record.phase)]
         used = finished_boots(self.config, [record for record in asked if not record.is_refusal])
-        held = [one for one in self.reservations if one.round == round_ and phase in (None, one.phase)]
+        held = [
+            one for one in self.reservations if one.round == round_ and phase in (None, one.phase) and not one.goes_on
+        ]
         return len(used) + sum(not self._is_over(one, used) for one in held)
 
     def _is_over(self, reservation: BootReservation, used: Container[str]) -> bool:
@@ -291,6 +293,8 @@ class BootReservation(Value):
     phase: Phase
     round: int
     trials: tuple[ReservedTrial, ...]
+    goes_on: bool = False
+    """Whether the boot was counted before: its server goes on to another setting."""
 
 
 def describe(records: StudyRecords, spec: RuntimeSpec) -> str:

@@ -18,6 +18,7 @@ from dsabench.machine.server_gpus import gpu_range, held_by, visible_names
 from dsabench.model.record import Stage
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import ROUTER, SINGLE
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.command import Launch, Lifeline
 from dsabench.runtimes.endpoint import INFO_PATHS, Endpoint
 from dsabench.runtimes.faults import CheckedAfter, fault_of_start
@@ -147,6 +148,13 @@ class Deployment:
         for part in self.servers:
             assert part.endpoint is not None
             await part.endpoint.flush("warmup")
+
+    async def change(self, knobs: Mapping[str, KnobValue]) -> None:
+        """POST /set_internal_state to the server; see `Server.change`. Their names are the runtime's own."""
+        (part,) = self.servers
+        assert part.endpoint is not None
+        await part.endpoint.change(knobs, "warmup")
+        self.resolved = {**self.resolved, **knobs}
 
     async def died(self) -> None:
         """Raise TrialFault as soon as one of the processes ended by itself."""

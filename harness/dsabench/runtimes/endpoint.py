@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from dsabench.errors import HttpFault, TrialFault, one_line
 from dsabench.http import HttpAnswer, HttpClient
 from dsabench.model.record import Stage
+from dsabench.model.value import KnobValue
 
 INFO_PATHS = ("/server_info", "/get_server_info")
 """Where a server tells its settings: the name of today, then the older one."""
 
 _OBJECT = TypeAdapter(dict[str, JsonValue])
+_DONE = TypeAdapter(list[Literal[True]])
 _FLUSH_TIMEOUT_S = 30.0
 
 
@@ -57,6 +59,22 @@ class Endpoint:
                 raise _refused("/flush_cache", answer, stage)
             await asyncio.sleep(0.2)
 
+    async def change(self, settings: Mapping[str, KnobValue], stage: Stage) -> None:
+        """Change settings of the running server, under its own names.
+
+        Raises:
+            TrialFault: it does not answer (unreachable), or does not change them (bad_response).
+
+        """
+        path = "/set_internal_state"
+        answer = await self._ask("POST", path, stage, {"server_args": dict(settings)})
+        if answer.status != 200:
+            raise _refused(path, answer, stage)
+        try:
+            _DONE.validate_json(answer.body)  # one answer per rank of the attention
+        except ValidationError as error:
+            raise TrialFault("bad_response", f"{path}: not changed: {one_line(answer.text)}", stage=stage) from error
+
     async def probe(self, path: str, timeout_s: float) -> str | None:
         """None when the path answers 200, else why not, in a few words."""
         try:
@@ -65,10 +83,12 @@ class Endpoint:
             return str(fault)
         return None if answer.status == 200 else f"HTTP {answer.status}"
 
-    async def _ask(self, method: Literal["GET", "POST"], path: str, stage: Stage) -> HttpAnswer:
+    async def _ask(
+        self, method: Literal["GET", "POST"], path: str, stage: Stage, body: Mapping[str, Any] | None = None
+    ) -> HttpAnswer:
         client = HttpClient(self.base_url)
         try:
-            return await (client.get(path) if method == "GET" else client.post(path))
+            return await (client.get(path) if method == "GET" else client.post(path, body))
         except HttpFault as fault:
             raise TrialFault("unreachable", f"{self.base_url}{path}: {fault}", stage=stage) from fault
 

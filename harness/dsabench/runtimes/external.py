@@ -18,7 +18,7 @@ from dsabench.machine.server_gpus import gpus_of_address
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec
 from dsabench.model.topology import RoleHosts
-from dsabench.model.value import digest
+from dsabench.model.value import KnobValue, digest
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.endpoint import INFO_PATHS, Endpoint
 from dsabench.runtimes.plan import LaunchPlan
@@ -136,6 +136,10 @@ class AttachedServer:
     async def flush(self) -> None:
         """POST /flush_cache."""
         await self.endpoint.flush("warmup")
+
+    async def change(self, knobs: Mapping[str, KnobValue]) -> None:
+        """Never: its settings are somebody else's."""
+        raise TrialFault("bad_response", f"{', '.join(knobs)}: the server is not ours to change", stage="warmup")
 
     async def died(self) -> None:
         """Raise TrialFault once it has accepted no connection three times in a row.

@@ -15,6 +15,7 @@ from dsabench.machine.checks import Finding
 from dsabench.model.environment import RuntimeIdentity
 from dsabench.model.runtime import RuntimeSpec, SettingCheck
 from dsabench.model.topology import RoleHosts
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.command import Launch
 from dsabench.runtimes.plan import LaunchPlan
 from dsabench.runtimes.readback import KnobReadback
@@ -87,6 +88,14 @@ class Server(Protocol):
 
         Raises:
             TrialFault: it does not answer, or refuses for longer than 30 s.
+
+        """
+
+    async def change(self, knobs: Mapping[str, KnobValue]) -> None:
+        """Change reload-free knobs of a server that stands alone; `resolved` tells them from then on.
+
+        Raises:
+            TrialFault: it does not answer (unreachable), or does not change them (bad_response).
 
         """
 

@@ -39,6 +39,7 @@ class ServerArgs:
     dsa_decode_backend: DecodeBackend | None
     chunked_prefill_size: int
     max_running_requests: int | None
+    pp_max_micro_batch_size: int | None
     max_total_tokens: int | None
     context_length: int | None
     page_size: int
@@ -197,6 +198,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--dsa-decode-backend", type=decode, help="flashmla_kv for an fp8 cache, else flashmla_sparse")
     add("--chunked-prefill-size", type=whole(-1), default=2048, help="new tokens of a prefill step; -1 sets no limit")
     add("--max-running-requests", type=whole(1), help="requests in the running batch")
+    limit = "of them, those that run: /set_internal_state changes it"
+    add("--pp-max-micro-batch-size", type=whole(1), help=limit)
     add("--max-total-tokens", type=whole(1), help="tokens in the KV pool")
     add("--context-length", type=whole(2), help="longest sequence in tokens")
     add("--page-size", type=whole(1), default=64, help="tokens of a page: " + ", ".join(map(str, PAGE_SIZES)))

@@ -39,6 +39,14 @@ class Flush:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """Let at most so many requests run; answered by an `Answer`, False where it is out of range."""
+
+    ticket: int
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Answered by an `Answer` with a `Status`."""
 
@@ -50,7 +58,7 @@ class Stop:
     """Leave after the step in progress."""
 
 
-Call = Submit | Abort | Flush | Ask | Stop
+Call = Submit | Abort | Flush | Limit | Ask | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,8 @@ class Status:
     decode_tokens_per_s: float = 0.0
     running: int = 0
     queued: int = 0
+    limit: int = 0
+    """Requests that may run."""
     used_tokens: int = 0
     expert_tokens_of_ranks: Sequence[Mapping[int, int]] = ()
     """What each rank's experts computed, where there is more than one rank."""
@@ -115,7 +125,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To a `Flush` or an `Ask`."""
+    """To a `Flush`, a `Limit` or an `Ask`."""
 
     ticket: int
     value: bool | Status

@@ -102,6 +102,22 @@ class AbortBody(BaseModel):
     abort_all: bool = False
 
 
+class ChangedArgs(BaseModel):
+    """What can change while the server runs."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    pp_max_micro_batch_size: Count
+
+
+class ChangeBody(BaseModel):
+    """Body of POST /set_internal_state."""
+
+    model_config = _STRICT
+
+    server_args: ChangedArgs
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What the server can take, in tokens."""

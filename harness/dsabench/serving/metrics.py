@@ -99,6 +99,7 @@ def server_info(started: Started, statuses: Sequence[Status]) -> dict[str, objec
             "last_gen_throughput": status.decode_tokens_per_s,
             "memory_usage": {"kvcache": started.kv_bytes / 1e9, "token_capacity": started.pool_tokens},
             "effective_max_running_requests_per_dp": started.max_running_requests,
+            "pp_max_micro_batch_size": status.limit,
         }
         if status.counters.accept_length is not None:
             state["avg_spec_accept_length"] = status.counters.accept_length

@@ -28,6 +28,7 @@ from dsabench.serving.calls import (
     Ask,
     Call,
     Flush,
+    Limit,
     News,
     Refused,
     Report,
@@ -151,6 +152,11 @@ class Rank:
                 self._tell(self.engine.scheduler.abort(call.id, call.message))
             case Flush():
                 self._post.report(Answer(call.ticket, self.engine.scheduler.flush()))
+            case Limit():
+                fits = call.requests <= self.engine.settings.max_running_requests
+                if fits:
+                    self.engine.scheduler.limit = call.requests
+                self._post.report(Answer(call.ticket, fits))
             case Ask():
                 self._post.report(Answer(call.ticket, self._status()))
             case Stop():
@@ -173,6 +179,7 @@ class Rank:
             self.engine.decode_tokens_per_s,
             len(scheduler.running) + len(scheduler.prefilling),
             len(scheduler.waiting),
+            scheduler.limit,
             pool.used * pool.page_size,
             self.engine.model.ranks.collect(dict(self.engine.counters.expert_tokens)),
         )

@@ -42,6 +42,7 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
     kv_cache_dtype: Literal["bfloat16", "fp8_e4m3"] = "fp8_e4m3" if packed else "bfloat16"
     drafts = draft_steps_of(args)
     hot = hisparse_of(args)
+    running = _max_running(args, size, speculating=drafts is not None)
     pages = (args.max_total_tokens or size.pool_tokens) // args.page_size
     device_name = torch.cuda.get_device_name(0).replace(" ", "_") if device == "cuda" else "CPU"
     key = tables.TableKey(_heads_per_rank(args, size), size.index_topk, device_name, kv_cache_dtype)
@@ -64,7 +65,8 @@ def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
         auto_rule=tables.kernel_rule(auto),
         auto_rule_source=auto.source if auto else "built-in constant",
         chunked_prefill_size=None if args.chunked_prefill_size == -1 else args.chunked_prefill_size,
-        max_running_requests=_max_running(args, size, speculating=drafts is not None),
+        max_running_requests=running,
+        max_micro_batch_size=min(args.pp_max_micro_batch_size or running, running),
         pages=pages * (1 if hot is None else hot.host_to_device_ratio),
         device_pages=pages,
         page_size=args.page_size,
@@ -133,6 +135,7 @@ def as_sglang(args: ServerArgs, settings: Settings) -> dict[str, object]:
         "dsa_prefill_backend": settings.prefill_backend,
         "dsa_decode_backend": settings.decode_backend,
         "max_running_requests": settings.max_running_requests,
+        "pp_max_micro_batch_size": settings.max_micro_batch_size,
         "max_total_tokens": settings.device_tokens,
         "max_total_num_tokens": settings.pool_tokens,
         "max_req_input_len": min(settings.context_length, settings.device_tokens) - 1,

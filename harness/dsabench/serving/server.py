@@ -58,6 +58,7 @@ class Server:
         app = web.Application(client_max_size=_BODY_BYTES, middlewares=[_errors_as_json])
         both: dict[str, Handler] = {"/flush_cache": self.flush_cache}
         posts: dict[str, Handler] = {"/generate": self.generate, "/abort_request": self.abort_request}
+        posts["/set_internal_state"] = self.set_internal_state
         posts |= OpenAi(Gate(self._limits, self._submitted, self._observe)).handlers
         gets: dict[str, Handler] = {
             "/health": self.health,
@@ -156,6 +157,15 @@ class Server:
         if not await self._worker.flush():
             raise Refused(400, "Flush cache failed: requests are running or waiting.")
         return web.Response(text="Cache flushed.\n")
+
+    async def set_internal_state(self, http: web.Request) -> web.StreamResponse:
+        """Change what can change while the server runs; answers per group whether it did, as sglang."""
+        self._limits()
+        try:
+            body = messages.read(messages.ChangeBody, await http.read())
+        except InputError as error:
+            raise Refused(400, str(error)) from error
+        return _json(await self._worker.limit(body.server_args.pp_max_micro_batch_size))
 
     async def abort_request(self, http: web.Request) -> web.StreamResponse:
         """End one request, or all."""

@@ -19,6 +19,7 @@ from dsabench.serving.calls import (
     Ask,
     Call,
     Flush,
+    Limit,
     News,
     Refused,
     Report,
@@ -119,6 +120,10 @@ class Worker:
         """Forget all prefixes; False where requests are running or waiting."""
         return all(await self._ask(Flush))
 
+    async def limit(self, requests: int) -> list[bool]:
+        """Let each group run at most so many requests; False where a group cannot."""
+        return [answer is True for answer in await self._ask(partial(Limit, requests=requests))]
+
     async def statuses(self) -> list[Status]:
         """Of each group."""
         return [answer for answer in await self._ask(Ask) if isinstance(answer, Status)]
@@ -134,10 +139,10 @@ class Worker:
         for send in self._replicas:
             send(call)
 
-    async def _ask(self, kind: type[Flush | Ask]) -> list[bool | Status]:
+    async def _ask(self, make: Callable[[int], Flush | Limit | Ask]) -> list[bool | Status]:
         ticket = next(self._tickets)
         question = self._questions[ticket] = _Question(self._loop.create_future())
-        self._tell_all(kind(ticket))
+        self._tell_all(make(ticket))
         try:
             await question.done
         finally:

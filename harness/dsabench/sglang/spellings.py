@@ -59,6 +59,7 @@ FLAGS: dict[str, tuple[Spelling, ...]] = {
     "tp_size": _value("--tp-size"),
     "ep_size": _value("--ep-size"),
     "pp_size": _value("--pp-size"),
+    "pp_max_micro_batch_size": _value("--pp-max-micro-batch-size"),
     "pp_async_batch_depth": _value("--pp-async-batch-depth"),
     "prefill_cp": _on(
         "--enable-prefill-cp", "--enable-dsa-prefill-context-parallel", "--enable-nsa-prefill-context-parallel"

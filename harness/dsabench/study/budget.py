@@ -62,12 +62,12 @@ def trials_left(records: StudyRecords, limits: RunLimits) -> int | None:
     return max(0, limits.budget.max_trials - settled - under_way)
 
 
-def why_search_stops(records: StudyRecords, limits: RunLimits) -> str | None:
-    """Return why no further boot of the search may start; None if one may."""
+def why_search_stops(records: StudyRecords, limits: RunLimits, boots: int = 1) -> str | None:
+    """Return why no further setting may be measured, with a boot of its own or on a running server (0 boots); None if one may."""
     budget = limits.budget
     if trials_left(records, limits) == 0:
         return f"{budget.max_trials} trials of the search are measured (max_trials)"
-    if (reason := _no_boot_left(records, limits)) is not None:
+    if boots and (reason := _no_boot_left(records, limits)) is not None:
         return reason
     if limits.closed is not None:
         return limits.closed
@@ -75,10 +75,10 @@ def why_search_stops(records: StudyRecords, limits: RunLimits) -> str | None:
         return "the default gave no number, so nothing can be compared with it (budget.confirm_boots: 0 measures the rest anyway)"
     if (failure := _failure_of_all(records, limits)) is not None:
         return f"every setting failed in the same way, which points to the installation ({failure})"
-    return _why_time_ends_search(records, limits) or _why_gpu_hours_end_search(records, limits)
+    return _why_time_ends_search(records, limits, boots) or _why_gpu_hours_end_search(records, limits, boots)
 
 
-def _why_time_ends_search(records: StudyRecords, limits: RunLimits) -> str | None:
+def _why_time_ends_search(records: StudyRecords, limits: RunLimits, boots: int) -> str | None:
     """Reserve time for the confirmation, as soon as there is something to confirm.
 
     If boots are too slow for the whole confirmation, the search still measures the default and one other setting.
@@ -89,10 +89,11 @@ def _why_time_ends_search(records: StudyRecords, limits: RunLimits) -> str | Non
         return None
     cost, config = estimate_cost(records), records.config
     keeps = cost.measured and _is_enough(records, limits)
-    turns = 1 + math.ceil(config.boots_to_confirm / limits.lanes) if keeps else 0
-    if limits.elapsed_s + cost.of(turns, turns * len(config.workloads), SCORED if keeps else 0) <= time_s:
+    kept = math.ceil(config.boots_to_confirm / limits.lanes)
+    ahead_s = cost.of(boots + kept, (1 + kept) * len(config.workloads), SCORED) if keeps else 0.0
+    if limits.elapsed_s + ahead_s <= time_s:
         return None
-    return f"the time is {'needed for the confirmation' if turns > 1 else 'up'} ({time_s:.0f} s in all)"
+    return f"the time is {'needed for the confirmation' if keeps and kept else 'up'} ({time_s:.0f} s in all)"
 
 
 def _is_enough(records: StudyRecords, limits: RunLimits) -> bool:
@@ -109,12 +110,12 @@ def gpu_hours_left(records: StudyRecords, limits: RunLimits, cost: CostEstimate)
     return limits.budget.gpu_hours - (records.gpu_seconds(limits.round, limits.gpus) + under_way * one) / 3600
 
 
-def _why_gpu_hours_end_search(records: StudyRecords, limits: RunLimits) -> str | None:
+def _why_gpu_hours_end_search(records: StudyRecords, limits: RunLimits, boots: int) -> str | None:
     """Keep GPU-hours for the confirmation, as time is kept."""
     if limits.budget.gpu_hours is None:
         return None
     keeps = estimate_cost(records).measured and _is_enough(records, limits)
-    boots = 1 + (records.config.boots_to_confirm if keeps else 0)
+    boots += records.config.boots_to_confirm if keeps else 0
     return _why_gpu_hours_end(records, limits, boots, SCORED if keeps else 0)
 
 

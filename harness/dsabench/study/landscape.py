@@ -16,6 +16,7 @@ from typing import Literal, TypeVar
 from pydantic import Field, NonNegativeFloat, PositiveFloat, ValidationError, model_validator
 
 from dsabench.config.mistakes import unknown_word
+from dsabench.config.runtime_kinds import reload_free_of
 from dsabench.errors import InputError
 from dsabench.model.record import Measured
 from dsabench.model.space import AssignmentKey, base_assignment, canonical, is_legal, key_of
@@ -77,6 +78,14 @@ class LandscapeHeader(Value):
     when: FrozenMap[FrozenMap[KnobValue]] = Field(default_factory=dict)
     """Axis name → the values of others under which it is active."""
     forbid: tuple[FrozenMap[KnobValue], ...] = ()
+    reload_free: tuple[str, ...] = ()
+    """Axes whose values a running server changes: settings that differ in them alone share a boot."""
+
+    @model_validator(mode="after")
+    def _has_reload_free(self) -> LandscapeHeader:
+        if missing := sorted(set(self.reload_free) - set(self.axes)):
+            raise ValueError(f"reload_free: {missing[0]} is no axis")
+        return self
 
     @cached_property
     def space(self) -> SearchSpace:
@@ -104,8 +113,13 @@ class Landscape(Value):
 
     @property
     def seconds(self) -> float:
-        """What measuring all settings takes."""
-        return math.fsum(one.seconds for one in self.settings)
+        """What measuring all settings takes, with a boot used for all settings that can share it."""
+        free = self.header.reload_free
+        boots: dict[AssignmentKey, float] = {}
+        for one in self.settings:
+            key = key_of({name: value for name, value in one.setting.items() if name not in free})
+            boots[key] = max(one.boot_s, boots.get(key, 0.0))
+        return math.fsum((*boots.values(), *(one.trials_s for one in self.settings)))
 
     def regret(self, setting: LandscapeSetting) -> float:
         """What a setting loses against the best one, as a share of it; without noise."""
@@ -230,6 +244,7 @@ def landscape_of(records: StudyRecords) -> Landscape:
         axes={axis.name: axis.values for axis in space.axes},
         when=space.when,
         forbid=space.forbid,
+        reload_free=tuple(sorted(reload_free_of(config.runtime) & {axis.name for axis in space.axes})),
     )
     legal = tuple(one for one in settings if is_legal(space, base, one.setting))
     if not any(one.is_feasible for one in legal):

@@ -53,6 +53,10 @@ class OptunaMirror(StudyObserver):
         """Pass it on."""
         self._inner.boot_planned(boot, plan)
 
+    def setting_planned(self, boot: BootPlan) -> None:
+        """Pass it on."""
+        self._inner.setting_planned(boot)
+
     def boot_progress(self, text: str) -> None:
         """Pass it on."""
         self._inner.boot_progress(text)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dsabench.config.runtime_kinds import boot_of
 from dsabench.config.specs import StudyConfig
 from dsabench.model.runtime import Refuse, RuleViolation, RuntimeSpec, SettingNote, refuse_nothing
 from dsabench.model.study_result import Finalist, WorkLeft
@@ -38,6 +39,7 @@ from dsabench.study.next_boot import (
     observations,
 )
 from dsabench.study.proposers import PROPOSERS, Observation, make_proposer
+from dsabench.study.proposers.proposer import PLANNED, REFUSED
 from dsabench.study.space_check import Overruled, SpaceCheck, check_overruled, sample
 
 if TYPE_CHECKING:
@@ -65,8 +67,10 @@ class StudyPlan:
     lanes: int
     boots_done: int
     """Boots used in this round."""
+    search_settings: int
+    """Settings of the search in the whole round, within the budget."""
     search_boots: int
-    """Boots of the search in the whole round, within the budget."""
+    """Boots for them, if each is used for all settings that can share it."""
     confirm_boots: int
     """Boots of the confirmation in the whole round; 0 if the space holds only the default."""
     trials_total: int
@@ -82,10 +86,16 @@ class StudyPlan:
         return max(self.boots_done, self.search_boots + self.confirm_boots)
 
     @property
+    def boots_saved(self) -> int:
+        """Boots that are not needed, because a running server is changed to other settings."""
+        return self.search_settings - self.search_boots
+
+    @property
     def seconds_left(self) -> float:
         """Estimated seconds, at the measured pace or, before the first measurement, at the assumed one."""
         turns = math.ceil((self.boots_total - self.boots_done) / self.lanes)
-        seconds = self.cost.of(turns, turns * len(self.config.workloads), self.to_score)
+        trials = math.ceil(turns * self.trials_total / max(self.boots_total, 1))
+        seconds = self.cost.of(turns, trials, self.to_score)
         return seconds if self.time_left_s is None else min(seconds, self.time_left_s)
 
 
@@ -93,9 +103,10 @@ def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> St
     """Make the plan. This is cheap because no proposer is asked, so it can be made before every boot."""
     budget, workloads = limits.budget, len(records.config.workloads)
     confirm_boots = records.config.boots_to_confirm if space.settings > 1 else 0
-    search_boots = space.settings
+    settings, per_boot = space.settings, space.per_boot
     if budget.max_trials is not None:
-        search_boots = min(search_boots, -(-budget.max_trials // workloads))
+        settings = min(settings, -(-budget.max_trials // workloads))
+    search_boots = math.ceil(settings / per_boot)
     if budget.max_boots is not None:
         search_boots = min(search_boots, max(0, budget.max_boots - confirm_boots))
     cost, done, time_left_s = estimate_cost(records), records.boots(limits.round), None
@@ -104,13 +115,14 @@ def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> St
     if time_left_s is not None and cost.measured:
         # Slow boots leave room for fewer settings, but always for the default and one other. Only measured costs may
         # shorten the plan: an assumption may be wrong.
-        fit = done + int(time_left_s / cost.of(1, workloads)) * limits.lanes
+        fit = done + int(time_left_s / cost.of(1, math.ceil(workloads * per_boot))) * limits.lanes
         search_boots = min(search_boots, max(fit - confirm_boots, 2))
     hours_left = gpu_hours_left(records, limits, cost)
     if hours_left is not None and cost.measured and limits.largest:
-        fit = done + int(3600 * hours_left / (limits.largest * cost.of(1, workloads)))
+        fit = done + int(3600 * hours_left / (limits.largest * cost.of(1, math.ceil(workloads * per_boot))))
         search_boots = min(search_boots, max(fit - confirm_boots, 2))
-    search_trials = search_boots * workloads
+    settings = min(settings, round(search_boots * per_boot))
+    search_trials = settings * workloads
     if budget.max_trials is not None:
         search_trials = min(search_trials, budget.max_trials)
     return StudyPlan(
@@ -119,6 +131,7 @@ def make_plan(records: StudyRecords, limits: RunLimits, space: SpaceCheck) -> St
         cost=cost,
         lanes=limits.lanes,
         boots_done=done,
+        search_settings=settings,
         search_boots=search_boots,
         confirm_boots=confirm_boots,
         trials_total=search_trials + confirm_boots * workloads,
@@ -192,7 +205,7 @@ def make_dry_run(
 ) -> DryRun:
     """Make the plan with every setting that is already certain."""
     plan = make_plan(records, limits, space)
-    upcoming = foresee(records, limits.round, plan.search_boots, rules.refuse)
+    upcoming = foresee(records, limits.round, plan.search_settings, rules.refuse)
     left = work_left(records, limits, plan, upcoming)
     hours = _gpu_hours(plan, upcoming, left, rules)
     return DryRun(
@@ -220,7 +233,7 @@ def _price_of_ablation(plan: StudyPlan, left: WorkLeft, gpus: int) -> AblationPr
     return AblationPrice(changes, boots, seconds / plan.lanes, gpus * seconds / 3600 or None)
 
 
-def foresee(records: StudyRecords, round_: int, boots: int, refuse: Refuse = refuse_nothing) -> list[PlannedSetting]:
+def foresee(records: StudyRecords, round_: int, settings: int, refuse: Refuse = refuse_nothing) -> list[PlannedSetting]:
     """List the settings of the search that are already certain: measured ones, and those from a proposer that does not
     learn.
 
@@ -238,15 +251,15 @@ def foresee(records: StudyRecords, round_: int, boots: int, refuse: Refuse = ref
             known = [default]
         seen_ahead = (observation_of(records, spec) for spec in ahead if records.missing(spec, "search", round_))
         known = [*known, *(one for one in seen_ahead if one is not None)]
-        while _bootable(refusals) < boots and (assignment := proposer.ask(known)) is not None:
+        while _bootable(refusals) < settings and (assignment := proposer.ask(known)) is not None:
             spec = config.spec(assignment)
             found[spec.id], refusals[spec.id] = spec, refuse(spec)
-            known = [*known, Observation(assignment, None)]
+            known = [*known, Observation(assignment, None, fault=PLANNED if refusals[spec.id] is None else REFUSED)]
     shown = [
         PlannedSetting(describe(records, spec), spec, refusals[spec.id], len(records.missing(spec, "search", round_)))
         for spec in found.values()
     ]
-    while _bootable({one.spec.id: one.refusal for one in shown}) > boots:
+    while _bootable({one.spec.id: one.refusal for one in shown}) > settings:
         shown.pop()
     return shown
 
@@ -283,8 +296,10 @@ def work_left(
     boots = trials = 0
     if why_search_stops(records, limits) is None:
         bootable = [one for one in upcoming if one.refusal is None]
-        unforeseen = max(0, plan.search_boots - len(bootable))
-        boots = sum(one.missing > 0 for one in bootable) + unforeseen
+        unforeseen = max(0, plan.search_settings - len(bootable))
+        boots = len({boot_of(one.spec) for one in bootable if one.missing})
+        if unforeseen:
+            boots += max(1, plan.search_boots - len({boot_of(one.spec) for one in bootable}))
         trials = sum(one.missing for one in bootable) + unforeseen * workloads
         limit = trials_left(records, limits)
         trials = trials if limit is None else min(trials, limit)
@@ -333,15 +348,18 @@ def _gpu_hours(
 ) -> GpuHours | None:
     gpus: Callable[[RuntimeSpec], int] = rules.gpus
     bootable = [one for one in upcoming if one.refusal is None]
-    known = [one.spec for one in bootable if one.missing] if left.search_boots else []
-    possible, unseen = [one.spec for one in bootable], left.search_boots - len(known)
+    known = [one for one in bootable if one.missing] if left.search_boots else []
+    booted = {boot_of(one.spec): one.spec for one in known}
+    possible, unseen = [one.spec for one in bootable], left.search_boots - len(booted)
     if unseen > 0:
         possible += map(plan.config.spec, sample(plan.config)[0])
     largest, open_boots = rules.largest(possible), unseen + left.confirm_boots + left.ablate_boots
     if largest == 0:
         return None
-    cost, workloads = plan.cost, len(plan.config.workloads)
-    seconds = (sum(map(gpus, known)) + open_boots * largest) * cost.each(1, workloads)
+    cost, trials = plan.cost, left.trials - sum(one.missing for one in known)
+    seconds = sum(map(gpus, booted.values())) * cost.each(1, 0)
+    seconds += sum(gpus(one.spec) * cost.each(0, one.missing) for one in known)
+    seconds += largest * cost.each(open_boots, trials)
     seconds += gpus(plan.config.default) * cost.compile_s
     if left.confirm_boots:
         seconds += largest * plan.to_score * cost.evals_s

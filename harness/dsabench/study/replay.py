@@ -14,7 +14,8 @@ from dsabench.microbench.summary import median_ranks
 from dsabench.model.space import base_assignment, key_of
 from dsabench.reporting.replay_plot import ReplayCurve
 from dsabench.study.landscape import Landscape, LandscapeSetting
-from dsabench.study.proposers import PROPOSERS, Observation, Proposer, SearchTask
+from dsabench.study.proposers import Observation, Proposer, SearchTask, proposer_for
+from dsabench.study.proposers.proposer import REFUSED
 
 REGRET_AT = 24
 """Settings after which the regret is told: what a night on a node allows."""
@@ -28,20 +29,21 @@ class Replay:
     """One search: its state after each setting that it measured, the default first."""
 
     seconds: tuple[float, ...]
-    """Boots and trials so far."""
+    """What boots and trials took so far."""
+    boots: tuple[int, ...]
+    """Boots so far: settings that differ in reload-free axes alone can share one."""
     regrets: tuple[float, ...]
     """What the setting that looks best so far really loses against the best one; infinite before any is feasible."""
     failed: int
     """Boots that failed."""
 
     def boots_to(self, within: float) -> int | None:
-        """Settings until the one that looks best is within this share of the best one; None if never."""
-        return next((place for place, regret in enumerate(self.regrets, 1) if regret <= within), None)
+        """Boots until the setting that looks best is within this share of the best one; None if never."""
+        return next((boots for boots, regret in zip(self.boots, self.regrets, strict=True) if regret <= within), None)
 
     def seconds_to(self, within: float) -> float | None:
         """The same in seconds."""
-        boots = self.boots_to(within)
-        return None if boots is None else self.seconds[boots - 1]
+        return next((spent for spent, regret in zip(self.seconds, self.regrets, strict=True) if regret <= within), None)
 
     def regret_at(self, seconds: float) -> float:
         """Regret of what was measured by then; all is lost before anything was."""
@@ -53,15 +55,16 @@ class Replay:
         return self.regrets[min(settings, len(self.regrets)) - 1]
 
 
-def replay(landscape: Landscape, proposer: Proposer, seed: int, *, within: float, most: int) -> Replay:
+def replay(landscape: Landscape, task: SearchTask, proposer: Proposer, *, within: float, most: int) -> Replay:
     """Search until the setting that looks best is within `within` of the best one and `REGRET_AT` settings are measured, until
     `most` settings are measured, or until nothing is left.
 
-    A setting is measured once, with the noise of the seed, so that every strategy sees the same measurement of it.
+    A setting is measured once, with the noise of the task's seed, so that every strategy sees the same measurement of it.
     """
     default = base_assignment(landscape.header.space, landscape.header.base)
     history: list[Observation] = []
     seconds, regrets, failed, spent = list[float](), list[float](), 0, 0.0
+    boots: list[int] = []
     best: tuple[float, LandscapeSetting] | None = None
     sign = 1.0 if landscape.header.direction == "maximize" else -1.0
     while len(regrets) < most:
@@ -70,12 +73,18 @@ def replay(landscape: Landscape, proposer: Proposer, seed: int, *, within: float
             break
         place = landscape.by_key.get(key_of(assignment))
         if place is None:
-            history.append(Observation(assignment, None, fault="refused"))
+            history.append(Observation(assignment, None, fault=REFUSED))
             continue
-        found = landscape.settings[place]
-        value = _measured(found, landscape.header.noise, seed, place)
-        history.append(Observation(assignment, value, found.violation, fault=found.fault, seconds=found.seconds))
-        spent += found.seconds
+        found, running = landscape.settings[place], task.running(history)
+        goes_on = running is not None and task.boot_of(running) == task.boot_of(assignment)
+        value = _measured(found, landscape.header.noise, task.seed, place)
+        history.append(
+            Observation(
+                assignment, value, found.violation, fault=found.fault, seconds=found.seconds, boot_s=found.boot_s
+            )
+        )
+        spent += found.trials_s if goes_on else found.seconds
+        boots.append((boots[-1] if boots else 0) + (not goes_on))
         failed += value is None
         if value is not None and found.is_feasible and (best is None or sign * value > sign * best[0]):
             best = value, found
@@ -83,7 +92,7 @@ def replay(landscape: Landscape, proposer: Proposer, seed: int, *, within: float
         regrets.append(math.inf if best is None else landscape.regret(best[1]))
         if regrets[-1] <= within and len(regrets) >= REGRET_AT:
             break
-    return Replay(tuple(seconds), tuple(regrets), failed)
+    return Replay(tuple(seconds), tuple(boots), tuple(regrets), failed)
 
 
 def _measured(found: LandscapeSetting, noise: float, seed: int, place: int) -> float | None:
@@ -113,7 +122,7 @@ class ReplaySummary:
         return None if told is None else told / self.grid_seconds
 
     def boots(self, share: float) -> float | None:
-        """Quantile of the settings that it takes to get there."""
+        """Quantile of the boots that it takes to get there."""
         return self._quantile([one.boots_to(self.within) for one in self.replays], share)
 
     @property
@@ -161,5 +170,7 @@ def summarise(landscape: Landscape, name: str, *, seeds: int, within: float, mos
 def search(landscape: Landscape, name: str, seed: int, *, within: float, most: int) -> Replay:
     """Replay one strategy with one seed."""
     header = landscape.header
-    task = SearchTask(header.space, header.base, seed, header.direction, max(most, REGRET_AT))
-    return replay(landscape, PROPOSERS[name].make(task), seed, within=within, most=most)
+    task = SearchTask(
+        header.space, header.base, seed, header.direction, max(most, REGRET_AT), frozenset(header.reload_free)
+    )
+    return replay(landscape, task, proposer_for(name, task), within=within, most=most)

@@ -48,6 +48,9 @@ class StudyObserver:
     def boot_planned(self, boot: BootPlan, plan: StudyPlan) -> None:
         """A boot starts. The plan tells how many boots there are."""
 
+    def setting_planned(self, boot: BootPlan) -> None:
+        """The running server is changed to another setting."""
+
     def boot_progress(self, text: str) -> None:
         """The boot reports what it is doing, in a few words."""
 

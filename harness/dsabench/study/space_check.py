@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from dsabench.config.runtime_kinds import reload_free_of
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.runtime import (
@@ -20,7 +21,7 @@ from dsabench.model.runtime import (
     refuse_nothing,
 )
 from dsabench.model.space import base_assignment, count, legal
-from dsabench.model.study import Assignment, Objective
+from dsabench.model.study import Assignment, Objective, SearchSpace
 from dsabench.model.value import KnobValue
 from dsabench.model.workload import Workload
 from dsabench.stats.percentiles import observations_needed
@@ -54,6 +55,8 @@ class SpaceCheck:
     """Settings that a search may boot, including the default. Extrapolated if only a sample was checked; at most a
     million.
     """
+    per_boot: float = 1.0
+    """Of them, how many share a boot on average, because a running server changes some axes."""
     asked: int = 0
     """Number of checked points."""
     refused: int = 0
@@ -73,8 +76,9 @@ def check_space(config: StudyConfig, refuse: Refuse) -> SpaceCheck:
     space, base = config.space, config.default.knobs
     default = int(base_assignment(space, base) is None)  # the default boots even if it lies outside the space
     size = count(space, base)
+    per_boot = size / max(count(_without_reload_free(config), base), 1)
     if refuse is refuse_nothing:
-        return SpaceCheck(size + default)
+        return SpaceCheck(size + default, per_boot)
     points, is_whole = sample(config)
     verdicts = [refuse(config.spec(point)) for point in points]
     refusals = [verdict for verdict in verdicts if verdict is not None]
@@ -84,6 +88,7 @@ def check_space(config: StudyConfig, refuse: Refuse) -> SpaceCheck:
     forbidden = rules.total() if is_whole else round(size * rules.total() / max(len(points), 1))
     return SpaceCheck(
         settings=size - forbidden + default,
+        per_boot=per_boot,
         asked=len(points),
         refused=rules.total(),
         by_rule=dict(rules.most_common()),
@@ -91,6 +96,15 @@ def check_space(config: StudyConfig, refuse: Refuse) -> SpaceCheck:
         passed=passed,
         is_whole=is_whole,
         never_runs=tuple(_never_runs(config, points, verdicts)),
+    )
+
+
+def _without_reload_free(config: StudyConfig) -> SearchSpace:
+    """The space of what needs a boot of its own."""
+    space, free = config.space, reload_free_of(config.runtime)
+    axes = tuple(axis for axis in space.axes if axis.name not in free)
+    return space.model_copy(
+        update={"axes": axes, "forbid": tuple(rule for rule in space.forbid if not free & rule.keys())}
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from dsabench.config.runtime_kinds import runtime_kinds
+from dsabench.config.runtime_kinds import reload_free_of, runtime_kinds
 from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.load.judge.summary import summarise
 from dsabench.load.judge.validity import ServerInfoPair
@@ -24,12 +24,12 @@ from dsabench.machine.cpu_use import CpuSnapshot, processes_with, warn_of_others
 from dsabench.machine.sampler import MachineSampler
 from dsabench.machine.server_gpus import ForeignProcesses, pids_on
 from dsabench.model.record import SERVER_LOST, Failed, Measured, Metric, Outcome, Record, Stage, Trial
-from dsabench.model.runtime import RuleViolation, labels_of
+from dsabench.model.runtime import RuleViolation, RuntimeSpec, labels_of
 from dsabench.model.secrets import hide_keys, without_secrets
 from dsabench.results.samples import samples_name, write_samples
 from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Server
-from dsabench.study.session import PlannedTrial, TrialSession
+from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 
 Result = TypeVar("Result")
 
@@ -39,9 +39,15 @@ ServerTask = Callable[[Server], Awaitable[None]]
 
 
 async def run_boot(
-    session: TrialSession, trials: Sequence[PlannedTrial], task: ServerTask | None = None
+    session: TrialSession,
+    trials: Sequence[PlannedTrial],
+    task: ServerTask | None = None,
+    goes_on: Callable[[], Sequence[PlannedTrial]] = lambda: (),
 ) -> tuple[Record, ...]:
     """Boot once, measure each trial, append a record for each. All trials must have the same setting.
+
+    Then the server is changed to the setting of what `goes_on` returns, and measures it, until that is nothing. A server that
+    refuses the change is left.
 
     If the boot fails, each trial gets a `Failed` record. If the server dies during a trial, that trial gets one,
     and the others are left for another boot. The task runs last, so that it cannot disturb a measurement. It
@@ -67,6 +73,10 @@ async def run_boot(
                 log.others = ForeignProcesses.of_boot(server.gpus, before, marked)
             session.observer.boot_ready(server.boot_s)
             await _record_all(log, trials)
+            while not log.server_is_lost and (more := goes_on()):
+                if not await _changed_to(more[0].trial.runtime, server, session.observer):
+                    break
+                await _record_all(log, more)
             if task is not None and not log.server_is_lost:
                 await task(server)
     except TrialFault as fault:
@@ -75,6 +85,17 @@ async def run_boot(
         for planned in trials[len(log.records) :]:
             log.write(planned, _failed(fault), place.boot, started)
     return tuple(log.records)
+
+
+async def _changed_to(spec: RuntimeSpec, server: Server, observer: StudyObserver) -> bool:
+    """Whether the server runs with the setting now."""
+    names = sorted(reload_free_of(spec) & spec.knobs.keys())
+    try:
+        await server.change({name: spec.knobs[name] for name in names})
+    except TrialFault as fault:
+        observer.note(f"warning: {', '.join(names)} did not change on the running server, so it boots again: {fault}")
+        return False
+    return True
 
 
 async def measure_on(session: TrialSession, server: Server, trials: Sequence[PlannedTrial]) -> tuple[Record, ...]:

@@ -84,7 +84,7 @@ def _with_work_left(
     """Add the work that is missing under the limits, apart from the time limit."""
     limits = context.limits.without_time()
     plan = make_plan(records, limits, context.space)
-    left = work_left(records, limits, plan, foresee(records, limits.round, plan.search_boots, context.rules.refuse))
+    left = work_left(records, limits, plan, foresee(records, limits.round, plan.search_settings, context.rules.refuse))
     lacking = result.unconfirmed
     # The plan does not know the gate's verdict: after a refusal another setting is confirmed.
     if not left.boots and lacking and why_confirmation_stops(records, limits, lacking) is None:

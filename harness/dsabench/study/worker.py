@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from dsabench.config.runtime_kinds import boot_of
 from dsabench.errors import StoreError
 from dsabench.model.record import Phase
 from dsabench.model.runtime import RuntimeSpec
@@ -111,8 +112,8 @@ def _read_held(file: Path) -> BootReservation | None:
 
 NextBoot = Callable[[StudyRecords], BootPlan | None]
 """Chooses the next boot from the records and reservations; None if there is none."""
-WhyStop = Callable[[StudyRecords, RunLimits], str | None]
-"""Says why no further boot may start; None if one may."""
+WhyStop = Callable[[StudyRecords, RunLimits, int], str | None]
+"""Says why so many further boots may not start, with 0 why the running one may not go on; None if they may."""
 AfterLast = Callable[[RuntimeSpec, Server], Awaitable[None]]
 """What else to do on the server of a setting's last boot, after everything in it is measured."""
 
@@ -143,16 +144,35 @@ class BootWorker:
                 with self._turn():
                     records = self._look()
                     boot = next(filter(None, (choose(records) for choose in choosers)), None)
-                    reason = None if boot is None else unless(records, limits)
+                    reason = None if boot is None else unless(records, limits, 1)
                     trials = [] if boot is None or reason is not None else boot.trials(records, limits.round)
                     if boot is not None and trials:
                         held.enter_context(self._reservations.hold(_reservation(boot, trials)))
                 if boot is not None and trials:
-                    await self._measure(records, boot, trials, after_last)
+                    goes_on = partial(self._go_on, held, boot.spec, choosers, unless)
+                    await self._measure(records, boot, trials, after_last, goes_on)
                     continue
             if not records.under_way(phase, limits.round):
                 return reason
             await asyncio.sleep(_TURN_S)
+
+    def _go_on(
+        self, held: ExitStack, running: RuntimeSpec, choosers: Sequence[NextBoot], unless: WhyStop
+    ) -> Sequence[PlannedTrial]:
+        """What to measure next, if the running server can be changed to it; reserved in place of what it has measured."""
+        limits = self._context.limits
+        with self._turn():
+            records = self._look()
+            boot = next(filter(None, (choose(records) for choose in choosers)), None)
+            if boot is None or boot.phase != "search" or boot_of(boot.spec) != boot_of(running):
+                return ()
+            if unless(records, limits, 0) is not None or self._context.rules.refuse(boot.spec) is not None:
+                return ()
+            trials = boot.trials(records, limits.round)
+            held.close()
+            held.enter_context(self._reservations.hold(_reservation(boot, trials, goes_on=True)))
+        self._session.observer.setting_planned(boot)
+        return trials
 
     def _turn(self) -> AbstractContextManager[None]:
         """`--conclude` reserves nothing, so that it works in a read-only folder."""
@@ -164,7 +184,12 @@ class BootWorker:
         return StudyRecords(context.config, context.environment.fingerprint, context.journal.read().records, live)
 
     async def _measure(
-        self, records: StudyRecords, boot: BootPlan, trials: Sequence[PlannedTrial], after_last: AfterLast | None
+        self,
+        records: StudyRecords,
+        boot: BootPlan,
+        trials: Sequence[PlannedTrial],
+        after_last: AfterLast | None,
+        goes_on: Callable[[], Sequence[PlannedTrial]],
     ) -> None:
         context, session = self._context, self._session
         session.observer.boot_planned(boot, make_plan(records, context.limits, context.space))
@@ -173,9 +198,9 @@ class BootWorker:
             record_refusal(session, trials, refusal)
             return
         task = partial(after_last, boot.spec) if after_last is not None and boot.is_last else None
-        await run_boot(session, trials, task)
+        await run_boot(session, trials, task, goes_on)
 
 
-def _reservation(boot: BootPlan, trials: Sequence[PlannedTrial]) -> BootReservation:
+def _reservation(boot: BootPlan, trials: Sequence[PlannedTrial], *, goes_on: bool = False) -> BootReservation:
     reserved = tuple(ReservedTrial(trial=one.trial.id, occasion=one.occasion, turn=one.turn) for one in trials)
-    return BootReservation(spec=boot.spec, phase=boot.phase, round=trials[0].round, trials=reserved)
+    return BootReservation(spec=boot.spec, phase=boot.phase, round=trials[0].round, trials=reserved, goes_on=goes_on)

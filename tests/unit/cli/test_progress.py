@@ -23,6 +23,7 @@ PLAN = StudyPlan(
     cost=CostEstimate(boot_s=2, trial_s=1, measured=False),
     lanes=1,
     boots_done=0,
+    search_settings=6,
     search_boots=6,
     confirm_boots=6,
     trials_total=24,

@@ -81,6 +81,7 @@ def test_the_full_job_has_every_axis_and_stays_within_fourteen_boots_and_eight_m
         "random_seed",
         "cpu_threads",
         "max_running_requests",
+        "pp_max_micro_batch_size",
         "max_total_tokens",
         "context_length",
         "device",

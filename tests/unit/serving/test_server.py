@@ -11,6 +11,7 @@ import time
 import pytest
 
 from unit.reference.engines import prompt
+from unit.serving.serving import serving
 
 
 def body(text="hello", new=6, **sampling):
@@ -229,3 +230,34 @@ def _until_running(server):
     while 'num_running_reqs{model_name="tiny"} 1.0' not in server.get("/metrics")[1]:
         assert time.monotonic() < end
         time.sleep(0.005)
+
+
+def test_a_running_server_takes_another_limit_of_requests():
+    """What ran shows it: with two at once steps of two, after the change never more than one."""
+
+    def steps_of_decode(server):
+        threads = [threading.Thread(target=server.generate, args=(prompt(20 + n), 12)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return server.counters()["decode_step_requests"]
+
+    def limit_of(server):
+        return [state["pp_max_micro_batch_size"] for state in server.info()["internal_states"]]
+
+    with serving("--max-running-requests", "2") as server:
+        before = steps_of_decode(server)
+        assert limit_of(server) == [2]
+        assert set(before) == {"1", "2"}
+        change = {"server_args": {"pp_max_micro_batch_size": 1}}
+        assert server.post("/set_internal_state", change) == (200, "[true]")
+        assert limit_of(server) == [1]
+        after = steps_of_decode(server)
+        assert (after["2"], after["1"] > before["1"]) == (before["2"], True)
+        assert server.post("/set_internal_state", {"server_args": {"pp_max_micro_batch_size": 3}}) == (200, "[false]")
+        assert limit_of(server) == [1]
+        for wrong in ({"pp_max_micro_batch_size": 0}, {"pp_max_micro_batch_size": "2"}, {"max_running_requests": 1}):
+            status, said = server.post("/set_internal_state", {"server_args": wrong})
+            assert status == 400, said
+        assert limit_of(server) == [1]

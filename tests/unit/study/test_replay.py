@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from dsabench.model.space import key_of
 from dsabench.model.study import Assignment
 from dsabench.study.landscape import Landscape, LandscapeHeader, LandscapeSetting
-from dsabench.study.proposers import Observation
+from dsabench.study.proposers import Observation, SearchTask
 from dsabench.study.replay import Replay, ReplaySummary, replay, summarise
 from dsabench.study.synthetic import generate
 
@@ -26,6 +27,9 @@ SMALL = Landscape(
 )
 
 
+TASK = SearchTask(SMALL.header.space, SMALL.header.base)
+
+
 class InOrder:
     """Proposes what it was given."""
 
@@ -38,7 +42,7 @@ class InOrder:
 
 
 def test_counts_every_boot_and_prefers_only_what_is_feasible() -> None:
-    told = replay(SMALL, InOrder(2, 3, 5, 4), 0, within=0.03, most=10)
+    told = replay(SMALL, TASK, InOrder(2, 3, 5, 4), within=0.03, most=10)
     assert told.seconds == (110, 160, 270, 400)  # the default first; 5 has no line, so it costs nothing
     assert told.regrets == pytest.approx((0.1, 0.1, 0.1, 0.0))
     assert told.failed == 1
@@ -48,7 +52,7 @@ def test_counts_every_boot_and_prefers_only_what_is_feasible() -> None:
 
 
 def test_a_search_ends_at_its_limit() -> None:
-    told = replay(SMALL, InOrder(2, 3, 4), 0, within=0.03, most=2)
+    told = replay(SMALL, TASK, InOrder(2, 3, 4), within=0.03, most=2)
     assert len(told.seconds) == 2
     assert told.boots_to(0.03) is None
 
@@ -61,14 +65,14 @@ def test_every_strategy_sees_the_same_measurement_of_a_setting() -> None:
         histories: list[Sequence[Observation]] = []
         ask = proposer.ask
         proposer.ask = lambda history, ask=ask, kept=histories: (kept.append(list(history)), ask(history))[1]  # type: ignore[method-assign]
-        replay(noisy, proposer, 7, within=0.0001, most=10)
+        replay(noisy, replace(TASK, seed=7), proposer, within=0.0001, most=10)
         seen.append({key_of(one.assignment): one.value for one in histories[-1]})
     assert seen[0].items() & seen[1].items()
     assert all(seen[1].get(key, value) == value for key, value in seen[0].items())
 
 
 def test_quantiles_of_the_cost_know_of_searches_that_never_got_there() -> None:
-    reached, never = Replay((10.0, 20.0), (0.5, 0.01), 0), Replay((10.0, 20.0), (0.5, 0.4), 1)
+    reached, never = Replay((10.0, 20.0), (1, 2), (0.5, 0.01), 0), Replay((10.0, 20.0), (1, 2), (0.5, 0.4), 1)
     told = ReplaySummary("x", 100.0, 0.03, (reached, reached, never, never))
     assert (told.reached, told.cost_fraction(0.5), told.cost_fraction(0.75)) == (2, 0.2, None)
     assert told.failed == 0.5
@@ -76,10 +80,10 @@ def test_quantiles_of_the_cost_know_of_searches_that_never_got_there() -> None:
 
 
 def test_the_interval_of_the_regret_is_that_of_a_median() -> None:
-    searches = tuple(Replay((10.0,), (regret / 100,), 0) for regret in range(1, 13))
+    searches = tuple(Replay((10.0,), (1,), (regret / 100,), 0) for regret in range(1, 13))
     told = ReplaySummary("x", 100.0, 0.03, searches)
     assert (told.regret, told.regret_interval) == (0.06, (0.03, 0.10))
-    unfeasible = ReplaySummary("x", 100.0, 0.03, tuple(Replay((10.0,), (math.inf,), 0) for _ in range(8)))
+    unfeasible = ReplaySummary("x", 100.0, 0.03, tuple(Replay((10.0,), (1,), (math.inf,), 0) for _ in range(8)))
     assert (unfeasible.regret, unfeasible.regret_interval, unfeasible.cost_fraction(0.5)) == (None, None, None)
 
 

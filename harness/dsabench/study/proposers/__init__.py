@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from dsabench.config.runtime_kinds import reload_free_of
 from dsabench.config.specs import StudyConfig
 from dsabench.model.space import count
 from dsabench.study.proposers.coordinate import CoordinateProposer
@@ -13,11 +14,21 @@ from dsabench.study.proposers.grid import GridProposer
 from dsabench.study.proposers.optuna_proposer import OptunaProposer
 from dsabench.study.proposers.proposer import Observation, Proposer, SearchTask
 from dsabench.study.proposers.random import RandomProposer
+from dsabench.study.proposers.same_boot import SameBootFirst
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
-__all__ = ["PROPOSERS", "Observation", "Proposer", "SearchTask", "StartUp", "make_proposer", "startup_of"]
+__all__ = [
+    "PROPOSERS",
+    "Observation",
+    "Proposer",
+    "SearchTask",
+    "StartUp",
+    "make_proposer",
+    "proposer_for",
+    "startup_of",
+]
 
 _FEW = 16
 """Settings of a budget or a space below which the start-up is shorter."""
@@ -39,6 +50,8 @@ class Strategy(NamedTuple):
     learns: bool = False
     """Whether results decide; else all its settings are known ahead."""
     startup: Callable[[SearchTask], StartUp] = lambda _: StartUp(0, "")
+    weighs_boots: bool = False
+    """Whether it decides itself when a boot is left; else only when nothing is left on it."""
 
 
 def _start_tpe(_: SearchTask) -> StartUp:
@@ -66,13 +79,14 @@ def _make_gp(task: SearchTask) -> Proposer:
     def sampler() -> BaseSampler:
         from dsabench.study.proposers.gp_sampler import LegalSettingsSampler  # noqa: PLC0415  (half a second)
 
-        return LegalSettingsSampler(task.legal, seed=task.seed, startup=_start_gp(task).settings)
+        startup = _start_gp(task).settings
+        return LegalSettingsSampler(task.legal, seed=task.seed, startup=startup, reload_free=task.reload_free)
 
     return OptunaProposer(task, lambda _: sampler())
 
 
 PROPOSERS: dict[str, Strategy] = {
-    "gp": Strategy(_make_gp, learns=True, startup=_start_gp),
+    "gp": Strategy(_make_gp, learns=True, startup=_start_gp, weighs_boots=True),
     "tpe": Strategy(_make_tpe, learns=True, startup=_start_tpe),
     "grid": Strategy(GridProposer),
     "random": Strategy(RandomProposer),
@@ -83,7 +97,14 @@ PROPOSERS: dict[str, Strategy] = {
 
 def make_proposer(config: StudyConfig) -> Proposer:
     """Make the strategy of a config for its space and base settings."""
-    return PROPOSERS[config.proposer.kind].make(_task(config))
+    return proposer_for(config.proposer.kind, _task(config))
+
+
+def proposer_for(kind: str, task: SearchTask) -> Proposer:
+    """Make the strategy of that kind."""
+    strategy = PROPOSERS[kind]
+    proposer = strategy.make(task)
+    return SameBootFirst(proposer, task) if task.reload_free and not strategy.weighs_boots else proposer
 
 
 def startup_of(config: StudyConfig) -> StartUp:
@@ -94,4 +115,11 @@ def startup_of(config: StudyConfig) -> StartUp:
 def _task(config: StudyConfig) -> SearchTask:
     most = config.budget.max_trials
     settings = None if most is None else -(-most // len(config.workloads))
-    return SearchTask(config.space, config.runtime.base, config.proposer.seed, config.objective.direction, settings)
+    return SearchTask(
+        config.space,
+        config.runtime.base,
+        config.proposer.seed,
+        config.objective.direction,
+        settings,
+        reload_free_of(config.runtime) & {axis.name for axis in config.space.axes},
+    )

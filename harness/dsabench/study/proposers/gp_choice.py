@@ -16,6 +16,8 @@ NOISE = 0.02
 """Expected standard deviation of the logarithm of a measurement."""
 _EQUAL = 0.1
 """Settings of a level that count as much as the prior that its seconds are those of the others."""
+_ASSUMED_SHARE, _LEAST_SHARE = 0.5, 0.05
+"""Share of a setting's seconds that its trials take: before it is known, and at least."""
 _FEW = 3
 """Settings whose seconds are known before they are predicted."""
 
@@ -31,6 +33,8 @@ class KnownSettings:
     """Whether a setting failed or is infeasible."""
     seconds: Floats
     """Of boot and trials; NaN where unknown."""
+    boot_seconds: Floats
+    """Of the boot alone; NaN where unknown."""
 
     @property
     def has_value(self) -> npt.NDArray[np.bool_]:
@@ -68,6 +72,13 @@ def log_expected_gain(known: KnownSettings, kernel: SettingKernel, codes: Codes)
     mean, deviation = process.predict(levels)
     gain = _log_improvement((mean - incumbent) / deviation) + np.log(deviation)
     return gain + log_running(known, kernel, levels) - _log_seconds(known, kernel, levels)
+
+
+def log_share_of_trials(known: KnownSettings) -> float:
+    """Logarithm of the share of a setting's seconds that its trials take: what it costs on a server that runs already."""
+    share = 1.0 - known.boot_seconds[known.runs] / known.seconds[known.runs]
+    share = share[np.isfinite(share)]
+    return float(np.log(np.clip(np.median(share), _LEAST_SHARE, 1.0))) if len(share) else np.log(_ASSUMED_SHARE)
 
 
 def _log_improvement(z: Floats) -> Floats:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
@@ -16,9 +17,18 @@ from optuna.trial import FrozenTrial, TrialState
 from dsabench.model.space import key_of
 from dsabench.model.study import Assignment
 from dsabench.study.proposers.gaussian_process import Floats, SettingKernel
-from dsabench.study.proposers.gp_choice import KnownSettings, log_expected_gain, log_running
-from dsabench.study.proposers.legal_settings import Codes, LegalSettings
-from dsabench.study.proposers.optuna_trials import SECONDS, VIOLATION, distribution, to_assignment, to_optuna
+from dsabench.study.proposers.gp_choice import KnownSettings, log_expected_gain, log_running, log_share_of_trials
+from dsabench.study.proposers.legal_settings import INACTIVE, Codes, LegalSettings
+from dsabench.study.proposers.optuna_trials import (
+    BOOT_S,
+    FAULT,
+    SECONDS,
+    VIOLATION,
+    distribution,
+    to_assignment,
+    to_optuna,
+)
+from dsabench.study.proposers.proposer import REFUSED
 from dsabench.study.proposers.random import draw, generator
 
 SAMPLED = 10_000
@@ -32,11 +42,17 @@ class LegalSettingsSampler(BaseSampler):
     The first settings show every value of every axis once. From `startup` settings with a value on, the one with the largest
     expected gain per second is taken: a Gaussian process predicts the logarithm of the objective, `survival` whether a setting
     runs. Values have to be above 0. Trials may carry the user attributes `violation` and `seconds`. A running trial counts as one
-    whose value comes out as predicted.
+    whose value comes out as predicted. A setting that differs from the last one in `reload_free` axes alone takes no boot; with the
+    user attribute `boot_s` it is known what that saves.
     """
 
-    def __init__(self, legal: LegalSettings, *, seed: int = 0, startup: int = 5) -> None:
+    def __init__(
+        self, legal: LegalSettings, *, seed: int = 0, startup: int = 5, reload_free: frozenset[str] = frozenset()
+    ) -> None:
         self._legal, self._seed, self._startup = legal, seed, startup
+        names = [axis.name for axis in legal.space.axes]
+        self._booted = [column for column, name in enumerate(names) if name not in reload_free]
+        self._reloaded = [column for column, name in enumerate(names) if name in reload_free]
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002  (Optuna's protocol)
         """All axes; those that are inactive in the proposed setting are not suggested."""
@@ -68,12 +84,33 @@ class LegalSettingsSampler(BaseSampler):
         candidates, codes = self._candidates(settings, known)
         if not candidates:
             return None
+        cheaper = -log_share_of_trials(known) * self._on_boot(trials, known, codes)
         random_ties = np.random.default_rng([self._seed, len(trials)]).random(len(candidates))
-        if known.has_value.sum() < self._startup or not known.runs.any() or not self._kernel.columns:
-            rating = self._new_values(known, codes) + 0.5 * random_ties
+        boots = len(np.unique(known.codes[known.has_value][:, self._booted], axis=0))
+        if boots < self._startup or not known.runs.any() or not self._kernel.columns:
+            rating = self._new_values(known, codes) * np.exp(cheaper) + 0.5 * random_ties
         else:
-            rating = log_expected_gain(known, self._kernel, codes) + 1e-6 * random_ties
+            rating = log_expected_gain(known, self._kernel, codes) + cheaper + 1e-6 * random_ties
         return candidates[int(np.argmax(rating))]
+
+    def _on_boot(self, trials: Sequence[FrozenTrial], known: KnownSettings, codes: Codes) -> npt.NDArray[np.bool_]:
+        """Which settings the server of the last one can be changed to; none if that failed, or another process has it."""
+        booted = [
+            place
+            for place, one in enumerate(trials)
+            if one.state is not TrialState.RUNNING and one.user_attrs.get(FAULT) != REFUSED
+        ]
+        if not self._reloaded or not booted or not known.has_value[booted[-1]]:
+            return np.zeros(len(codes), dtype=bool)
+        last = known.codes[booted[-1]]
+        is_elsewhere = (self._same_boot(known.codes, last) & known.is_under_way).any()
+        return np.zeros(len(codes), dtype=bool) if is_elsewhere else self._same_boot(codes, last)
+
+    def _same_boot(self, codes: Codes, one: Codes) -> npt.NDArray[np.bool_]:
+        """Which settings differ from one of them in values of reload-free axes alone."""
+        active, wanted = codes[:, self._reloaded] != INACTIVE, one[self._reloaded] != INACTIVE
+        alike = np.concatenate([codes[:, self._booted] == one[self._booted], active == wanted], axis=1)
+        return np.asarray(alike.all(axis=1))
 
     @cached_property
     def _kernel(self) -> SettingKernel:
@@ -114,11 +151,11 @@ class LegalSettingsSampler(BaseSampler):
 
 
 def _known(codes: Codes, trials: Sequence[FrozenTrial], sign: float) -> KnownSettings:
-    values, failed, seconds = [], [], []
+    values, failed = [], []
     for trial in trials:
         has_value = trial.state is TrialState.COMPLETE and trial.value is not None and trial.value > 0
         values.append(sign * math.log(trial.value) if has_value and trial.value is not None else math.nan)
         is_infeasible = trial.user_attrs.get(VIOLATION, 0.0) > 0
         failed.append(trial.state is not TrialState.RUNNING and (is_infeasible or not has_value))
-        seconds.append(trial.user_attrs.get(SECONDS) or math.nan)
-    return KnownSettings(codes, np.array(values), np.array(failed, dtype=bool), np.array(seconds))
+    seconds, boot_s = (np.array([one.user_attrs.get(name) or math.nan for one in trials]) for name in (SECONDS, BOOT_S))
+    return KnownSettings(codes, np.array(values), np.array(failed, dtype=bool), seconds, boot_s)

@@ -87,8 +87,8 @@ class _StudyCopy:
 
         from dsabench.study.proposers.optuna_trials import trial_of  # noqa: PLC0415
 
-        settled = [one for one in history if one.value is not None or one.fault is not None]
-        under_way = [one for one in history if one.value is None and one.fault is None]
+        settled = [one for one in history if not one.is_under_way]
+        under_way = [one for one in history if one.is_under_way]
         if self._study is None or settled[: len(self._told)] != self._told:
             self._study, self._told = create_study(direction=self._direction), []
         study = self._study

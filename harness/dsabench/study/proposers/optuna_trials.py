@@ -15,7 +15,7 @@ from dsabench.model.value import KnobValue
 from dsabench.study.proposers.legal_settings import is_ordered
 from dsabench.study.proposers.proposer import Observation
 
-FAULT, VIOLATION, SECONDS = "fault", "violation", "seconds"
+FAULT, VIOLATION, SECONDS, BOOT_S = "fault", "violation", "seconds", "boot_s"
 """User attributes of a trial; see `Observation`."""
 
 
@@ -62,7 +62,12 @@ def trial_of(space: SearchSpace, observation: Observation, *, pending: bool = Fa
     failed = observation.value is None
     params = {name: to_optuna(axes[name], value) for name, value in observation.assignment.items()}
     state = TrialState.RUNNING if pending else TrialState.PRUNED if failed else TrialState.COMPLETE
-    attributes = {FAULT: observation.fault, VIOLATION: observation.violation, SECONDS: observation.seconds}
+    attributes = {
+        FAULT: observation.fault,
+        VIOLATION: observation.violation,
+        SECONDS: observation.seconds,
+        BOOT_S: observation.boot_s,
+    }
     return create_trial(
         state=state,
         value=observation.value,

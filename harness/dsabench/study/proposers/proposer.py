@@ -11,6 +11,11 @@ from dsabench.model.space import AssignmentKey, canonical, key_of
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.study.proposers.legal_settings import LegalSettings
 
+REFUSED = "refused"
+"""The fault of a setting that was not booted, because the rules refuse it."""
+PLANNED = "planned"
+"""In place of a fault: a plan goes on as if the setting was measured."""
+
 
 @dataclass(frozen=True, slots=True)
 class Observation:
@@ -23,9 +28,21 @@ class Observation:
     violation: float = 0.0
     """Sum of the relative excess over all constraints. Above 0 the setting is infeasible."""
     fault: str | None = None
-    """Why a setting has no value: its fault, or `refused`. None without a value: it is under way in another process."""
+    """Why a setting has no value: its fault, `REFUSED` or `PLANNED`. None without a value: it is under way in another process."""
     seconds: float | None = None
     """What its boot and trials took."""
+    boot_s: float | None = None
+    """What its boot took of that."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether another process measures it."""
+        return self.value is None and self.fault is None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it gave no number."""
+        return self.value is None and self.fault not in {None, PLANNED}
 
 
 @dataclass(frozen=True)
@@ -38,6 +55,8 @@ class SearchTask:
     direction: Literal["maximize", "minimize"] = "maximize"
     settings: int | None = None
     """Settings that the budget allows; None without a limit."""
+    reload_free: frozenset[str] = frozenset()
+    """Axes whose values a running server changes."""
 
     @cached_property
     def legal(self) -> LegalSettings:
@@ -47,6 +66,23 @@ class SearchTask:
     def seen(self, history: Iterable[Observation]) -> frozenset[AssignmentKey]:
         """The settings of a history, which must not be proposed again."""
         return frozenset(key_of(canonical(self.space, self.base, one.assignment)) for one in history)
+
+    def boot_of(self, assignment: Assignment) -> AssignmentKey:
+        """Equal for settings that can share a boot, because they differ in values of reload-free axes alone."""
+        return key_of({name: True if name in self.reload_free else value for name, value in assignment.items()})
+
+    def running(self, history: Sequence[Observation]) -> Assignment | None:
+        """The last setting that was booted; None without reload-free axes, if it failed, or if another process has its boot.
+
+        It is what a server runs with now, or ran with when the search was interrupted: a resumed search continues identically.
+        """
+        booted = [one for one in history if one.value is not None or one.fault not in {None, REFUSED}]
+        if not self.reload_free or not booted or booted[-1].failed:
+            return None
+        last = canonical(self.space, self.base, booted[-1].assignment)
+        under_way = [one.assignment for one in history if one.is_under_way]
+        elsewhere = [self.boot_of(canonical(self.space, self.base, one)) for one in under_way]
+        return None if self.boot_of(last) in elsewhere else last
 
 
 class Proposer(Protocol):
