@@ -33,6 +33,16 @@ SPACES: dict[str, SearchSpace] = {
             "forbid": [{"dtype": "bfloat16", "chunked_prefill_size": 64}],
         }
     ),
+    "shared": SearchSpace.model_validate(
+        {
+            "axes": [
+                {"name": "pp_max_micro_batch_size", "values": [1, 2, 4]},  # a running server changes it
+                {"name": "chunked_prefill_size", "values": [64, 256, 1024, 4096]},
+                {"name": "prefix_cache", "values": [True, False]},
+            ],
+            "when": {"pp_max_micro_batch_size": {"prefix_cache": True}},
+        }
+    ),
     "huge": SearchSpace.model_validate(
         {
             "axes": [{"name": f"k{i}", "values": list(range(8))} for i in range(12)],
@@ -65,7 +75,9 @@ def observe(assignment: Assignment) -> Observation:
     return Observation(assignment, value, violation, fault, rng.uniform(60, 300))
 
 
-@pytest.mark.parametrize("name", ["single", "mixed", "none", pytest.param("conditional", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["single", "mixed", "shared", "none", pytest.param("conditional", marks=pytest.mark.slow)]
+)
 def test_proposes_every_legal_assignment_once_and_then_nothing(make: Make, name: str) -> None:
     proposer, space, base = make(name)
     history: list[Observation] = []
@@ -88,7 +100,7 @@ def test_walks_a_space_too_large_to_list(make: Make) -> None:
     assert len({key_of(one.assignment) for one in history}) == 14
 
 
-@pytest.mark.parametrize("name", ["conditional", "mixed"])
+@pytest.mark.parametrize("name", ["conditional", "mixed", "shared"])
 def test_the_same_history_gives_the_same_proposal_to_a_fresh_proposer(make: Make, name: str) -> None:
     proposer, space, base = make(name)
     history = [observe(one) for one in list(legal(space, base))[::2]]
@@ -157,3 +169,21 @@ def test_says_nothing_to_the_user(make: Make, capfd: pytest.CaptureFixture[str])
         proposer.ask([observe(one) for one in list(legal(space, base))[:20]])
     assert [str(one.message) for one in caught] == []
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["conditional", "mixed", "shared"])
+def test_a_search_that_is_killed_anywhere_ends_as_one_that_is_not(make: Make, name: str) -> None:
+    """Every fourth setting another process goes on, with the history alone."""
+
+    def search(killed_after: int) -> list[Assignment]:
+        history: list[Observation] = []
+        while len(history) < 24:
+            if len(history) % killed_after == 0:
+                proposer, _, _ = make(name)
+            assignment = proposer.ask(tuple(history))
+            if assignment is None:
+                break
+            history.append(observe(assignment))
+        return [one.assignment for one in history]
+
+    assert search(4) == search(24)

@@ -33,7 +33,7 @@ def replay(
     landscape: Annotated[
         str, typer.Argument(help="A landscape (.jsonl, .jsonl.gz), or a folder of results whose space was measured.")
     ],
-    proposer: Annotated[str, typer.Option(help="gp, tpe, random, grid or coordinate.")] = "gp",
+    proposer: Annotated[str, typer.Option(help="gp, tpe, nsga2, random, grid or coordinate.")] = "gp",
     against: Annotated[
         list[str] | None,
         typer.Option(help="A strategy to compare with; may be repeated.", show_default="random and tpe"),

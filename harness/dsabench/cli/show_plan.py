@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.config.runtime_kinds import reload_free_of, runtime_kinds
+from dsabench.config.runtime_kinds import boot_of, reload_free_of, runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.study import Axis, Objective
@@ -233,16 +233,17 @@ def _plan_table(dry_run: DryRun) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in ("boot", "phase", "setting"):
         table.add_column(column, justify="right" if column == "boot" else "left", overflow="fold")
-    boots = 0
+    boots = dict[str, int]()
     for one in ahead:
         if one.missing == 0:
             continue
         if one.refusal is None:
-            boots += 1
-            table.add_row(str(boots), "search", escape(one.label))
+            boot = boot_of(one.spec)
+            number = "" if boot in boots else str(boots.setdefault(boot, len(boots) + 1))
+            table.add_row(number, "search", escape(one.label))
         else:
             table.add_row("–", "refused", escape(f"{one.label} ({one.refusal.rule})"))
-    unseen = rest.search_boots - boots
+    unseen = rest.search_boots - len(boots)
     if unseen > 0:
         # Settings that fail prolong the start-up.
         startup, known = startup_of(config), sum(one.refusal is None for one in dry_run.upcoming)

@@ -137,7 +137,7 @@ class Budget(Value):
 class ProposerSpec(Value):
     """The strategy that proposes the next setting."""
 
-    kind: Literal["gp", "tpe", "random", "grid", "coordinate"] = "gp"
+    kind: Literal["gp", "tpe", "nsga2", "random", "grid", "coordinate"] = "gp"
     seed: int = 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dsabench.config.runtime_kinds import boot_of
@@ -251,6 +251,7 @@ def foresee(records: StudyRecords, round_: int, settings: int, refuse: Refuse = 
             known = [default]
         seen_ahead = (observation_of(records, spec) for spec in ahead if records.missing(spec, "search", round_))
         known = [*known, *(one for one in seen_ahead if one is not None)]
+        known = [replace(one, fault=PLANNED) if one.is_under_way else one for one in known]
         while _bootable(refusals) < settings and (assignment := proposer.ask(known)) is not None:
             spec = config.spec(assignment)
             found[spec.id], refusals[spec.id] = spec, refuse(spec)

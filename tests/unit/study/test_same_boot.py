@@ -131,6 +131,13 @@ def test_a_plan_counts_the_boots_and_those_that_are_saved(config) -> None:
     assert (few.search_boots, few.search_settings) == (2, 6)
 
 
+def test_a_plan_begins_with_the_settings_of_the_default_boot(tmp_path) -> None:
+    config = load_study(tmp_path, SHARED.replace("base: {", "base: {pp_max_micro_batch_size: 4, "))
+    ahead = foresee(StudyRecords(config, ENVIRONMENT.fingerprint, ()), 0, 12)
+    assert [boot_of(one.spec) for one in ahead[:4]] == [boot_of(config.default)] * 3 + [boot_of(ahead[3].spec)]
+    assert boot_of(ahead[3].spec) != boot_of(config.default)
+
+
 def test_a_boot_of_several_settings_counts_once(config) -> None:
     limits = RunLimits(config.budget.model_copy(update={"max_boots": 5}), 0)
     records, minute = StudyRecords(config, ENVIRONMENT.fingerprint, ()), itertools.count()

@@ -54,7 +54,7 @@ class Strategy(NamedTuple):
     """Whether it decides itself when a boot is left; else only when nothing is left on it."""
 
 
-def _start_tpe(_: SearchTask) -> StartUp:
+def _start_drawn(_: SearchTask) -> StartUp:
     return StartUp(8, "drawn at random")
 
 
@@ -64,7 +64,16 @@ def _make_tpe(task: SearchTask) -> Proposer:
 
         return TPESampler(seed=seed, n_startup_trials=0, multivariate=True, group=True, constant_liar=True)
 
-    return OptunaProposer(task, sampler, drawn_first=_start_tpe(task).settings)
+    return OptunaProposer(task, sampler, drawn_first=_start_drawn(task).settings)
+
+
+def _make_nsga2(task: SearchTask) -> Proposer:
+    def sampler(seed: int) -> BaseSampler:
+        from dsabench.study.proposers.generations import GenerationsSampler  # noqa: PLC0415  (half a second)
+
+        return GenerationsSampler(seed)
+
+    return OptunaProposer(task, sampler, drawn_first=_start_drawn(task).settings)
 
 
 def _start_gp(task: SearchTask) -> StartUp:
@@ -87,7 +96,8 @@ def _make_gp(task: SearchTask) -> Proposer:
 
 PROPOSERS: dict[str, Strategy] = {
     "gp": Strategy(_make_gp, learns=True, startup=_start_gp, weighs_boots=True),
-    "tpe": Strategy(_make_tpe, learns=True, startup=_start_tpe),
+    "tpe": Strategy(_make_tpe, learns=True, startup=_start_drawn),
+    "nsga2": Strategy(_make_nsga2, learns=True, startup=_start_drawn),
     "grid": Strategy(GridProposer),
     "random": Strategy(RandomProposer),
     "coordinate": Strategy(CoordinateProposer, learns=True),
