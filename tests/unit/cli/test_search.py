@@ -59,7 +59,7 @@ def test_the_answer_fits_a_terminal_and_the_picture_is_written(landscape: Path, 
     [
         (
             ["--proposer", "gpp"],
-            "unknown proposer 'gpp'; did you mean gp? (allowed: gp, tpe, grid, random, coordinate)",
+            "unknown proposer 'gpp'; did you mean gp? (allowed: gp, tpe, nsga2, grid, random, coordinate)",
         ),
         (["--within", "200%"], "'200%' is not a share: use 3% or 0.03"),
         (["--plot", "none/curve.svg", "--seeds", "1"], "none/curve.svg: No such file or directory"),

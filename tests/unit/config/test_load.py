@@ -174,7 +174,7 @@ def test_a_missing_file_names_the_nearest() -> None:
         ("runtime: {kind: external, model: m, base_url: 'localhost:30000'}", "runtime.base_url: is no base URL; write http://HOST:PORT"),
         ("runtime: {kind: external, model: m, base_url: 'http://h:x'}", "runtime.base_url: is no URL"),
         ("runtime: {kind: external, model: m, base_url: 'http://h:1', base: {cpu_threads: 1}}", "runtime.base: has no effect on a server that runs already"),
-        ("proposer: {kind: gird}", "proposer.kind: must be gp, tpe, random, grid or coordinate, not 'gird'; did you mean grid?"),
+        ("proposer: {kind: gird}", "proposer.kind: must be gp, tpe, nsga2, random, grid or coordinate, not 'gird'; did you mean grid?"),
         ("budget: {max_boots: 6}", "budget.max_boots: 6 leaves no boot for the search: 2 × confirm_boots = 6 are kept"),
         ("budget: {stop_when_decided: true}", "budget.stop_when_decided: the first look is at 3 boots a side, so confirm_boots must be 4 or more"),
         ("budget: {gpu_hours: 8}", "budget.gpu_hours: kind reference says nothing of the GPUs that it takes"),
