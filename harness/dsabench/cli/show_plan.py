@@ -19,6 +19,7 @@ from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
 from dsabench.reporting.numbers import show_count, show_dollars, show_duration
 from dsabench.study.forecast import gate_lines
+from dsabench.study.memory import REMEMBERED
 from dsabench.study.plan import DryRun, GpuHours
 from dsabench.study.proposers import startup_of
 from dsabench.study.space_check import Overruled, SpaceCheck
@@ -56,7 +57,7 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
         console.print(
             f"{show_count(done, 'boot')} {'is' if done == 1 else 'are'} recorded already{again}", highlight=False
         )
-    if config.runtime.hardware is None and plan.space.asked:
+    if config.runtime.hardware is None and config.runtime.kind == "sglang" and plan.space.asked:
         console.print("runtime.hardware is not set: rules about hardware were not checked", highlight=False)
 
 
@@ -268,7 +269,9 @@ def _refused_lines(space: SpaceCheck) -> list[str]:
         return []
     rules = ", ".join(f"{rule} {count}" for rule, count in space.by_rule.items())
     of = f"{space.asked} points" if space.is_whole else f"{space.asked} sampled points of a larger space"
-    head = f"{space.refused} of {of} are refused by the rules, without a boot: {rules} (docs/sglang-rules.md)"
+    remembered = space.by_rule.keys() == {REMEMBERED}
+    by, where = ("earlier records", "docs/sweep.md") if remembered else ("the rules", "docs/sglang-rules.md")
+    head = f"{space.refused} of {of} are refused by {by}, without a boot: {rules} ({where})"
     return [head, *(f"  {space.lines[rule]}" for rule in space.by_rule)]
 
 

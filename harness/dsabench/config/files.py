@@ -167,6 +167,35 @@ class AcceptServerFile(Value):
     """Evals, asked after the loads in the same boot."""
 
 
+def _journals_form(given: object) -> str:
+    return "name" if isinstance(given, str) else "list"
+
+
+class FirstFile(Value):
+    """What a study begins with, where earlier studies know something."""
+
+    journals: Annotated[
+        Annotated[str, Tag("name"), Field(min_length=1)]
+        | Annotated[tuple[str, ...], Tag("list"), Field(min_length=1, max_length=20)],
+        Discriminator(_journals_form),
+    ] = Field(alias="from")
+    """Results folders, or journals, of earlier studies. Records of the same model, hardware and version count."""
+    winners: int = Field(3, ge=0, le=20)
+    """Settings of theirs that are measured first."""
+    settings: tuple[KnobSettings, ...] = ()
+    """Settings to measure before them."""
+
+
+def _first_form(given: object) -> str:
+    return "journals" if isinstance(given, Mapping) else "settings"
+
+
+FirstEntry = Annotated[
+    Annotated[tuple[KnobSettings, ...], Tag("settings")] | Annotated[FirstFile, Tag("journals")],
+    Discriminator(_first_form),
+]
+
+
 class ConfigFile(Value):
     """A study on one machine: `configs/NAME.yaml`."""
 
@@ -178,8 +207,8 @@ class ConfigFile(Value):
     """Load points. Each setting is measured under all of them in one boot."""
     sweeps: tuple[SweepEntry, ...] = ()
     """Names of sweeps/NAME.yaml, paths, or inline spaces. Together they form one joint space."""
-    first: tuple[KnobSettings, ...] = ()
-    """Settings to measure first, in this order. Axes that are not named keep the base's value."""
+    first: FirstEntry = ()
+    """Settings to measure first, in this order. Axes that are not named keep the base's value. Or `from`: journals of earlier studies."""
     proposer: ProposerSpec = ProposerSpec()
     """The strategy that chooses the next setting."""
     objective: ObjectiveEntry

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dsabench import rooms
-from dsabench.config.files import AcceptServerFile, AutotuneFile, LaunchFile, SweepFile, TuneFile, gates_of
+from dsabench.config.files import AcceptServerFile, AutotuneFile, FirstFile, LaunchFile, SweepFile, TuneFile, gates_of
 from dsabench.config.goals import Goal
 from dsabench.config.mistakes import parse_sections
 from dsabench.config.runtime_rules import foreign_axes, launch_mistakes, runtime_mistakes
@@ -19,6 +19,7 @@ from dsabench.config.specs import (
     Autotune,
     HisparseTune,
     KernelTune,
+    MemorySpec,
     MtpTune,
     RuntimeConfig,
     StudyConfig,
@@ -169,8 +170,7 @@ def _config_of(source: YamlFile, path: Path) -> tuple[StudyConfig | None, tuple[
         found += gpu_mistakes(source, sections)
     space, wrong = _joint_space(source, path, sections)
     found += wrong
-    if space is not None and sections.get("first"):
-        found += first_mistakes(source, sections["first"], space, sections["runtime"].base)
+    found += _first(source, path, sections, space)
     if sections.get("budget") is not None:
         found += confirm_mistakes(source, sections["budget"], sections.get("first") or ())
     if found or space is None:
@@ -184,6 +184,26 @@ def _config_of(source: YamlFile, path: Path) -> tuple[StudyConfig | None, tuple[
     if found or wrong:
         return None, (*found, *wrong)
     return StudyConfig(**sections, space=space, autotune=autotune, accept=accept), ()
+
+
+def _first(source: YamlFile, path: Path, sections: dict[str, Any], space: SearchSpace | None) -> Iterator[ConfigError]:
+    """Take the settings and the journals of `first` apart, and find their mistakes."""
+    at: KeyPath = ("first",)
+    if isinstance(first := sections.get("first"), FirstFile):
+        journals, wrong = _journals(source, first, path)
+        yield from wrong
+        at, sections["first"] = ("first", "settings"), first.settings
+        sections["memory"] = MemorySpec(journals=journals, winners=first.winners)
+    if space is not None and sections.get("first"):
+        yield from first_mistakes(source, at, sections["first"], space, sections["runtime"].base)
+
+
+def _journals(source: YamlFile, first: FirstFile, config: Path) -> tuple[tuple[str, ...], list[ConfigError]]:
+    """Paths as they are found from here, else from the config's folder; and those that are not found."""
+    names = (first.journals,) if isinstance(first.journals, str) else first.journals
+    found = {name: next(filter(Path.exists, (Path(name), config.parent / name)), None) for name in names}
+    wrong = [source.error(f"{name}: no such folder", ("first", "from")) for name, path in found.items() if path is None]
+    return tuple(str(path) for path in found.values() if path is not None), wrong
 
 
 _INHERITED = ("runtime", "workloads", "proposer", "objective", "budget", "gate", "price_per_gpu_hour")

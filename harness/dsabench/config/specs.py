@@ -131,6 +131,15 @@ class RuntimeConfig(Value):
         )
 
 
+class MemorySpec(Value):
+    """Journals of earlier studies that a study begins with."""
+
+    journals: tuple[str, ...]
+    """Results folders or journals, as found from the working directory or the config's folder."""
+    winners: int
+    """Settings of theirs that are measured first."""
+
+
 class StudyConfig(Value):
     """One study: runtime, workloads, search space and objective."""
 
@@ -141,6 +150,8 @@ class StudyConfig(Value):
     """The joint space of all sweeps of the config."""
     first: tuple[FrozenMap[KnobValue], ...] = ()
     """Measured before the proposer is asked. Axes that are not named keep the base's value."""
+    memory: MemorySpec | None = None
+    """Earlier studies: their winners are measured after `first`, their failures not at all."""
     proposer: ProposerSpec
     objective: Objective
     budget: Budget

@@ -176,19 +176,21 @@ def _too_few_boots(source: YamlFile, budget: Budget, sides: int) -> Mistakes:
         yield source.error(message, ("budget", "max_boots"))
 
 
-def first_mistakes(source: YamlFile, first: Sequence[Assignment], space: SearchSpace, base: Assignment) -> Mistakes:
+def first_mistakes(
+    source: YamlFile, at: KeyPath, first: Sequence[Assignment], space: SearchSpace, base: Assignment
+) -> Mistakes:
     """Settings of `first` must lie in the space."""
     axes = {axis.name: axis.values for axis in space.axes}
     for index, setting in enumerate(first):
         for knob, value in setting.items():
             if knob not in axes:
-                yield source.error(unknown_word("axis", knob, axes), ("first", index, knob))
+                yield source.error(unknown_word("axis", knob, axes), (*at, index, knob))
             elif value not in axes[knob]:
                 taken = ", ".join(map(str, axes[knob]))
-                yield source.error(f"{value} is not searched (the axis has {taken})", ("first", index, knob))
+                yield source.error(f"{value} is not searched (the axis has {taken})", (*at, index, knob))
         chosen = {**base, **setting}
         if any(holds(rule, chosen) for rule in space.forbid):
-            yield source.error("is forbidden by the sweeps", ("first", index))
+            yield source.error("is forbidden by the sweeps", (*at, index))
 
 
 def accept_mistakes(

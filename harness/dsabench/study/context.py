@@ -24,6 +24,7 @@ from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.protocol import Runtime
 from dsabench.runtimes.shares import Share, split_machine
 from dsabench.study.budget import RunLimits, no_gpus
+from dsabench.study.memory import remember
 from dsabench.study.next_boot import listed
 from dsabench.study.session import SILENT, StudyObserver, TrialSession
 from dsabench.study.space_check import SpaceCheck, check_space, require_legal_default, sample
@@ -126,6 +127,12 @@ async def open_context(
         # record.
         shares[0].take()
     environment = await collect_environment(identity)
+    memory = remember(config, environment)
+    for line in memory.lines:
+        observer.note(f"first: {line}")
+    rules = replace(rules, refuse=memory.refuse(rules.refuse, config.default))
+    space = config.space.model_copy(update={"enqueued": (*config.space.enqueued, *memory.winners)})
+    config = config.model_copy(update={"space": space})
     if config.runtime.launch.command_prefix:
         observer.note(
             f"note: records name the hardware of this machine ({environment.host}), although command_prefix may start servers elsewhere"

@@ -1,0 +1,138 @@
+"""What earlier studies of the same model, hardware and version know: their winners come first, and what failed is not booted again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+from pathlib import Path
+
+from dsabench.config.specs import StudyConfig
+from dsabench.errors import InputError
+from dsabench.model.environment import Environment, Hardware
+from dsabench.model.record import Failed, FaultKind, Measured, Record
+from dsabench.model.runtime import Refuse, RuleViolation, RuntimeSpec
+from dsabench.model.space import AssignmentKey, canonical, is_legal, key_of
+from dsabench.model.study import Assignment
+from dsabench.reporting.numbers import show_count
+from dsabench.results.journal import FILE_NAME, read_journal
+from dsabench.results.scores import rank_key, score_setting
+
+REMEMBERED = "memory"
+"""In place of a rule's id: a record refuses the setting."""
+_LASTING: frozenset[FaultKind] = frozenset(
+    {
+        *("exited", "bad_arguments", "out_of_memory", "weights_out_of_memory", "kv_pool_out_of_memory"),
+        *("graph_out_of_memory", "nan", "gpu_error", "jit_compile"),
+    }
+)
+"""Faults of a boot that come again. Others are the machine's, not the setting's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a study takes from earlier ones."""
+
+    winners: tuple[Assignment, ...] = ()
+    """Settings of the space that were the best, in the order in which they are measured."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Id of a spec without its version → where and how it failed."""
+    lines: tuple[str, ...] = ()
+    """What to say of each journal."""
+
+    def refuse(self, refuse: Refuse, default: RuntimeSpec) -> Refuse:
+        """Refuse known failures too, but never the default."""
+        if not self.failed:
+            return refuse
+
+        def refuse_known(spec: RuntimeSpec) -> RuleViolation | None:
+            known = None if spec == default else self.failed.get(_id_of(spec))
+            return refuse(spec) if known is None else RuleViolation(REMEMBERED, f"{REMEMBERED}: {known}")
+
+        return refuse_known
+
+
+def remember(config: StudyConfig, environment: Environment) -> Memory:
+    """Read the journals that `first.from` names.
+
+    Raises:
+        InputError: there is no such journal, or it cannot be read.
+
+    """
+    wanted = config.memory
+    if wanted is None:
+        return Memory()
+    best: list[list[Assignment]] = []
+    failed: dict[str, str] = {}
+    lines: list[str] = []
+    for folder in map(Path, wanted.journals):
+        path = folder if folder.is_file() else folder / FILE_NAME
+        if not path.is_file():
+            raise InputError(f"first.from: {folder}: no journal there")
+        records = [one for one in read_journal(path).records if _is_alike(one, config, environment)]
+        best.append(_winners(config, records))
+        known = dict(_failures(path, records))
+        failed |= known
+        lines.append(_said(folder, records, min(len(best[-1]), wanted.winners), len(known)))
+    # The best of each journal, then the second of each.
+    in_turns = (one for one in chain.from_iterable(zip_longest(*best)) if one is not None)
+    winners = list({key_of(one): one for one in in_turns}.values())[: wanted.winners]
+    return Memory(tuple(winners), failed, tuple(lines))
+
+
+def _said(folder: Path, records: Iterable[Record], winners: int, failures: int) -> str:
+    if not any(True for _ in records):
+        return f"{folder}: no records of this model, hardware and version"
+    first = f"{show_count(winners, 'winner')} first"
+    return f"{folder}: {first}, {show_count(failures, 'known failure')} skipped"
+
+
+def _id_of(spec: RuntimeSpec) -> str:
+    return spec.model_copy(update={"version": None}).id
+
+
+def _is_alike(record: Record, config: StudyConfig, environment: Environment) -> bool:
+    """Whether a record is of the same model, hardware class and version. Its GPUs may be others of the kind."""
+    spec, wanted = record.trial.runtime, config.default
+    same = (spec.kind, spec.model, spec.hardware, record.environment.runtime.version)
+    if same != (wanted.kind, wanted.model, wanted.hardware, environment.runtime.version):
+        return False
+    return wanted.hardware is not None or _class_of(record.environment.hardware) == _class_of(environment.hardware)
+
+
+def _class_of(hardware: Hardware) -> tuple[object, ...]:
+    return hardware.cpu, hardware.cpu_cores, tuple(gpu.name for gpu in hardware.gpus)
+
+
+def _winners(config: StudyConfig, records: Iterable[Record]) -> list[Assignment]:
+    """The feasible settings of the space, the best first, each by all workloads of its journal."""
+    space, base = config.space, config.default.knobs
+    measured: dict[AssignmentKey, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    settings: dict[AssignmentKey, Assignment] = {}
+    for record in records:
+        setting = canonical(space, base, record.trial.runtime.knobs)
+        if isinstance(record.outcome, Measured) and config.spec(setting).knobs == record.trial.runtime.knobs:
+            measured[key_of(setting)][record.trial.workload.name].append(record)
+            settings[key_of(setting)] = setting
+    loads = {name for of_setting in measured.values() for name in of_setting}
+    whole = {key: of_setting for key, of_setting in measured.items() if of_setting.keys() == loads}
+    scores = {key: score_setting(config.objective, of_setting) for key, of_setting in whole.items()}
+    feasible = [key for key, score in scores.items() if score.is_feasible and is_legal(space, base, settings[key])]
+    feasible.sort(key=lambda key: rank_key(config.objective, scores[key]), reverse=True)
+    return [settings[key] for key in feasible]
+
+
+def _failures(path: Path, records: Iterable[Record]) -> Iterator[tuple[str, str]]:
+    """Specs whose every boot failed, in a way that comes again."""
+    of_spec: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        if not record.is_refusal:
+            of_spec[_id_of(record.trial.runtime)].append(record)
+    for spec, known in of_spec.items():
+        outcomes = [one.outcome for one in known]
+        failed = [one for one in outcomes if isinstance(one, Failed) and one.stage == "boot" and not one.transient]
+        if len(failed) == len(outcomes) and all(one.fault in _LASTING for one in failed):
+            when = known[-1].started_at.date().isoformat()
+            message = failed[-1].message.partition("\n")[0][:160]
+            yield spec, f"it failed on {when} ({path}): {failed[-1].fault}: {message}"

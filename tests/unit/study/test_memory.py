@@ -1,0 +1,217 @@
+"""What a study takes from the journals of earlier ones."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dsabench.config.load import find_mistakes
+from dsabench.config.specs import StudyConfig
+from dsabench.errors import InputError
+from dsabench.machine.environment import collect_environment
+from dsabench.model.environment import Environment
+from dsabench.model.record import Measured, Metric, Record
+from dsabench.model.runtime import refuse_nothing
+from dsabench.results.journal import Journal
+from dsabench.runtimes.kinds import make_runtime
+from dsabench.study.memory import Memory, remember
+from dsabench.study.next_boot import before_the_proposer
+from dsabench.study.session import StudyObserver
+from dsabench.study.study import Study
+from factories import ENVIRONMENT, make_failure, make_record, make_workload
+from studies import STUDY, load_study, write_study
+
+FAST, FASTER, SLOW = (
+    {"prefill_backend": kernel, "chunked_prefill_size": size}
+    for kernel, size in (("flashmla_sparse", 256), ("flashmla_sparse", 128), ("flashmla_kv", 128))
+)
+
+
+def earlier(folder: Path, *records: Record) -> None:
+    journal = Journal(folder)
+    for record in records:
+        journal.append(record)
+
+
+def study(folder: Path, first: str, text: str = STUDY) -> StudyConfig:
+    return load_study(folder, f"{text}\nfirst: {first}\n")
+
+
+def measured(config: StudyConfig, setting: dict[str, object], *values: float, **changes: object) -> list[Record]:
+    """One record per workload of another study of the same model."""
+    loads = [make_workload(f"load-{place}") for place in range(len(values))]
+    records = [
+        make_record(spec=config.spec(setting), workload=load, value=value)
+        for load, value in zip(loads, values, strict=True)
+    ]
+    return [record.model_copy(update=changes) for record in records]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> StudyConfig:
+    (tmp_path / "old").mkdir()
+    return study(tmp_path, "{from: old, winners: 2}")
+
+
+def test_the_best_settings_of_an_earlier_study_come_first(config: StudyConfig, tmp_path: Path) -> None:
+    """By all its workloads: one with a record lost cannot be compared."""
+    earlier(
+        tmp_path / "old",
+        *measured(config, FAST, 100.0, 90.0),
+        *measured(config, FASTER, 120.0, 95.0),
+        *measured(config, SLOW, 50.0, 40.0),
+        *measured(config, {}, 999.0),
+    )
+    memory = remember(config, ENVIRONMENT)
+    assert memory.winners == (FASTER, FAST)
+    assert memory.lines == (f"{tmp_path / 'old'}: 2 winners first, 0 known failures skipped",)
+    plan = Study.from_config(config, results=tmp_path / "new").plan()
+    assert [dict(one.spec.knobs) for one in plan.upcoming[:1]] == [dict(config.default.knobs)]
+
+
+def test_winners_follow_the_listed_settings_and_precede_the_proposer(config: StudyConfig, tmp_path: Path) -> None:
+    earlier(tmp_path / "old", *measured(config, FASTER, 120.0), *measured(config, FAST, 100.0))
+    listed = study(tmp_path, "{from: [old], settings: [{chunked_prefill_size: 128}]}")
+    winners = remember(listed, ENVIRONMENT).winners
+    space = listed.space.model_copy(update={"enqueued": winners})
+    ahead = before_the_proposer(listed.model_copy(update={"space": space}))
+    assert ahead == [listed.spec(SLOW), listed.spec(FASTER), listed.spec(FAST)]
+
+
+def test_several_journals_give_their_best_in_turns(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    config = study(tmp_path, "{from: [one, two], winners: 2}")
+    earlier(tmp_path / "one", *measured(config, FAST, 9.0), *measured(config, FASTER, 8.0))
+    earlier(tmp_path / "two", *measured(config, SLOW, 900.0), *measured(config, FAST, 800.0))
+    assert remember(config, ENVIRONMENT).winners == (FAST, SLOW)
+
+
+def test_what_broke_a_constraint_or_lies_outside_the_space_is_no_winner(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    limited = STUDY.replace("maximize}", "maximize, constraints: [{metric: itl_ms.p90, max: 10}]}")
+    config = study(tmp_path, "{from: old}", limited)
+
+    def with_gap(setting: dict[str, object], value: float, gap_ms: float) -> list[Record]:
+        metrics = {
+            "output_throughput_tok_s": Metric(value=value, n=9),
+            "itl_ms.p90": Metric(value=gap_ms, n=9),
+        }
+        return measured(config, setting, value, outcome=Measured(metrics=metrics))
+
+    earlier(
+        tmp_path / "old",
+        *with_gap(FASTER, 200.0, 11.0),
+        *with_gap(FAST, 100.0, 9.0),
+        *with_gap({"chunked_prefill_size": 64}, 300.0, 9.0),
+        *with_gap({"max_running_requests": 3, "chunked_prefill_size": 128}, 300.0, 9.0),
+    )
+    assert remember(config, ENVIRONMENT).winners == (FAST,)
+
+
+@pytest.mark.parametrize("what", ["model", "version", "hardware"])
+def test_another_model_version_or_machine_tells_nothing(config: StudyConfig, tmp_path: Path, what: str) -> None:
+    changed = {
+        "version": {"runtime": ENVIRONMENT.runtime.model_copy(update={"version": "0.0.9"})},
+        "hardware": {"hardware": ENVIRONMENT.hardware.model_copy(update={"cpu_cores": 64})},
+    }
+    record = make_record(spec=config.spec(FAST))
+    if what == "model":
+        record = make_record(spec=config.spec(FAST).model_copy(update={"model": "small"}))
+    else:
+        record = record.model_copy(update={"environment": ENVIRONMENT.model_copy(update=changed[what])})
+    earlier(tmp_path / "old", record)
+    memory = remember(config, ENVIRONMENT)
+    assert memory.winners == ()
+    assert memory.lines == (f"{tmp_path / 'old'}: no records of this model, hardware and version",)
+
+
+class Noting(StudyObserver):
+    """Keeps the notes."""
+
+    def __init__(self, told: list[str]) -> None:
+        self.told = told
+
+    def note(self, text: str) -> None:
+        self.told.append(text)
+
+
+def make_environment(config: StudyConfig) -> Environment:
+    """That of this machine."""
+    return asyncio.run(collect_environment(asyncio.run(make_runtime(config.runtime).identity())))
+
+
+def failed(config: StudyConfig, setting: dict[str, object], **changes: object) -> Record:
+    failure = make_failure().model_copy(update={"fault": "out_of_memory", "message": "no memory\nmore", **changes})
+    return make_record(spec=config.spec(setting), outcome=failure, workload=make_workload(str(changes)))
+
+
+def test_a_boot_that_failed_for_good_is_not_tried_again_and_the_record_is_the_reason(
+    config: StudyConfig, tmp_path: Path
+) -> None:
+    earlier(tmp_path / "old", failed(config, FAST), failed(config, {}))
+    memory = remember(config, ENVIRONMENT)
+    refuse = memory.refuse(refuse_nothing, config.default)
+    violation = refuse(config.spec(FAST))
+    assert violation is not None
+    assert violation.line == (
+        f"memory: it failed on 2026-01-01 ({tmp_path / 'old' / 'journal.jsonl'}): out_of_memory: no memory"
+    )
+    assert refuse(config.spec(SLOW)) is None
+    assert refuse(config.default) is None, "all others are compared with the default"
+    assert Memory().refuse(refuse_nothing, config.default) is refuse_nothing
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"transient": True}, {"fault": "boot_timeout"}, {"stage": "load"}, {"fault": "port_in_use"}],
+    ids=str,
+)
+def test_a_failure_that_may_not_come_again_is_tried_again(
+    config: StudyConfig, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    earlier(tmp_path / "old", failed(config, FAST, **changes))
+    assert remember(config, ENVIRONMENT).failed == {}
+
+
+def test_a_setting_that_ran_once_is_no_known_failure(config: StudyConfig, tmp_path: Path) -> None:
+    earlier(tmp_path / "old", failed(config, FAST), *measured(config, FAST, 10.0))
+    assert remember(config, ENVIRONMENT).failed == {}
+
+
+def test_a_known_failure_is_refused_in_the_plan_and_costs_no_boot(tmp_path: Path) -> None:
+    """On this machine, whose environment is the journal's."""
+    config = load_study(tmp_path)
+    here = make_environment(config)
+    (tmp_path / "old").mkdir()
+    earlier(tmp_path / "old", failed(config, FAST).model_copy(update={"environment": here}))
+    told: list[str] = []
+    plan = Study.from_config(study(tmp_path, "{from: old}"), results=tmp_path / "new").plan(Noting(told))
+    assert told == [f"first: {tmp_path / 'old'}: 0 winners first, 1 known failure skipped"]
+    space = plan.plan.space
+    assert (space.settings, space.refused, dict(space.by_rule)) == (3, 1, {"memory": 1})
+    assert "out_of_memory: no memory" in space.lines["memory"]
+    assert config.spec(FAST) not in [one.spec for one in plan.upcoming if one.refusal is None]
+
+
+def test_mistakes_name_the_line(tmp_path: Path) -> None:
+    def lines(first: str) -> list[str]:
+        path = write_study(tmp_path, f"{STUDY}\nfirst: {first}\n")
+        return [str(one).removeprefix(f"{path}:") for one in find_mistakes(path)]
+
+    line = len(f"{STUDY}\nfirst:".splitlines())
+    (tmp_path / "old").mkdir()
+    assert lines("{from: old}") == []
+    assert lines("{from: nowhere}") == [f"{line}: first.from: nowhere: no such folder"]
+    assert "first.form: unknown key 'form'; did you mean from?" in lines("{form: old}")[0]
+    assert "first.from" in lines("{from: 3}")[0]
+    assert "first.settings[0].chunked_prefill_size: 64 is not searched" in " ".join(
+        lines("{from: old, settings: [{chunked_prefill_size: 64}]}")
+    )
+
+
+def test_a_folder_without_a_journal_is_a_mistake(config: StudyConfig) -> None:
+    with pytest.raises(InputError, match="old: no journal there"):
+        remember(config, ENVIRONMENT)
