@@ -11,21 +11,38 @@ from __future__ import annotations
 
 import argparse
 import math
+import random
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from statistics import fmean
 
 from dsabench.microbench.summary import median_ranks
+from dsabench.study.landscape import Landscape
 from dsabench.study.proposers import PROPOSERS
-from dsabench.study.replay import REGRET_AT, Replay, search
+from dsabench.study.replay import REGRET_AT, Replay, memory_of, search
 from dsabench.study.synthetic import KINDS, generate
 
-WITHIN, MOST, FIRST_SEED = 0.03, 45, 1000
+WITHIN, MOST, FIRST_SEED, _OTHERS = 0.03, 45, 1000, 50_000
 
 
-def search_of(kind: str, name: str, seed: int) -> Replay:
+def search_of(kind: str, memory: str, name: str, seed: int) -> Replay:
     """One search of one landscape."""
-    return search(generate(kind, seed), name, seed, within=WITHIN, most=MOST)
+    landscape = generate(kind, seed)
+    known = None if memory == "none" else memory_of(earlier_study(landscape, kind, memory, seed), landscape)
+    return search(landscape, name, seed, within=WITHIN, most=MOST, memory=known)
+
+
+def earlier_study(landscape: Landscape, kind: str, memory: str, seed: int) -> Landscape:
+    """What a study measured before in 24 settings drawn at random: here with other loads, whose values are half as large and differ
+    by 5 %, or in another landscape.
+    """
+    rng = random.Random(seed)
+    other = landscape if memory == "alike" else generate(kind, seed + _OTHERS)
+    drawn = rng.sample([one for one in other.settings if one.value is not None], 24)
+    changed = tuple(
+        one.model_copy(update={"value": 0.5 * (one.value or 0.0) * math.exp(rng.gauss(0.0, 0.05))}) for one in drawn
+    )
+    return Landscape(header=other.header, settings=changed)
 
 
 def with_interval(values: list[float], show: str) -> str:
@@ -55,6 +72,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--proposers", nargs="+", choices=PROPOSERS, default=["gp", "coordinate", "random"])
     parser.add_argument("--landscapes", type=int, default=100)
+    parser.add_argument("--memory", choices=("none", "alike", "unlike"), default="none", help="of an earlier study")
     asked = parser.parse_args()
     print(
         f"| kind | strategy | regret after {REGRET_AT}, %: median | mean | boots to within 3 % | never in {MOST} | failed boots |"
@@ -64,7 +82,7 @@ def main() -> None:
     with ProcessPoolExecutor() as pool:
         for kind in asked.kinds:
             for name in asked.proposers:
-                print(row(kind, name, list(pool.map(partial(search_of, kind, name), seeds))), flush=True)
+                print(row(kind, name, list(pool.map(partial(search_of, kind, asked.memory, name), seeds))), flush=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from dsabench.results.journal import FILE_NAME, Journal
 from dsabench.study.context import context_of_records
 from dsabench.study.landscape import Landscape, landscape_of, read_landscape, write_landscape
 from dsabench.study.proposers import PROPOSERS
-from dsabench.study.replay import REGRET_AT, ReplaySummary, summarise
+from dsabench.study.replay import REGRET_AT, ReplaySummary, memory_of, summarise
 from dsabench.study.synthetic import KINDS
 from dsabench.study.synthetic import generate as generate_landscape
 
@@ -39,6 +39,7 @@ class ReplayOptions:
     within: float
     settings: int
     config: str | None
+    memory: str | None
     plot: Path | None
 
 
@@ -52,10 +53,11 @@ def run_replay(options: ReplayOptions, *, as_json: bool) -> None:
     _require(PROPOSERS, "proposer", *options.proposers)
     landscape = _landscape(options.landscape, options.config)
     most = min(options.settings, len(landscape.settings))
+    memory = None if options.memory is None else memory_of(_landscape(options.memory, options.config), landscape)
     found = []
     for name in options.proposers:
         print(f"{name}: {options.seeds} searches of at most {most} settings", file=sys.stderr)
-        found.append(summarise(landscape, name, seeds=options.seeds, within=options.within, most=most))
+        found.append(summarise(landscape, name, seeds=options.seeds, within=options.within, most=most, memory=memory))
     if options.plot is not None:
         written = draw_replays(landscape.header.name, [one.curve() for one in found], options.plot)
         print(f"wrote {written}", file=sys.stderr)

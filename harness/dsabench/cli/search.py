@@ -48,6 +48,9 @@ def replay(
     config: Annotated[
         str | None, typer.Option(help="The config of the results.", show_default="the one of their name")
     ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="What an earlier study measured: a landscape, or a folder of results.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="FILE.svg: regret over the cost.")] = None,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -55,7 +58,7 @@ def replay(
     from dsabench.cli.run_search import ReplayOptions, run_replay
 
     compared = tuple(dict.fromkeys((proposer, *(against or ("random", "tpe")))))
-    run_replay(ReplayOptions(landscape, compared, seeds, within, settings, config, plot), as_json=json_)
+    run_replay(ReplayOptions(landscape, compared, seeds, within, settings, config, memory, plot), as_json=json_)
 
 
 @app.command("generate")

@@ -180,7 +180,7 @@ class FirstFile(Value):
         Discriminator(_journals_form),
     ] = Field(alias="from")
     """Results folders, or journals, of earlier studies. Records of the same model, hardware and version count."""
-    winners: int = Field(3, ge=0, le=20)
+    winners: int = Field(1, ge=0, le=20)
     """Settings of theirs that are measured first."""
     settings: tuple[KnobSettings, ...] = ()
     """Settings to measure before them."""

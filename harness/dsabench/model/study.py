@@ -39,6 +39,14 @@ class ImpliedKnobs(Value):
     then: FrozenMap[KnobValue]
 
 
+class EarlierValue(Value):
+    """A setting that an earlier study measured."""
+
+    setting: FrozenMap[KnobValue]
+    value: float
+    """The objective, as a multiple of that study's geometric mean."""
+
+
 class SearchSpace(Value):
     """A finite product of axes with conditions. The items of one condition are combined with AND."""
 
@@ -53,6 +61,8 @@ class SearchSpace(Value):
     """Settings that a tuner's arithmetic expects to be good, the best first: measured before the proposer is asked. The planner sets
     them, too.
     """
+    earlier: tuple[EarlierValue, ...] = ()
+    """What earlier studies measured of these settings, from which a proposer may start. The planner of a study sets it."""
 
     def brought_by(self, settings: Assignment) -> dict[str, KnobValue]:
         """The knobs that follow from these settings (base and assignment)."""

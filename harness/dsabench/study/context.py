@@ -131,8 +131,7 @@ async def open_context(
     for line in memory.lines:
         observer.note(f"first: {line}")
     rules = replace(rules, refuse=memory.refuse(rules.refuse, config.default))
-    space = config.space.model_copy(update={"enqueued": (*config.space.enqueued, *memory.winners)})
-    config = config.model_copy(update={"space": space})
+    config = config.model_copy(update={"space": memory.into(config.space)})
     if config.runtime.launch.command_prefix:
         observer.note(
             f"note: records name the hardware of this machine ({environment.host}), although command_prefix may start servers elsewhere"

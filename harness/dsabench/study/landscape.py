@@ -87,6 +87,11 @@ class LandscapeHeader(Value):
             raise ValueError(f"reload_free: {missing[0]} is no axis")
         return self
 
+    @property
+    def sign(self) -> float:
+        """1 where larger is better."""
+        return 1.0 if self.direction == "maximize" else -1.0
+
     @cached_property
     def space(self) -> SearchSpace:
         """The space that a proposer searches."""
@@ -109,7 +114,7 @@ class Landscape(Value):
     def best(self) -> LandscapeSetting:
         """The best feasible setting."""
         feasible = [one for one in self.settings if one.is_feasible]
-        return (max if self.header.direction == "maximize" else min)(feasible, key=lambda one: one.value or 0.0)
+        return max(feasible, key=lambda one: self.header.sign * (one.value or 0.0))
 
     @property
     def seconds(self) -> float:

@@ -1,12 +1,14 @@
-"""What earlier studies of the same model, hardware and version know: their winners come first, and what failed is not booted again."""
+"""What earlier studies of the same model, hardware and version know: winners come first, failures not at all, and `gp` expects the rest."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
+from statistics import median
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
@@ -14,7 +16,8 @@ from dsabench.model.environment import Environment, Hardware
 from dsabench.model.record import Failed, FaultKind, Measured, Record
 from dsabench.model.runtime import Refuse, RuleViolation, RuntimeSpec
 from dsabench.model.space import AssignmentKey, canonical, is_legal, key_of
-from dsabench.model.study import Assignment
+from dsabench.model.study import Assignment, EarlierValue, SearchSpace
+from dsabench.model.study_result import ObjectiveScore
 from dsabench.reporting.numbers import show_count
 from dsabench.results.journal import FILE_NAME, read_journal
 from dsabench.results.scores import rank_key, score_setting
@@ -28,6 +31,8 @@ _LASTING: frozenset[FaultKind] = frozenset(
     }
 )
 """Faults of a boot that come again. Others are the machine's, not the setting's."""
+_COMMON = 3
+"""Settings in common from which earlier values can be judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +41,17 @@ class Memory:
 
     winners: tuple[Assignment, ...] = ()
     """Settings of the space that were the best, in the order in which they are measured."""
+    earlier: tuple[EarlierValue, ...] = ()
+    """All settings of the space that were measured."""
     failed: Mapping[str, str] = field(default_factory=dict)
     """Id of a spec without its version → where and how it failed."""
     lines: tuple[str, ...] = ()
     """What to say of each journal."""
+
+    def into(self, space: SearchSpace) -> SearchSpace:
+        """The space with what is known of it."""
+        enqueued = (*space.enqueued, *self.winners)
+        return space.model_copy(update={"enqueued": enqueued, "earlier": self.earlier})
 
     def refuse(self, refuse: Refuse, default: RuntimeSpec) -> Refuse:
         """Refuse known failures too, but never the default."""
@@ -64,6 +76,7 @@ def remember(config: StudyConfig, environment: Environment) -> Memory:
     if wanted is None:
         return Memory()
     best: list[list[Assignment]] = []
+    earlier: list[EarlierValue] = []
     failed: dict[str, str] = {}
     lines: list[str] = []
     for folder in map(Path, wanted.journals):
@@ -71,14 +84,16 @@ def remember(config: StudyConfig, environment: Environment) -> Memory:
         if not path.is_file():
             raise InputError(f"first.from: {folder}: no journal there")
         records = [one for one in read_journal(path).records if _is_alike(one, config, environment)]
-        best.append(_winners(config, records))
+        scored = _scored(config, records)
+        earlier += relative([(setting, score.value) for setting, score in scored if score.value is not None])
+        best.append([setting for setting, score in scored if score.is_feasible])
         known = dict(_failures(path, records))
         failed |= known
         lines.append(_said(folder, records, min(len(best[-1]), wanted.winners), len(known)))
     # The best of each journal, then the second of each.
     in_turns = (one for one in chain.from_iterable(zip_longest(*best)) if one is not None)
     winners = list({key_of(one): one for one in in_turns}.values())[: wanted.winners]
-    return Memory(tuple(winners), failed, tuple(lines))
+    return Memory(tuple(winners), tuple(earlier), failed, tuple(lines))
 
 
 def _said(folder: Path, records: Iterable[Record], winners: int, failures: int) -> str:
@@ -105,8 +120,8 @@ def _class_of(hardware: Hardware) -> tuple[object, ...]:
     return hardware.cpu, hardware.cpu_cores, tuple(gpu.name for gpu in hardware.gpus)
 
 
-def _winners(config: StudyConfig, records: Iterable[Record]) -> list[Assignment]:
-    """The feasible settings of the space, the best first, each by all workloads of its journal."""
+def _scored(config: StudyConfig, records: Iterable[Record]) -> list[tuple[Assignment, ObjectiveScore]]:
+    """The settings of the space with their scores by all workloads of their journal, the best first."""
     space, base = config.space, config.default.knobs
     measured: dict[AssignmentKey, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     settings: dict[AssignmentKey, Assignment] = {}
@@ -116,11 +131,32 @@ def _winners(config: StudyConfig, records: Iterable[Record]) -> list[Assignment]
             measured[key_of(setting)][record.trial.workload.name].append(record)
             settings[key_of(setting)] = setting
     loads = {name for of_setting in measured.values() for name in of_setting}
-    whole = {key: of_setting for key, of_setting in measured.items() if of_setting.keys() == loads}
-    scores = {key: score_setting(config.objective, of_setting) for key, of_setting in whole.items()}
-    feasible = [key for key, score in scores.items() if score.is_feasible and is_legal(space, base, settings[key])]
-    feasible.sort(key=lambda key: rank_key(config.objective, scores[key]), reverse=True)
-    return [settings[key] for key in feasible]
+    scored = [
+        (settings[key], score_setting(config.objective, of_setting))
+        for key, of_setting in measured.items()
+        if of_setting.keys() == loads and is_legal(space, base, settings[key])
+    ]
+    return sorted(scored, key=lambda one: rank_key(config.objective, one[1]), reverse=True)
+
+
+def relative(values: Sequence[tuple[Assignment, float]]) -> list[EarlierValue]:
+    """Values as multiples of their geometric mean: studies with other loads differ in level, less in what is better."""
+    if not values:
+        return []
+    middle = math.exp(math.fsum(math.log(value) for _, value in values) / len(values))
+    return [EarlierValue(setting=setting, value=value / middle) for setting, value in values]
+
+
+def error_of(space: SearchSpace, measured: Sequence[tuple[Assignment, float]]) -> str | None:
+    """How far what was measured is from what earlier studies measured of the same settings; None for fewer than `_COMMON`."""
+    values = {key_of(setting): value for setting, value in measured}
+    common = [one for one in space.earlier if key_of(one.setting) in values]
+    if len(common) < _COMMON:
+        return None
+    logs = [math.log(values[key_of(one.setting)] / one.value) for one in common]
+    middle = median(logs)  # their level may differ
+    off = math.expm1(median(abs(one - middle) for one in logs))
+    return f"first: {len(common)} of these settings were measured before; their ratios differ by {off:.1%} (median)"
 
 
 def _failures(path: Path, records: Iterable[Record]) -> Iterator[tuple[str, str]]:

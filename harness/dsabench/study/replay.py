@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dsabench.microbench.summary import median_ranks
-from dsabench.model.space import base_assignment, key_of
+from dsabench.model.space import base_assignment, is_legal, key_of
 from dsabench.reporting.replay_plot import ReplayCurve
 from dsabench.study.landscape import Landscape, LandscapeSetting
+from dsabench.study.memory import Memory, relative
 from dsabench.study.proposers import Observation, Proposer, SearchTask, proposer_for
 from dsabench.study.proposers.proposer import REFUSED
 
@@ -66,9 +67,12 @@ def replay(landscape: Landscape, task: SearchTask, proposer: Proposer, *, within
     seconds, regrets, failed, spent = list[float](), list[float](), 0, 0.0
     boots: list[int] = []
     best: tuple[float, LandscapeSetting] | None = None
-    sign = 1.0 if landscape.header.direction == "maximize" else -1.0
+    sign = landscape.header.sign
+    ahead = iter([*([] if default is None else [default]), *task.space.enqueued])
     while len(regrets) < most:
-        assignment = proposer.ask(history) if history or default is None else default
+        assignment = next((one for one in ahead if key_of(one) not in task.seen(history)), None) or proposer.ask(
+            history
+        )
         if assignment is None:
             break
         place = landscape.by_key.get(key_of(assignment))
@@ -161,16 +165,29 @@ class ReplaySummary:
         return None if math.isinf(told) else told
 
 
-def summarise(landscape: Landscape, name: str, *, seeds: int, within: float, most: int) -> ReplaySummary:
+def memory_of(earlier: Landscape, landscape: Landscape, winners: int = 1) -> Memory:
+    """What a study on a landscape knows after one on another."""
+    space, base, sign = landscape.header.space, landscape.header.base, landscape.header.sign
+    known = [one for one in earlier.settings if one.value is not None and is_legal(space, base, one.setting)]
+    known.sort(key=lambda one: (one.is_feasible, sign * (one.value or 0.0)), reverse=True)
+    best = tuple(one.setting for one in known if one.is_feasible)[:winners]
+    return Memory(best, tuple(relative([(one.setting, one.value) for one in known if one.value is not None])))
+
+
+def summarise(
+    landscape: Landscape, name: str, *, seeds: int, within: float, most: int, memory: Memory | None = None
+) -> ReplaySummary:
     """Replay one strategy with every seed."""
-    replays = tuple(search(landscape, name, seed, within=within, most=most) for seed in range(seeds))
+    replays = tuple(search(landscape, name, seed, within=within, most=most, memory=memory) for seed in range(seeds))
     return ReplaySummary(name, landscape.seconds, within, replays)
 
 
-def search(landscape: Landscape, name: str, seed: int, *, within: float, most: int) -> Replay:
+def search(
+    landscape: Landscape, name: str, seed: int, *, within: float, most: int, memory: Memory | None = None
+) -> Replay:
     """Replay one strategy with one seed."""
     header = landscape.header
-    task = SearchTask(
-        header.space, header.base, seed, header.direction, max(most, REGRET_AT), frozenset(header.reload_free)
-    )
+    space = header.space if memory is None else memory.into(header.space)
+    free, settings = frozenset(header.reload_free), max(most, REGRET_AT)
+    task = SearchTask(space, header.base, seed, header.direction, settings, free)
     return replay(landscape, task, proposer_for(name, task), within=within, most=most)

@@ -28,6 +28,7 @@ from dsabench.study.ablation import index_of_reduced, next_ablation_boot, reduce
 from dsabench.study.budget import trials_left, why_ablation_stops, why_confirmation_stops, why_search_stops
 from dsabench.study.context import StudyContext, context_of_records, open_context, with_journal
 from dsabench.study.lanes import run_lanes
+from dsabench.study.memory import error_of
 from dsabench.study.next_boot import (
     BootPlan,
     choose_finalist,
@@ -35,6 +36,7 @@ from dsabench.study.next_boot import (
     next_baseline_boot,
     next_confirm_boot,
     next_search_boot,
+    observations,
 )
 from dsabench.study.plan import DryRun, has_next_boot, make_dry_run
 from dsabench.study.proposers import make_proposer
@@ -134,7 +136,7 @@ class Study:
                         # boots.
                         run_loop(_gate_of(context, context.session(observer)))
                         run_lanes(context, partial(measure, with_gate=False), observer)
-                    return run_loop(measure(context, observer))
+                    return run_loop(_measure_all(context, observer))
             finally:
                 Reservations(self.folder).remove()
 
@@ -154,7 +156,7 @@ class Study:
         with claim_folder(self.folder):
             try:
                 with observer:
-                    return await measure(with_journal(opened, observer, again=self.again), observer)
+                    return await _measure_all(with_journal(opened, observer, again=self.again), observer)
             finally:
                 Reservations(self.folder).remove()
 
@@ -221,6 +223,16 @@ async def measure(context: StudyContext, observer: StudyObserver, *, with_gate: 
         if with_gate or config.gate is None:
             stopped = await _ablate(worker, context, finalists, gate, stopped)
         return conclude(worker.look(), context, finalists, stopped)
+
+
+async def _measure_all(context: StudyContext, observer: StudyObserver) -> StudyResult:
+    """Measure what the lanes have left, and say how good a guess earlier studies were."""
+    result = await measure(context, observer)
+    known = observations(context.records(), context.limits.round)
+    values = [(one.assignment, one.value) for one in known if one.value is not None]
+    if (said := error_of(context.config.space, values)) is not None:
+        observer.note(said)
+    return result
 
 
 async def _confirm(

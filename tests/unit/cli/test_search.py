@@ -54,6 +54,23 @@ def test_the_answer_fits_a_terminal_and_the_picture_is_written(landscape: Path, 
     assert (tmp_path / "curve.svg").read_text().count("hours of boots and trials") == 1
 
 
+def test_an_earlier_study_that_knew_the_best_is_told_at_once(landscape: Path, tmp_path: Path) -> None:
+    words = (
+        "search",
+        "replay",
+        str(landscape),
+        "--memory",
+        str(landscape),
+        "--against",
+        "grid",
+        "--seeds",
+        "2",
+        "--json",
+    )
+    told = json.loads(dsabench(*words, cwd=tmp_path).stdout)
+    assert told["median_boots"] == told["against"][0]["median_boots"] == 2
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

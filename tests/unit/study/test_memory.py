@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import random
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -14,12 +18,16 @@ from dsabench.machine.environment import collect_environment
 from dsabench.model.environment import Environment
 from dsabench.model.record import Measured, Metric, Record
 from dsabench.model.runtime import refuse_nothing
+from dsabench.model.space import key_of
 from dsabench.results.journal import Journal
 from dsabench.runtimes.kinds import make_runtime
-from dsabench.study.memory import Memory, remember
+from dsabench.study.landscape import LandscapeSetting
+from dsabench.study.memory import Memory, error_of, relative, remember
 from dsabench.study.next_boot import before_the_proposer
+from dsabench.study.replay import memory_of, search
 from dsabench.study.session import StudyObserver
 from dsabench.study.study import Study
+from dsabench.study.synthetic import generate
 from factories import ENVIRONMENT, make_failure, make_record, make_workload
 from studies import STUDY, load_study, write_study
 
@@ -73,7 +81,7 @@ def test_the_best_settings_of_an_earlier_study_come_first(config: StudyConfig, t
 
 def test_winners_follow_the_listed_settings_and_precede_the_proposer(config: StudyConfig, tmp_path: Path) -> None:
     earlier(tmp_path / "old", *measured(config, FASTER, 120.0), *measured(config, FAST, 100.0))
-    listed = study(tmp_path, "{from: [old], settings: [{chunked_prefill_size: 128}]}")
+    listed = study(tmp_path, "{from: [old], winners: 2, settings: [{chunked_prefill_size: 128}]}")
     winners = remember(listed, ENVIRONMENT).winners
     space = listed.space.model_copy(update={"enqueued": winners})
     ahead = before_the_proposer(listed.model_copy(update={"space": space}))
@@ -194,6 +202,53 @@ def test_a_known_failure_is_refused_in_the_plan_and_costs_no_boot(tmp_path: Path
     assert (space.settings, space.refused, dict(space.by_rule)) == (3, 1, {"memory": 1})
     assert "out_of_memory: no memory" in space.lines["memory"]
     assert config.spec(FAST) not in [one.spec for one in plan.upcoming if one.refusal is None]
+
+
+def test_all_settings_of_the_space_teach_relative_to_their_journal(config: StudyConfig, tmp_path: Path) -> None:
+    earlier(tmp_path / "old", *measured(config, FAST, 400.0), *measured(config, SLOW, 100.0))
+    told = {key_of(one.setting): one.value for one in remember(config, ENVIRONMENT).earlier}
+    assert told == pytest.approx({key_of(FAST): 2.0, key_of(SLOW): 0.5})
+
+
+LANDSCAPE = generate("smooth", 1003)
+
+
+def of_earlier_study(values: Callable[[LandscapeSetting], float]) -> Memory:
+    """Forty settings of the landscape, with other values."""
+    drawn = random.Random(5).sample([one for one in LANDSCAPE.settings if one.value is not None], 40)
+    changed = tuple(one.model_copy(update={"value": values(one)}) for one in drawn)
+    return memory_of(LANDSCAPE.model_copy(update={"settings": changed}), LANDSCAPE, winners=0)
+
+
+def settings_to_the_best(memory: Memory | None) -> float:
+    searches = [search(LANDSCAPE, "gp", seed, within=0.03, most=45, memory=memory) for seed in range(5)]
+    return median(len(one.regrets) if (boots := one.boots_to(0.03)) is None else boots for one in searches)
+
+
+def test_gp_starts_from_what_earlier_values_let_expect() -> None:
+    """The same landscape at another level, with 5 % noise."""
+    rng = random.Random(1)
+    known = of_earlier_study(lambda one: 0.1 * (one.value or 0.0) * math.exp(rng.gauss(0.0, 0.05)))
+    assert settings_to_the_best(known) <= 0.7 * settings_to_the_best(None)
+
+
+def test_what_is_wrong_is_not_believed_for_long() -> None:
+    """What was good then is bad now."""
+    known = of_earlier_study(lambda one: 1.0 / (one.value or 1.0))
+    assert settings_to_the_best(known) <= 1.5 * settings_to_the_best(None)
+
+
+def test_a_sweep_says_how_far_earlier_values_were_off(config: StudyConfig) -> None:
+    space = config.space.model_copy(
+        update={"earlier": tuple(relative([(FAST, 10.0), (FASTER, 12.0), (SLOW, 5.0), ({"x": 1}, 9.0)]))}
+    )
+    assert error_of(space, [(FAST, 100.0), (FASTER, 126.0), (SLOW, 50.0)]) == (
+        "first: 3 of these settings were measured before; their ratios differ by 0.0% (median)"
+    )
+    off = error_of(space, [(FAST, 100.0), (FASTER, 144.0), (SLOW, 40.0)])
+    assert off is not None
+    assert "20.0%" in off or "25.0%" in off
+    assert error_of(space, [(FAST, 100.0), (FASTER, 126.0)]) is None
 
 
 def test_mistakes_name_the_line(tmp_path: Path) -> None:

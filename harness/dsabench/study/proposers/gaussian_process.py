@@ -10,6 +10,7 @@ levels by products of matrices.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -179,6 +180,8 @@ class FittedProcess:
     root: npt.NDArray[Any]
     """Lower Cholesky factor of the covariance of the measured settings, noise included."""
     weights: Floats
+    misfit: float
+    """Negative logarithm of the posterior of the scales: a smaller one explains the values better."""
 
     def predict(self, levels: Floats) -> tuple[Floats, Floats]:
         """Posterior mean and standard deviation of the values without noise, per setting."""
@@ -216,7 +219,8 @@ def fit_process(kernel: SettingKernel, levels: Floats, values: Floats, *, noise:
     scales = Scales.of(found.x)
     covariance = kernel.covariance(levels, levels, scales).whole
     root = np.linalg.cholesky(covariance + (scales.noise + _JITTER) * np.eye(len(told)))
-    return FittedProcess(kernel, levels, scales, mean, deviation, root, cho_solve((root, True), told))
+    misfit = float(found.fun) + len(some) * math.log(deviation)
+    return FittedProcess(kernel, levels, scales, mean, deviation, root, cho_solve((root, True), told), misfit)
 
 
 class _Misfit:

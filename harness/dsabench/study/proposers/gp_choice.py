@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from dsabench.study.proposers.gaussian_process import Floats, SettingKernel, fit_process
+from dsabench.study.proposers.gaussian_process import FittedProcess, Floats, SettingKernel, fit_process
 from dsabench.study.proposers.legal_settings import Codes
 from dsabench.study.proposers.survival import log_survival
 
@@ -52,26 +53,50 @@ class KnownSettings:
         return ~(self.has_value | self.failed)
 
 
-def log_expected_gain(known: KnownSettings, kernel: SettingKernel, codes: Codes) -> Floats:
+Prior = Callable[[Codes], Floats]
+"""What earlier studies let expect of settings: the logarithm of the objective, up to a constant."""
+_BELIEFS = (1.0, 0.5, 0.0)
+"""How much of it may be believed."""
+_DOUBT = 2.0
+"""By how much the logarithm of the likelihood must be larger with the whole of it than without."""
+
+
+def log_expected_gain(known: KnownSettings, kernel: SettingKernel, codes: Codes, prior: Prior | None = None) -> Floats:
     """Per setting, the logarithm of the expected gain per second.
 
     The gain is the expected improvement over the best posterior mean of a measured setting, so that a lucky measurement raises
     no bar. It is weighed with the probability that the setting runs, and divided by the seconds that it is expected to take.
+    What earlier studies let expect is the mean of the process, as far as the values bear it out.
     """
     levels = kernel.levels(codes)
-    told, values = kernel.levels(known.codes[known.has_value]), known.values[known.has_value]
-    process = fit_process(kernel, told, values, noise=NOISE)
-    incumbent = float(process.predict(kernel.levels(known.codes[known.runs]))[0].max())
-    under_way = kernel.levels(known.codes[known.is_under_way])
+    told, values = known.codes[known.has_value], known.values[known.has_value]
+    process, belief = _believed(kernel, told, values, prior)
+
+    def expected(some: Codes) -> Floats:
+        return np.zeros(len(some)) if prior is None or not belief else belief * prior(some)
+
+    runs = known.codes[known.runs]
+    incumbent = float((process.predict(kernel.levels(runs))[0] + expected(runs)).max())
+    under_way = known.codes[known.is_under_way]
     if len(under_way):
         # Believe that they come out as predicted: then their like have little left to tell, and a batch spreads.
-        expected = process.predict(under_way)[0]
-        process = fit_process(
-            kernel, np.concatenate([told, under_way]), np.concatenate([values, expected]), noise=NOISE
-        )
+        ahead = process.predict(kernel.levels(under_way))[0]
+        all_codes = np.concatenate([told, under_way])
+        residuals = np.concatenate([values - expected(told), ahead])
+        process = fit_process(kernel, kernel.levels(all_codes), residuals, noise=NOISE)
     mean, deviation = process.predict(levels)
-    gain = _log_improvement((mean - incumbent) / deviation) + np.log(deviation)
+    gain = _log_improvement((mean + expected(codes) - incumbent) / deviation) + np.log(deviation)
     return gain + log_running(known, kernel, levels) - _log_seconds(known, kernel, levels)
+
+
+def _believed(kernel: SettingKernel, codes: Codes, values: Floats, prior: Prior | None) -> tuple[FittedProcess, float]:
+    """The process of what the prior leaves open, and the belief in the prior that explains the values best."""
+    levels = kernel.levels(codes)
+    if prior is None:
+        return fit_process(kernel, levels, values, noise=NOISE), 0.0
+    means = prior(codes)
+    fits = [(fit_process(kernel, levels, values - belief * means, noise=NOISE), belief) for belief in _BELIEFS]
+    return min(fits, key=lambda one: one[0].misfit + _DOUBT * one[1])
 
 
 def log_share_of_trials(known: KnownSettings) -> float:

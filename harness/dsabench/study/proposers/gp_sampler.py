@@ -16,8 +16,15 @@ from optuna.trial import FrozenTrial, TrialState
 
 from dsabench.model.space import key_of
 from dsabench.model.study import Assignment
-from dsabench.study.proposers.gaussian_process import Floats, SettingKernel
-from dsabench.study.proposers.gp_choice import KnownSettings, log_expected_gain, log_running, log_share_of_trials
+from dsabench.study.proposers.gaussian_process import FittedProcess, Floats, SettingKernel, fit_process
+from dsabench.study.proposers.gp_choice import (
+    NOISE,
+    KnownSettings,
+    Prior,
+    log_expected_gain,
+    log_running,
+    log_share_of_trials,
+)
 from dsabench.study.proposers.legal_settings import INACTIVE, Codes, LegalSettings
 from dsabench.study.proposers.optuna_trials import (
     BOOT_S,
@@ -34,6 +41,8 @@ from dsabench.study.proposers.random import draw, generator
 SAMPLED = 10_000
 """Settings that are rated in a space too large to list, beside the neighbours of the best ones."""
 _NEIGHBOURS_OF = 5
+_ENOUGH = 4
+"""Settings of earlier studies from which something is expected of others."""
 
 
 class LegalSettingsSampler(BaseSampler):
@@ -90,7 +99,8 @@ class LegalSettingsSampler(BaseSampler):
         if boots < self._startup or not known.runs.any() or not self._kernel.columns:
             rating = self._new_values(known, codes) * np.exp(cheaper) + 0.5 * random_ties
         else:
-            rating = log_expected_gain(known, self._kernel, codes) + cheaper + 1e-6 * random_ties
+            prior = self._prior(direction)
+            rating = log_expected_gain(known, self._kernel, codes, prior) + cheaper + 1e-6 * random_ties
         return candidates[int(np.argmax(rating))]
 
     def _on_boot(self, trials: Sequence[FrozenTrial], known: KnownSettings, codes: Codes) -> npt.NDArray[np.bool_]:
@@ -111,6 +121,23 @@ class LegalSettingsSampler(BaseSampler):
         active, wanted = codes[:, self._reloaded] != INACTIVE, one[self._reloaded] != INACTIVE
         alike = np.concatenate([codes[:, self._booted] == one[self._booted], active == wanted], axis=1)
         return np.asarray(alike.all(axis=1))
+
+    def _prior(self, direction: StudyDirection) -> Prior | None:
+        """What earlier studies let expect; None if they measured too few settings of this space."""
+        process = self._earlier
+        if process is None:
+            return None
+        sign = 1.0 if direction is StudyDirection.MAXIMIZE else -1.0
+        return lambda codes: sign * process.predict(self._kernel.levels(codes))[0]
+
+    @cached_property
+    def _earlier(self) -> FittedProcess | None:
+        told = self._legal.space.earlier
+        if len(told) < _ENOUGH or not self._kernel.columns:
+            return None
+        codes = self._legal.encode([one.setting for one in told])
+        values = np.log([one.value for one in told])
+        return fit_process(self._kernel, self._kernel.levels(codes), values, noise=NOISE)
 
     @cached_property
     def _kernel(self) -> SettingKernel:
