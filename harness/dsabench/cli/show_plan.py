@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dsabench.config.runtime_kinds import boot_of, reload_free_of, runtime_kinds
+from dsabench.config.runtime_kinds import boot_of, runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.study import Axis, Objective
@@ -43,7 +43,7 @@ def print_plan(console: Console, dry_run: DryRun) -> None:
         words = f"{show_count(rest.boots, 'boot')}, {show_count(rest.trials, 'trial')}{' left' if done else ''}"
         console.print(f"{words}, about {show_duration(rest.seconds)} ({per})", highlight=False)
     if plan.boots_saved:
-        names = " and ".join(sorted(reload_free_of(config.runtime) & {axis.name for axis in config.space.axes}))
+        names = " and ".join(sorted(config.reload_free))
         saved = f"{show_count(plan.boots_saved, 'boot')} saved, about {show_duration(plan.boots_saved * cost.boot_s)}"
         console.print(f"{saved}: {names} changes on the running server", highlight=False)
     for gate in gate_lines(config, cost, plan.to_score):

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal, cast
 
 from dsabench.model.runtime import RANDOM_WEIGHTS, RuntimeKind, RuntimeSpec, labels_of
+from dsabench.model.space import boot_key
 from dsabench.model.tables import read_table
 from dsabench.model.value import FrozenMap, Value
 
@@ -86,9 +87,7 @@ def reload_free_of(runtime: RuntimeConfig | RuntimeSpec) -> frozenset[str]:
 
 def boot_of(spec: RuntimeSpec) -> str:
     """Equal for settings that can share a boot, because they differ in values of reload-free knobs alone."""
-    free = reload_free_of(spec)
-    kept = {name: True if name in free else value for name, value in spec.knobs.items()}
-    return spec.model_copy(update={"knobs": kept}).id
+    return spec.model_copy(update={"knobs": dict(boot_key(spec.knobs, reload_free_of(spec)))}).id
 
 
 def why_gpus_untold(kind: RuntimeKind) -> str | None:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt
 
 from dsabench.config.knob_types import KnobSettings
+from dsabench.config.runtime_kinds import reload_free_of
 from dsabench.errors import InputError
 from dsabench.model.hardware import HARDWARE, accelerator
 from dsabench.model.runtime import RuntimeKind, RuntimeSpec
@@ -170,6 +171,11 @@ class StudyConfig(Value):
         if self.gate is None:
             return ()
         return (self.gate,) if isinstance(self.gate, GateSpec) else self.gate
+
+    @property
+    def reload_free(self) -> frozenset[str]:
+        """The axes whose values a running server changes."""
+        return reload_free_of(self.runtime) & {axis.name for axis in self.space.axes}
 
     @property
     def finalists(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Literal
 
-from dsabench.doctor.watch import ServerLook, ServerWindow
+from dsabench.doctor.watch import OFTEN, ServerWindow
 from dsabench.machine.checks import Finding, ok, warning
 from dsabench.model.value import Value
 
@@ -28,10 +28,9 @@ Limit = Literal[
 
 _LOOKS = 5
 """Looks with requests below which nothing is said."""
-_RARELY, _OFTEN, _ALMOST_ALWAYS = 0.1, 0.5, 0.8
-"""Shares of the looks."""
+_RARELY, _ALMOST_ALWAYS = 0.1, 0.8
+"""Shares of the looks, as `OFTEN`."""
 _FULL_KV, _ROOM_IN_KV = 0.9, 0.7
-_FULL_BATCH = 0.98
 _UNEVEN = 1.5
 """Load of one rank against the mean of all."""
 _USELESS_DRAFTS = 1.2
@@ -81,8 +80,8 @@ def find_bottleneck(window: ServerWindow) -> Bottleneck:
     share = len(busy) / max(len(window.looks), 1)
     if len(busy) < _LOOKS:
         line = f"requests in {len(busy)} of {len(window.looks)} looks; it takes {_LOOKS}"
-        return Bottleneck(limit="idle" if share < _OFTEN else None, line=line)
-    if share < _OFTEN:
+        return Bottleneck(limit="idle" if share < OFTEN else None, line=line)
+    if share < OFTEN:
         return Bottleneck(limit="idle", line=f"no request in {1 - share:.0%} of {len(window.looks)} looks")
     loaded = ServerWindow(window.settings, tuple(busy))
     return next(found for rule in _RULES if (found := rule(loaded)) is not None)
@@ -102,7 +101,7 @@ def _uneven_ranks(window: ServerWindow) -> Bottleneck | None:
         and look.ranks[fullest].queued > 0
         and not any(rank.queued for name, rank in look.ranks.items() if name != fullest)
     ]
-    if loads[fullest] < _UNEVEN * mean or len(alone) < _OFTEN * len(window.looks):
+    if loads[fullest] < _UNEVEN * mean or len(alone) < OFTEN * len(window.looks):
         return None
     line = (
         f"DP rank {fullest} has {loads[fullest]:.0f} requests, the mean of {len(names)} ranks is {mean:.0f}; "
@@ -114,13 +113,13 @@ def _uneven_ranks(window: ServerWindow) -> Bottleneck | None:
 
 
 def _full_kv(window: ServerWindow) -> Bottleneck | None:
-    use, retracted = _kv_use(window), _retracted(window)
-    if use is None or not (_waits(window) or retracted):
+    use, retracted = window.kv_use, window.retracted
+    if use is None or not (window.waits or retracted):
         return None
     if retracted and use >= _ROOM_IN_KV:
         shown = f"{retracted:.0f} requests were retracted"
-    elif use >= _FULL_KV and not _is_full_batch(window):
-        shown = f"requests wait in {_waiting(window):.0%} of the looks"
+    elif use >= _FULL_KV and not window.is_full_batch:
+        shown = f"requests wait in {window.waiting:.0%} of the looks"
     else:
         return None
     is_narrow = "fp8" in window.settings.kv_cache_dtype
@@ -131,7 +130,7 @@ def _full_kv(window: ServerWindow) -> Bottleneck | None:
 def _no_graph(window: ServerWindow) -> Bottleneck | None:
     if window.settings.role == "prefill":
         return None  # prefill steps run without graphs, or with others
-    largest, running = window.settings.graph_batch, median(map(_fullest, window.looks))
+    largest, running = window.settings.graph_batch, median(look.largest_batch for look in window.looks)
     if largest == 0.0:
         return Bottleneck(limit="cuda_graph", line="CUDA graphs are off", fix="remove --disable-cuda-graph")
     # A rank without requests runs no graph.
@@ -142,7 +141,7 @@ def _no_graph(window: ServerWindow) -> Bottleneck | None:
         if rank.in_graph is not None and rank.running
     ]
     outside = told.count(False) / len(told) if told else None
-    beyond = 0.0 if largest is None else sum(_fullest(look) > largest for look in window.looks) / len(window.looks)
+    beyond = 0.0 if largest is None else sum(look.largest_batch > largest for look in window.looks) / len(window.looks)
     if beyond >= _ALMOST_ALWAYS and (outside is None or outside >= _ALMOST_ALWAYS):
         line = f"{running:.0f} requests run in a rank, graphs reach to {largest:.0f}"
         fix = f"--cuda-graph-max-bs {2 ** (int(running) - 1).bit_length()}"
@@ -163,12 +162,12 @@ def _useless_drafts(window: ServerWindow) -> Bottleneck | None:
 
 
 def _busy_host(window: ServerWindow) -> Bottleneck | None:
-    busy, gpu = _thread(window), _gpu(window)
+    busy, gpu = window.thread_busy, window.gpu_busy
     if busy is None or busy < _FULL_CORE or window.settings.computes_on_cpu:
         return None
     line = f"the busiest thread wants a core {busy:.0%} of the time"
     if gpu is None:
-        other: Limit = "load" if not _waits(window) else "running_requests" if _is_full_batch(window) else "prefill"
+        other: Limit = "load" if not window.waits else "running_requests" if window.is_full_batch else "prefill"
         return Bottleneck(limit=None, line=f"{line}; its GPUs cannot be read", between=("host_cpu", other))
     if gpu > _ROOM_ON_GPU:
         return None
@@ -178,23 +177,23 @@ def _busy_host(window: ServerWindow) -> Bottleneck | None:
 
 
 def _full_batch(window: ServerWindow) -> Bottleneck | None:
-    if not _waits(window) or not _is_full_batch(window):
+    if not window.waits or not window.is_full_batch:
         return None
-    use, most = _kv_use(window), window.settings.max_running
+    use, most = window.kv_use, window.settings.max_running
     if use is not None and use >= _FULL_KV:
         line = f"both the running batch and the KV cache ({use:.0%}) are full"
         return Bottleneck(limit=None, line=line, between=("running_requests", "kv_cache"))
-    line = f"a rank runs {most:.0f} requests, its most; others wait in {_waiting(window):.0%} of the looks"
+    line = f"a rank runs {most:.0f} requests, its most; others wait in {window.waiting:.0%} of the looks"
     kv = "" if use is None else f", while the KV cache has room ({use:.0%})"
     return Bottleneck(limit="running_requests", line=line + kv, fix=f"--max-running-requests {2 * (most or 0):.0f}")
 
 
 def _slow_prefill(window: ServerWindow) -> Bottleneck | None:
-    if not _waits(window):
+    if not window.waits:
         return None
-    use, busy, gpu = _kv_use(window), _thread(window), _gpu(window)
-    running = median(look.running for look in window.looks)
-    line = f"requests wait in {_waiting(window):.0%} of the looks beside {running:.0f} running ones"
+    use, busy, gpu = window.kv_use, window.thread_busy, window.gpu_busy
+    running = window.running
+    line = f"requests wait in {window.waiting:.0%} of the looks beside {running:.0f} running ones"
     if window.settings.role == "decode":
         return Bottleneck(limit=None, line=f"{line}, on a decode server: its KV may still be on the way")
     if use is None or window.settings.max_running is None:
@@ -216,61 +215,15 @@ def _slow_prefill(window: ServerWindow) -> Bottleneck | None:
 
 
 def _nothing(window: ServerWindow) -> Bottleneck:
-    running = median(look.running for look in window.looks)
-    most, use = window.settings.max_running, _kv_use(window)
+    running = window.running
+    most, use = window.settings.max_running, window.kv_use
     room = [f"{running:.0f} requests run" + ("" if most is None else f" of {most:.0f} a rank")]
     room += [] if use is None else [f"KV use is {use:.0%}"]
-    if _waiting(window) > _RARELY:
-        return Bottleneck(limit=None, line=f"requests wait in {_waiting(window):.0%} of the looks ({', '.join(room)})")
+    if window.waiting > _RARELY:
+        return Bottleneck(limit=None, line=f"requests wait in {window.waiting:.0%} of the looks ({', '.join(room)})")
     return Bottleneck(limit="load", line=f"nothing waits, it takes all that comes ({', '.join(room)})")
 
 
 _RULES: Sequence[Callable[[ServerWindow], Bottleneck | None]] = (
     *(_uneven_ranks, _full_kv, _no_graph, _useless_drafts, _busy_host, _full_batch, _slow_prefill, _nothing),
 )
-
-
-def _waiting(window: ServerWindow) -> float:
-    """Share of the looks in which a request waits."""
-    return sum(look.queued > 0 for look in window.looks) / len(window.looks)
-
-
-def _waits(window: ServerWindow) -> bool:
-    return _waiting(window) >= _OFTEN
-
-
-def _is_full_batch(window: ServerWindow) -> bool:
-    most = window.settings.max_running
-    if most is None:
-        return False
-    return median(_fullest(look) for look in window.looks) >= _FULL_BATCH * most
-
-
-def _fullest(look: ServerLook) -> float:
-    return max(rank.running for rank in look.ranks.values())
-
-
-def _kv_use(window: ServerWindow) -> float | None:
-    """Of the fullest rank, in the middle of the looks."""
-    told = [
-        max(uses)
-        for look in window.looks
-        if (uses := [rank.kv_use for rank in look.ranks.values() if rank.kv_use is not None])
-    ]
-    return median(told) if told else None
-
-
-def _retracted(window: ServerWindow) -> float:
-    """Requests that gave their KV back while the server was watched."""
-    first, last = window.looks[0].ranks, window.looks[-1].ranks
-    return sum(max(rank.retracted - first[name].retracted, 0.0) for name, rank in last.items() if name in first)
-
-
-def _thread(window: ServerWindow) -> float | None:
-    told = [look.thread_busy for look in window.looks if look.thread_busy is not None]
-    return median(told) if told else None
-
-
-def _gpu(window: ServerWindow) -> float | None:
-    told = [look.gpu_busy for look in window.looks if look.gpu_busy is not None]
-    return median(told) if told else None

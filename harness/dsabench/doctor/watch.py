@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -24,6 +25,10 @@ from dsabench.machine.server_gpus import gpus_of_address, is_here
 
 _PREFIX = "sglang:"
 _EVERY_S = 1.0
+OFTEN = 0.5
+"""Share of the looks."""
+_FULL_BATCH = 0.98
+"""Share of the largest batch."""
 
 
 class RankState(NamedTuple):
@@ -68,6 +73,16 @@ class ServerLook(NamedTuple):
         """Requests that wait anywhere."""
         return sum(rank.queued for rank in self.ranks.values())
 
+    @property
+    def largest_batch(self) -> float:
+        """Requests in the running batch of the rank that has most."""
+        return max(rank.running for rank in self.ranks.values())
+
+    @property
+    def kv_use(self) -> float | None:
+        """Of the rank whose KV pool is fullest."""
+        return max((rank.kv_use for rank in self.ranks.values() if rank.kv_use is not None), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
@@ -107,6 +122,53 @@ class ServerWindow:
 
     settings: ServerSettings
     looks: tuple[ServerLook, ...]
+
+    @property
+    def waiting(self) -> float:
+        """Share of the looks in which a request waits."""
+        return sum(look.queued > 0 for look in self.looks) / len(self.looks)
+
+    @property
+    def waits(self) -> bool:
+        """Whether requests wait often."""
+        return self.waiting >= OFTEN
+
+    @property
+    def running(self) -> float:
+        """Requests in all running batches, in the middle of the looks."""
+        return median(look.running for look in self.looks)
+
+    @property
+    def is_full_batch(self) -> bool:
+        """Whether a rank runs as many requests as it may; False where it does not say how many."""
+        most = self.settings.max_running
+        return most is not None and median(look.largest_batch for look in self.looks) >= _FULL_BATCH * most
+
+    @property
+    def retracted(self) -> float:
+        """Requests that gave their KV back while the server was watched."""
+        first, last = self.looks[0].ranks, self.looks[-1].ranks
+        return sum(max(rank.retracted - first[name].retracted, 0.0) for name, rank in last.items() if name in first)
+
+    @property
+    def kv_use(self) -> float | None:
+        """As of a look, in the middle of those that tell it."""
+        return _middle(look.kv_use for look in self.looks)
+
+    @property
+    def thread_busy(self) -> float | None:
+        """As of a look, in the middle of those that tell it."""
+        return _middle(look.thread_busy for look in self.looks)
+
+    @property
+    def gpu_busy(self) -> float | None:
+        """As of a look, in the middle of those that tell it."""
+        return _middle(look.gpu_busy for look in self.looks)
+
+
+def _middle(values: Iterable[float | None]) -> float | None:
+    told = [value for value in values if value is not None]
+    return median(told) if told else None
 
 
 def _max_running(info: Mapping[str, Any]) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 
@@ -18,6 +18,11 @@ AssignmentKey = tuple[tuple[str, KnobValue], ...]
 def key_of(assignment: Assignment) -> AssignmentKey:
     """The hashable form of an assignment. The order of its items does not matter."""
     return tuple(sorted(assignment.items()))
+
+
+def boot_key(settings: Assignment, reload_free: Container[str]) -> AssignmentKey:
+    """Equal for settings that can share a boot, because they differ in values of reload-free knobs alone."""
+    return key_of({name: True if name in reload_free else value for name, value in settings.items()})
 
 
 def ordered_axes(space: SearchSpace) -> tuple[Axis, ...]:

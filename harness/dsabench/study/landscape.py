@@ -16,10 +16,9 @@ from typing import Literal, TypeVar
 from pydantic import Field, NonNegativeFloat, PositiveFloat, ValidationError, model_validator
 
 from dsabench.config.mistakes import unknown_word
-from dsabench.config.runtime_kinds import reload_free_of
 from dsabench.errors import InputError
 from dsabench.model.record import Measured
-from dsabench.model.space import AssignmentKey, base_assignment, canonical, is_legal, key_of
+from dsabench.model.space import AssignmentKey, base_assignment, boot_key, canonical, is_legal, key_of
 from dsabench.model.study import Axis, SearchSpace
 from dsabench.model.value import FrozenMap, KnobValue, Value
 from dsabench.results.scores import scored_settings
@@ -119,10 +118,9 @@ class Landscape(Value):
     @property
     def seconds(self) -> float:
         """What measuring all settings takes, with a boot used for all settings that can share it."""
-        free = self.header.reload_free
         boots: dict[AssignmentKey, float] = {}
         for one in self.settings:
-            key = key_of({name: value for name, value in one.setting.items() if name not in free})
+            key = boot_key(one.setting, self.header.reload_free)
             boots[key] = max(one.boot_s, boots.get(key, 0.0))
         return math.fsum((*boots.values(), *(one.trials_s for one in self.settings)))
 
@@ -249,7 +247,7 @@ def landscape_of(records: StudyRecords) -> Landscape:
         axes={axis.name: axis.values for axis in space.axes},
         when=space.when,
         forbid=space.forbid,
-        reload_free=tuple(sorted(reload_free_of(config.runtime) & {axis.name for axis in space.axes})),
+        reload_free=tuple(sorted(config.reload_free)),
     )
     legal = tuple(one for one in settings if is_legal(space, base, one.setting))
     if not any(one.is_feasible for one in legal):

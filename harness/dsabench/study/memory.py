@@ -13,23 +13,18 @@ from statistics import median
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.environment import Environment, Hardware
-from dsabench.model.record import Failed, FaultKind, Measured, Record
+from dsabench.model.record import SERVER_LOST, Failed, Measured, Record
 from dsabench.model.runtime import Refuse, RuleViolation, RuntimeSpec
 from dsabench.model.space import AssignmentKey, canonical, is_legal, key_of
 from dsabench.model.study import Assignment, EarlierValue, SearchSpace
-from dsabench.model.study_result import ObjectiveScore
+from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.reporting.numbers import show_count
 from dsabench.results.journal import FILE_NAME, read_journal
 from dsabench.results.scores import rank_key, score_setting
 
 REMEMBERED = "memory"
 """In place of a rule's id: a record refuses the setting."""
-_LASTING: frozenset[FaultKind] = frozenset(
-    {
-        *("exited", "bad_arguments", "out_of_memory", "weights_out_of_memory", "kv_pool_out_of_memory"),
-        *("graph_out_of_memory", "nan", "gpu_error", "jit_compile"),
-    }
-)
+_LASTING = SERVER_LOST - {"killed", "unreachable", "nccl_timeout", "watchdog"} | {"bad_arguments"}
 """Faults of a boot that come again. Others are the machine's, not the setting's."""
 _COMMON = 3
 """Settings in common from which earlier values can be judged."""
@@ -96,8 +91,8 @@ def remember(config: StudyConfig, environment: Environment) -> Memory:
     return Memory(tuple(winners), tuple(earlier), failed, tuple(lines))
 
 
-def _said(folder: Path, records: Iterable[Record], winners: int, failures: int) -> str:
-    if not any(True for _ in records):
+def _said(folder: Path, records: Sequence[Record], winners: int, failures: int) -> str:
+    if not records:
         return f"{folder}: no records of this model, hardware and version"
     first = f"{show_count(winners, 'winner')} first"
     return f"{folder}: {first}, {show_count(failures, 'known failure')} skipped"
@@ -147,16 +142,18 @@ def relative(values: Sequence[tuple[Assignment, float]]) -> list[EarlierValue]:
     return [EarlierValue(setting=setting, value=value / middle) for setting, value in values]
 
 
-def error_of(space: SearchSpace, measured: Sequence[tuple[Assignment, float]]) -> str | None:
+def error_of(config: StudyConfig, measured: Iterable[ScoredSetting]) -> str | None:
     """How far what was measured is from what earlier studies measured of the same settings; None for fewer than `_COMMON`."""
-    values = {key_of(setting): value for setting, value in measured}
-    common = [one for one in space.earlier if key_of(one.setting) in values]
-    if len(common) < _COMMON:
+    earlier = {key_of(one.setting): one.value for one in config.space.earlier}
+    known = (
+        (key_of(canonical(config.space, config.default.knobs, one.spec.knobs)), one.score.value) for one in measured
+    )
+    logs = [math.log(value / earlier[key]) for key, value in known if key in earlier and value is not None]
+    if len(logs) < _COMMON:
         return None
-    logs = [math.log(values[key_of(one.setting)] / one.value) for one in common]
     middle = median(logs)  # their level may differ
     off = math.expm1(median(abs(one - middle) for one in logs))
-    return f"first: {len(common)} of these settings were measured before; their ratios differ by {off:.1%} (median)"
+    return f"first: {len(logs)} of these settings were measured before; their ratios differ by {off:.1%} (median)"
 
 
 def _failures(path: Path, records: Iterable[Record]) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from dsabench.config.runtime_kinds import reload_free_of
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.runtime import (
@@ -101,7 +100,7 @@ def check_space(config: StudyConfig, refuse: Refuse) -> SpaceCheck:
 
 def _without_reload_free(config: StudyConfig) -> SearchSpace:
     """The space of what needs a boot of its own."""
-    space, free = config.space, reload_free_of(config.runtime)
+    space, free = config.space, config.reload_free
     axes = tuple(axis for axis in space.axes if axis.name not in free)
     return space.model_copy(
         update={"axes": axes, "forbid": tuple(rule for rule in space.forbid if not free & rule.keys())}

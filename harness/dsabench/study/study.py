@@ -36,7 +36,6 @@ from dsabench.study.next_boot import (
     next_baseline_boot,
     next_confirm_boot,
     next_search_boot,
-    observations,
 )
 from dsabench.study.plan import DryRun, has_next_boot, make_dry_run
 from dsabench.study.proposers import make_proposer
@@ -228,9 +227,7 @@ async def measure(context: StudyContext, observer: StudyObserver, *, with_gate: 
 async def _measure_all(context: StudyContext, observer: StudyObserver) -> StudyResult:
     """Measure what the lanes have left, and say how good a guess earlier studies were."""
     result = await measure(context, observer)
-    known = observations(context.records(), context.limits.round)
-    values = [(one.assignment, one.value) for one in known if one.value is not None]
-    if (said := error_of(context.config.space, values)) is not None:
+    if (said := error_of(context.config, result.candidates)) is not None:
         observer.note(said)
     return result
 

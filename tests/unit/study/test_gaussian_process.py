@@ -230,7 +230,7 @@ def test_the_value_of_an_infeasible_setting_still_teaches() -> None:
 
 
 def test_works_as_a_sampler_in_a_study_of_optuna() -> None:
-    study = create_study(direction="maximize", sampler=LegalSettingsSampler(LEGAL, seed=2))
+    study = create_study(direction="maximize", sampler=LegalSettingsSampler(SearchTask(SPACE, {}, seed=2)))
     for _ in range(16):
         trial = study.ask()
         setting = suggest(SPACE, {}, trial)

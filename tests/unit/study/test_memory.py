@@ -19,6 +19,7 @@ from dsabench.model.environment import Environment
 from dsabench.model.record import Measured, Metric, Record
 from dsabench.model.runtime import refuse_nothing
 from dsabench.model.space import key_of
+from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.results.journal import Journal
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.study.landscape import LandscapeSetting
@@ -239,16 +240,26 @@ def test_what_is_wrong_is_not_believed_for_long() -> None:
 
 
 def test_a_sweep_says_how_far_earlier_values_were_off(config: StudyConfig) -> None:
-    space = config.space.model_copy(
-        update={"earlier": tuple(relative([(FAST, 10.0), (FASTER, 12.0), (SLOW, 5.0), ({"x": 1}, 9.0)]))}
-    )
-    assert error_of(space, [(FAST, 100.0), (FASTER, 126.0), (SLOW, 50.0)]) == (
+    told = tuple(relative([(FAST, 10.0), (FASTER, 12.0), (SLOW, 5.0)]))
+    knowing = config.model_copy(update={"space": config.space.model_copy(update={"earlier": told})})
+
+    def measured_now(*values: float | None) -> list[ScoredSetting]:
+        """The default too, which was not measured before."""
+        settings = ({}, FAST, FASTER, SLOW)
+        scores = [ObjectiveScore(value, 0.0) for value in (70.0, *values)]
+        return [
+            ScoredSetting(config.spec(setting), "", score) for setting, score in zip(settings, scores, strict=False)
+        ]
+
+    assert error_of(knowing, measured_now(100.0, 126.0, 50.0)) == (
         "first: 3 of these settings were measured before; their ratios differ by 0.0% (median)"
     )
-    off = error_of(space, [(FAST, 100.0), (FASTER, 144.0), (SLOW, 40.0)])
+    off = error_of(knowing, measured_now(100.0, 144.0, 40.0))
     assert off is not None
     assert "20.0%" in off or "25.0%" in off
-    assert error_of(space, [(FAST, 100.0), (FASTER, 126.0)]) is None
+    assert error_of(knowing, measured_now(100.0, 126.0)) is None
+    assert error_of(knowing, measured_now(100.0, 126.0, None)) is None, "one failed"
+    assert error_of(config, measured_now(100.0, 126.0, 50.0)) is None
 
 
 def test_mistakes_name_the_line(tmp_path: Path) -> None:

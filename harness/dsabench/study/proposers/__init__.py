@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from dsabench.config.runtime_kinds import reload_free_of
 from dsabench.config.specs import StudyConfig
 from dsabench.model.space import count
 from dsabench.study.proposers.coordinate import CoordinateProposer
@@ -88,8 +87,7 @@ def _make_gp(task: SearchTask) -> Proposer:
     def sampler() -> BaseSampler:
         from dsabench.study.proposers.gp_sampler import LegalSettingsSampler  # noqa: PLC0415  (half a second)
 
-        startup = _start_gp(task).settings
-        return LegalSettingsSampler(task.legal, seed=task.seed, startup=startup, reload_free=task.reload_free)
+        return LegalSettingsSampler(task, startup=_start_gp(task).settings)
 
     return OptunaProposer(task, lambda _: sampler())
 
@@ -131,5 +129,5 @@ def _task(config: StudyConfig) -> SearchTask:
         config.proposer.seed,
         config.objective.direction,
         settings,
-        reload_free_of(config.runtime) & {axis.name for axis in config.space.axes},
+        config.reload_free,
     )

@@ -25,17 +25,9 @@ from dsabench.study.proposers.gp_choice import (
     log_running,
     log_share_of_trials,
 )
-from dsabench.study.proposers.legal_settings import INACTIVE, Codes, LegalSettings
-from dsabench.study.proposers.optuna_trials import (
-    BOOT_S,
-    FAULT,
-    SECONDS,
-    VIOLATION,
-    distribution,
-    to_assignment,
-    to_optuna,
-)
-from dsabench.study.proposers.proposer import REFUSED
+from dsabench.study.proposers.legal_settings import Codes
+from dsabench.study.proposers.optuna_trials import distribution, observation_of, to_optuna
+from dsabench.study.proposers.proposer import Observation, SearchTask
 from dsabench.study.proposers.random import draw, generator
 
 SAMPLED = 10_000
@@ -55,13 +47,8 @@ class LegalSettingsSampler(BaseSampler):
     user attribute `boot_s` it is known what that saves.
     """
 
-    def __init__(
-        self, legal: LegalSettings, *, seed: int = 0, startup: int = 5, reload_free: frozenset[str] = frozenset()
-    ) -> None:
-        self._legal, self._seed, self._startup = legal, seed, startup
-        names = [axis.name for axis in legal.space.axes]
-        self._booted = [column for column, name in enumerate(names) if name not in reload_free]
-        self._reloaded = [column for column, name in enumerate(names) if name in reload_free]
+    def __init__(self, task: SearchTask, *, startup: int = 5) -> None:
+        self._task, self._legal, self._startup = task, task.legal, startup
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002  (Optuna's protocol)
         """All axes; those that are inactive in the proposed setting are not suggested."""
@@ -76,7 +63,8 @@ class LegalSettingsSampler(BaseSampler):
         """The parameters of the proposed setting; none if every legal setting was tried."""
         states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
         others = [one for one in study.get_trials(deepcopy=False, states=states) if one.number != trial.number]
-        found = self.propose(others, study.direction)
+        history = [observation_of(self._legal.space, one) for one in others]
+        found = self.propose(history, 1.0 if study.direction is StudyDirection.MAXIMIZE else -1.0)
         axes = {axis.name: axis for axis in self._legal.space.axes}
         return {} if found is None else {name: to_optuna(axes[name], value) for name, value in found.items()}
 
@@ -84,50 +72,38 @@ class LegalSettingsSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Any value: only where no setting was proposed."""
-        return RandomSampler(self._seed).sample_independent(study, trial, param_name, param_distribution)
+        return RandomSampler(self._task.seed).sample_independent(study, trial, param_name, param_distribution)
 
-    def propose(self, trials: Sequence[FrozenTrial], direction: StudyDirection) -> Assignment | None:
-        """The next setting; None if every legal one was tried."""
-        settings = [to_assignment(self._legal.space, trial.params) for trial in trials]
-        known = _known(self._legal.encode(settings), trials, 1.0 if direction is StudyDirection.MAXIMIZE else -1.0)
+    def propose(self, history: Sequence[Observation], sign: float) -> Assignment | None:
+        """The next setting, with a sign of 1 where larger is better; None if every legal one was tried."""
+        settings = [one.assignment for one in history]
+        known = _known(self._legal.encode(settings), history, sign)
         candidates, codes = self._candidates(settings, known)
         if not candidates:
             return None
-        cheaper = -log_share_of_trials(known) * self._on_boot(trials, known, codes)
-        random_ties = np.random.default_rng([self._seed, len(trials)]).random(len(candidates))
-        boots = len(np.unique(known.codes[known.has_value][:, self._booted], axis=0))
-        if boots < self._startup or not known.runs.any() or not self._kernel.columns:
+        cheaper = -log_share_of_trials(known) * self._on_boot(history, candidates)
+        random_ties = np.random.default_rng([self._task.seed, len(history)]).random(len(candidates))
+        boots = {self._task.boot_of(one.assignment) for one in history if one.value is not None}
+        if len(boots) < self._startup or not known.runs.any() or not self._kernel.columns:
             rating = self._new_values(known, codes) * np.exp(cheaper) + 0.5 * random_ties
         else:
-            prior = self._prior(direction)
+            prior = self._prior(sign)
             rating = log_expected_gain(known, self._kernel, codes, prior) + cheaper + 1e-6 * random_ties
         return candidates[int(np.argmax(rating))]
 
-    def _on_boot(self, trials: Sequence[FrozenTrial], known: KnownSettings, codes: Codes) -> npt.NDArray[np.bool_]:
-        """Which settings the server of the last one can be changed to; none if that failed, or another process has it."""
-        booted = [
-            place
-            for place, one in enumerate(trials)
-            if one.state is not TrialState.RUNNING and one.user_attrs.get(FAULT) != REFUSED
-        ]
-        if not self._reloaded or not booted or not known.has_value[booted[-1]]:
-            return np.zeros(len(codes), dtype=bool)
-        last = known.codes[booted[-1]]
-        is_elsewhere = (self._same_boot(known.codes, last) & known.is_under_way).any()
-        return np.zeros(len(codes), dtype=bool) if is_elsewhere else self._same_boot(codes, last)
+    def _on_boot(self, history: Sequence[Observation], candidates: Sequence[Assignment]) -> npt.NDArray[np.bool_]:
+        """Which settings the running server can be changed to."""
+        running = self._task.running(history)
+        if running is None:
+            return np.zeros(len(candidates), dtype=bool)
+        boot = self._task.boot_of(running)
+        return np.array([self._task.boot_of(one) == boot for one in candidates], dtype=bool)
 
-    def _same_boot(self, codes: Codes, one: Codes) -> npt.NDArray[np.bool_]:
-        """Which settings differ from one of them in values of reload-free axes alone."""
-        active, wanted = codes[:, self._reloaded] != INACTIVE, one[self._reloaded] != INACTIVE
-        alike = np.concatenate([codes[:, self._booted] == one[self._booted], active == wanted], axis=1)
-        return np.asarray(alike.all(axis=1))
-
-    def _prior(self, direction: StudyDirection) -> Prior | None:
+    def _prior(self, sign: float) -> Prior | None:
         """What earlier studies let expect; None if they measured too few settings of this space."""
         process = self._earlier
         if process is None:
             return None
-        sign = 1.0 if direction is StudyDirection.MAXIMIZE else -1.0
         return lambda codes: sign * process.predict(self._kernel.levels(codes))[0]
 
     @cached_property
@@ -152,7 +128,7 @@ class LegalSettingsSampler(BaseSampler):
         """All legal settings, or some of a space too large to list."""
         if self._legal.listed is not None:
             return self._legal.listed
-        rng = generator(self._seed)
+        rng = generator(self._task.seed)
         drawn = (draw(self._legal.space, self._legal.base, rng) for _ in range(SAMPLED))
         return list({key_of(one): one for one in drawn if one is not None}.values())
 
@@ -177,12 +153,13 @@ class LegalSettingsSampler(BaseSampler):
         return (1.0 + new) * np.exp(log_running(known, self._kernel, self._kernel.levels(codes)))
 
 
-def _known(codes: Codes, trials: Sequence[FrozenTrial], sign: float) -> KnownSettings:
-    values, failed = [], []
-    for trial in trials:
-        has_value = trial.state is TrialState.COMPLETE and trial.value is not None and trial.value > 0
-        values.append(sign * math.log(trial.value) if has_value and trial.value is not None else math.nan)
-        is_infeasible = trial.user_attrs.get(VIOLATION, 0.0) > 0
-        failed.append(trial.state is not TrialState.RUNNING and (is_infeasible or not has_value))
-    seconds, boot_s = (np.array([one.user_attrs.get(name) or math.nan for one in trials]) for name in (SECONDS, BOOT_S))
-    return KnownSettings(codes, np.array(values), np.array(failed, dtype=bool), seconds, boot_s)
+def _known(codes: Codes, history: Sequence[Observation], sign: float) -> KnownSettings:
+    """Values of 0 and below have no logarithm: such a setting counts as failed."""
+    values = [sign * math.log(one.value) if one.value is not None and one.value > 0 else math.nan for one in history]
+    failed = [
+        not one.is_under_way and (math.isnan(value) or one.violation > 0)
+        for one, value in zip(history, values, strict=True)
+    ]
+    seconds = np.array([one.seconds or math.nan for one in history])
+    boot_seconds = np.array([one.boot_s or math.nan for one in history])
+    return KnownSettings(codes, np.array(values), np.array(failed, dtype=bool), seconds, boot_seconds)

@@ -56,6 +56,15 @@ def _suggested(trial: Trial, axis: Axis) -> Any:
     return trial.suggest_categorical(axis.name, axis.values)
 
 
+def observation_of(space: SearchSpace, trial: FrozenTrial) -> Observation:
+    """A trial as an observation. A pruned one failed, also without the attribute."""
+    told, is_under_way = trial.user_attrs, trial.state is TrialState.RUNNING
+    value = trial.value if trial.state is TrialState.COMPLETE else None
+    fault = told.get(FAULT) or (None if is_under_way or value is not None else "failed")
+    setting, violation = to_assignment(space, trial.params), told.get(VIOLATION) or 0.0
+    return Observation(setting, value, violation, fault, told.get(SECONDS), told.get(BOOT_S))
+
+
 def trial_of(space: SearchSpace, observation: Observation, *, pending: bool = False) -> FrozenTrial:
     """An observation as a trial. A setting that failed is pruned, and violates the constraints more than any measured one."""
     axes = {axis.name: axis for axis in space.axes}

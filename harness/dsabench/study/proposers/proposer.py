@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol
 
-from dsabench.model.space import AssignmentKey, canonical, key_of
+from dsabench.model.space import AssignmentKey, boot_key, canonical, key_of
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.study.proposers.legal_settings import LegalSettings
 
@@ -69,15 +69,17 @@ class SearchTask:
 
     def boot_of(self, assignment: Assignment) -> AssignmentKey:
         """Equal for settings that can share a boot, because they differ in values of reload-free axes alone."""
-        return key_of({name: True if name in self.reload_free else value for name, value in assignment.items()})
+        return boot_key(assignment, self.reload_free)
 
     def running(self, history: Sequence[Observation]) -> Assignment | None:
         """The last setting that was booted; None without reload-free axes, if it failed, or if another process has its boot.
 
         It is what a server runs with now, or ran with when the search was interrupted: a resumed search continues identically.
         """
-        booted = [one for one in history if one.value is not None or one.fault not in {None, REFUSED}]
-        if not self.reload_free or not booted or booted[-1].failed:
+        if not self.reload_free:
+            return None
+        booted = [one for one in history if not one.is_under_way and one.fault != REFUSED]
+        if not booted or booted[-1].failed:
             return None
         last = canonical(self.space, self.base, booted[-1].assignment)
         under_way = [one.assignment for one in history if one.is_under_way]
