@@ -16,6 +16,7 @@ from dsabench.cli.tables import titled
 from dsabench.config.load import load_study
 from dsabench.config.mistakes import unknown_word
 from dsabench.errors import InputError, StoreError
+from dsabench.model.space import count
 from dsabench.model.value import value_text
 from dsabench.reporting.numbers import show_duration, show_figure, show_share
 from dsabench.reporting.replay_plot import draw_replays
@@ -76,14 +77,32 @@ def run_generate(kind: str, output: Path, *, seed: int, noise: float, failing: f
 
     """
     _require(KINDS, "kind", kind)
-    landscape = generate_landscape(kind, seed, noise=noise, failing=failing)
+    _write(generate_landscape(kind, seed, noise=noise, failing=failing), output)
+
+
+def run_export(results: Path, output: Path, config: str | None) -> None:
+    """Write what a study measured as a landscape.
+
+    Raises:
+        InputError: there is no record, or no setting is feasible.
+        StoreError: the file cannot be written.
+
+    """
+    landscape = _measured(results, config)
+    _write(landscape, output)
+    legal = count(landscape.header.space, landscape.header.base)
+    if len(landscape.settings) < legal:
+        print(f"warning: {legal - len(landscape.settings):,} of {legal:,} settings are not measured", file=sys.stderr)
+
+
+def _write(landscape: Landscape, output: Path) -> None:
     try:
         write_landscape(landscape, output)
     except OSError as error:
         raise StoreError(f"{output}: {error.strerror}") from error
     failed = sum(one.value is None for one in landscape.settings)
-    hours = landscape.seconds / 3600
-    print(f"wrote {output}: {len(landscape.settings):,} settings, {failed:,} of them fail, {hours:.0f} hours in all")
+    told = f"{len(landscape.settings):,} settings, {failed:,} of them fail, {show_duration(landscape.seconds)} in all"
+    print(f"wrote {output}: {told}")
 
 
 def _require(known: Mapping[str, object], what: str, *names: str) -> None:
@@ -95,8 +114,10 @@ def _require(known: Mapping[str, object], what: str, *names: str) -> None:
 def _landscape(place: str, config: str | None) -> Landscape:
     path = Path(place)
     folder = path.parent if path.name == FILE_NAME else path
-    if not (folder / FILE_NAME).is_file():
-        return read_landscape(path)
+    return _measured(folder, config) if (folder / FILE_NAME).is_file() else read_landscape(path)
+
+
+def _measured(folder: Path, config: str | None) -> Landscape:
     records = Journal(folder).read().records
     if not records:
         raise InputError(f"{folder / FILE_NAME}: no record")

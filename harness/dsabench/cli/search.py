@@ -1,4 +1,4 @@
-"""`dsabench search replay|generate`."""
+"""`dsabench search replay|export|generate`."""
 
 from __future__ import annotations
 
@@ -59,6 +59,20 @@ def replay(
 
     compared = tuple(dict.fromkeys((proposer, *(against or ("random", "tpe")))))
     run_replay(ReplayOptions(landscape, compared, seeds, within, settings, config, memory, plot), as_json=json_)
+
+
+@app.command("export")
+def export(
+    results: Annotated[Path, typer.Argument(help="A folder of results.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="FILE.jsonl or FILE.jsonl.gz.")],
+    config: Annotated[
+        str | None, typer.Option(help="The config of the results.", show_default="the one of their name")
+    ] = None,
+) -> None:
+    """Write what a study measured as a landscape. Settings of several rounds (`sweep --again`) are averaged."""
+    from dsabench.cli.run_search import run_export
+
+    run_export(results, output, config)
 
 
 @app.command("generate")

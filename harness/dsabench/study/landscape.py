@@ -7,19 +7,21 @@ import json
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean, median_low
 from typing import Literal, TypeVar
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, ValidationError, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from dsabench.config.mistakes import unknown_word
+from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.record import Measured
 from dsabench.model.space import AssignmentKey, base_assignment, boot_key, canonical, is_legal, key_of
 from dsabench.model.study import Axis, SearchSpace
+from dsabench.model.study_result import ScoredSetting
 from dsabench.model.value import FrozenMap, KnobValue, Value
 from dsabench.results.scores import scored_settings
 from dsabench.results.study_records import StudyRecords
@@ -42,6 +44,8 @@ class LandscapeSetting(Value):
     """Seconds of the boot, or until it failed."""
     trials_s: NonNegativeFloat = 0.0
     """Seconds of its trials."""
+    n: PositiveInt = 1
+    """Measurements that the value is the mean of."""
 
     @model_validator(mode="after")
     def _one_outcome(self) -> LandscapeSetting:
@@ -219,24 +223,18 @@ def _noise(records: StudyRecords) -> float:
 
 
 def landscape_of(records: StudyRecords) -> Landscape:
-    """What the newest round of a study measured, with the spread of its repeated settings as noise.
+    """What all rounds of a study measured, with the spread of its repeated settings as noise.
 
     Raises:
         InputError: no setting is feasible.
 
     """
-    config, round_ = records.config, records.latest_round
-    settings = [
-        LandscapeSetting(
-            setting=canonical(config.space, config.default.knobs, one.spec.knobs),
-            value=one.score.value,
-            violation=0.0 if one.fault else one.score.violation,
-            fault=one.fault,
-            boot_s=one.boot_s,
-            trials_s=one.trials_s,
-        )
-        for one in scored_settings(records, round_)
-    ]
+    config = records.config
+    of_setting = defaultdict[str, list[ScoredSetting]](list)
+    for round_ in range(records.latest_round + 1):
+        for one in scored_settings(records, round_):
+            of_setting[one.spec.id].append(one)
+    settings = [_mean(config, measured) for measured in of_setting.values()]
     base, space = config.default.knobs, config.space
     header = LandscapeHeader(
         name=config.name,
@@ -253,3 +251,17 @@ def landscape_of(records: StudyRecords) -> Landscape:
     if not any(one.is_feasible for one in legal):
         raise InputError(f"the records of {config.name} have no feasible setting")
     return Landscape(header=header, settings=legal)
+
+
+def _mean(config: StudyConfig, measured: Sequence[ScoredSetting]) -> LandscapeSetting:
+    """One setting over all rounds. Rounds in which it failed count only if it failed in all."""
+    values = [one for one in measured if one.score.value is not None]
+    return LandscapeSetting(
+        setting=canonical(config.space, config.default.knobs, measured[0].spec.knobs),
+        value=geometric_mean([one.score.value or 0.0 for one in values]) if values else None,
+        violation=median_low([one.score.violation for one in values]) if values else 0.0,
+        fault=None if values else measured[-1].fault,
+        boot_s=fmean(one.boot_s for one in values or measured),
+        trials_s=fmean(one.trials_s for one in values or measured),
+        n=len(values or measured),
+    )
