@@ -15,8 +15,8 @@ import typer
 from dsabench.cli.format import parse_duration_s
 
 if TYPE_CHECKING:
-    from dsabench.doctor.bottleneck import Bottleneck
     from dsabench.machine.checks import Finding
+    from dsabench.model.bottleneck import Bottleneck
 
 _STYLE = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
@@ -48,8 +48,9 @@ def doctor(
     Exit 0 without a problem (warnings may remain), 1 with one, 2 if the command line is wrong.
     """
     from dsabench.config.load import load_launch
-    from dsabench.doctor.bottleneck import Bottleneck
+    from dsabench.doctor.bottleneck import finding_of
     from dsabench.doctor.run import DoctorOptions, run_checks, run_watch
+    from dsabench.model.bottleneck import Bottleneck
     from dsabench.signals import run_loop
 
     asked = DoctorOptions(
@@ -68,7 +69,7 @@ def doctor(
         else:
             found = run_loop(run_watch(asked, watch, tell))
             bottleneck = found if isinstance(found, Bottleneck) else None
-            findings = [found.as_finding() if isinstance(found, Bottleneck) else found]
+            findings = [finding_of(found) if isinstance(found, Bottleneck) else found]
     if json_:
         print(_as_json(findings, bottleneck))
     else:

@@ -14,6 +14,7 @@ from rich.table import Table
 from dsabench.config.runtime_kinds import boot_of, runtime_kinds
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
+from dsabench.model.bottleneck import LIMIT_NAMES
 from dsabench.model.study import Axis, Objective
 from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
@@ -111,7 +112,9 @@ def _commands(dry_run: DryRun) -> tuple[str, ...]:
 def _axis(config: StudyConfig, axis: Axis) -> str:
     """Such as `prefill_backend: flashmla_sparse, flashmla_kv (where kv_cache_dtype=fp8_e4m3)`."""
     when = " ".join(f"{knob}={value}" for knob, value in config.space.when.get(axis.name, {}).items())
-    return f"{axis.name}: {', '.join(map(str, axis.values))}{f' (where {when})' if when else ''}"
+    lifts = config.space.when_bound.get(axis.name)
+    early = "" if lifts is None else f" (early where {LIMIT_NAMES[lifts]} is the limit)"
+    return f"{axis.name}: {', '.join(map(str, axis.values))}{f' (where {when})' if when else ''}{early}"
 
 
 def _objective(objective: Objective) -> str:
@@ -177,7 +180,12 @@ def plan_facts(dry_run: DryRun) -> dict[str, object]:
         "baseline": dict(config.default.knobs),
         "baseline_command": list(_commands(dry_run)),
         "axes": [
-            {"knob": axis.name, "values": list(axis.values), "when": dict(config.space.when.get(axis.name, {}))}
+            {
+                "knob": axis.name,
+                "values": list(axis.values),
+                "when": dict(config.space.when.get(axis.name, {})),
+                "when_bound": config.space.when_bound.get(axis.name),
+            }
             for axis in config.space.axes
         ],
         "objective": {"metric": config.objective.metric, "direction": config.objective.direction},

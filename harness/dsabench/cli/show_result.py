@@ -30,6 +30,7 @@ from dsabench.reporting.site.entry import machine_of
 from dsabench.reporting.sweep_plot import draw_sweep
 from dsabench.results.ablation import changes_of, has_gain
 from dsabench.results.journal import FILE_NAME
+from dsabench.results.limits import LimitsOfLoad, limits_of_loads
 from dsabench.results.machines import machines_of
 from dsabench.results.scores import WorstRegret, against_default, levels, lost_requests, rank_key, worst_regrets
 from dsabench.study.study import Study
@@ -186,7 +187,7 @@ def _counted(result: StudyResult) -> str:
 
 
 def _print_verdicts(console: Console, config: StudyConfig, result: StudyResult) -> None:
-    """Print best against default, then against each alternative."""
+    """Print best against default, then against each alternative, and what limited them."""
     label = "" if result.best is None else result.best.label
     turns = f"{result.turns}, {result.stopped_early}" if result.stopped_early else result.turns
     against = [("the default", result.verdicts, turns)]
@@ -197,6 +198,8 @@ def _print_verdicts(console: Console, config: StudyConfig, result: StudyResult) 
         for verdict in verdicts:
             if verdict.metric == config.objective.metric:
                 console.print(escape(f"{verdict.workload}: {verdict.verdict}; {verdict.reason}"), highlight=False)
+    for one in _limits(config, result):
+        console.print(f"limit under {one.words}", markup=False, highlight=False)
 
 
 def _print_ablation(console: Console, config: StudyConfig, found: Ablation | None) -> None:
@@ -225,6 +228,12 @@ def print_gate(console: Console, result: StudyResult) -> None:
             words, style = "not decided by the gate", "bold yellow"
         text = f"{words}, {verdict.workload}: {verdict.reason}"
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _limits(config: StudyConfig, result: StudyResult) -> tuple[LimitsOfLoad, ...]:
+    sides = (config.default, None if result.best is None else result.best.spec)
+    default, best = ([one for one in result.records if one.trial.runtime == side] for side in sides)
+    return limits_of_loads([one.name for one in config.workloads], default, best)
 
 
 def _print_unguarded(console: Console, config: StudyConfig, result: StudyResult) -> None:
@@ -264,6 +273,14 @@ def result_facts(config: StudyConfig, journal: Path, result: StudyResult, plot: 
         "best": None if result.best is None else _candidate_json(result.best),
         "candidates": [_candidate_json(candidate) for candidate in result.candidates],
         "verdicts": [verdict.model_dump() for verdict in result.verdicts],
+        "limits": [
+            {
+                "workload": one.workload,
+                "default": None if one.default is None else one.default.model_dump(),
+                "best": None if one.best is None else one.best.model_dump(),
+            }
+            for one in _limits(config, result)
+        ],
         "turns": result.turns,
         "stopped_early": result.stopped_early,
         "rivals": [

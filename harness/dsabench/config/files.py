@@ -13,6 +13,7 @@ from dsabench.config.knob_types import KnobAxes, KnobConditions, KnobSettings
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import AcceptEval, HisparseMemory, KernelTimes, RuntimeConfig
 from dsabench.config.yaml_file import KeyPath
+from dsabench.model.bottleneck import BindingLimit
 from dsabench.model.evals import EvalSpec, SafeName
 from dsabench.model.metrics import METRICS, OBJECTIVES
 from dsabench.model.published import PublishedRun
@@ -30,6 +31,8 @@ class SweepFile(Value):
     """Knob → the settings under which its axis is active; otherwise the base's value is used."""
     forbid: tuple[KnobSettings, ...] = ()
     """Combinations of settings (including the base) that are never tried."""
+    when_bound: FrozenMap[BindingLimit] = Field(default_factory=dict)
+    """Knob → what has to limit the best setting so far for its axis to come early in the start-up of `gp`. Forbids nothing."""
 
 
 def _sweep_form(given: object) -> str:

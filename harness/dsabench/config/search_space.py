@@ -41,7 +41,8 @@ def join(parts: Sequence[SweepPart], base: Assignment | None) -> tuple[SearchSpa
 
     Without a base (a sweep file that is checked alone) conditions may name any knob.
     """
-    found = [*_contradictions(parts, "axes"), *_contradictions(parts, "when")]
+    sections = ("axes", "when", "when_bound")
+    found = [one for section in sections for one in _contradictions(parts, section)]
     axes: dict[str, tuple[KnobValue, ...]] = {}
     when: dict[str, Mapping[str, KnobValue]] = {}
     for part in parts:
@@ -50,12 +51,20 @@ def join(parts: Sequence[SweepPart], base: Assignment | None) -> tuple[SearchSpa
     for part in parts:
         found += _condition_mistakes(part, axes, base)
         found += _forbid_mistakes(part, base)
+        found += [
+            part.error(unknown_word("axis", knob, axes), "when_bound", knob)
+            for knob in part.sweep.when_bound
+            if knob not in axes
+        ]
     found += _cycles(parts, when)
     forbid: list[Mapping[str, KnobValue]] = []
     for part in parts:
         forbid += [rule for rule in part.sweep.forbid if rule not in forbid]
     space = SearchSpace(
-        axes=tuple(Axis(name=name, values=values) for name, values in axes.items()), when=when, forbid=tuple(forbid)
+        axes=tuple(Axis(name=name, values=values) for name, values in axes.items()),
+        when=when,
+        forbid=tuple(forbid),
+        when_bound={knob: limit for part in parts for knob, limit in part.sweep.when_bound.items()},
     )
     return space, found
 
@@ -66,7 +75,7 @@ def _contradictions(parts: Sequence[SweepPart], section: str) -> Iterator[Config
         for knob, said in getattr(part.sweep, section).items():
             other = first.setdefault(knob, part)
             if other is not part and getattr(other.sweep, section)[knob] != said:
-                what = "values" if section == "axes" else "conditions"
+                what = {"axes": "values", "when": "conditions"}.get(section, "limit")
                 yield part.error(f"stands in {other.where(section, knob)} as well, with other {what}", section, knob)
 
 

@@ -7,24 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Literal
 
-from dsabench.doctor.watch import OFTEN, ServerWindow
+from dsabench.doctor.server_window import OFTEN, ServerWindow
 from dsabench.machine.checks import Finding, ok, warning
-from dsabench.model.value import Value
-
-Limit = Literal[
-    "kv_cache",
-    "running_requests",
-    "prefill",
-    "cuda_graph",
-    "accept_length",
-    "dp_imbalance",
-    "host_cpu",
-    "load",
-    "idle",
-]
-"""`load`: nothing waits, the server would take more. `idle`: too few requests to tell more."""
+from dsabench.model.bottleneck import Bottleneck, Limit
 
 _LOOKS = 5
 """Looks with requests below which nothing is said."""
@@ -40,38 +26,11 @@ _FULL_CORE, _ROOM_ON_CORE = 0.95, 0.8
 _ROOM_ON_GPU = 0.7
 
 
-class Bottleneck(Value):
-    """What limits a server, and what shows it."""
-
-    limit: Limit | None
-    """None: cannot tell."""
-    line: str
-    """The evidence, in words."""
-    between: tuple[Limit, ...] = ()
-    """What it can be, where it cannot be told."""
-    fix: str | None = None
-    """Words to add to the server's command, or where to look."""
-
-    def as_finding(self) -> Finding:
-        """As `doctor` lists it."""
-        if self.limit is None:
-            return warning("limit", f"cannot tell: {self.line}", self.fix)
-        if self.limit in {"load", "idle"}:
-            return ok("limit", f"{_NAMES[self.limit]}: {self.line}")
-        return warning("limit", f"{_NAMES[self.limit]}: {self.line}", self.fix)
-
-
-_NAMES: dict[str, str] = {
-    "kv_cache": "KV cache",
-    "running_requests": "max_running_requests",
-    "prefill": "prefill",
-    "cuda_graph": "CUDA-graph coverage",
-    "accept_length": "accept length",
-    "dp_imbalance": "DP imbalance",
-    "host_cpu": "host CPU",
-    "load": "none",
-    "idle": "no load",
-}
+def finding_of(found: Bottleneck) -> Finding:
+    """As `doctor` lists it."""
+    if found.limit in {"load", "idle"}:
+        return ok("limit", found.words)
+    return warning("limit", found.words, found.fix)
 
 
 def find_bottleneck(window: ServerWindow) -> Bottleneck:
@@ -185,7 +144,9 @@ def _full_batch(window: ServerWindow) -> Bottleneck | None:
         return Bottleneck(limit=None, line=line, between=("running_requests", "kv_cache"))
     line = f"a rank runs {most:.0f} requests, its most; others wait in {window.waiting:.0%} of the looks"
     kv = "" if use is None else f", while the KV cache has room ({use:.0%})"
-    return Bottleneck(limit="running_requests", line=line + kv, fix=f"--max-running-requests {2 * (most or 0):.0f}")
+    return Bottleneck(
+        limit="running_requests", line=line + kv, fix=f"{window.settings.batch_flag} {2 * (most or 0):.0f}"
+    )
 
 
 def _slow_prefill(window: ServerWindow) -> Bottleneck | None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from dsabench.config.runtime_kinds import runtime_kinds
 from dsabench.config.specs import RuntimeConfig
 from dsabench.doctor.ask import ServerProbe
-from dsabench.doctor.bottleneck import Bottleneck, find_bottleneck
+from dsabench.doctor.bottleneck import find_bottleneck
 from dsabench.doctor.server import check_server
 from dsabench.doctor.watch import watch
 from dsabench.errors import InputError, TrialFault
@@ -28,6 +28,7 @@ from dsabench.machine.checks import (
     read_limits,
 )
 from dsabench.machine.environment import collect_hardware
+from dsabench.model.bottleneck import Bottleneck
 from dsabench.model.environment import Hardware
 from dsabench.model.hardware import Platform, accelerator
 from dsabench.runtimes.command import Launch

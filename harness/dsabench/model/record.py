@@ -6,6 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
+from dsabench.model.bottleneck import Bottleneck
 from dsabench.model.environment import Environment
 from dsabench.model.evals import EvalTask
 from dsabench.model.runtime import RuntimeSpec
@@ -100,6 +101,8 @@ class Measured(Value):
     samples: str | None = None
     """Parquet file of the requests, relative to the folder of the journal."""
     warnings: tuple[str, ...] = ()
+    bottleneck: Bottleneck | None = None
+    """What limited the server meanwhile; None where its log was not to be seen."""
 
 
 class Scored(Value):

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from dsabench.model.bottleneck import BindingLimit
 from dsabench.model.value import FrozenMap, KnobValue, Value
 from dsabench.model.verdict import ABLATE_BOOTS_MIN, BOOTS_MIN
 
@@ -55,6 +56,8 @@ class SearchSpace(Value):
     """Axis name → the settings (base or axes) under which it is active. Inactive, it keeps the base's value."""
     forbid: tuple[FrozenMap[KnobValue], ...] = ()
     """Combinations (including the base) that are never tried."""
+    when_bound: FrozenMap[BindingLimit] = Field(default_factory=dict)
+    """Axis name → the limit of the best setting so far under which it is worth an early look."""
     follow: tuple[ImpliedKnobs, ...] = ()
     """Knobs that are not chosen but follow from others. The planner of a study sets them, not its file."""
     enqueued: tuple[FrozenMap[KnobValue], ...] = ()

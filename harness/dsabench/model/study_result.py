@@ -44,6 +44,8 @@ class ScoredSetting:
     boot_s: float = 0.0
     """Of its search, failed boots included."""
     trials_s: float = 0.0
+    limits: frozenset[str] = frozenset()
+    """What limited the server, under any workload; see `Bottleneck`."""
 
 
 def deciding(gates: Sequence[Verdict]) -> Verdict | None:

@@ -137,10 +137,11 @@ class Engine:
         pool, running, queued = self.scheduler.pool, len(self.scheduler.running), len(self.scheduler.waiting)
         usage, path = pool.used / pool.total, step.batch.path
         if isinstance(step.batch.shape, Prefill):
-            _log.info("Prefill batch. #new-seq: %d, #new-token: %d, path: %s, token usage: %.2f, #running-req: %d, "
+            running = sum(request not in step.members for request in self.scheduler.running)
+            _log.info("Prefill batch, #new-seq: %d, #new-token: %d, path: %s, token usage: %.2f, #running-req: %d, "
                       "#queue-req: %d", len(step.members), len(step.batch.tokens), path, usage, running, queued)  # fmt: skip
             return
         self._decode_steps.append((sum(map(len, chosen)), seconds))
         if self.counters.decode_step_requests.total() % _WINDOW_STEPS == 0:
-            _log.info("Decode batch. #running-req: %d, path: %s, token usage: %.2f, gen throughput (token/s): %.2f, "
+            _log.info("Decode batch, #running-req: %d, path: %s, token usage: %.2f, gen throughput (token/s): %.2f, "
                       "#queue-req: %d", len(step.requests), path, usage, self.decode_tokens_per_s, queued)  # fmt: skip

@@ -424,8 +424,14 @@ def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
             score, first = score_setting(records.config.objective, of_loads), [one[0] for one in of_loads.values()]
             boot_s, trials_s = (math.fsum(seconds for _, seconds in part) for part in spent(first))
             fault = None if score.value is not None else _fault_of(first)
-            found.append(ScoredSetting(spec, describe(records, spec), score, fault, boot_s, trials_s))
+            limits = frozenset(filter(None, map(_limit_of, first)))
+            found.append(ScoredSetting(spec, describe(records, spec), score, fault, boot_s, trials_s, limits))
     return found
+
+
+def _limit_of(record: Record) -> str | None:
+    found = record.outcome.bottleneck if isinstance(record.outcome, Measured) else None
+    return None if found is None else found.limit
 
 
 def _fault_of(records: Iterable[Record]) -> str:

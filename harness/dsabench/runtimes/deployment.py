@@ -127,6 +127,11 @@ class Deployment:
         found = [visible_names(place, command.environment) for place, command in zip(places, commands, strict=True)]
         return tuple(dict.fromkeys(name for names in found for name in names)) if all(found) else ()
 
+    @property
+    def log(self) -> Path | None:
+        """Of a server that is a single process."""
+        return self.parts[0].process.command.log if len(self.parts) == 1 else None
+
     async def info(self) -> Mapping[str, JsonValue]:
         """`/server_info` now; of several servers one entry each, by name."""
         return await self.infos("load")

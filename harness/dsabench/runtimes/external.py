@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -128,6 +129,11 @@ class AttachedServer:
     def base_url(self) -> str:
         """As the spec gives it, without a slash at its end."""
         return self.endpoint.base_url
+
+    @property
+    def log(self) -> Path | None:
+        """Somebody else's."""
+        return None
 
     async def info(self) -> Mapping[str, JsonValue]:
         """`/server_info` (or its old name) now."""

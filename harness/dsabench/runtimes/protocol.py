@@ -75,6 +75,10 @@ class Server(Protocol):
     def gpus(self) -> tuple[str, ...]:
         """Numbers or uuids of all GPUs that it computes on; empty where it has none, or not all are known to be here."""
 
+    @property
+    def log(self) -> Path | None:
+        """What its scheduler writes; None where that is not here, or not in one file."""
+
     async def info(self) -> Mapping[str, JsonValue]:
         """`/server_info` now (counters included).
 

@@ -21,6 +21,7 @@ from dsabench.errors import InputError
 from dsabench.serving.allocator import keep_freed_memory
 from dsabench.serving.arguments import ServerArgs, parse
 from dsabench.serving.family import ENDING, Member, RankDiedError, family
+from dsabench.serving.log_format import LOG_TIME, log_format
 from dsabench.serving.server import Server
 from dsabench.serving.worker import Worker
 
@@ -39,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.basicConfig(
             level=args.log_level.upper(),
             stream=sys.stderr,
-            format="[%(asctime)s] %(message)s",
-            datefmt="%Y-%m-%d %H:%M:%S",
+            format=log_format(),
+            datefmt=LOG_TIME,
         )
         logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
         with listener, family(args, args.parallel, listener.close) as replicas:

@@ -39,6 +39,10 @@ class Parallel:
         """Ranks of all replicas."""
         return self.replicas * self.tp
 
+    def dp_rank(self, number: int) -> int:
+        """Replica, or DP attention group, of a process among the ranks of all replicas."""
+        return number // (self.tp // self.groups)
+
     def seat(self, rank: int) -> Seat:
         """What a rank of a replica has."""
         heads, slices = self.tp // self.groups, self.tp // self.ep

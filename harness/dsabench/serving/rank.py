@@ -39,6 +39,7 @@ from dsabench.serving.calls import (
     Update,
 )
 from dsabench.serving.family import Pipes
+from dsabench.serving.log_format import LOG_TIME, log_format
 from dsabench.serving.resolve import as_reference, as_sglang, resolve
 
 _log = logging.getLogger(__name__)
@@ -80,6 +81,9 @@ def main(args: ServerArgs, post: Post) -> None:
     """Boot, say so, and serve until told to stop or left alone."""
     if not post.seat.leads:
         logging.getLogger().setLevel(logging.WARNING)
+    if args.parallel.dp > 1:
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(logging.Formatter(log_format(args.parallel.dp_rank(post.number)), LOG_TIME))
     try:
         _serve(args, post)
     except InputError as error:

@@ -202,7 +202,7 @@ def observation_of(records: StudyRecords, spec: RuntimeSpec, scored: ScoredSetti
     if scored is None:
         return Observation(assignment, None)
     score, seconds = scored.score, scored.boot_s + scored.trials_s
-    return Observation(assignment, score.value, score.violation, scored.fault, seconds, scored.boot_s)
+    return Observation(assignment, score.value, score.violation, scored.fault, seconds, scored.boot_s, scored.limits)
 
 
 def interrupted(records: StudyRecords, round_: int) -> RuntimeSpec | None:

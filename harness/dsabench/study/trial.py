@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from dsabench.config.runtime_kinds import reload_free_of, runtime_kinds
+from dsabench.doctor.load_watch import watch_load
 from dsabench.errors import InputError, StoreError, TrialFault
 from dsabench.load.judge.summary import summarise
 from dsabench.load.judge.validity import ServerInfoPair
@@ -23,6 +24,7 @@ from dsabench.load.requests import LoadTarget
 from dsabench.machine.cpu_use import CpuSnapshot, processes_with, warn_of_others
 from dsabench.machine.sampler import MachineSampler
 from dsabench.machine.server_gpus import ForeignProcesses, pids_on
+from dsabench.model.bottleneck import Bottleneck
 from dsabench.model.record import SERVER_LOST, Failed, Measured, Metric, Outcome, Record, Stage, Trial
 from dsabench.model.runtime import RuleViolation, RuntimeSpec, labels_of
 from dsabench.model.secrets import hide_keys, without_secrets
@@ -227,7 +229,8 @@ async def _measure(
     warnings = tuple(warning for warning in said if warning is not None)
     name = samples_name(planned.trial.id, session.environment.fingerprint, planned.occasion)
     await asyncio.to_thread(write_samples, session.journal.path.parent, name, seen.run.samples)
-    return measured.model_copy(update={"metrics": metrics, "warnings": warnings, "samples": name})
+    update = {"metrics": metrics, "warnings": warnings, "samples": name, "bottleneck": seen.bottleneck}
+    return measured.model_copy(update=update)
 
 
 def gpu_cost(metrics: Mapping[str, Metric], gpus: int, price_per_gpu_hour: float | None) -> dict[str, Metric]:
@@ -267,6 +270,7 @@ class _LoadResult:
     """Share of the cores that other processes used during the load."""
     view: ServerInfoPair
     """What the server reported about itself before and after."""
+    bottleneck: Bottleneck | None
 
 
 async def _load(session: TrialSession, server: Server, trial: Trial) -> _LoadResult:
@@ -282,17 +286,21 @@ async def _load(session: TrialSession, server: Server, trial: Trial) -> _LoadRes
     info = await server.info()
     mark = (MARK, server.boot)
     before = CpuSnapshot.now(session.cores, mark)
-    try:
-        sampler = MachineSampler(session.cores, server.gpus)
-        run = await run_load_test(target, trial.workload, on_progress=session.observer.requests_done, observer=sampler)
-    except TrialFault as fault:
-        # Broken connections are a symptom. If another process answers now, the restart is the cause.
-        if (sign := ServerInfoPair(info, await server.info()).restarted) is None:
-            raise
-        message = f"the server restarted during the run: {sign}; {fault.message}"
-        raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
+    sampler = MachineSampler(session.cores, server.gpus)
+    async with watch_load(server, info) as watch:
+        try:
+            run = await run_load_test(
+                target, trial.workload, on_progress=session.observer.requests_done, observer=sampler
+            )
+        except TrialFault as fault:
+            # Broken connections are a symptom. If another process answers now, the restart is the cause.
+            if (sign := ServerInfoPair(info, await server.info()).restarted) is None:
+                raise
+            message = f"the server restarted during the run: {sign}; {fault.message}"
+            raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
     others_share = CpuSnapshot.now(session.cores, mark).others_share(before)
-    return _LoadResult(run, rehearsal, others_share, ServerInfoPair(info, await server.info()))
+    view = ServerInfoPair(info, await server.info())
+    return _LoadResult(run, rehearsal, others_share, view, watch.bottleneck(run))
 
 
 def _rehearsed(rehearsal: Rehearsal) -> dict[str, Metric]:

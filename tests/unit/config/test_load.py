@@ -305,6 +305,17 @@ def test_sweeps_that_contradict_each_other_name_both_places(write: Write) -> Non
     ]
 
 
+def test_an_axis_says_which_limit_it_lifts(write: Write) -> None:
+    write("axes: {dtype: [float32, bfloat16]}\nwhen_bound: {dtype: kv_cache}\n", "a.yaml")
+    inline = "{axes: {cpu_threads: [1, 2]}, when_bound: {cpu_threads: host_cpu}}"
+    config = load_study(write(MINIMAL + f"sweeps: [a.yaml, {inline}]\n"))
+    assert config.space.when_bound == {"dtype": "kv_cache", "cpu_threads": "host_cpu"}
+    (said,) = mistakes(write("axes: {dtype: [float32]}\nwhen_bound: {dtype: memory}\n", "a.yaml"))
+    assert "when_bound.dtype: must be 'kv_cache', " in said or "when_bound.dtype: must be kv_cache, " in said
+    (said,) = mistakes(write("axes: {dtype: [float32]}\nwhen_bound: {dtyp: kv_cache}\n", "a.yaml"))
+    assert said.endswith("when_bound.dtyp: unknown axis 'dtyp'; did you mean 'dtype'? (allowed: dtype)"), said
+
+
 def test_a_circle_through_two_files_is_found(write: Write) -> None:
     a = write("axes: {dtype: [float32]}\nwhen: {dtype: {cpu_threads: 1}}\n", "a.yaml")
     write("axes: {cpu_threads: [1]}\nwhen: {cpu_threads: {dtype: float32}}\n", "b.yaml")

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from dsabench.doctor.ask import ServerProbe
-from dsabench.doctor.bottleneck import Bottleneck, find_bottleneck
-from dsabench.doctor.watch import RankState, ServerLook, ServerSettings, ServerWindow, watch
+from dsabench.doctor.bottleneck import find_bottleneck
+from dsabench.doctor.server_window import RankState, ServerLook, ServerSettings, ServerWindow
+from dsabench.doctor.watch import watch
 from dsabench.machine.checks import Finding
+from dsabench.model.bottleneck import Bottleneck
 from program import dsabench
 
 INFO: dict[str, Any] = {

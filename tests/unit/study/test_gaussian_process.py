@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 
 from dsabench.model.space import key_of, legal
 from dsabench.model.study import Assignment, SearchSpace
-from dsabench.study.proposers import PROPOSERS, Observation, SearchTask
+from dsabench.study.proposers import PROPOSERS, Observation, SearchTask, proposer_for
 from dsabench.study.proposers.failure_rules import FAMILY
 from dsabench.study.proposers.gaussian_process import Floats, Scales, SettingKernel, _Misfit, fit_process
 from dsabench.study.proposers.gp_choice import KnownSettings, _log_improvement, log_expected_gain
@@ -245,3 +245,28 @@ def test_the_typed_values_of_an_axis_stay_apart() -> None:
     legal_ = LegalSettings(space, {})
     assert [list(row) for row in legal_.encode([{"x": value} for value in (1, True, 1.0)])] == [[0], [1], [2]]
     assert list(itertools.chain(legal_.listed or ()))  # all three are listed
+
+
+@pytest.mark.parametrize(("limits", "axis"), [({"kv_cache"}, "kv"), ({"prefill", "load"}, "chunk")])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_first_points_lift_what_limits_the_best_setting(limits: set[str], axis: str, seed: int) -> None:
+    """The space lets one of the two change at a time, so that one has to come first; then nothing is left out."""
+    values = {"kv": ["wide", "narrow", "packed"], "chunk": [1024, 2048, 4096]}
+    both = [{"kv": kv, "chunk": chunk} for kv in values["kv"][1:] for chunk in values["chunk"][1:]]
+    space = SearchSpace.model_validate(
+        {
+            "axes": [{"name": name, "values": tried} for name, tried in values.items()],
+            "forbid": both,
+            "when_bound": {"kv": "kv_cache", "chunk": "prefill"},
+        }
+    )
+    base = {"kv": "wide", "chunk": 1024}
+    proposer = proposer_for("gp", SearchTask(space, base, seed))
+    history = [Observation(base, 10.0, limits=frozenset(limits))]
+    for _ in range(4):
+        asked = proposer.ask(history)
+        assert asked is not None
+        history.append(Observation(asked, 9.0))
+    changed = [next(name for name in base if one.assignment[name] != base[name]) for one in history[1:]]
+    assert changed[:2] == [axis, axis]
+    assert len({key_of(one.assignment) for one in history}) == 5

@@ -20,6 +20,7 @@ from dsabench.model.workload import Workload
 from dsabench.reporting.comparison import ComparedSide, compare_sides
 from dsabench.reporting.site.entry import Entry, label_of, machine_of
 from dsabench.results.ablation import changes_of, has_gain, judge_ablation, number_of_changes, tied_with_first
+from dsabench.results.limits import LimitsOfLoad, limits_of_loads
 from dsabench.results.scores import (
     LookVerdicts,
     WorstRegret,
@@ -362,6 +363,14 @@ class Study:
     @property
     def _judged(self) -> tuple[str, ...]:
         return (self.metric,) if self.objective is None else judged_metrics(self.objective)
+
+    @cached_property
+    def limits(self) -> tuple[LimitsOfLoad, ...]:
+        """What limited the server, of the default and the best."""
+        if self.best is None:
+            return ()
+        default, best = ([entry.record for entry in one.entries] for one in (self.default_setting, self.best))
+        return limits_of_loads(self.workloads, default, best)
 
     @cached_property
     def guards(self) -> tuple[Verdict, ...]:

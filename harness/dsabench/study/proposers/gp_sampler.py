@@ -33,6 +33,8 @@ from dsabench.study.proposers.random import draw, generator
 SAMPLED = 10_000
 """Settings that are rated in a space too large to list, beside the neighbours of the best ones."""
 _NEIGHBOURS_OF = 5
+_BOUND = 3.0
+"""How much more a value counts in the start-up if its axis lifts what limits the best setting so far."""
 _ENOUGH = 4
 """Settings of earlier studies from which something is expected of others."""
 
@@ -85,7 +87,7 @@ class LegalSettingsSampler(BaseSampler):
         random_ties = np.random.default_rng([self._task.seed, len(history)]).random(len(candidates))
         boots = {self._task.boot_of(one.assignment) for one in history if one.value is not None}
         if len(boots) < self._startup or not known.runs.any() or not self._kernel.columns:
-            rating = self._new_values(known, codes) * np.exp(cheaper) + 0.5 * random_ties
+            rating = self._new_values(known, codes, _limits(history, sign)) * np.exp(cheaper) + 0.5 * random_ties
         else:
             prior = self._prior(sign)
             rating = log_expected_gain(known, self._kernel, codes, prior) + cheaper + 1e-6 * random_ties
@@ -144,13 +146,23 @@ class LegalSettingsSampler(BaseSampler):
         left = [place for place, row in enumerate(codes) if row.tobytes() not in tried]
         return [sample[place] for place in left], codes[left]
 
-    def _new_values(self, known: KnownSettings, codes: Codes) -> Floats:
-        """How many values of axes a setting shows for the first time, weighed with the probability that it runs."""
+    def _new_values(self, known: KnownSettings, codes: Codes, limits: frozenset[str]) -> Floats:
+        """How many values of axes a setting shows for the first time, weighed with the probability that it runs. Those of axes that
+        lift the limit of the best setting so far count more, those of axes that lift another one do not.
+        """
         shown = known.codes[known.has_value]
         new: Floats = np.zeros(len(codes))
         for column in self._kernel.columns:
-            new += ~np.isin(codes[:, column], shown[:, column])
+            lifts = self._legal.space.when_bound.get(self._legal.space.axes[column].name)
+            weight = 1.0 if lifts is None or not limits else _BOUND if lifts in limits else 0.0
+            new += weight * ~np.isin(codes[:, column], shown[:, column])
         return (1.0 + new) * np.exp(log_running(known, self._kernel, self._kernel.levels(codes)))
+
+
+def _limits(history: Sequence[Observation], sign: float) -> frozenset[str]:
+    """Of the best setting so far."""
+    feasible = [one for one in history if one.value is not None and not one.violation]
+    return max(feasible, key=lambda one: sign * (one.value or 0.0)).limits if feasible else frozenset()
 
 
 def _known(codes: Codes, history: Sequence[Observation], sign: float) -> KnownSettings:

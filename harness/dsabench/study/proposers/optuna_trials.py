@@ -15,7 +15,7 @@ from dsabench.model.value import KnobValue
 from dsabench.study.proposers.legal_settings import is_ordered
 from dsabench.study.proposers.proposer import Observation
 
-FAULT, VIOLATION, SECONDS, BOOT_S = "fault", "violation", "seconds", "boot_s"
+FAULT, VIOLATION, SECONDS, BOOT_S, LIMITS = "fault", "violation", "seconds", "boot_s", "limits"
 """User attributes of a trial; see `Observation`."""
 
 
@@ -62,7 +62,9 @@ def observation_of(space: SearchSpace, trial: FrozenTrial) -> Observation:
     value = trial.value if trial.state is TrialState.COMPLETE else None
     fault = told.get(FAULT) or (None if is_under_way or value is not None else "failed")
     setting, violation = to_assignment(space, trial.params), told.get(VIOLATION) or 0.0
-    return Observation(setting, value, violation, fault, told.get(SECONDS), told.get(BOOT_S))
+    return Observation(
+        setting, value, violation, fault, told.get(SECONDS), told.get(BOOT_S), frozenset(told.get(LIMITS) or ())
+    )
 
 
 def trial_of(space: SearchSpace, observation: Observation, *, pending: bool = False) -> FrozenTrial:
@@ -76,6 +78,7 @@ def trial_of(space: SearchSpace, observation: Observation, *, pending: bool = Fa
         VIOLATION: observation.violation,
         SECONDS: observation.seconds,
         BOOT_S: observation.boot_s,
+        LIMITS: sorted(observation.limits),
     }
     return create_trial(
         state=state,

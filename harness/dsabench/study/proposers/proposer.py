@@ -33,6 +33,8 @@ class Observation:
     """What its boot and trials took."""
     boot_s: float | None = None
     """What its boot took of that."""
+    limits: frozenset[str] = frozenset()
+    """What limited the server, such as `kv_cache`."""
 
     @property
     def is_under_way(self) -> bool:
