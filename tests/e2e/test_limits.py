@@ -16,7 +16,7 @@ runtime:
   model: tiny
   base: {pp_max_micro_batch_size: 1, max_running_requests: 16, dp_size: DP, cpu_threads: 1}
 workloads:
-  - {name: crowd, dataset: random-ids, input_len: 64, output_len: 512, num_prompts: 24, max_concurrency: 12}
+  - {name: crowd, dataset: random-ids, input_len: 32, output_len: 256, num_prompts: 16, max_concurrency: 8}
 sweeps:
   - axes: {pp_max_micro_batch_size: [1, 16]}
 proposer: {kind: grid}

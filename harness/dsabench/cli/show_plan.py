@@ -138,6 +138,8 @@ def _load(workload: Workload) -> str:
         for tokens, word in ((workload.input_len, "tokens in"), (workload.output_len, "tokens out"))
     ]
     parts = [f"{workload.num_prompts} prompts of {workload.dataset}", *lengths, rate, at_once]
+    if workload.capacity is not None:
+        parts.append(f"the highest of them that meets the SLO, from {workload.capacity.lowest:g} on")
     if workload.dataset_split is not None:
         parts.append("other prompts to confirm")
     return f"{workload.name}: {', '.join(part for part in parts if part)}"

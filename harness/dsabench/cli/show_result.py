@@ -155,8 +155,8 @@ def print_result(console: Console, config: StudyConfig, journal: Path, result: S
     _print_ablation(console, config, result.ablation)
     print_gate(console, result)
     _print_unguarded(console, config, result)
-    for fault, count in _faults(config, result.records).most_common():
-        console.print(f"failed ({show_count(count, 'trial')}): {fault}", markup=False, highlight=False, style="red")
+    for line in _failures(config, result):
+        console.print(line, markup=False, highlight=False, style="red")
     for warning, count in _warnings(result.records).most_common():
         console.print(
             f"warning ({show_count(count, 'trial')}): {warning}", markup=False, highlight=False, style="yellow"
@@ -230,6 +230,15 @@ def print_gate(console: Console, result: StudyResult) -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def _failures(config: StudyConfig, result: StudyResult) -> Iterator[str]:
+    """What failed, and what the search avoided for that."""
+    for fault, count in _faults(config, result.records).most_common():
+        yield f"failed ({show_count(count, 'trial')}): {fault}"
+    for one in result.families:
+        left = f"{show_count(one.left, 'setting')} like them {'was' if one.left == 1 else 'were'} put last"
+        yield f"{one.failed} settings with {one.setting} failed ({', '.join(one.faults)}): {left}"
+
+
 def _limits(config: StudyConfig, result: StudyResult) -> tuple[LimitsOfLoad, ...]:
     sides = (config.default, None if result.best is None else result.best.spec)
     default, best = ([one for one in result.records if one.trial.runtime == side] for side in sides)
@@ -280,6 +289,10 @@ def result_facts(config: StudyConfig, journal: Path, result: StudyResult, plot: 
                 "best": None if one.best is None else one.best.model_dump(),
             }
             for one in _limits(config, result)
+        ],
+        "failing_families": [
+            {"setting": one.setting, "failed": one.failed, "faults": list(one.faults), "left": one.left}
+            for one in result.families
         ],
         "turns": result.turns,
         "stopped_early": result.stopped_early,

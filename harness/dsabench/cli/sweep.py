@@ -21,7 +21,7 @@ class SweepOptions(StartOptions, StudyOptions):
     """The options of `sweep`: of a config, or of a model and a goal in its place."""
 
     decides: ClassVar[tuple[str, ...]] = (
-        *(*StudyOptions.decides, "ablate"),
+        *(*StudyOptions.decides, "ablate", "proposer", "seed"),
         *(field.name for field in fields(StartOptions)),
     )
 
@@ -37,9 +37,15 @@ class SweepOptions(StartOptions, StudyOptions):
         ),
     ] = False
 
+    proposer: Annotated[
+        str | None,
+        typer.Option(help="Strategy that chooses settings: gp, tpe, nsga2, grid, random or coordinate."),
+    ] = None
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the strategy.")] = None
+
     def limits(self) -> dict[str, Any]:
-        """Those of every study, and whether the winner is taken apart."""
-        return {**super().limits(), "ablate": self.ablate}
+        """Those of every study, whether the winner is taken apart, and the strategy."""
+        return {**super().limits(), "ablate": self.ablate, "proposer": self.proposer, "seed": self.seed}
 
     def study(self, config: StudyConfig | None = None) -> Study:
         """The study of the config, or of one that is made for the model and written beside its journal.

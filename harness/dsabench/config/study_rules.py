@@ -33,6 +33,7 @@ def workload_mistakes(source: YamlFile, workloads: tuple[Workload, ...]) -> Mist
         first.setdefault(workload.name, index)
         yield from _dataset_mistakes(source, workload, ("workloads", index))
         yield from _draw_mistakes(source, workload, ("workloads", index))
+        yield from _capacity_mistakes(source, workload, ("workloads", index))
 
 
 def tokenizer_mistakes(source: YamlFile, workloads: tuple[Workload, ...], runtime: RuntimeConfig) -> Mistakes:
@@ -71,6 +72,23 @@ def _dataset_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mi
             yield source.error(f"arrivals: {arrivals} and {key} go together", path)
     if workload.arrivals == "ramp" and workload.request_rate is None:
         yield source.error("arrivals: ramp starts at request_rate, which is missing", path)
+
+
+def _capacity_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mistakes:
+    search, here = workload.capacity, (*path, "capacity")
+    if search is None:
+        return
+    if workload.slo is None:
+        yield source.error("is the highest load that meets the slo, which is missing", here)
+    if workload.arrivals == "ramp":
+        yield source.error("goes without arrivals: ramp", here)
+    if workload.request_rate is None and workload.max_concurrency is None:
+        yield source.error("needs request_rate or max_concurrency: the highest load to try", here)
+    elif search.lowest >= workload.highest_load:
+        key = "max_concurrency" if workload.is_closed_loop else "request_rate"
+        yield source.error(f"must be less than {key}, {workload.highest_load:g}", (*here, "lowest"))
+    elif workload.is_closed_loop and search.lowest != round(search.lowest):
+        yield source.error("must be a whole number of requests in flight", (*here, "lowest"))
 
 
 def _draw_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> Mistakes:

@@ -175,10 +175,10 @@ def _limits_of_batch(info: Mapping[str, Any]) -> dict[str, float]:
     }
     found = {}
     for flag, (now, asked) in names.items():
-        told = [number_at(state, now) for state in places]
-        numbers = [one for one in told if one is not None] or [number_at(info, asked)]
-        if (least := min((one for one in numbers if one is not None), default=None)) is not None:
-            found[flag] = least
+        told = [one for state in places if (one := number_at(state, now)) is not None]
+        whole = number_at(info, asked)
+        if told or whole is not None:
+            found[flag] = min(told) if told else whole or 0.0
     return found
 
 

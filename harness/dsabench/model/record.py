@@ -7,6 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
 from dsabench.model.bottleneck import Bottleneck
+from dsabench.model.capacity import LoadProbe
 from dsabench.model.environment import Environment
 from dsabench.model.evals import EvalTask
 from dsabench.model.runtime import RuntimeSpec
@@ -103,6 +104,8 @@ class Measured(Value):
     warnings: tuple[str, ...] = ()
     bottleneck: Bottleneck | None = None
     """What limited the server meanwhile; None where its log was not to be seen."""
+    probes: tuple[LoadProbe, ...] | None = None
+    """The loads that were tried; None of a workload without `capacity`. Everything else is of the one that was chosen."""
 
 
 class Scored(Value):

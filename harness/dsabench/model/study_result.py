@@ -48,6 +48,19 @@ class ScoredSetting:
     """What limited the server, under any workload; see `Bottleneck`."""
 
 
+@dataclass(frozen=True, slots=True)
+class FailingFamily:
+    """Settings that the search puts last, since those of them that it tried failed."""
+
+    setting: str
+    """What they share, such as `kv_cache_dtype=fp8_e4m3 with prefill_backend=fa3`."""
+    failed: int
+    """Settings that failed."""
+    faults: tuple[str, ...]
+    left: int
+    """Settings that were not tried."""
+
+
 def deciding(gates: Sequence[Verdict]) -> Verdict | None:
     """The verdict that decides about several evals: the first that is worse, else the first that is inconclusive, else the first."""
     severity = ("worse", "inconclusive")
@@ -200,6 +213,8 @@ class StudyResult:
     level: float = 0.05
     """Chance of any false verdict, which a confirmation that may stop early shares out among its looks."""
     ablation: Ablation | None = None
+    families: tuple[FailingFamily, ...] = ()
+    """What `gp` put last."""
     """What each change of the winner gives; None if that was not asked for, or if there is no winner with several changes."""
     left: WorkLeft = WorkLeft()
     """The work that is missing under the limits, apart from the time limit."""

@@ -75,9 +75,14 @@ def _assumed_trial_s(config: StudyConfig) -> float:
     """
     kind = runtime_kinds()[config.runtime.kind]
     assumed = (
-        max(kind.assumed_trial_s, _due_s(one), _passes(one, kind) * _tokens_s(one, kind)) for one in config.workloads
+        _probes(one) * max(kind.assumed_trial_s, _due_s(one), _passes(one, kind) * _tokens_s(one, kind))
+        for one in config.workloads
     )
     return math.fsum(assumed) / len(config.workloads)
+
+
+def _probes(workload: Workload) -> int:
+    return 1 if workload.capacity is None else workload.capacity.probes
 
 
 def _passes(workload: Workload, kind: RuntimeKindInfo) -> int:

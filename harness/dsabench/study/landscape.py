@@ -201,7 +201,7 @@ def write_landscape(landscape: Landscape, file: Path) -> None:
     """
     header = landscape.header.model_dump(exclude_defaults=True) | {"landscape": landscape.header.landscape}
     lines = (header, *(one.model_dump(exclude_defaults=True) for one in landscape.settings))
-    content = "".join(f"{json.dumps(line, sort_keys=True, default=dict)}\n" for line in lines).encode()
+    content = "".join(f"{json.dumps(line, default=dict)}\n" for line in lines).encode()
     file.write_bytes(gzip.compress(content, mtime=0) if file.suffix == ".gz" else content)
 
 

@@ -183,6 +183,14 @@ def require_legal_default(config: StudyConfig, refuse: Refuse) -> None:
 _OF_SLO = ("goodput_req_s", "slo_attainment")
 
 
+def _refuse_without_capacity(key: str, name: str, workloads: Sequence[Workload]) -> None:
+    for one in workloads:
+        if one.capacity is None:
+            raise InputError(f"{key}.metric: {name} needs a capacity in every workload; {one.name} has none")
+        if one.capacity_metric != name:
+            raise InputError(f"{key}.metric: workload {one.name} gives {one.capacity_metric}, not {name}")
+
+
 def refuse_unprovable(objective: Objective, workloads: Sequence[Workload]) -> None:
     """Refuse an objective that the workloads can never prove: a tail percentile of too few requests, or goodput
     without an SLO.
@@ -198,6 +206,8 @@ def refuse_unprovable(objective: Objective, workloads: Sequence[Workload]) -> No
     for key, name in keys:
         if name in _OF_SLO and (lacking := [workload.name for workload in workloads if workload.slo is None]):
             raise InputError(f"{key}.metric: {name} needs an slo in every workload; {lacking[0]} has none")
+        if name.startswith("capacity_"):
+            _refuse_without_capacity(key, name, workloads)
         family, _, statistic = name.rpartition(".")
         if family.endswith("itl_ms") or not re.fullmatch(r"p\d\d", statistic):
             continue

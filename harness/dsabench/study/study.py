@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dsabench.config.launch_args import with_args
 from dsabench.config.load import load_study
+from dsabench.config.mistakes import unknown_word
 from dsabench.config.runtime_kinds import why_gpus_untold
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
@@ -38,7 +39,7 @@ from dsabench.study.next_boot import (
     next_search_boot,
 )
 from dsabench.study.plan import DryRun, has_next_boot, make_dry_run
-from dsabench.study.proposers import make_proposer
+from dsabench.study.proposers import PROPOSERS, make_proposer
 from dsabench.study.session import SILENT, StudyObserver, TrialSession, open_session
 from dsabench.study.space_check import refuse_unprovable
 from dsabench.study.verdict import conclude
@@ -73,6 +74,8 @@ class Study:
         gpu_hours: float | None = None,
         confirm_boots: int | None = None,
         ablate: bool = False,
+        proposer: str | None = None,
+        seed: int | None = None,
         launch_env: Sequence[str] = (),
         launch_args: Sequence[str] = (),
     ) -> Study:
@@ -89,6 +92,8 @@ class Study:
             gpu_hours: replaces the config's limit of GPU-hours.
             confirm_boots: replaces the config's boots per side of the confirmation; its max_boots grows with them.
             ablate: also boot the winner without each of its changes, as `budget.ablate` does.
+            proposer: replaces the kind of the config's proposer.
+            seed: replaces its seed.
             launch_env: NAME=VALUE pairs that are added to `runtime.launch.env`.
             launch_args: NAME=VALUE pairs that are added to `runtime.base.args`.
 
@@ -100,6 +105,7 @@ class Study:
         given = {"max_trials": max_trials, "max_boots": max_boots, "time_s": time_s, "confirm_boots": confirm_boots}
         given |= {"gpu_hours": gpu_hours, "ablate": ablate or None}
         limited = _with_limits(loaded, {name: value for name, value in given.items() if value is not None})
+        limited = _with_proposer(limited, proposer, seed)
         whole = with_launch_env(limited, launch_env)
         whole = whole.model_copy(update={"runtime": with_args(whole.runtime, launch_args)})
         return cls(whole, Path("results") / whole.name if results is None else Path(results), lanes, again)
@@ -305,6 +311,14 @@ def _with_limits(config: StudyConfig, given: dict[str, float]) -> StudyConfig:
             "(budget.confirm_boots a side)"
         )
     return limited.with_boots_as_before(config) if max_boots is None else limited
+
+
+def _with_proposer(config: StudyConfig, kind: str | None, seed: int | None) -> StudyConfig:
+    if kind is not None and kind not in PROPOSERS:
+        raise InputError(f"--proposer: {unknown_word('proposer', kind, PROPOSERS)}")
+    given = {"kind": kind, "seed": seed}
+    told = {name: value for name, value in given.items() if value is not None}
+    return config.model_copy(update={"proposer": config.proposer.model_copy(update=told)})
 
 
 def with_launch_env(config: StudyConfig, pairs: Sequence[str]) -> StudyConfig:

@@ -27,10 +27,13 @@ from dsabench.machine.server_gpus import ForeignProcesses, pids_on
 from dsabench.model.bottleneck import Bottleneck
 from dsabench.model.record import SERVER_LOST, Failed, Measured, Metric, Outcome, Record, Stage, Trial
 from dsabench.model.runtime import RuleViolation, RuntimeSpec, labels_of
+from dsabench.model.sample import RequestSample
 from dsabench.model.secrets import hide_keys, without_secrets
+from dsabench.model.workload import Workload
 from dsabench.results.samples import samples_name, write_samples
 from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Server
+from dsabench.study.capacity import Probe, find_capacity
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 
 Result = TypeVar("Result")
@@ -204,12 +207,61 @@ async def _record_one(log: _RecordWriter, server: Server, planned: PlannedTrial)
 async def _measure(
     session: TrialSession, server: Server, planned: PlannedTrial, others: ForeignProcesses | None
 ) -> Measured:
+    """Measure and store the samples."""
+    trial = planned.trial
+    if trial.workload.capacity is None:
+        seen = await _measure_load(session, server, trial, others)
+    else:
+        seen = await _measure_capacity(session, server, trial, others)
+    name = samples_name(trial.id, session.environment.fingerprint, planned.occasion)
+    await asyncio.to_thread(write_samples, session.journal.path.parent, name, seen.samples)
+    return seen.measured.model_copy(update={"samples": name})
+
+
+async def _measure_capacity(
+    session: TrialSession, server: Server, trial: Trial, others: ForeignProcesses | None
+) -> _MeasuredLoad:
+    """The load test at the highest load that meets the SLO, with that load as a metric and every probe in the record."""
+
+    async def measure(workload: Workload) -> Probe[_MeasuredLoad]:
+        seen = await _measure_load(session, server, Trial(runtime=trial.runtime, workload=workload), others)
+        met = seen.measured.metrics.get("slo_attainment")
+        # What was not observed proves nothing.
+        attainment = 0.0 if met is None else met.value
+        session.observer.note(f"  {workload.name} at {workload.highest_load:g}: {attainment:.0%} met the SLO")
+        return Probe(seen, attainment)
+
+    load = trial.workload
+    found = await find_capacity(load, measure)
+    measured, said = found.seen.measured, list(found.seen.measured.warnings)
+    metrics = dict(measured.metrics)
+    if found.load is None:
+        said.append(f"not even the lowest load of the config ({found.probes[-1].load:g}) met the SLO")
+    else:
+        metrics[load.capacity_metric] = Metric(value=found.load, n=len(found.probes))
+    if found.load == load.highest_load:
+        said.append("the highest load of the config met the SLO too: the capacity is higher, or just that")
+    update = {"metrics": metrics, "warnings": tuple(said), "probes": found.probes}
+    return replace(found.seen, measured=measured.model_copy(update=update))
+
+
+@dataclass(frozen=True, slots=True)
+class _MeasuredLoad:
+    """A load test, with what is stored of it."""
+
+    measured: Measured
+    samples: tuple[RequestSample, ...]
+
+
+async def _measure_load(
+    session: TrialSession, server: Server, trial: Trial, others: ForeignProcesses | None
+) -> _MeasuredLoad:
     begun = None if others is None else others.now()
-    seen = await stop_if_server_dies(server, _load(session, server, planned.trial))
+    seen = await stop_if_server_dies(server, _load(session, server, trial))
     ended = None if others is None else others.now()
     foreign = None if begun is None or ended is None else begun | ended
     try:
-        measured = summarise(seen.run, planned.trial.workload, seen.view)
+        measured = summarise(seen.run, trial.workload, seen.view)
     except TrialFault as fault:
         if (late := late_beside_others(fault, seen.others_share)) is None:
             raise
@@ -221,16 +273,14 @@ async def _measure(
         warn_of_others(seen.others_share),
         _warn_of_foreign(foreign),
     )
-    gpus = session.runtime.gpus(planned.trial.runtime)
+    gpus = session.runtime.gpus(trial.runtime)
     metrics = {**measured.metrics, **_rehearsed(seen.rehearsal)}
     metrics |= gpu_cost(measured.metrics, gpus, session.price_per_gpu_hour)
     if foreign is not None:
         metrics["gpu.foreign_processes"] = Metric(value=len(foreign), n=len(server.gpus))
     warnings = tuple(warning for warning in said if warning is not None)
-    name = samples_name(planned.trial.id, session.environment.fingerprint, planned.occasion)
-    await asyncio.to_thread(write_samples, session.journal.path.parent, name, seen.run.samples)
-    update = {"metrics": metrics, "warnings": warnings, "samples": name, "bottleneck": seen.bottleneck}
-    return measured.model_copy(update=update)
+    update = {"metrics": metrics, "warnings": warnings, "bottleneck": seen.bottleneck}
+    return _MeasuredLoad(measured.model_copy(update=update), seen.run.samples)
 
 
 def gpu_cost(metrics: Mapping[str, Metric], gpus: int, price_per_gpu_hour: float | None) -> dict[str, Metric]:

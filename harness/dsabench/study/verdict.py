@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.study_result import Ablation, AlternativeVerdicts, Finalist, ScoredSetting, StudyResult
+from dsabench.model.study_result import (
+    Ablation,
+    AlternativeVerdicts,
+    FailingFamily,
+    Finalist,
+    ScoredSetting,
+    StudyResult,
+)
 from dsabench.model.verdict import Verdict
 from dsabench.results.ablation import ablation_of
 from dsabench.results.scores import LookVerdicts, confirmed_sides, in_turns, judge, judge_against, scored_settings
@@ -21,8 +28,10 @@ from dsabench.study.next_boot import (
     confirm_boots_left,
     default_has_no_number,
     final_choice,
+    observations,
 )
 from dsabench.study.plan import foresee, make_plan, work_left, work_to_ablate, work_to_confirm
+from dsabench.study.proposers import task_of
 
 _UNPROVEN = 1.0
 """Excess over a limit if its metric was not measured: 100 %."""
@@ -64,8 +73,18 @@ def conclude(
         passed_over=tuple(one for one in ordinary if one is not final_choice(ordinary)),
         unconfirmed=_unconfirmed(records, round_, ordinary),
         ablation=_ablation(records, round_, ordinary, reduced),
+        families=_families(records, round_),
     )
     return _with_work_left(result, records, context, ordinary)
+
+
+def _families(records: StudyRecords, round_: int) -> tuple[FailingFamily, ...]:
+    history = observations(records, round_)
+    if records.config.proposer.kind != "gp" or not any(one.failed or one.violation for one in history):
+        return ()
+    from dsabench.study.failing_families import failing_families  # noqa: PLC0415  (scipy, which few results need)
+
+    return failing_families(task_of(records.config), history)
 
 
 def _ablation(

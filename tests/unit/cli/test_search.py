@@ -9,6 +9,8 @@ import pytest
 
 from program import dsabench
 
+ROOT = Path(__file__).parents[3]
+
 
 @pytest.fixture(scope="module")
 def landscape(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -97,3 +99,19 @@ def test_generates_a_landscape_and_names_what_is_wrong(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.count("did you mean smooth?")) == (2, 1)
     done = dsabench("search", "replay", "nowhere.jsonl", cwd=tmp_path)
     assert (done.returncode, done.stderr.strip()) == (2, "error: nowhere.jsonl: No such file or directory")
+
+
+def test_results_are_exported_and_searched_like_the_folder(tmp_path: Path) -> None:
+    results = str(ROOT / "results" / "reference-cpu")
+    done = dsabench("search", "export", results, "--config", "local", "-o", "local.jsonl.gz", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "wrote local.jsonl.gz: 6 settings, 0 of them fail" in done.stdout
+    assert "warning: 186 of 192 settings are not measured" in done.stderr
+    answers = [
+        json.loads(dsabench("search", "replay", *words, "--seeds", "2", "--json", cwd=tmp_path).stdout)
+        for words in (("local.jsonl.gz",), (results, "--config", "local"))
+    ]
+    assert answers[0] == answers[1]
+    for words, message in (((str(tmp_path),), "no record"), ((results, "-o", "no/x.jsonl"), "no/x.jsonl: No such")):
+        done = dsabench("search", "export", "-o", "x.jsonl", "--config", "local", *words, cwd=tmp_path)
+        assert (done.returncode, message in done.stderr) in {(2, True), (3, True)}, done.stderr

@@ -205,6 +205,10 @@ def test_a_missing_file_names_the_nearest() -> None:
         ("workloads: {a: 1}", "workloads: must be a list, not a mapping of keys"),
         ("workloads: [{name: w, dataset: custom, num_prompts: 1}]", "workloads[0]: missing key 'dataset_path'"),
         ("workloads: [{name: w, dataset: random, input_len: 1, output_len: 1, num_prompts: 1, dataset_path: /no/such}]", "workloads[0].dataset_path: /no/such: no such file"),
+        ("workloads: [{name: w, dataset: random-ids, input_len: 1, output_len: 1, num_prompts: 1, request_rate: 4, capacity: {lowest: 1}}]", "workloads[0].capacity: is the highest load that meets the slo, which is missing"),
+        ("workloads: [{name: w, dataset: random-ids, input_len: 1, output_len: 1, num_prompts: 1, slo: {ttft_ms: 9}, capacity: {lowest: 1}}]", "workloads[0].capacity: needs request_rate or max_concurrency"),
+        ("workloads: [{name: w, dataset: random-ids, input_len: 1, output_len: 1, num_prompts: 1, request_rate: 4, slo: {ttft_ms: 9}, capacity: {lowest: 4}}]", "workloads[0].capacity.lowest: must be less than request_rate, 4"),
+        ("workloads: [{name: w, dataset: random-ids, input_len: 1, output_len: 1, num_prompts: 1, max_concurrency: 4, slo: {ttft_ms: 9}, capacity: {lowest: 1.5}}]", "workloads[0].capacity.lowest: must be a whole number of requests in flight"),
         ("sweeps: [3]", "sweeps[0]: must be the name of a sweep or a mapping of keys, not 3"),
         ("sweeps: [attention_kernel]", "sweeps[0]: attention_kernel: no such file; did you mean attention_kernels?"),
         ("sweeps: ['" + "x" * 199 + "é']", "sweeps[0]: "),
@@ -313,7 +317,7 @@ def test_an_axis_says_which_limit_it_lifts(write: Write) -> None:
     (said,) = mistakes(write("axes: {dtype: [float32]}\nwhen_bound: {dtype: memory}\n", "a.yaml"))
     assert "when_bound.dtype: must be 'kv_cache', " in said or "when_bound.dtype: must be kv_cache, " in said
     (said,) = mistakes(write("axes: {dtype: [float32]}\nwhen_bound: {dtyp: kv_cache}\n", "a.yaml"))
-    assert said.endswith("when_bound.dtyp: unknown axis 'dtyp'; did you mean 'dtype'? (allowed: dtype)"), said
+    assert said.endswith("when_bound.dtyp: unknown axis 'dtyp'; did you mean dtype? (allowed: dtype)"), said
 
 
 def test_a_circle_through_two_files_is_found(write: Write) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import random
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 from dsabench.model.study import SearchSpace
-from dsabench.study.proposers import failure_rules
+from dsabench.study.failing_families import failing_families
+from dsabench.study.proposers import Observation, SearchTask, failure_rules
 from dsabench.study.proposers.failure_rules import FAMILY, FailureRules
 from dsabench.study.proposers.gaussian_process import SettingKernel
 from dsabench.study.proposers.legal_settings import LegalSettings
@@ -103,3 +106,31 @@ def test_a_family_of_failures_is_hopeless_only_if_nothing_else_explains_them() -
     # The same number of failures, all with size 8 too.
     both = rules_of(AXES, [setting(1, "p", "x"), setting(2, "r", "x")], [setting(8, "q", "x"), setting(8, "q", "y")])
     assert not both.is_hopeless(levels_of(both, 0, 1, 0)).any()
+
+
+def test_a_family_is_told_with_its_faults_and_what_is_left_of_it() -> None:
+    axes = {"kernel": ["a", "b"], "dtype": ["wide", "narrow"], "size": [1, 2, 4, 8], "x": [0, 1], "y": [0, 1]}
+    space = SearchSpace.model_validate({"axes": [{"name": name, "values": values} for name, values in axes.items()]})
+    task = SearchTask(space, {name: values[0] for name, values in axes.items()})
+
+    def fault_of(one: Mapping[str, object]) -> str | None:
+        if (one["kernel"], one["dtype"]) == ("b", "narrow"):
+            return "exited"
+        return "out_of_memory" if one["size"] in (4, 8) and one["dtype"] == "wide" else None
+
+    tried = list(task.legal.listed or ())
+    random.Random(1).shuffle(tried)
+    tried = tried[:40]
+    history = [Observation(one, None if fault_of(one) else 1.0, fault=fault_of(one)) for one in tried]
+    found = {one.setting: one for one in failing_families(task, history)}
+    assert set(found) == {"kernel=b with dtype=narrow", "dtype=wide with size of 4 and more"}
+    for name, fault, size in (
+        ("kernel=b with dtype=narrow", "exited", 16),
+        ("dtype=wide with size of 4 and more", "out_of_memory", 16),
+    ):
+        one = found[name]
+        assert one.faults == (fault,)
+        assert one.failed >= FAMILY
+        assert one.failed + one.left == size
+    assert failing_families(task, [one for one in history if one.value is not None]) == ()
+    assert failing_families(task, []) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ import pytest
 
 from dsabench.config.load import load_study
 from dsabench.errors import InputError
+from dsabench.model.space import canonical, key_of
+from dsabench.results.study_records import StudyRecords
 from dsabench.study.context import context_of_records
 from dsabench.study.landscape import Landscape, landscape_of, read_landscape, write_landscape
 from dsabench.study.synthetic import KINDS, generate
+from factories import ENVIRONMENT, make_failure, make_record
+from studies import load_study as load_small_study
 
 HEAD: dict[str, Any] = {
     "landscape": 1,
@@ -107,3 +112,31 @@ def test_a_journal_is_a_landscape_of_what_was_measured() -> None:
     assert len(landscape.settings) == 6
     assert 0.0 < landscape.header.noise < 0.2
     assert landscape.best.is_feasible
+
+
+def test_rounds_are_averaged_and_a_setting_fails_that_never_ran(tmp_path: Path) -> None:
+    config = load_small_study(tmp_path)
+    ran, failed = config.spec({"chunked_prefill_size": 128}), config.spec({"prefill_backend": "flashmla_sparse"})
+    default = config.default
+    values = [(default, 0, 100.0), (default, 1, 121.0), (ran, 0, 90.0), (failed, 0, None), (ran, 1, None)]
+    records = [
+        make_record(
+            spec=spec,
+            workload=load,
+            round_=round_,
+            occasion=round_,
+            outcome=make_failure() if value is None else None,
+            value=value or 1.0,
+        )
+        for spec, round_, value in values
+        for load in config.workloads
+    ]
+    landscape = landscape_of(StudyRecords(config, ENVIRONMENT.fingerprint, records))
+    told = {key_of(one.setting): one for one in landscape.settings}
+    baseline, other, broken = (
+        told[key_of(canonical(config.space, config.default.knobs, spec.knobs))] for spec in (default, ran, failed)
+    )
+    assert (baseline.value, baseline.n) == (pytest.approx(110.0), 2)
+    assert (other.value, other.n, other.fault) == (pytest.approx(90.0), 1, None)
+    assert (broken.value, broken.fault) == (None, "exited")
+    assert landscape.header.noise == pytest.approx(math.log(1.21) / math.sqrt(2) / math.sqrt(len(config.workloads)))

@@ -27,6 +27,7 @@ __all__ = [
     "make_proposer",
     "proposer_for",
     "startup_of",
+    "task_of",
 ]
 
 _FEW = 16
@@ -105,7 +106,7 @@ PROPOSERS: dict[str, Strategy] = {
 
 def make_proposer(config: StudyConfig) -> Proposer:
     """Make the strategy of a config for its space and base settings."""
-    return proposer_for(config.proposer.kind, _task(config))
+    return proposer_for(config.proposer.kind, task_of(config))
 
 
 def proposer_for(kind: str, task: SearchTask) -> Proposer:
@@ -117,10 +118,11 @@ def proposer_for(kind: str, task: SearchTask) -> Proposer:
 
 def startup_of(config: StudyConfig) -> StartUp:
     """The start-up of a config's strategy."""
-    return PROPOSERS[config.proposer.kind].startup(_task(config))
+    return PROPOSERS[config.proposer.kind].startup(task_of(config))
 
 
-def _task(config: StudyConfig) -> SearchTask:
+def task_of(config: StudyConfig) -> SearchTask:
+    """What the strategy of a config is made for."""
     most = config.budget.max_trials
     settings = None if most is None else -(-most // len(config.workloads))
     return SearchTask(

@@ -7,6 +7,7 @@ probabilities are those of the mean-field approximation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,9 +46,18 @@ class FailureRules:
 
     def is_hopeless(self, levels: Floats) -> npt.NDArray[np.bool_]:
         """Whether a rule covers a setting that all but certainly holds and explains `FAMILY` failures or more."""
+        found: npt.NDArray[np.bool_] = _covered(self._holding(levels), self._sure.astype(float)) > 0
+        return found
+
+    def families(self) -> Iterator[tuple[npt.NDArray[np.bool_], ...]]:
+        """Those rules: per condition, at which levels it holds."""
+        for first, second in zip(*np.nonzero(self._sure), strict=True):
+            yield tuple(self._conditions[place] > 0 for place in dict.fromkeys((first, second)))
+
+    @cached_property
+    def _sure(self) -> npt.NDArray[np.bool_]:
         explained = self._holding(self.failed).T @ self._holding(self.failed)
-        families = ((self.probabilities >= _SURE) & (explained >= FAMILY)).astype(float)
-        found: npt.NDArray[np.bool_] = _covered(self._holding(levels), families) > 0
+        found: npt.NDArray[np.bool_] = (self.probabilities >= _SURE) & (explained >= FAMILY)
         return found
 
     @cached_property

@@ -1,0 +1,41 @@
+"""A search for the highest load under which a server meets an SLO."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, PositiveFloat, model_validator
+
+from dsabench.model.value import Value
+
+
+class CapacitySearch(Value):
+    """How it is searched: from `lowest` up to the workload's `request_rate`, else to its `max_concurrency`."""
+
+    lowest: PositiveFloat
+    """Load to start from."""
+    attainment: float = Field(0.9, gt=0.0, le=1.0)
+    """Share of the requests that must meet the SLO."""
+    probes: int = Field(6, ge=2, le=20)
+    """Loads to try at most."""
+
+
+class LoadProbe(Value):
+    """One load that was tried."""
+
+    load: PositiveFloat
+    """Requests per second, or in flight."""
+    attainment: float | None = None
+    """Share of the requests that met the SLO; None if the load failed."""
+    fault: str | None = None
+
+    @model_validator(mode="after")
+    def _one_outcome(self) -> Self:
+        if (self.attainment is None) == (self.fault is None):
+            raise ValueError("needs either attainment or fault")
+        return self
+
+    @property
+    def words(self) -> str:
+        """Such as `12: 97 %`."""
+        return f"{self.load:g}: {self.fault if self.attainment is None else f'{100 * self.attainment:.0f} %'}"

@@ -1,0 +1,85 @@
+"""The highest load under which one running server meets the SLO, by bisection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from dsabench.errors import TrialFault
+from dsabench.model.capacity import LoadProbe
+from dsabench.model.workload import Workload
+
+Seen = TypeVar("Seen")
+_CLOSE = 1.05
+"""Ratio of two rates that are as good as equal."""
+_TOO_MUCH = frozenset({"request_errors", "request_timeout"})
+"""Faults of a load that the server does not bear, and lives on."""
+
+
+class Probe(NamedTuple, Generic[Seen]):
+    """One pass at one load."""
+
+    seen: Seen
+    attainment: float
+    """Share of the requests that met the SLO."""
+
+
+class Capacity(NamedTuple, Generic[Seen]):
+    """What the bisection found."""
+
+    seen: Seen
+    """Of the highest load that meets the SLO; of the lowest one if none does."""
+    load: float | None
+    """That load, in the unit of the workload's own limit; None if not even the lowest one meets it."""
+    probes: tuple[LoadProbe, ...]
+    """In the order measured."""
+
+
+async def find_capacity(workload: Workload, measure: Callable[[Workload], Awaitable[Probe[Seen]]]) -> Capacity[Seen]:
+    """Try the highest load, the lowest one, and then the geometric mean of the two between which the SLO breaks, until the probes
+    are used up or the two are next to each other.
+
+    A load under which requests fail or time out does not meet it.
+
+    Raises:
+        TrialFault: the lowest load fails, or the server is lost.
+
+    """
+    search = workload.capacity
+    assert search is not None, "only a workload with `capacity` has one"
+    probes: list[LoadProbe] = []
+
+    async def meets(load: float, *, must_run: bool = False) -> Seen | None:
+        """What was seen, if it meets the SLO."""
+        try:
+            seen, attainment = await measure(workload.at_load(load))
+        except TrialFault as fault:
+            if fault.kind not in _TOO_MUCH or must_run:
+                raise
+            probes.append(LoadProbe(load=load, fault=fault.kind))
+            return None
+        probes.append(LoadProbe(load=load, attainment=attainment))
+        lowest.append(seen)
+        return seen if attainment >= search.attainment else None
+
+    lowest: list[Seen] = []
+    high, low = workload.highest_load, search.lowest
+    if (best := await meets(high)) is not None:
+        return Capacity(best, high, tuple(probes))
+    if (best := await meets(low, must_run=True)) is None:
+        return Capacity(lowest[-1], None, tuple(probes))
+    while len(probes) < search.probes and (load := _between(low, high, whole=workload.is_closed_loop)) is not None:
+        seen = await meets(load)
+        low, high = (low, load) if seen is None else (load, high)
+        best = best if seen is None else seen
+    return Capacity(best, low, tuple(probes))
+
+
+def _between(low: float, high: float, *, whole: bool) -> float | None:
+    """The load to try next; None if the two are next to each other."""
+    middle = math.sqrt(low * high)
+    if whole:
+        load = min(max(round(middle), math.floor(low) + 1), math.ceil(high) - 1)
+        return load if low < load < high else None
+    return float(f"{middle:.3g}") if high / low > _CLOSE else None

@@ -1,0 +1,62 @@
+"""What the failures of a study have in common, as `gp` sees it when it puts the like of them last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dsabench.model.space import key_of
+from dsabench.model.study import Axis
+from dsabench.model.study_result import FailingFamily
+from dsabench.model.value import value_text
+from dsabench.study.proposers.failure_rules import FAMILY, FailureRules
+from dsabench.study.proposers.gaussian_process import SettingKernel
+from dsabench.study.proposers.legal_settings import is_ordered
+from dsabench.study.proposers.proposer import Observation, SearchTask
+
+
+def failing_families(task: SearchTask, history: Sequence[Observation]) -> tuple[FailingFamily, ...]:
+    """Those that all but certainly fail and explain three failures or more; none in a space too large to list."""
+    legal, kernel = task.legal, SettingKernel.of_space(task.space, task.legal.codes)
+    ended = [one for one in history if not one.is_under_way]
+    failed = np.array([one.failed or one.violation > 0 for one in ended], dtype=bool)
+    if legal.listed is None or not kernel.columns or failed.sum() < FAMILY:
+        return ()
+    levels, known = kernel.levels(legal.codes), task.seen(history)
+    untried = np.array([key_of(one) not in known for one in legal.listed], dtype=bool)
+    tried = kernel.levels(legal.encode([one.assignment for one in ended]))
+
+    def found() -> Iterator[FailingFamily]:
+        for conditions in FailureRules(kernel, tried[~failed], tried[failed]).families():
+            its = failed & _holds(conditions, tried)
+            faults = sorted(
+                {one.fault or "outside a constraint" for one, member in zip(ended, its, strict=True) if member}
+            )
+            shared = " with ".join(_words(task, kernel, one) for one in conditions)
+            yield FailingFamily(
+                shared, int(its.sum()), tuple(faults), int((untried & _holds(conditions, levels)).sum())
+            )
+
+    return tuple(sorted(found(), key=lambda one: -one.failed))
+
+
+def _holds(conditions: Sequence[npt.NDArray[np.bool_]], levels: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    held: npt.NDArray[np.bool_] = np.all([levels @ one.astype(float) > 0 for one in conditions], axis=0)
+    return held
+
+
+def _words(task: SearchTask, kernel: SettingKernel, condition: npt.NDArray[np.bool_]) -> str:
+    """Such as `prefill_backend=fa3`, or `chunked_prefill_size of 8192 and more`."""
+    place = int(kernel.axis[np.argmax(condition)])
+    axis: Axis = task.space.axes[kernel.columns[place]]
+    held = condition[kernel.axis == place]
+    if held[-1]:
+        return f"{axis.name} inactive"
+    values = [value for value, holds in zip(axis.values, held, strict=False) if holds]
+    if len(values) == 1 or not is_ordered(axis):
+        return f"{axis.name}={'|'.join(map(value_text, values))}"
+    numbers = sorted(float(value) for value in axis.values if not isinstance(value, str))
+    least, most = min(map(float, values)), max(map(float, values))
+    return f"{axis.name} of {least:g} and more" if most == numbers[-1] else f"{axis.name} of {most:g} and less"

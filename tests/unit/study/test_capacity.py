@@ -1,0 +1,83 @@
+"""The highest load that meets an SLO."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dsabench.errors import TrialFault
+from dsabench.model.workload import Workload
+from dsabench.study.capacity import Capacity, Probe, find_capacity
+
+
+def workload(highest: float, lowest: float, probes: int, *, closed: bool) -> Workload:
+    limit = {"max_concurrency": round(highest)} if closed else {"request_rate": highest}
+    return Workload.model_validate(
+        {
+            "name": "chat",
+            "dataset": "random-ids",
+            "input_len": 8,
+            "output_len": 8,
+            "num_prompts": 8,
+            "slo": {"ttft_ms": 100},
+            "capacity": {"lowest": lowest, "probes": probes},
+            **limit,
+        }
+    )
+
+
+def found(load: Workload, bears: float, fault: str | None = None) -> Capacity[float]:
+    """On a server that meets the SLO up to a load, and above it fails, or serves half of the requests in time."""
+
+    async def measure(one: Workload) -> Probe[float]:
+        assert one.capacity is None
+        given = one.highest_load
+        if given > bears and fault is not None:
+            raise TrialFault(fault, "too much", stage="load")
+        return Probe(given, 0.95 if given <= bears else 0.5)
+
+    return asyncio.run(find_capacity(load, measure))
+
+
+@given(
+    lowest=st.integers(1, 20),
+    width=st.integers(1, 2000),
+    bears=st.floats(0.5, 4000),
+    probes=st.integers(2, 20),
+    how=st.tuples(st.booleans(), st.booleans()),
+)
+def test_it_is_a_load_that_was_seen_to_meet_the_slo_beside_one_that_was_not(
+    lowest: int, width: int, bears: float, probes: int, how: tuple[bool, bool]
+) -> None:
+    closed, fails = how
+    load = workload(lowest + width, lowest, probes, closed=closed)
+    fault = "request_timeout" if fails and bears >= lowest else None
+    capacity = found(load, bears, fault)
+    loads = [one.load for one in capacity.probes]
+    assert len(loads) == len(set(loads)) <= probes
+    assert loads[0] == lowest + width
+    if bears >= lowest + width:
+        assert (capacity.load, len(loads)) == (lowest + width, 1)
+    elif bears < lowest:
+        assert (capacity.load, capacity.seen, len(loads)) == (None, lowest, 2)
+    else:
+        assert capacity.load == capacity.seen == max(one for one in loads if one <= bears)
+        above = min(one for one in loads if one > bears)
+        if len(loads) < probes:
+            assert above - capacity.load <= 1 if closed else above / capacity.load <= 1.06
+
+
+def test_faults_of_the_lowest_load_and_of_the_server_end_the_trial() -> None:
+    load = workload(16, 4, 6, closed=True)
+    for fault, bears in (("request_timeout", 2), ("unreachable", 8)):
+        with pytest.raises(TrialFault, match="too much"):
+            found(load, bears, fault)
+
+
+def test_a_load_that_fails_is_told() -> None:
+    capacity = found(workload(16, 4, 3, closed=True), 8, "request_errors")
+    assert [one.words for one in capacity.probes] == ["16: request_errors", "4: 95 %", "8: 95 %"]
+    assert capacity.load == 8
