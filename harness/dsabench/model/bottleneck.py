@@ -16,10 +16,10 @@ Limit = BindingLimit | Literal["load", "idle"]
 class Bottleneck(Value):
     """What limits a server, and what shows it."""
 
-    limit: Limit | None
-    """None: cannot tell."""
     line: str
     """The evidence, in words."""
+    limit: Limit | None = None
+    """None: cannot tell."""
     between: tuple[Limit, ...] = ()
     """What it can be, where it cannot be told."""
     fix: str | None = None

@@ -49,31 +49,30 @@ async def find_capacity(workload: Workload, measure: Callable[[Workload], Awaita
     search = workload.capacity
     assert search is not None, "only a workload with `capacity` has one"
     probes: list[LoadProbe] = []
+    tried: dict[float, Seen] = {}
 
-    async def meets(load: float, *, must_run: bool = False) -> Seen | None:
-        """What was seen, if it meets the SLO."""
+    async def meets(load: float, *, must_run: bool = False) -> bool:
         try:
-            seen, attainment = await measure(workload.at_load(load))
+            tried[load], attainment = await measure(workload.at_load(load))
         except TrialFault as fault:
             if fault.kind not in _TOO_MUCH or must_run:
                 raise
             probes.append(LoadProbe(load=load, fault=fault.kind))
-            return None
+            return False
         probes.append(LoadProbe(load=load, attainment=attainment))
-        lowest.append(seen)
-        return seen if attainment >= search.attainment else None
+        return attainment >= search.attainment
 
-    lowest: list[Seen] = []
     high, low = workload.highest_load, search.lowest
-    if (best := await meets(high)) is not None:
-        return Capacity(best, high, tuple(probes))
-    if (best := await meets(low, must_run=True)) is None:
-        return Capacity(lowest[-1], None, tuple(probes))
+    if await meets(high):
+        return Capacity(tried[high], high, tuple(probes))
+    if not await meets(low, must_run=True):
+        return Capacity(tried[low], None, tuple(probes))
     while len(probes) < search.probes and (load := _between(low, high, whole=workload.is_closed_loop)) is not None:
-        seen = await meets(load)
-        low, high = (low, load) if seen is None else (load, high)
-        best = best if seen is None else seen
-    return Capacity(best, low, tuple(probes))
+        if await meets(load):
+            low = load
+        else:
+            high = load
+    return Capacity(tried[low], low, tuple(probes))
 
 
 def _between(low: float, high: float, *, whole: bool) -> float | None:

@@ -20,7 +20,7 @@ from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.record import Measured
 from dsabench.model.space import AssignmentKey, base_assignment, boot_key, canonical, is_legal, key_of
-from dsabench.model.study import Axis, SearchSpace
+from dsabench.model.study import Assignment, Axis, SearchSpace
 from dsabench.model.study_result import ScoredSetting
 from dsabench.model.value import FrozenMap, KnobValue, Value
 from dsabench.results.scores import scored_settings
@@ -112,6 +112,10 @@ class Landscape(Value):
     def by_key(self) -> dict[AssignmentKey, int]:
         """Key of a setting → its place in `settings`."""
         return {key_of(one.setting): place for place, one in enumerate(self.settings)}
+
+    def setting(self, assignment: Assignment) -> LandscapeSetting:
+        """The result of a measured setting."""
+        return self.settings[self.by_key[key_of(assignment)]]
 
     @cached_property
     def best(self) -> LandscapeSetting:

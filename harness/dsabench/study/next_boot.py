@@ -22,7 +22,7 @@ from dsabench.model.workload import Workload
 from dsabench.results.ablation import number_of_changes, tied_with_first
 from dsabench.results.scores import judge, rank_key, score_setting, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
-from dsabench.study.proposers import Observation, Proposer
+from dsabench.study.proposers import PROPOSERS, Observation, Proposer, task_of
 from dsabench.study.session import PlannedTrial
 
 
@@ -134,23 +134,37 @@ def choose_finalist(records: StudyRecords, round_: int, refused: Container[str] 
 
 
 def challenger(records: StudyRecords, round_: int, refused: Container[str] = ()) -> ScoredSetting | None:
-    """The best feasible setting other than the default and those in `refused` (ids of specs); None if there is none.
+    """The best feasible setting other than the default and those in `refused` (ids of specs), as the strategy of the search sees it; None
+    if there is none.
 
-    Settings within 1 % of the best are a tie. It goes to the one whose confirmation began first, so that a continued study stays with
-    it; else to the one with the fewest changes.
+    Settings within 1 % of the best are a tie, by what they are worth or as measured. It goes to the one whose confirmation began
+    first, so that a continued study stays with it; else to the one with the fewest changes.
     """
     config, objective = records.config, records.config.objective
+    scored = scored_settings(records, round_)
     found = [
-        one
-        for one in scored_settings(records, round_)
-        if one.spec != config.default and one.score.is_feasible and one.spec.id not in refused
+        one for one in scored if one.spec != config.default and one.score.is_feasible and one.spec.id not in refused
     ]
-    found.sort(key=lambda one: rank_key(objective, one.score), reverse=True)
-    tied = tied_with_first(found, lambda one: one.score.value)
-    begun = {one.spec.id: _confirmation_began(records, one.spec, round_) for one in tied}
+    measured = sorted(found, key=lambda one: rank_key(objective, one.score), reverse=True)
+    worth = _worth(records, scored)
+    sign = 1.0 if objective.direction == "maximize" else -1.0
+    found = sorted(measured, key=lambda one: sign * worth[one.spec.id], reverse=True)
+    tied = tied_with_first(found, lambda one: worth[one.spec.id])
+    either = {one.spec.id: one for one in (*tied, *tied_with_first(measured, lambda one: one.score.value))}
+    begun = {spec_id: _confirmation_began(records, one.spec, round_) for spec_id, one in either.items()}
     if any(begun.values()):
-        return min(tied, key=lambda one: begun[one.spec.id] or math.inf)
+        return min(either.values(), key=lambda one: begun[one.spec.id] or math.inf)
     return min(tied, key=lambda one: number_of_changes(config, one.spec), default=None)
+
+
+def _worth(records: StudyRecords, scored: Sequence[ScoredSetting]) -> dict[str, float]:
+    """Id of a spec → what the setting is worth, of those with a value."""
+    told = {one.spec.id: one.score.value for one in scored if one.score.value is not None}
+    seen = [(one.spec.id, observation_of(records, one.spec, one)) for one in scored]
+    known = [(spec_id, observation) for spec_id, observation in seen if observation is not None]
+    task = task_of(records.config)
+    values = PROPOSERS[records.config.proposer.kind].worth(task, [observation for _, observation in known])
+    return told | {spec_id: value for (spec_id, _), value in zip(known, values, strict=True) if value is not None}
 
 
 def _confirmation_began(records: StudyRecords, spec: RuntimeSpec, round_: int) -> float | None:

@@ -15,7 +15,8 @@ from dsabench.model.space import base_assignment, is_legal, key_of
 from dsabench.reporting.replay_plot import ReplayCurve
 from dsabench.study.landscape import Landscape, LandscapeSetting
 from dsabench.study.memory import Memory, relative
-from dsabench.study.proposers import Observation, Proposer, SearchTask, proposer_for
+from dsabench.study.proposers import PROPOSERS, Observation, Proposer, SearchTask, proposer_for
+from dsabench.study.proposers.expected import Worth, measured_values
 from dsabench.study.proposers.proposer import REFUSED
 
 REGRET_AT = 24
@@ -56,9 +57,17 @@ class Replay:
         return self.regrets[min(settings, len(self.regrets)) - 1]
 
 
-def replay(landscape: Landscape, task: SearchTask, proposer: Proposer, *, within: float, most: int) -> Replay:
-    """Search until the setting that looks best is within `within` of the best one and `REGRET_AT` settings are measured, until
-    `most` settings are measured, or until nothing is left.
+def replay(
+    landscape: Landscape,
+    task: SearchTask,
+    proposer: Proposer,
+    *,
+    within: float,
+    most: int,
+    worth: Worth = measured_values,
+) -> Replay:
+    """Search until the setting that looks best (by `worth`) is within `within` of the best one and `REGRET_AT` settings are measured,
+    until `most` settings are measured, or until nothing is left.
 
     A setting is measured once, with the noise of the task's seed, so that every strategy sees the same measurement of it.
     """
@@ -66,7 +75,6 @@ def replay(landscape: Landscape, task: SearchTask, proposer: Proposer, *, within
     history: list[Observation] = []
     seconds, regrets, failed, spent = list[float](), list[float](), 0, 0.0
     boots: list[int] = []
-    best: tuple[float, LandscapeSetting] | None = None
     sign = landscape.header.sign
     ahead = iter([*([] if default is None else [default]), *task.space.enqueued])
     while len(regrets) < most:
@@ -90,10 +98,11 @@ def replay(landscape: Landscape, task: SearchTask, proposer: Proposer, *, within
         spent += found.trials_s if goes_on else found.seconds
         boots.append((boots[-1] if boots else 0) + (not goes_on))
         failed += value is None
-        if value is not None and found.is_feasible and (best is None or sign * value > sign * best[0]):
-            best = value, found
         seconds.append(spent)
-        regrets.append(math.inf if best is None else landscape.regret(best[1]))
+        worths = zip(history, worth(task, history), strict=True)
+        feasible = [(sign * one, known) for known, one in worths if one is not None and not known.violation]
+        best = max(feasible, key=lambda one: one[0], default=None)
+        regrets.append(math.inf if best is None else landscape.regret(landscape.setting(best[1].assignment)))
         if regrets[-1] <= within and len(regrets) >= REGRET_AT:
             break
     return Replay(tuple(seconds), tuple(boots), tuple(regrets), failed)
@@ -190,4 +199,5 @@ def search(
     space = header.space if memory is None else memory.into(header.space)
     free, settings = frozenset(header.reload_free), max(most, REGRET_AT)
     task = SearchTask(space, header.base, seed, header.direction, settings, free)
-    return replay(landscape, task, proposer_for(name, task), within=within, most=most)
+    strategy = PROPOSERS[name]
+    return replay(landscape, task, proposer_for(name, task), within=within, most=most, worth=strategy.worth)

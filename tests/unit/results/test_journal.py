@@ -7,13 +7,19 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from dsabench.errors import BusyError, InputError, StoreError
+from dsabench.model.bottleneck import Bottleneck
+from dsabench.model.capacity import LoadProbe
+from dsabench.model.record import Measured, Metric, Record
 from dsabench.results.journal import Journal, claim_folder, newest_records, read_journal
 from dsabench.results.places import find_journals
 from factories import make_failure, make_record, make_spec
@@ -27,6 +33,38 @@ def test_round_trip(tmp_path: Path) -> None:
     reading = Journal(tmp_path).read()
     assert list(reading.records) == records
     assert reading.problems == ()
+
+
+def test_what_could_not_be_told_comes_back_too(tmp_path: Path) -> None:
+    outcome = Measured(
+        metrics={"output_throughput_tok_s": Metric(value=1.0, n=1)},
+        bottleneck=Bottleneck(line="requests in 2 of 3 looks", between=("kv_cache", "prefill")),
+        probes=(LoadProbe(load=16, fault="request_timeout"), LoadProbe(load=4, attainment=0.95)),
+    )
+    journal = Journal(tmp_path)
+    journal.append(make_record(outcome=outcome))
+    (record,) = Journal(tmp_path).read().records
+    assert record.outcome == outcome
+
+
+def test_no_field_of_a_record_may_be_none_and_has_to_be_there() -> None:
+    """A record is written without what is None: such a field would make it unreadable."""
+    seen, left = set[type[BaseModel]](), [Record]
+    while left:
+        model = left.pop()
+        for name, field in () if model in seen else model.model_fields.items():
+            parts = list(_parts(field.annotation))
+            assert type(None) not in get_args(field.annotation) or not field.is_required(), f"{model.__name__}.{name}"
+            left += [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
+        seen.add(model)
+    assert {Bottleneck, LoadProbe, Metric} <= seen
+
+
+def _parts(annotation: object) -> Iterator[object]:
+    """The annotation, and all types inside it."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _parts(part)
 
 
 def test_a_missing_journal_is_empty(tmp_path: Path) -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean
 
 import pytest
 
 from dsabench.model.space import key_of
-from dsabench.model.study import Assignment
-from dsabench.study.landscape import Landscape, LandscapeHeader, LandscapeSetting
+from dsabench.model.study import Assignment, SearchSpace
+from dsabench.study.landscape import Landscape, LandscapeHeader, LandscapeSetting, read_landscape
 from dsabench.study.proposers import Observation, SearchTask
-from dsabench.study.replay import Replay, ReplaySummary, replay, summarise
+from dsabench.study.proposers.expected import LEAST, expected_values, measured_values
+from dsabench.study.replay import Replay, ReplaySummary, replay, search, summarise
 from dsabench.study.synthetic import generate
+
+ROOT = Path(__file__).parents[3]
 
 SMALL = Landscape(
     header=LandscapeHeader(name="small", base={"a": 1}, axes={"a": (1, 2, 3, 4, 5)}),
@@ -96,3 +100,27 @@ def test_gp_loses_less_than_random_and_hand_tuning() -> None:
     regret = {name: fmean(one.regret_after(24) for one in told) for name, told in found.items()}
     assert regret["gp"] < 0.7 * regret["random"]
     assert regret["gp"] < regret["coordinate"]
+
+
+def test_a_lucky_measurement_makes_no_winner() -> None:
+    """Twelve settings on a line, one of which was measured 6 % too high: its neighbours tell."""
+    space = SearchSpace.model_validate({"axes": [{"name": "x", "values": list(range(12))}]})
+    task = SearchTask(space, {"x": 0})
+    values = [100.0 + x / 2 for x in range(12)]
+    values[3] *= 1.06
+    history = [Observation({"x": x}, value) for x, value in enumerate(values)]
+    failed = Observation({"x": 5}, None, fault="exited")
+    assert max(values) == measured_values(task, history)[3]
+    expected = expected_values(task, [*history[:5], failed, *history[6:]])
+    assert expected[5] is None
+    assert max(range(12), key=lambda place: expected[place] or 0.0) > 8
+    few = history[: LEAST - 1]
+    assert expected_values(task, few) == measured_values(task, few)
+
+
+def test_the_committed_landscape_is_found_in_a_dozen_boots() -> None:
+    landscape = read_landscape(ROOT / "results" / "reference-landscape" / "landscape.jsonl.gz")
+    assert len(landscape.settings) == 384
+    found = [search(landscape, "gp", seed, within=0.03, most=30) for seed in range(7)]
+    boots = sorted(one.boots_to(0.03) or 99 for one in found)
+    assert boots[3] <= 12

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dsabench.config.specs import StudyConfig
 from dsabench.model.space import count
 from dsabench.study.proposers.coordinate import CoordinateProposer
+from dsabench.study.proposers.expected import Worth, expected_values, measured_values
 from dsabench.study.proposers.grid import GridProposer
 from dsabench.study.proposers.optuna_proposer import OptunaProposer
 from dsabench.study.proposers.proposer import Observation, Proposer, SearchTask
@@ -52,6 +53,8 @@ class Strategy(NamedTuple):
     startup: Callable[[SearchTask], StartUp] = lambda _: StartUp(0, "")
     weighs_boots: bool = False
     """Whether it decides itself when a boot is left; else only when nothing is left on it."""
+    worth: Worth = measured_values
+    """What tells the best one of the settings that were measured."""
 
 
 def _start_drawn(_: SearchTask) -> StartUp:
@@ -94,7 +97,7 @@ def _make_gp(task: SearchTask) -> Proposer:
 
 
 PROPOSERS: dict[str, Strategy] = {
-    "gp": Strategy(_make_gp, learns=True, startup=_start_gp, weighs_boots=True),
+    "gp": Strategy(_make_gp, learns=True, startup=_start_gp, weighs_boots=True, worth=expected_values),
     "tpe": Strategy(_make_tpe, learns=True, startup=_start_drawn),
     "nsga2": Strategy(_make_nsga2, learns=True, startup=_start_drawn),
     "grid": Strategy(GridProposer),
