@@ -160,9 +160,8 @@ def _end(config: StudyConfig) -> str:
         if config.budget.ablate
         else ""
     )
-    return (
-        f"the best setting and the default are booted {times}, in turns{ends}; the verdict uses these boots{gate}{more}"
-    )
+    sides = "the two best settings" if config.budget.confirm_second else "the best setting"
+    return f"{sides} and the default are booted {times}, in turns{ends}; the verdict uses these boots{gate}{more}"
 
 
 def _gpu_hours(spent: GpuHours, dollars: float | None) -> str:
@@ -266,6 +265,7 @@ def _plan_table(dry_run: DryRun) -> Table:
     if rest.confirm_boots:
         others = ", settings of `first`" * config.budget.confirm_first
         others += ", the best that computes the same" * config.budget.confirm_exact
+        others += ", the second best" * config.budget.confirm_second
         sides = f"default{others} and best"
         table.add_row(f"+{rest.confirm_boots}", "confirm", f"{sides} in turns")
     if rest.ablate_boots:

@@ -242,6 +242,8 @@ def gate_mistakes(source: YamlFile, entry: str | GateSpec | tuple[str | GateSpec
     match source.data.get("budget"):
         case {"confirm_boots": 0}:
             yield source.error("a gate needs confirm_boots of 1 or more: it scores what is confirmed", ("gate",))
+        case {"confirm_second": True}:
+            yield source.error("goes without a gate, which scores one setting", ("budget", "confirm_second"))
     places: dict[KeyPath, str | GateSpec] = (
         {("gate", index): one for index, one in enumerate(entry)} if isinstance(entry, tuple) else {("gate",): entry}
     )

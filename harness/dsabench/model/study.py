@@ -114,6 +114,10 @@ class Budget(Value):
     """
     confirm_first: bool = False
     """Also confirm the settings of `first`, in the same turns, and compare the best one with each of them."""
+    confirm_second: bool = False
+    """Also confirm the second best setting of the search, in the same turns: the better one of the two in these boots wins. The verdict
+    is corrected for the choice.
+    """
     confirm_exact: bool = False
     """Where the best setting may change answers, also confirm, in the same turns, the best of those that compute as the default does:
     it may be a default without any eval.
@@ -139,12 +143,13 @@ class Budget(Value):
 
     def sides(self, listed: int) -> int:
         """Number of settings that are confirmed at most, if `first` lists this many: the best one may be among them."""
-        return 2 + (listed if self.confirm_first else 0) + self.confirm_exact
+        return 2 + (listed if self.confirm_first else 0) + self.confirm_exact + self.confirm_second
 
     @property
     def others_confirmed(self) -> str | None:
         """The key that has other settings confirmed beside the best; None where there is none."""
-        return "confirm_first" if self.confirm_first else "confirm_exact" if self.confirm_exact else None
+        keys = ("confirm_first", "confirm_exact", "confirm_second")
+        return next((key for key in keys if getattr(self, key)), None)
 
 
 class ProposerSpec(Value):

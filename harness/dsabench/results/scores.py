@@ -151,7 +151,9 @@ def judge_confirmed(config: StudyConfig, base: Confirmed, candidate: Confirmed, 
     of that look.
     """
     planned, objective = config.budget.confirm_boots, judged_metrics(config.objective)
-    looks = look_levels(planned, ALPHA) if config.budget.stop_when_decided else {planned: ALPHA}
+    # The winner is the better one of two: either could have been called better by chance.
+    alpha = ALPHA / 2 if config.budget.confirm_second else ALPHA
+    looks = look_levels(planned, alpha) if config.budget.stop_when_decided else {planned: alpha}
     turns = _turns([one.name for one in config.workloads], base, candidate)
     had = min(len(paired.pairs) for paired in turns.values())
     for pairs, level in looks.items():

@@ -20,7 +20,7 @@ from dsabench.model.study_result import Finalist, ScoredSetting
 from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
 from dsabench.results.ablation import number_of_changes, tied_with_first
-from dsabench.results.scores import judge, rank_key, score_setting, scored_settings
+from dsabench.results.scores import boot_values, judge, rank_key, score_setting, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
 from dsabench.study.proposers import PROPOSERS, Observation, Proposer, task_of
 from dsabench.study.session import PlannedTrial
@@ -130,7 +130,36 @@ def choose_finalist(records: StudyRecords, round_: int, refused: Container[str] 
     """The setting to confirm; None if the budget has no confirmation or the default has no number."""
     if records.config.budget.confirm_boots == 0 or default_has_no_number(records, round_):
         return None
-    return challenger(records, round_, refused)
+    best = challenger(records, round_, refused)
+    return None if best is None else confirmed_winner(records, round_, best)
+
+
+def confirmed_winner(records: StudyRecords, round_: int, best: ScoredSetting) -> ScoredSetting:
+    """The setting itself; with `confirm_second`, once both are confirmed, the better one of it and the second best."""
+    if not records.config.budget.confirm_second or (second := _runner_up(records, round_, best.spec)) is None:
+        return best
+    values = [confirmed_value(records, one.spec, round_) for one in (best, second)]
+    if values[0] is None or values[1] is None:
+        return best
+    is_larger = values[1] > values[0]
+    return second if is_larger == (records.config.objective.direction == "maximize") else best
+
+
+def _runner_up(records: StudyRecords, round_: int, best: RuntimeSpec) -> ScoredSetting | None:
+    """The best setting beside another one."""
+    return challenger(records, round_, {best.id})
+
+
+def confirmed_value(records: StudyRecords, spec: RuntimeSpec, round_: int) -> float | None:
+    """Geometric mean of the objective over all boots of the confirmation; None where boots are missing or one failed."""
+    metric, boots = records.config.objective.metric, records.config.budget.confirm_boots
+    logarithms = []
+    for settled in records.of_setting(spec, "confirm", round_).values():
+        told = boot_values(settled, metric)
+        if len(told) < boots or min(one.value for one in told) <= 0:
+            return None
+        logarithms.append(math.fsum(math.log(one.value) for one in told) / len(told))
+    return math.exp(math.fsum(logarithms) / len(logarithms))
 
 
 def challenger(records: StudyRecords, round_: int, refused: Container[str] = ()) -> ScoredSetting | None:
@@ -193,6 +222,8 @@ def alternatives(records: StudyRecords, round_: int, best: RuntimeSpec) -> list[
         ]
         wanted += [max(exact, key=lambda one: rank_key(config.objective, one.score)).spec] if exact else []
     numbered = {one.spec.id for one in scored if one.score.value is not None}
+    if config.budget.confirm_second and (second := _runner_up(records, round_, best)) is not None:
+        wanted.append(second.spec)
     known = {spec.id: spec for spec in wanted if spec.id in numbered and spec not in (config.default, best)}
     return list(known.values())
 

@@ -34,6 +34,7 @@ from dsabench.study.next_boot import (
     BootPlan,
     choose_finalist,
     confirm_boots_left,
+    confirmed_winner,
     next_baseline_boot,
     next_confirm_boot,
     next_search_boot,
@@ -216,6 +217,7 @@ async def measure(context: StudyContext, observer: StudyObserver, *, with_gate: 
                 stopped = f"the next best setting was not confirmed: {why}"
                 break
             cut, accuracy = await _confirm(worker, context, gate, best.spec, index=index, unless=why_confirmation_stops)
+            best = confirmed_winner(worker.look(), limits.round, best)
             if cut is not None:
                 stopped = f"the confirmation was cut short: {cut}"
                 if index:

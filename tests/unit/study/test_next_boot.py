@@ -16,6 +16,7 @@ from dsabench.study.next_boot import (
     BootPlan,
     alternatives,
     challenger,
+    choose_finalist,
     next_baseline_boot,
     next_confirm_boot,
     next_search_boot,
@@ -349,6 +350,41 @@ def test_the_best_that_computes_the_same_is_confirmed_beside_a_best_that_may_cha
     assert result.left.boots == 0
     # Of a best setting that is exact itself there is nothing to add.
     assert alternatives(ledger, 0, config.spec({"chunked_prefill_size": 128})) == []
+
+
+@pytest.mark.parametrize("second_wins", [False, True])
+def test_of_two_that_are_confirmed_the_better_one_wins(tmp_path, second_wins) -> None:
+    text = STUDY.replace("confirm_boots: 2", "confirm_boots: 3, confirm_second: true, max_boots: 14")
+    config = load_study(tmp_path, text)
+    assert config.boots_to_confirm == 9
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
+    steps = search_all(ledger, (100.0, 110.0, 120.0, 130.0))
+    second, best = steps[2].label, steps[3].label
+    values = {"default": 100.0, best: 130.0, second: 140.0 if second_wins else 120.0}
+    order = []
+    while (step := next_confirm_boot(ledger, 0, choose_finalist(ledger, 0).spec)) is not None:
+        order.append(step.label)
+        take(ledger, step, value=values[step.label] + len(order) / 100)
+    assert order == [*("default", second, best), *(best, second, "default"), *("default", second, best)]
+    result = conclude(ledger, make_context(config, tmp_path / "results"))
+    winner, other = (second, best) if second_wins else (best, second)
+    assert result.best.label == winner
+    assert [rival.label for rival in result.rivals] == [other]
+    assert result.level == pytest.approx(0.025)
+    assert {(one.n_base, one.n_candidate) for one in result.verdicts} == {(3, 3)}
+    assert result.left.boots == 0
+
+
+def test_a_second_that_was_not_wholly_confirmed_does_not_win(tmp_path) -> None:
+    config = load_study(
+        tmp_path, STUDY.replace("confirm_boots: 2", "confirm_boots: 2, confirm_second: true, max_boots: 10")
+    )
+    ledger = StudyRecords(config, ENVIRONMENT.fingerprint, ())
+    best = search_all(ledger, (100.0, 110.0, 120.0, 130.0))[3].label
+    for _ in range(4):  # the best has its two boots, the second one of them
+        step = next_confirm_boot(ledger, 0, choose_finalist(ledger, 0).spec)
+        take(ledger, step, value=100.0 if step.label == best else 150.0)
+    assert conclude(ledger, make_context(config, tmp_path / "results")).best.label == best
 
 
 def test_confirming_what_first_lists_takes_room(tmp_path) -> None:
