@@ -33,8 +33,8 @@ def test_a_small_batch_is_named_and_a_large_one_is_not(tmp_path: Path, dp_size: 
     command = [sys.executable, "-m", "dsabench", "sweep", str(config), "--results", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "; limited by max_running_requests: a rank runs 1 requests, its most" in done.stderr
-    assert "limit under crowd: default: max_running_requests" in " ".join(done.stdout.split())
+    assert "; limited by running requests: a rank runs 1 at once, its most" in done.stderr
+    assert "limit under crowd: default: running requests" in " ".join(done.stdout.split())
     records = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
     limits = {1: set(), 16: set()}
     for record in records:

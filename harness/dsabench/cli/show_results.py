@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from dsabench.cli.tables import metrics_tables
 from dsabench.errors import InputError, printable
-from dsabench.model.record import Failed, Record, Scored
+from dsabench.model.record import Failed, Measured, Record, Scored
 from dsabench.reporting.numbers import show_figure
 from dsabench.reporting.repeats import averaged, repeats_of
 from dsabench.results.journal import newest_records, read_journal
@@ -155,8 +155,18 @@ def show_record(place: Path, wanted: str, *, as_json: bool) -> None:
         console.print(table)
     if repeats:
         console.print(_what_is_averaged(record, averaged(record, alike)), highlight=False)
+    for line in _limit_lines(outcome):
+        console.print(printable(line), markup=False, highlight=False)
     for warning in outcome.warnings:
         console.print(f"warning: {printable(warning)}", markup=False, style="yellow")
+
+
+def _limit_lines(outcome: Measured | Scored) -> Iterator[str]:
+    """What limited the server, and the loads that were tried."""
+    if isinstance(outcome, Measured) and outcome.bottleneck is not None:
+        yield f"limit: {outcome.bottleneck.words}"
+    if isinstance(outcome, Measured) and outcome.probes is not None:
+        yield f"loads that were tried, and the share that met the SLO: {', '.join(one.words for one in outcome.probes)}"
 
 
 def _lines(text: str) -> str:

@@ -142,7 +142,7 @@ def _full_batch(window: ServerWindow) -> Bottleneck | None:
     if use is not None and use >= _FULL_KV:
         line = f"both the running batch and the KV cache ({use:.0%}) are full"
         return Bottleneck(limit=None, line=line, between=("running_requests", "kv_cache"))
-    line = f"a rank runs {most:.0f} requests, its most; others wait in {window.waiting:.0%} of the looks"
+    line = f"a rank runs {most:.0f} at once, its most; others wait in {window.waiting:.0%} of the looks"
     kv = "" if use is None else f", while the KV cache has room ({use:.0%})"
     return Bottleneck(
         limit="running_requests", line=line + kv, fix=f"{window.settings.batch_flag} {2 * (most or 0):.0f}"

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from time import perf_counter
 
 from pydantic import JsonValue
 
@@ -29,8 +28,8 @@ class LoadWatch:
     settings: ServerSettings
     log: ServerLog | None
     boot: str
-    thread_busy: float | None = None
-    """Share of the time in which the busiest thread ran or waited for a core; None where the runtime computes on the CPU."""
+    thread_s: float | None = None
+    """Seconds in which the busiest thread ran or waited for a core; None where the runtime computes on the CPU."""
 
     def bottleneck(self, run: LoadRun) -> Bottleneck | None:
         """What limited it while the load ran; None where its log was not to be seen."""
@@ -38,9 +37,11 @@ class LoadWatch:
             return None
         begun = run.started_at.timestamp()
         gpus = () if run.machine is None else run.machine.gpus
-        gpu_busy = max((gpu.busy_share for gpu in gpus if gpu.busy_share is not None), default=None)
+        # A GPU without a request in flight is idle for want of load, not for want of a host.
+        gpu_busy = max((gpu.busy_at_work for gpu in gpus if gpu.busy_at_work is not None), default=None)
+        thread_busy = None if self.thread_s is None else min(self.thread_s / run.duration_s, 1.0)
         looks = self.log.between(begun, begun + run.duration_s)
-        seen = tuple(look._replace(thread_busy=self.thread_busy, gpu_busy=gpu_busy) for look in looks)
+        seen = tuple(look._replace(thread_busy=thread_busy, gpu_busy=gpu_busy) for look in looks)
         return find_bottleneck(ServerWindow(self.settings, seen))
 
     def wanted_s(self) -> dict[tuple[int, int], float]:
@@ -63,12 +64,12 @@ async def watch_load(server: Server, info: Mapping[str, JsonValue]) -> AsyncIter
     settings = ServerSettings.of(info)
     file = server.log
     watch = LoadWatch(settings, None if file is None else ServerLog(file, settings.dp_ranks), server.boot)
-    before, began_s = watch.wanted_s(), perf_counter()
+    before = watch.wanted_s()
     looking = asyncio.ensure_future(watch.look_often())
     try:
         yield watch
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
-    grown = [seconds - before[thread] for thread, seconds in watch.wanted_s().items() if thread in before]
-    watch.thread_busy = max(grown, default=0.0) / (perf_counter() - began_s) if grown else None
+    grown = (seconds - before[thread] for thread, seconds in watch.wanted_s().items() if thread in before)
+    watch.thread_s = max(grown, default=None)

@@ -38,7 +38,7 @@ class Bottleneck(Value):
 
 LIMIT_NAMES: dict[Limit, str] = {
     "kv_cache": "KV cache",
-    "running_requests": "max_running_requests",
+    "running_requests": "running requests",
     "prefill": "prefill",
     "cuda_graph": "CUDA-graph coverage",
     "accept_length": "accept length",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dsabench.doctor.bottleneck import find_bottleneck
+from dsabench.doctor.load_watch import LoadWatch
 from dsabench.doctor.server_log import ServerLog
 from dsabench.doctor.server_window import RankState, ServerLook, ServerSettings, ServerWindow
 
@@ -81,3 +84,26 @@ def test_a_batch_that_a_running_server_was_told_to_keep_small_is_its_limit() -> 
     looks = (ServerLook({"": RankState(2, 6, 0.1)}),) * 10
     found = find_bottleneck(ServerWindow(settings, looks))
     assert (found.limit, found.fix) == ("running_requests", "--pp-max-micro-batch-size 4")
+
+
+@pytest.mark.parametrize(
+    ("thread_s", "busy_at_work", "limit"),
+    [(9.9, 0.4, "host_cpu"), (9.9, 0.98, "prefill"), (2.0, 0.4, "prefill"), (9.9, None, None), (None, None, None)],
+)
+def test_a_load_is_judged_by_the_time_in_which_requests_were_in_flight(
+    tmp_path: Path, thread_s: float | None, busy_at_work: float | None, limit: str | None
+) -> None:
+    """The GPU was idle for half of the whole time, for want of load."""
+    file = tmp_path / "server.log"
+    log = ServerLog(file)
+    file.write_text(f"{DECODE.format('').replace('0.96', '0.20')}\n")
+    begun = datetime.now(UTC)
+    for _ in range(8):
+        log.look()
+    gpu = SimpleNamespace(busy_share=0.5, busy_at_work=busy_at_work)
+    run = SimpleNamespace(started_at=begun, duration_s=10.0, machine=SimpleNamespace(gpus=(gpu,)))
+    settings = ServerSettings(max_running=64, graph_batch=64)
+    found = LoadWatch(settings, log, "boot", thread_s).bottleneck(run)
+    assert found is not None
+    assert found.limit == limit, found.line
+    assert LoadWatch(settings, None, "boot", thread_s).bottleneck(run) is None
