@@ -32,9 +32,8 @@ def say_record(record: Record, metric: str) -> str:
         return f"{name}: score {outcome.metrics['score'].value:.4f} ({record.duration_s:.1f} s)"
     named = ((metric, f"{metric} {{}}"), ("ttft_ms.p50", "TTFT p50 {} ms"), ("itl_ms.p50", "ITL p50 {} ms"))
     shown = [words.format(show_figure(outcome.metrics[key].value)) for key, words in named if key in outcome.metrics]
-    found = outcome.bottleneck
     # What nothing limits, or what cannot be told, is no news.
-    limit = f"; limited by {found.words}" if found is not None and found.binds else ""
+    limit = f"; limited by {found.words}" if (found := record.bottleneck) is not None and found.binds else ""
     return f"{name}: {', '.join(shown)} ({record.duration_s:.1f} s){limit}"
 
 

@@ -50,12 +50,8 @@ def join(parts: Sequence[SweepPart], base: Assignment | None) -> tuple[SearchSpa
         when |= {knob: part.sweep.when[knob] for knob in part.in_order("when") if knob not in when}
     for part in parts:
         found += _condition_mistakes(part, axes, base)
+        found += _unknown_axes(part, axes, "when_bound")
         found += _forbid_mistakes(part, base)
-        found += [
-            part.error(unknown_word("axis", knob, axes), "when_bound", knob)
-            for knob in part.sweep.when_bound
-            if knob not in axes
-        ]
     found += _cycles(parts, when)
     forbid: list[Mapping[str, KnobValue]] = []
     for part in parts:
@@ -83,15 +79,20 @@ def _condition_mistakes(
     part: SweepPart, axes: Mapping[str, tuple[KnobValue, ...]], base: Assignment | None
 ) -> Iterator[ConfigError]:
     """Report axes that can never be active. They would be ignored silently."""
+    yield from _unknown_axes(part, axes, "when")
     for knob, conditions in part.sweep.when.items():
-        if knob not in axes:
-            yield part.error(unknown_word("axis", knob, axes), "when", knob)
         for needed, value in conditions.items():
             if base is None:
                 continue
             possible = {*axes.get(needed, ()), *([base[needed]] if needed in base else [])}
             if value not in possible:
                 yield part.error(_never(knob, needed, value, possible), "when", knob, needed)
+
+
+def _unknown_axes(part: SweepPart, axes: Mapping[str, tuple[KnobValue, ...]], section: str) -> Iterator[ConfigError]:
+    for knob in getattr(part.sweep, section):
+        if knob not in axes:
+            yield part.error(unknown_word("axis", knob, axes), section, knob)
 
 
 def _never(knob: str, needed: str, value: KnobValue, possible: set[KnobValue]) -> str:

@@ -82,12 +82,15 @@ def _capacity_mistakes(source: YamlFile, workload: Workload, path: KeyPath) -> M
         yield source.error("is the highest load that meets the slo, which is missing", here)
     if workload.arrivals == "ramp":
         yield source.error("goes without arrivals: ramp", here)
-    if workload.request_rate is None and workload.max_concurrency is None:
+    if workload.is_paced_by_data:
+        yield source.error("needs a request_rate: without one the trace says when requests go", here)
+    key = workload.load_key
+    highest = getattr(workload, key)
+    if highest is None:
         yield source.error("needs request_rate or max_concurrency: the highest load to try", here)
-    elif search.lowest >= workload.highest_load:
-        key = "max_concurrency" if workload.is_closed_loop else "request_rate"
-        yield source.error(f"must be less than {key}, {workload.highest_load:g}", (*here, "lowest"))
-    elif workload.is_closed_loop and search.lowest != round(search.lowest):
+    elif search.lowest >= highest:
+        yield source.error(f"must be less than {key}, {highest:g}", (*here, "lowest"))
+    elif key == "max_concurrency" and search.lowest != round(search.lowest):
         yield source.error("must be a whole number of requests in flight", (*here, "lowest"))
 
 

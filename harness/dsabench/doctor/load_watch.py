@@ -13,7 +13,7 @@ from dsabench.doctor.bottleneck import find_bottleneck
 from dsabench.doctor.server_log import ServerLog
 from dsabench.doctor.server_window import ServerSettings, ServerWindow
 from dsabench.load.load_test import LoadRun
-from dsabench.machine.cpu_use import processes_with, wanted_core_s
+from dsabench.machine.cpu_use import busiest_thread_s, processes_with, wanted_by_threads
 from dsabench.model.bottleneck import Bottleneck
 from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Server
@@ -23,18 +23,15 @@ _EVERY_S = 0.25
 
 @dataclass
 class LoadWatch:
-    """A server that is watched; without a log nothing is seen of it."""
+    """A server that is watched."""
 
     settings: ServerSettings
-    log: ServerLog | None
-    boot: str
+    log: ServerLog
     thread_s: float | None = None
     """Seconds in which the busiest thread ran or waited for a core; None where the runtime computes on the CPU."""
 
-    def bottleneck(self, run: LoadRun) -> Bottleneck | None:
-        """What limited it while the load ran; None where its log was not to be seen."""
-        if self.log is None:
-            return None
+    def bottleneck(self, run: LoadRun) -> Bottleneck:
+        """What limited it while the load ran."""
         begun = run.started_at.timestamp()
         gpus = () if run.machine is None else run.machine.gpus
         # A GPU without a request in flight is idle for want of load, not for want of a host.
@@ -44,32 +41,33 @@ class LoadWatch:
         seen = tuple(look._replace(thread_busy=thread_busy, gpu_busy=gpu_busy) for look in looks)
         return find_bottleneck(ServerWindow(self.settings, seen))
 
-    def wanted_s(self) -> dict[tuple[int, int], float]:
-        """Process and thread → seconds so far in which it ran or waited for a core."""
-        if self.log is None or self.settings.computes_on_cpu:
-            return {}
-        processes = processes_with(MARK, self.boot)
-        return {(one.pid, thread): s for one in processes for thread, s in wanted_core_s(one.pid).items()}
-
-    async def look_often(self) -> None:
-        """Read the log four times a second."""
-        while self.log is not None:
-            self.log.look()
-            await asyncio.sleep(_EVERY_S)
-
 
 @asynccontextmanager
-async def watch_load(server: Server, info: Mapping[str, JsonValue]) -> AsyncIterator[LoadWatch]:
-    """Watch a server as long as the context is open. `info`: its /server_info."""
+async def watch_load(server: Server, info: Mapping[str, JsonValue]) -> AsyncIterator[LoadWatch | None]:
+    """Watch a server as long as the context is open; None where its log is not to be seen. `info`: its /server_info."""
+    if server.log_file is None:
+        yield None
+        return
     settings = ServerSettings.of(info)
-    file = server.log
-    watch = LoadWatch(settings, None if file is None else ServerLog(file, settings.dp_ranks), server.boot)
-    before = watch.wanted_s()
-    looking = asyncio.ensure_future(watch.look_often())
+    watch = LoadWatch(settings, ServerLog(server.log_file, settings.dp_ranks))
+    before = _wanted_s(server, settings)
+    looking = asyncio.ensure_future(_look_often(watch.log))
     try:
         yield watch
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
-    grown = (seconds - before[thread] for thread, seconds in watch.wanted_s().items() if thread in before)
-    watch.thread_s = max(grown, default=None)
+    watch.thread_s = busiest_thread_s(before, _wanted_s(server, settings))
+
+
+async def _look_often(log: ServerLog) -> None:
+    while True:
+        log.look()
+        await asyncio.sleep(_EVERY_S)
+
+
+def _wanted_s(server: Server, settings: ServerSettings) -> dict[tuple[int, int], float]:
+    """Nothing of a runtime that computes on the CPU: its threads are busy whatever it waits for."""
+    if settings.computes_on_cpu:
+        return {}
+    return wanted_by_threads(one.pid for one in processes_with(MARK, server.boot))

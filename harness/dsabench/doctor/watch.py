@@ -17,7 +17,7 @@ from dsabench.doctor.ask import ServerProbe
 from dsabench.doctor.server import read_info
 from dsabench.doctor.server_window import RankState, ServerLook, ServerSettings, ServerWindow
 from dsabench.machine.checks import Finding, problem
-from dsabench.machine.cpu_use import wanted_core_s
+from dsabench.machine.cpu_use import busiest_thread_s, wanted_by_threads
 from dsabench.machine.nvml import open_nvml
 from dsabench.machine.server_gpus import gpus_of_address, is_here
 
@@ -101,13 +101,10 @@ class _ServerProcesses:
     def thread_busy(self) -> float | None:
         """Of the busiest thread since the last call; None at the first, and without processes to see."""
         before, before_s = self._wanted_s, self._at_s
-        self._at_s, self._wanted_s = perf_counter(), {}
-        for process in [] if self._root is None else _family(self._root):
-            for thread, seconds in wanted_core_s(process.pid).items():
-                self._wanted_s[process.pid, thread] = seconds
-        passed_s = self._at_s - before_s
-        grown = (seconds - before[thread] for thread, seconds in self._wanted_s.items() if thread in before)
-        return max((one / passed_s for one in grown), default=None)
+        processes = [] if self._root is None else _family(self._root)
+        self._at_s, self._wanted_s = perf_counter(), wanted_by_threads(one.pid for one in processes)
+        busiest_s = busiest_thread_s(before, self._wanted_s)
+        return None if busiest_s is None else busiest_s / (self._at_s - before_s)
 
     def gpu_busy(self) -> float | None:
         """The busiest GPU's share of time with a kernel."""

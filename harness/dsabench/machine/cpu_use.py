@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -115,6 +115,16 @@ def wanted_core_s(pid: int) -> dict[int, float]:
             ran_ns, waited_ns, _ = (thread / "schedstat").read_text(encoding="ascii").split()
             found[int(thread.name)] = (int(ran_ns) + int(waited_ns)) / 1e9
     return found
+
+
+def wanted_by_threads(pids: Iterable[int]) -> dict[tuple[int, int], float]:
+    """Process and thread → the same."""
+    return {(pid, thread): seconds for pid in pids for thread, seconds in wanted_core_s(pid).items()}
+
+
+def busiest_thread_s(before: Mapping[tuple[int, int], float], now: Mapping[tuple[int, int], float]) -> float | None:
+    """What the busiest of the threads wanted since then; None if none was there before."""
+    return max((seconds - before[thread] for thread, seconds in now.items() if thread in before), default=None)
 
 
 @dataclass(frozen=True, slots=True)

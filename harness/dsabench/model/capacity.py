@@ -8,6 +8,9 @@ from pydantic import Field, PositiveFloat, model_validator
 
 from dsabench.model.value import Value
 
+CAPACITY_METRICS = {"request_rate": "capacity_req_s", "max_concurrency": "capacity_concurrency"}
+"""Key of a workload that says how heavy it is → what its capacity is called."""
+
 
 class CapacitySearch(Value):
     """How it is searched: from `lowest` up to the workload's `request_rate`, else to its `max_concurrency`."""

@@ -182,6 +182,11 @@ class Record(Value):
         return self
 
     @property
+    def bottleneck(self) -> Bottleneck | None:
+        """What limited the server; None of what is no load test, or where its log was not to be seen."""
+        return self.outcome.bottleneck if isinstance(self.outcome, Measured) else None
+
+    @property
     def is_refusal(self) -> bool:
         """Whether the rules refused the setting, so that nothing was booted."""
         return self.outcome.kind == "failed" and self.outcome.stage == "plan"

@@ -93,6 +93,11 @@ class Objective(Value):
     direction: Literal["maximize", "minimize"]
     constraints: tuple[MetricLimit, ...] = ()
 
+    @property
+    def sign(self) -> float:
+        """1 where larger is better, else -1."""
+        return 1.0 if self.direction == "maximize" else -1.0
+
 
 class Budget(Value):
     """Limits of a study. None sets no limit."""

@@ -213,9 +213,9 @@ class StudyResult:
     level: float = 0.05
     """Chance of any false verdict, which a confirmation that may stop early shares out among its looks."""
     ablation: Ablation | None = None
+    """What each change of the winner gives; None if that was not asked for, or if there is no winner with several changes."""
     families: tuple[FailingFamily, ...] = ()
     """What `gp` put last."""
-    """What each change of the winner gives; None if that was not asked for, or if there is no winner with several changes."""
     left: WorkLeft = WorkLeft()
     """The work that is missing under the limits, apart from the time limit."""
 

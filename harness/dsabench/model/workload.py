@@ -161,26 +161,14 @@ class Workload(Value):
     """Measure the highest load that meets the SLO: `request_rate`, else `max_concurrency`, is then the most that is tried."""
 
     @property
-    def is_closed_loop(self) -> bool:
-        """Whether the requests in flight are what is given, and not their rate."""
-        return self.request_rate is None
-
-    @property
-    def highest_load(self) -> float:
-        """Of a search for the capacity: requests per second, or in flight."""
-        found = self.max_concurrency if self.request_rate is None else self.request_rate
-        assert found is not None, "the config refuses a capacity without one of them"
-        return float(found)
-
-    @property
-    def capacity_metric(self) -> str:
-        """What its capacity is called."""
-        return "capacity_concurrency" if self.is_closed_loop else "capacity_req_s"
+    def load_key(self) -> Literal["request_rate", "max_concurrency"]:
+        """What a search for the capacity varies."""
+        return "max_concurrency" if self.request_rate is None else "request_rate"
 
     def at_load(self, load: float) -> Workload:
         """One probe of a search for the capacity."""
-        given = {"max_concurrency": round(load)} if self.is_closed_loop else {"request_rate": load}
-        return self.model_copy(update={**given, "capacity": None})
+        given = round(load) if self.load_key == "max_concurrency" else load
+        return self.model_copy(update={self.load_key: given, "capacity": None})
 
     def in_phase(self, phase: str) -> Workload:
         """The workload as a search (phase `search`) or a later phase sends it."""

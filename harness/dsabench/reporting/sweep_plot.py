@@ -72,8 +72,7 @@ def sweep_figure(config: StudyConfig, result: StudyResult, shown: list[ScoredSet
 
 def _draw_settings(axes: Axes, config: StudyConfig, result: StudyResult, shown: list[ScoredSetting]) -> None:
     """One row a setting, best on top; one colour a workload; hollow marks are outside a constraint."""
-    sign = 1.0 if config.objective.direction == "maximize" else -1.0
-    ordered = sorted(shown, key=lambda candidate: sign * (candidate.score.value or 0.0))
+    ordered = sorted(shown, key=lambda candidate: config.objective.sign * (candidate.score.value or 0.0))
     metric = config.objective.metric
     for index, workload in enumerate(config.workloads):
         colour = _COLOURS[index % len(_COLOURS)]

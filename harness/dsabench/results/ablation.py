@@ -184,5 +184,4 @@ def _most(config: StudyConfig, verdicts: Iterable[Verdict]) -> float:
 
 def _gain(config: StudyConfig, verdict: Verdict) -> float:
     """What the winner has over the other side, as a share; positive is better."""
-    effect = verdict.effect or 0.0
-    return effect if config.objective.direction == "maximize" else -effect
+    return config.objective.sign * (verdict.effect or 0.0)

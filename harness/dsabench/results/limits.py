@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dsabench.model.bottleneck import Bottleneck
-from dsabench.model.record import Measured, Record
+from dsabench.model.record import Record
 
 
 class LimitsOfLoad(NamedTuple):
@@ -34,7 +34,7 @@ def limits_of_loads(
 
 def _commonest(records: Iterable[Record], workload: str) -> Bottleneck | None:
     """The limit of most boots, as the last of them tells it."""
-    of_load = (record.outcome for record in records if record.trial.workload.name == workload)
-    told = [one.bottleneck for one in of_load if isinstance(one, Measured) and one.bottleneck is not None]
+    of_load = (record.bottleneck for record in records if record.trial.workload.name == workload)
+    told = [one for one in of_load if one is not None]
     limits = Counter(one.limit for one in told)
     return next((one for one in reversed(told) if one.limit == limits.most_common(1)[0][0]), None)

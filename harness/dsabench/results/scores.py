@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from statistics import geometric_mean
 from typing import NamedTuple
 
 from dsabench.config.specs import StudyConfig
@@ -93,7 +94,7 @@ def rank_key(objective: Objective, one: ObjectiveScore) -> tuple[float, float, f
         return (0.0, 0.0, 0.0)
     if one.violation > 0:
         return (1.0, -one.violation, 0.0)
-    return (2.0, one.value if objective.direction == "maximize" else -one.value, 0.0)
+    return (2.0, objective.sign * one.value, 0.0)
 
 
 def against_default(one: ObjectiveScore, default: ObjectiveScore) -> float | None:
@@ -209,6 +210,26 @@ def confirmed_sides(
         for name, found in records.of_setting(config.default, "confirm", round_).items()
     }
     return base, records.of_setting(best, "confirm", round_)
+
+
+def outdoes(config: StudyConfig, one: Confirmed, other: Confirmed) -> bool:
+    """Whether a setting has the better objective in its boots of the confirmation: their geometric mean over all workloads. No setting
+    does as long as one of the two lacks boots.
+    """
+    values = [_confirmed_value(config, side) for side in (one, other)]
+    if values[0] is None or values[1] is None:
+        return False
+    return config.objective.sign * (values[0] - values[1]) > 0
+
+
+def _confirmed_value(config: StudyConfig, confirmed: Confirmed) -> float | None:
+    of_loads = []
+    for workload in config.workloads:
+        values = [one.value for one in boot_values(confirmed.get(workload.name, ()), config.objective.metric)]
+        if len(values) < max(config.budget.confirm_boots, 1) or min(values) <= 0:
+            return None
+        of_loads.append(geometric_mean(values))
+    return geometric_mean(of_loads)
 
 
 def judge_against(
@@ -426,14 +447,9 @@ def scored_settings(records: StudyRecords, round_: int) -> list[ScoredSetting]:
             score, first = score_setting(records.config.objective, of_loads), [one[0] for one in of_loads.values()]
             boot_s, trials_s = (math.fsum(seconds for _, seconds in part) for part in spent(first))
             fault = None if score.value is not None else _fault_of(first)
-            limits = frozenset(filter(None, map(_limit_of, first)))
+            limits = frozenset(one.bottleneck.limit for one in first if one.bottleneck and one.bottleneck.limit)
             found.append(ScoredSetting(spec, describe(records, spec), score, fault, boot_s, trials_s, limits))
     return found
-
-
-def _limit_of(record: Record) -> str | None:
-    found = record.outcome.bottleneck if isinstance(record.outcome, Measured) else None
-    return None if found is None else found.limit
 
 
 def _fault_of(records: Iterable[Record]) -> str:

@@ -128,7 +128,7 @@ class Deployment:
         return tuple(dict.fromkeys(name for names in found for name in names)) if all(found) else ()
 
     @property
-    def log(self) -> Path | None:
+    def log_file(self) -> Path | None:
         """Of a server that is a single process."""
         return self.parts[0].process.command.log if len(self.parts) == 1 else None
 

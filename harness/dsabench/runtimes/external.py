@@ -131,7 +131,7 @@ class AttachedServer:
         return self.endpoint.base_url
 
     @property
-    def log(self) -> Path | None:
+    def log_file(self) -> Path | None:
         """Somebody else's."""
         return None
 

@@ -76,7 +76,7 @@ class Server(Protocol):
         """Numbers or uuids of all GPUs that it computes on; empty where it has none, or not all are known to be here."""
 
     @property
-    def log(self) -> Path | None:
+    def log_file(self) -> Path | None:
         """What its scheduler writes; None where that is not here, or not in one file."""
 
     async def info(self) -> Mapping[str, JsonValue]:

@@ -4,43 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from dsabench.errors import TrialFault
 from dsabench.model.capacity import LoadProbe
 from dsabench.model.workload import Workload
 
-Seen = TypeVar("Seen")
 _CLOSE = 1.05
 """Ratio of two rates that are as good as equal."""
 _TOO_MUCH = frozenset({"request_errors", "request_timeout"})
 """Faults of a load that the server does not bear, and lives on."""
 
 
-class Probe(NamedTuple, Generic[Seen]):
-    """One pass at one load."""
-
-    seen: Seen
-    attainment: float
-    """Share of the requests that met the SLO."""
-
-
-class Capacity(NamedTuple, Generic[Seen]):
+class Capacity(NamedTuple):
     """What the bisection found."""
 
-    seen: Seen
-    """Of the highest load that meets the SLO; of the lowest one if none does."""
     load: float | None
-    """That load, in the unit of the workload's own limit; None if not even the lowest one meets it."""
+    """The highest load that meets the SLO, in requests per second or in flight; None if not even the lowest one does."""
     probes: tuple[LoadProbe, ...]
     """In the order measured."""
 
 
-async def find_capacity(workload: Workload, measure: Callable[[Workload], Awaitable[Probe[Seen]]]) -> Capacity[Seen]:
+async def find_capacity(workload: Workload, attainment_at: Callable[[float], Awaitable[float]]) -> Capacity:
     """Try the highest load, the lowest one, and then the geometric mean of the two between which the SLO breaks, until the probes
     are used up or the two are next to each other.
 
     A load under which requests fail or time out does not meet it.
+
+    Args:
+        workload: with `capacity`.
+        attainment_at: load → share of the requests that met the SLO.
 
     Raises:
         TrialFault: the lowest load fails, or the server is lost.
@@ -49,11 +42,10 @@ async def find_capacity(workload: Workload, measure: Callable[[Workload], Awaita
     search = workload.capacity
     assert search is not None, "only a workload with `capacity` has one"
     probes: list[LoadProbe] = []
-    tried: dict[float, Seen] = {}
 
     async def meets(load: float, *, must_run: bool = False) -> bool:
         try:
-            tried[load], attainment = await measure(workload.at_load(load))
+            attainment = await attainment_at(load)
         except TrialFault as fault:
             if fault.kind not in _TOO_MUCH or must_run:
                 raise
@@ -62,17 +54,17 @@ async def find_capacity(workload: Workload, measure: Callable[[Workload], Awaita
         probes.append(LoadProbe(load=load, attainment=attainment))
         return attainment >= search.attainment
 
-    high, low = workload.highest_load, search.lowest
+    high, low, whole = getattr(workload, workload.load_key), search.lowest, workload.load_key == "max_concurrency"
     if await meets(high):
-        return Capacity(tried[high], high, tuple(probes))
+        return Capacity(high, tuple(probes))
     if not await meets(low, must_run=True):
-        return Capacity(tried[low], None, tuple(probes))
-    while len(probes) < search.probes and (load := _between(low, high, whole=workload.is_closed_loop)) is not None:
+        return Capacity(None, tuple(probes))
+    while len(probes) < search.probes and (load := _between(low, high, whole=whole)) is not None:
         if await meets(load):
             low = load
         else:
             high = load
-    return Capacity(tried[low], low, tuple(probes))
+    return Capacity(low, tuple(probes))
 
 
 def _between(low: float, high: float, *, whole: bool) -> float | None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from dsabench.model.space import key_of
-from dsabench.model.study import Axis
 from dsabench.model.study_result import FailingFamily
 from dsabench.model.value import value_text
 from dsabench.study.proposers.failure_rules import FAMILY, FailureRules
-from dsabench.study.proposers.gaussian_process import SettingKernel
+from dsabench.study.proposers.gaussian_process import Floats, SettingKernel
 from dsabench.study.proposers.legal_settings import is_ordered
 from dsabench.study.proposers.proposer import Observation, SearchTask
 
@@ -29,28 +27,21 @@ def failing_families(task: SearchTask, history: Sequence[Observation]) -> tuple[
     tried = kernel.levels(legal.encode([one.assignment for one in ended]))
 
     def found() -> Iterator[FailingFamily]:
-        for conditions in FailureRules(kernel, tried[~failed], tried[failed]).families():
-            its = failed & _holds(conditions, tried)
+        for rule in FailureRules(kernel, tried[~failed], tried[failed]).families():
+            its = failed & rule.covers(tried)
             faults = sorted(
                 {one.fault or "outside a constraint" for one, member in zip(ended, its, strict=True) if member}
             )
-            shared = " with ".join(_words(task, kernel, one) for one in conditions)
-            yield FailingFamily(
-                shared, int(its.sum()), tuple(faults), int((untried & _holds(conditions, levels)).sum())
-            )
+            shared = " with ".join(_words(task, kernel, one) for one in rule.conditions)
+            yield FailingFamily(shared, int(its.sum()), tuple(faults), int((untried & rule.covers(levels)).sum()))
 
     return tuple(sorted(found(), key=lambda one: -one.failed))
 
 
-def _holds(conditions: Sequence[npt.NDArray[np.bool_]], levels: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    held: npt.NDArray[np.bool_] = np.all([levels @ one.astype(float) > 0 for one in conditions], axis=0)
-    return held
-
-
-def _words(task: SearchTask, kernel: SettingKernel, condition: npt.NDArray[np.bool_]) -> str:
+def _words(task: SearchTask, kernel: SettingKernel, condition: Floats) -> str:
     """Such as `prefill_backend=fa3`, or `chunked_prefill_size of 8192 and more`."""
     place = int(kernel.axis[np.argmax(condition)])
-    axis: Axis = task.space.axes[kernel.columns[place]]
+    axis = task.space.axes[kernel.columns[place]]
     held = condition[kernel.axis == place]
     if held[-1]:
         return f"{axis.name} inactive"

@@ -20,7 +20,7 @@ from dsabench.model.study_result import Finalist, ScoredSetting
 from dsabench.model.verdict import BOOTS_MIN
 from dsabench.model.workload import Workload
 from dsabench.results.ablation import number_of_changes, tied_with_first
-from dsabench.results.scores import boot_values, judge, rank_key, score_setting, scored_settings
+from dsabench.results.scores import judge, outdoes, rank_key, score_setting, scored_settings
 from dsabench.results.study_records import StudyRecords, describe
 from dsabench.study.proposers import PROPOSERS, Observation, Proposer, task_of
 from dsabench.study.session import PlannedTrial
@@ -138,28 +138,13 @@ def confirmed_winner(records: StudyRecords, round_: int, best: ScoredSetting) ->
     """The setting itself; with `confirm_second`, once both are confirmed, the better one of it and the second best."""
     if not records.config.budget.confirm_second or (second := _runner_up(records, round_, best.spec)) is None:
         return best
-    values = [confirmed_value(records, one.spec, round_) for one in (best, second)]
-    if values[0] is None or values[1] is None:
-        return best
-    is_larger = values[1] > values[0]
-    return second if is_larger == (records.config.objective.direction == "maximize") else best
+    boots = [records.of_setting(one.spec, "confirm", round_) for one in (second, best)]
+    return second if outdoes(records.config, *boots) else best
 
 
 def _runner_up(records: StudyRecords, round_: int, best: RuntimeSpec) -> ScoredSetting | None:
     """The best setting beside another one."""
     return challenger(records, round_, {best.id})
-
-
-def confirmed_value(records: StudyRecords, spec: RuntimeSpec, round_: int) -> float | None:
-    """Geometric mean of the objective over all boots of the confirmation; None where boots are missing or one failed."""
-    metric, boots = records.config.objective.metric, records.config.budget.confirm_boots
-    logarithms = []
-    for settled in records.of_setting(spec, "confirm", round_).values():
-        told = boot_values(settled, metric)
-        if len(told) < boots or min(one.value for one in told) <= 0:
-            return None
-        logarithms.append(math.fsum(math.log(one.value) for one in told) / len(told))
-    return math.exp(math.fsum(logarithms) / len(logarithms))
 
 
 def challenger(records: StudyRecords, round_: int, refused: Container[str] = ()) -> ScoredSetting | None:
@@ -176,8 +161,7 @@ def challenger(records: StudyRecords, round_: int, refused: Container[str] = ())
     ]
     measured = sorted(found, key=lambda one: rank_key(objective, one.score), reverse=True)
     worth = _worth(records, scored)
-    sign = 1.0 if objective.direction == "maximize" else -1.0
-    found = sorted(measured, key=lambda one: sign * worth[one.spec.id], reverse=True)
+    found = sorted(measured, key=lambda one: objective.sign * worth[one.spec.id], reverse=True)
     tied = tied_with_first(found, lambda one: worth[one.spec.id])
     either = {one.spec.id: one for one in (*tied, *tied_with_first(measured, lambda one: one.score.value))}
     begun = {spec_id: _confirmation_began(records, one.spec, round_) for spec_id, one in either.items()}

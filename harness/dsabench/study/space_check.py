@@ -10,6 +10,7 @@ from itertools import islice
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
+from dsabench.model.capacity import CAPACITY_METRICS
 from dsabench.model.runtime import (
     Annotate,
     Refuse,
@@ -187,8 +188,8 @@ def _refuse_without_capacity(key: str, name: str, workloads: Sequence[Workload])
     for one in workloads:
         if one.capacity is None:
             raise InputError(f"{key}.metric: {name} needs a capacity in every workload; {one.name} has none")
-        if one.capacity_metric != name:
-            raise InputError(f"{key}.metric: workload {one.name} gives {one.capacity_metric}, not {name}")
+        if (own := CAPACITY_METRICS[one.load_key]) != name:
+            raise InputError(f"{key}.metric: workload {one.name} gives {own}, not {name}")
 
 
 def refuse_unprovable(objective: Objective, workloads: Sequence[Workload]) -> None:
@@ -206,7 +207,7 @@ def refuse_unprovable(objective: Objective, workloads: Sequence[Workload]) -> No
     for key, name in keys:
         if name in _OF_SLO and (lacking := [workload.name for workload in workloads if workload.slo is None]):
             raise InputError(f"{key}.metric: {name} needs an slo in every workload; {lacking[0]} has none")
-        if name.startswith("capacity_"):
+        if name in CAPACITY_METRICS.values():
             _refuse_without_capacity(key, name, workloads)
         family, _, statistic = name.rpartition(".")
         if family.endswith("itl_ms") or not re.fullmatch(r"p\d\d", statistic):

@@ -25,15 +25,15 @@ from dsabench.machine.cpu_use import CpuSnapshot, processes_with, warn_of_others
 from dsabench.machine.sampler import MachineSampler
 from dsabench.machine.server_gpus import ForeignProcesses, pids_on
 from dsabench.model.bottleneck import Bottleneck
+from dsabench.model.capacity import CAPACITY_METRICS
 from dsabench.model.record import SERVER_LOST, Failed, Measured, Metric, Outcome, Record, Stage, Trial
 from dsabench.model.runtime import RuleViolation, RuntimeSpec, labels_of
 from dsabench.model.sample import RequestSample
 from dsabench.model.secrets import hide_keys, without_secrets
-from dsabench.model.workload import Workload
 from dsabench.results.samples import samples_name, write_samples
 from dsabench.runtimes.orphans import MARK
 from dsabench.runtimes.protocol import Server
-from dsabench.study.capacity import Probe, find_capacity
+from dsabench.study.capacity import find_capacity
 from dsabench.study.session import PlannedTrial, StudyObserver, TrialSession
 
 Result = TypeVar("Result")
@@ -221,28 +221,31 @@ async def _measure(
 async def _measure_capacity(
     session: TrialSession, server: Server, trial: Trial, others: ForeignProcesses | None
 ) -> _MeasuredLoad:
-    """The load test at the highest load that meets the SLO, with that load as a metric and every probe in the record."""
+    """The load test at the highest load that meets the SLO, with that load as a metric and every probe in the record; at the lowest
+    load if none does.
+    """
+    workload, tried = trial.workload, dict[float, _MeasuredLoad]()
+    assert workload.capacity is not None, "only such a workload comes here"
 
-    async def measure(workload: Workload) -> Probe[_MeasuredLoad]:
-        seen = await _measure_load(session, server, Trial(runtime=trial.runtime, workload=workload), others)
-        met = seen.measured.metrics.get("slo_attainment")
-        # What was not observed proves nothing.
-        attainment = 0.0 if met is None else met.value
-        session.observer.note(f"  {workload.name} at {workload.highest_load:g}: {attainment:.0%} met the SLO")
-        return Probe(seen, attainment)
+    async def attainment_at(load: float) -> float:
+        probe = Trial(runtime=trial.runtime, workload=workload.at_load(load))
+        tried[load] = await _measure_load(session, server, probe, others)
+        met = tried[load].measured.metrics.get("slo_attainment")
+        attainment = 0.0 if met is None else met.value  # what was not observed proves nothing
+        session.observer.note(f"  {workload.name} at {load:g}: {attainment:.0%} met the SLO")
+        return attainment
 
-    load = trial.workload
-    found = await find_capacity(load, measure)
-    measured, said = found.seen.measured, list(found.seen.measured.warnings)
-    metrics = dict(measured.metrics)
-    if found.load is None:
-        said.append(f"not even the lowest load of the config ({found.probes[-1].load:g}) met the SLO")
+    load, probes = await find_capacity(workload, attainment_at)
+    chosen = tried[workload.capacity.lowest if load is None else load]
+    metrics, said = dict(chosen.measured.metrics), list(chosen.measured.warnings)
+    if load is None:
+        said.append(f"not even the lowest load of the config ({workload.capacity.lowest:g}) met the SLO")
     else:
-        metrics[load.capacity_metric] = Metric(value=found.load, n=len(found.probes))
-    if found.load == load.highest_load:
+        metrics[CAPACITY_METRICS[workload.load_key]] = Metric(value=load, n=len(probes))
+    if load == probes[0].load:
         said.append("the highest load of the config met the SLO too: the capacity is higher, or just that")
-    update = {"metrics": metrics, "warnings": tuple(said), "probes": found.probes}
-    return replace(found.seen, measured=measured.model_copy(update=update))
+    update = {"metrics": metrics, "warnings": tuple(said), "probes": probes}
+    return replace(chosen, measured=chosen.measured.model_copy(update=update))
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +324,7 @@ class _LoadResult:
     view: ServerInfoPair
     """What the server reported about itself before and after."""
     bottleneck: Bottleneck | None
+    """What limited the server meanwhile."""
 
 
 async def _load(session: TrialSession, server: Server, trial: Trial) -> _LoadResult:
@@ -350,7 +354,7 @@ async def _load(session: TrialSession, server: Server, trial: Trial) -> _LoadRes
             raise TrialFault("server_restarted", message, stage="load", transient=True) from fault
     others_share = CpuSnapshot.now(session.cores, mark).others_share(before)
     view = ServerInfoPair(info, await server.info())
-    return _LoadResult(run, rehearsal, others_share, view, watch.bottleneck(run))
+    return _LoadResult(run, rehearsal, others_share, view, None if watch is None else watch.bottleneck(run))
 
 
 def _rehearsed(rehearsal: Rehearsal) -> dict[str, Metric]:

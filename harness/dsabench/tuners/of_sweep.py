@@ -74,8 +74,7 @@ def why_unfinished(config: StudyConfig, result: StudyResult) -> str | None:
 def evidence_of(config: StudyConfig, result: StudyResult, conditions: Sequence[str], command: str) -> TableEvidence:
     """Versions, digest of the records, the weakest workload's interval, and the gate."""
     verdicts = objective_verdicts(config, result)
-    sign = 1 if config.objective.direction == "maximize" else -1
-    weakest = min(verdicts, key=lambda one: sign * (one.effect or 0.0))
+    weakest = min(verdicts, key=lambda one: config.objective.sign * (one.effect or 0.0))
     last = result.records[-1].environment
     packages = {name: version for name, version in (last.runtime.packages or {}).items() if name != "torch-cuda"}
     versions = {last.runtime.kind: last.runtime.version, **packages}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dsabench.errors import TrialFault
 from dsabench.model.workload import Workload
-from dsabench.study.capacity import Capacity, Probe, find_capacity
+from dsabench.study.capacity import Capacity, find_capacity
 
 
 def workload(highest: float, lowest: float, probes: int, *, closed: bool) -> Workload:
@@ -29,17 +29,15 @@ def workload(highest: float, lowest: float, probes: int, *, closed: bool) -> Wor
     )
 
 
-def found(load: Workload, bears: float, fault: str | None = None) -> Capacity[float]:
+def found(load: Workload, bears: float, fault: str | None = None) -> Capacity:
     """On a server that meets the SLO up to a load, and above it fails, or serves half of the requests in time."""
 
-    async def measure(one: Workload) -> Probe[float]:
-        assert one.capacity is None
-        given = one.highest_load
+    async def attainment_at(given: float) -> float:
         if given > bears and fault is not None:
             raise TrialFault(fault, "too much", stage="load")
-        return Probe(given, 0.95 if given <= bears else 0.5)
+        return 0.95 if given <= bears else 0.5
 
-    return asyncio.run(find_capacity(load, measure))
+    return asyncio.run(find_capacity(load, attainment_at))
 
 
 @given(
@@ -62,9 +60,9 @@ def test_it_is_a_load_that_was_seen_to_meet_the_slo_beside_one_that_was_not(
     if bears >= lowest + width:
         assert (capacity.load, len(loads)) == (lowest + width, 1)
     elif bears < lowest:
-        assert (capacity.load, capacity.seen, len(loads)) == (None, lowest, 2)
+        assert (capacity.load, loads[1:]) == (None, [lowest])
     else:
-        assert capacity.load == capacity.seen == max(one for one in loads if one <= bears)
+        assert capacity.load == max(one for one in loads if one <= bears)
         above = min(one for one in loads if one > bears)
         if len(loads) < probes:
             assert above - capacity.load <= 1 if closed else above / capacity.load <= 1.06
@@ -81,3 +79,9 @@ def test_a_load_that_fails_is_told() -> None:
     capacity = found(workload(16, 4, 3, closed=True), 8, "request_errors")
     assert [one.words for one in capacity.probes] == ["16: request_errors", "4: 95 %", "8: 95 %"]
     assert capacity.load == 8
+
+
+def test_a_probe_is_the_workload_at_its_load() -> None:
+    for closed, key, value in ((True, "max_concurrency", 6), (False, "request_rate", 6.5)):
+        load = workload(16, 4, 3, closed=closed)
+        assert load.at_load(value) == load.model_copy(update={key: value, "capacity": None})

@@ -28,6 +28,7 @@ from dsabench.results.scores import (
     compare_settings,
     judge_confirmed,
     judged_metrics,
+    outdoes,
     rank_key,
     score_setting,
     worst_regrets,
@@ -276,8 +277,12 @@ class Study:
         others = [setting for setting in self.settings if setting.spec.id != self.default.id]
         confirmed = [setting for setting in others if setting.boots("confirm")]
         if confirmed and self.config is not None and self.config.budget.others_confirmed is not None:
-            # Others were confirmed to be held against it, or to take its place.
-            return self._better_of(confirmed[:2]) if self.config.budget.confirm_second else confirmed[0]
+            # Others were confirmed to be held against it; a second one may take its place.
+            boots = [{load: one.confirming(load) for load in self.workloads} for one in confirmed[:2]]
+            is_second = (
+                self.config.budget.confirm_second and len(boots) > 1 and outdoes(self.config, boots[1], boots[0])
+            )
+            return confirmed[1] if is_second else confirmed[0]
         if any(one.boots("ablate") for one in confirmed):
             # The last one is what remained of the winner, if it is better than the default itself.
             latest = sorted(
@@ -294,16 +299,6 @@ class Study:
         feasible = [one for one in others if self.score(one).is_feasible]
         tied, config = tied_with_first(feasible, lambda one: self.score(one).value), self.config
         return min(tied, key=lambda one: 0 if config is None else number_of_changes(config, one.spec), default=None)
-
-    def _better_of(self, confirmed: Sequence[Setting]) -> Setting:
-        """By the objective in the boots of the confirmation."""
-        sign = 1.0 if self._ranking.direction == "maximize" else -1.0
-
-        def value(one: Setting) -> float:
-            told = [figure.value for load in self.workloads if (figure := one.figure(load, self.metric)) is not None]
-            return sign * math.fsum(map(math.log, told)) if told and min(told) > 0 else -math.inf
-
-        return max(confirmed, key=value)
 
     @cached_property
     def ablation(self) -> Ablation | None:

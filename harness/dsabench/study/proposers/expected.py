@@ -32,11 +32,9 @@ def expected_values(task: SearchTask, history: Sequence[Observation]) -> list[fl
 
     from dsabench.study.proposers.gaussian_process import SettingKernel, fit_process  # noqa: PLC0415
     from dsabench.study.proposers.gp_choice import NOISE  # noqa: PLC0415
-    from dsabench.study.proposers.legal_settings import LegalSettings  # noqa: PLC0415
 
-    space, base = task.space, task.base
-    codes = LegalSettings(space, base).encode([canonical(space, base, one.assignment) for one in told])
-    kernel = SettingKernel.of_space(space, codes)
+    codes = task.legal.encode([canonical(task.space, task.base, one.assignment) for one in told])
+    kernel = SettingKernel.of_space(task.space, codes)
     if not kernel.columns:
         return measured
     levels = kernel.levels(codes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,18 @@ _ALONE, _TOGETHER = 0.02, 0.01
 _BY_CHANCE = 0.02
 """Probability that a setting fails where no rule holds."""
 _STEPS = 40
+
+
+class FailureRule(NamedTuple):
+    """One rule."""
+
+    conditions: tuple[Floats, ...]
+    """One or two: 1 at each level at which it holds."""
+
+    def covers(self, levels: Floats) -> npt.NDArray[np.bool_]:
+        """Whether all its conditions hold, per setting."""
+        found: npt.NDArray[np.bool_] = np.all([levels @ one > 0 for one in self.conditions], axis=0)
+        return found
 
 
 @dataclass(frozen=True)
@@ -49,10 +62,10 @@ class FailureRules:
         found: npt.NDArray[np.bool_] = _covered(self._holding(levels), self._sure.astype(float)) > 0
         return found
 
-    def families(self) -> Iterator[tuple[npt.NDArray[np.bool_], ...]]:
-        """Those rules: per condition, at which levels it holds."""
-        for first, second in zip(*np.nonzero(self._sure), strict=True):
-            yield tuple(self._conditions[place] > 0 for place in dict.fromkeys((first, second)))
+    def families(self) -> Iterator[FailureRule]:
+        """Those rules."""
+        for pair in zip(*np.nonzero(self._sure), strict=True):
+            yield FailureRule(tuple(self._conditions[place] for place in dict.fromkeys(pair)))
 
     @cached_property
     def _sure(self) -> npt.NDArray[np.bool_]:

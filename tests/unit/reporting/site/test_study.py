@@ -79,3 +79,32 @@ def test_a_confirmation_that_stopped_lacks_nothing_and_says_why(tmp_path: Path, 
     study = Study("study", "study", tuple(entries), config, METRIC)
     assert (study.lacking, study.stopped_early) == (lacking, "decided after 3 of 6 boots a side" if not lacking else "")
     assert {verdict.n_base for verdict in study.verdicts} == {boots}
+
+
+@pytest.mark.parametrize(("confirmed", "best"), [(140.0, "chunked_prefill_size=128"), (110.0, "prefill_backend")])
+def test_of_two_that_were_confirmed_the_page_shows_the_winner(tmp_path: Path, confirmed: float, best: str) -> None:
+    """As the sweep itself chooses: by the boots of the confirmation."""
+    config = load_study(tmp_path, STUDY.replace("confirm_boots: 2", "confirm_boots: 2, confirm_second: true"))
+    settings = (
+        ({}, 90.0, 90.0),
+        ({"chunked_prefill_size": 128}, 100.0, confirmed),
+        ({"prefill_backend": "flashmla_sparse"}, 120.0, 120.0),
+    )
+    entries = [
+        Entry(
+            make_record(
+                spec=config.spec(assignment), workload=workload, occasion=number,
+                phase="confirm" if number else "search", value=(again if number else once) + number / 10,
+                boot=f"{place}-{number}", minute=3 * number + place,
+            ),
+            tmp_path / "journal.jsonl",
+            f"{place}-{number}-{workload.name}.html",
+        )
+        for place, (assignment, once, again) in enumerate(settings)
+        for number in range(3)
+        for workload in config.workloads
+    ]  # fmt: skip
+    study = Study("study", "study", tuple(entries), config, METRIC)
+    assert study.best is not None
+    assert study.best.label.startswith(best)
+    assert len(study.rivals) == 1
