@@ -45,6 +45,11 @@ budget: {max_trials: 6, confirm_boots: 2}
 EXACT = STUDY.replace("max_trials: 6", "max_trials: 6, max_boots: 7")
 """Three boots of the search and four of the confirmation, and not one more."""
 
+SHARED = STUDY.replace(
+    "chunked_prefill_size: [128, 256]}", "chunked_prefill_size: [128, 256], pp_max_micro_batch_size: [1, 2, 4]}"
+).replace("max_trials: 6, ", "")
+"""Thirteen settings in five boots: a running server changes the limit of requests."""
+
 SHORT_EVAL = """
 name: short
 harness_id: test-short

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import kill_sweeps
-from studies import EXACT, STUDY, read_until, write_study
+from studies import EXACT, SHARED, STUDY, read_until, write_study
 
 
 def two_lanes(test):
@@ -86,6 +86,22 @@ def test_two_lanes_share_a_study_and_one_concludes_it(tmp_path: Path) -> None:
     again = start(config, results, "nothing", *barrier)
     assert "Nothing to do" in again.communicate(timeout=60)[0]
     assert lines_of(results) == lines
+
+
+@two_lanes
+def test_each_lane_uses_its_boot_for_all_its_settings(tmp_path: Path) -> None:
+    """Also while the other lane measures in between."""
+    config, results = (
+        write_study(tmp_path, SHARED.replace("confirm_boots: 2", "confirm_boots: 0")),
+        tmp_path / "results",
+    )
+    sweep = start(config, results, uuid.uuid4().hex)
+    err = sweep.communicate(timeout=180)[1]
+    assert sweep.returncode == 0, err
+    lines = lines_of(results)
+    assert {line["outcome"]["kind"] for line in lines} == {"measured"}
+    assert len({line["id"] for line in lines}) == len(lines) == 13 * 2
+    assert len({line["boot"] for line in lines}) == 5, err
 
 
 @two_lanes

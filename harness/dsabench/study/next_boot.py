@@ -213,12 +213,21 @@ def alternatives(records: StudyRecords, round_: int, best: RuntimeSpec) -> list[
 
 
 def observations(records: StudyRecords, round_: int) -> list[Observation]:
-    """What the proposer may use: every completely searched setting in measured order, and those under way."""
+    """What the proposer may use: every completely searched setting in measured order, and those under way.
+
+    A boot of another process will be used for all its settings, so these are under way too.
+    """
     known = scored_settings(records, round_)
     seen = {one.spec.id for one in known}
+    task, config = task_of(records.config), records.config
     reserved = [one.spec for one in records.reservations if one.phase == "search" and one.round == round_]
+    under_way = {
+        spec.id: spec
+        for booted in reserved
+        for spec in (booted, *map(config.spec, task.sharing(canonical(config.space, task.base, booted.knobs))))
+    }
     observed = [observation_of(records, one.spec, one) for one in known]
-    observed += [observation_of(records, spec) for spec in reserved if spec.id not in seen]
+    observed += [observation_of(records, spec) for id_, spec in under_way.items() if id_ not in seen]
     return [observation for observation in observed if observation is not None]
 
 

@@ -152,7 +152,7 @@ class BootWorker:
                     goes_on = partial(self._go_on, held, boot.spec, choosers, unless)
                     await self._measure(records, boot, trials, after_last, goes_on)
                     continue
-            if not records.under_way(phase, limits.round):
+            if not any(one.phase == phase and one.round == limits.round for one in records.reservations):
                 return reason
             await asyncio.sleep(_TURN_S)
 
@@ -162,7 +162,7 @@ class BootWorker:
         """What to measure next, if the running server can be changed to it; reserved in place of what it has measured."""
         limits = self._context.limits
         with self._turn():
-            records = self._look()
+            records = self._look(running)
             boot = next(filter(None, (choose(records) for choose in choosers)), None)
             if boot is None or boot.phase != "search" or boot_of(boot.spec) != boot_of(running):
                 return ()
@@ -178,10 +178,15 @@ class BootWorker:
         """`--conclude` reserves nothing, so that it works in a read-only folder."""
         return nullcontext() if self._context.limits.closed is not None else self._reservations.turn()
 
-    def _look(self) -> StudyRecords:
+    def _look(self, running: RuntimeSpec | None = None) -> StudyRecords:
+        """The records; last those of the boot that runs here, which other lanes may have written theirs after."""
         context = self._context
         live = () if context.limits.closed is not None else self._reservations.live()
-        return StudyRecords(context.config, context.environment.fingerprint, context.journal.read().records, live)
+        records = context.journal.read().records
+        if running is not None:
+            own = boot_of(running)
+            records = tuple(sorted(records, key=lambda one: boot_of(one.trial.runtime) == own))
+        return StudyRecords(context.config, context.environment.fingerprint, records, live)
 
     async def _measure(
         self,

@@ -21,7 +21,7 @@ PREDICT = sorted(
 CONFIGS = sorted(file.stem for file in (ROOT / "configs").glob("*.yaml")) + PREDICT
 GPUS = dict.fromkeys(PREDICT, 1) | {
     "b200-nvfp4": 4,
-    "h100-landscape": 1,
+    "h200-landscape": 1,
     "h200-autotune": 1,
     "h200-slice": 1,
     "h200-auto": 1,

@@ -14,12 +14,13 @@ from dsabench.model.topology import SINGLE
 from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords
 from dsabench.study.budget import RunLimits, why_search_stops
 from dsabench.study.landscape import Landscape, LandscapeHeader, LandscapeSetting
+from dsabench.study.next_boot import observations
 from dsabench.study.plan import foresee, make_plan
-from dsabench.study.proposers import PROPOSERS, Observation, SearchTask, proposer_for
+from dsabench.study.proposers import PROPOSERS, Observation, SearchTask, proposer_for, task_of
 from dsabench.study.replay import replay, search
 from dsabench.study.space_check import check_space
 from factories import ENVIRONMENT, make_record
-from studies import STUDY, load_study
+from studies import SHARED, load_study
 
 KERNELS, CHUNKS, LIMITS = ("a", "b", "c"), (1, 2, 4), (2, 4, 8, 16)
 
@@ -100,11 +101,6 @@ def test_a_knob_that_is_no_axis_of_the_file_is_a_mistake() -> None:
         LandscapeHeader(name="x", axes={"a": (1, 2)}, reload_free=("depth",))
 
 
-SHARED = STUDY.replace(
-    "chunked_prefill_size: [128, 256]}", "chunked_prefill_size: [128, 256], pp_max_micro_batch_size: [1, 2, 4]}"
-).replace("max_trials: 6, ", "")
-
-
 @pytest.fixture
 def config(tmp_path):
     return load_study(tmp_path, SHARED)
@@ -117,6 +113,24 @@ def test_settings_share_a_boot_where_they_name_the_same_reload_free_knobs(config
     assert boot_of(one) not in {boot_of(other), boot_of(config.default)}
     deployed = [spec.model_copy(update={"topology": SINGLE}) for spec in (one, two)]
     assert boot_of(deployed[0]) != boot_of(deployed[1])
+
+
+@pytest.mark.parametrize("kind", PROPOSERS)
+def test_a_boot_of_another_process_is_left_to_it(config, kind) -> None:
+    """It will be used for all its settings, also while its owner chooses the next one of them."""
+    records, task = StudyRecords(config, ENVIRONMENT.fingerprint, ()), task_of(config)
+    for workload in config.workloads:
+        records.add(make_record(spec=config.default, workload=workload, boot="default"))
+    theirs = {"prefill_backend": "flashmla_sparse", "chunked_prefill_size": 128, "pp_max_micro_batch_size": 2}
+    for workload in config.workloads:
+        records.add(make_record(spec=config.spec(theirs), workload=workload, boot="theirs", minute=1))
+    trials = (ReservedTrial(trial="measured", occasion=0),)
+    held = BootReservation(spec=config.spec(theirs), phase="search", round=0, trials=trials)
+    history = observations(StudyRecords(config, ENVIRONMENT.fingerprint, records.records, [held]), 0)
+    assert sum(one.is_under_way for one in history) == 2
+    asked = proposer_for(kind, task).ask(history)
+    assert asked is not None
+    assert task.boot_of(asked) != task.boot_of(theirs)
 
 
 def test_a_plan_counts_the_boots_and_those_that_are_saved(config) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Literal, Protocol
 
-from dsabench.model.space import AssignmentKey, boot_key, canonical, key_of
+from dsabench.model.space import AssignmentKey, boot_key, canonical, is_legal, key_of
 from dsabench.model.study import Assignment, SearchSpace
 from dsabench.study.proposers.legal_settings import LegalSettings
 
@@ -72,6 +73,15 @@ class SearchTask:
     def boot_of(self, assignment: Assignment) -> AssignmentKey:
         """Equal for settings that can share a boot, because they differ in values of reload-free axes alone."""
         return boot_key(assignment, self.reload_free)
+
+    def sharing(self, assignment: Assignment) -> Iterator[Assignment]:
+        """The legal settings that share a boot with one, itself too if it is legal."""
+        boot, axes = self.boot_of(assignment), [axis for axis in self.space.axes if axis.name in self.reload_free]
+        for values in product(*(axis.values for axis in axes)):
+            names = (axis.name for axis in axes)
+            changed = canonical(self.space, self.base, {**assignment, **dict(zip(names, values, strict=True))})
+            if self.boot_of(changed) == boot and is_legal(self.space, self.base, changed):
+                yield changed
 
     def running(self, history: Sequence[Observation]) -> Assignment | None:
         """The last setting that was booted; None without reload-free axes, if it failed, or if another process has its boot.
