@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
 
+from dsabench.microbench.measured import Measurement, append
 from dsabench.model.environment import Environment, Hardware, RuntimeIdentity, fingerprint
 from dsabench.model.record import Failed, Measured, Metric, Outcome, Phase, Record, Trial
 from dsabench.model.runtime import RuntimeSpec
@@ -70,3 +74,27 @@ def make_record(
 
 def make_failure(*, transient: bool = False) -> Failed:
     return Failed(stage="boot", fault="exited", message="it went away", log_tail="last line", transient=transient)
+
+
+def write_kernel_times(
+    folder: Path, environment: Environment, times: Mapping[str, Callable[[int, int, int], float]]
+) -> None:
+    """A journal of kernel times at the widths of the reference model `tiny`: `OPERATOR CANDIDATE DTYPE` → µs of batch, new and KV tokens."""
+    shapes = [(1, new, kv) for new, kv in product((16, 64, 256), (16, 64, 256, 1024)) if kv >= new]
+    shapes += [(batch, 1, kv) for batch, kv in product((1, 2, 4, 8), (32, 128, 512))]
+    for (kernel, us), (batch, new, kv) in product(times.items(), shapes):
+        operator, candidate, dtype = kernel.split()
+        measured = Measurement(
+            operator=operator,
+            candidate=candidate,
+            dtype=dtype,
+            shape_id=f"reftiny-h4-b{batch}-q{new}-kv{kv}",
+            status="ok",
+            median_us=us(batch, new, kv),
+            ceiling_tb_s=0.01,
+            ceiling_tflop_s=0.1,
+            seed=0,
+            started_at=datetime(2026, 1, 1, tzinfo=UTC),
+            environment=environment,
+        )
+        append(folder, measured)

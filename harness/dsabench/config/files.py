@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Discriminator, Field, PositiveFloat, Tag
+from pydantic import BaseModel, Discriminator, Field, PositiveFloat, Tag, model_validator
 
 from dsabench.config.goals import Goal
 from dsabench.config.knob_types import KnobAxes, KnobConditions, KnobSettings
@@ -175,18 +175,26 @@ def _journals_form(given: object) -> str:
 
 
 class FirstFile(Value):
-    """What a study begins with, where earlier studies know something."""
+    """What a study begins with, where earlier studies or kernel times tell something."""
 
     journals: Annotated[
         Annotated[str, Tag("name"), Field(min_length=1)]
         | Annotated[tuple[str, ...], Tag("list"), Field(min_length=1, max_length=20)],
         Discriminator(_journals_form),
-    ] = Field(alias="from")
+    ] = Field((), alias="from")
     """Results folders, or journals, of earlier studies. Records of the same model, hardware and version count."""
+    kernels: str | None = Field(None, min_length=1)
+    """A folder of kernel times (`dsabench kernels bench`) of the same hardware: what they let expect to be fast comes first."""
     winners: int = Field(1, ge=0, le=20)
     """Settings of theirs that are measured first."""
     settings: tuple[KnobSettings, ...] = ()
     """Settings to measure before them."""
+
+    @model_validator(mode="after")
+    def _some_source(self) -> FirstFile:
+        if not self.journals and self.kernels is None:
+            raise ValueError("needs `from` or `kernels`")
+        return self
 
 
 def _first_form(given: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -190,19 +190,24 @@ def _first(source: YamlFile, path: Path, sections: dict[str, Any], space: Search
     """Take the settings and the journals of `first` apart, and find their mistakes."""
     at: KeyPath = ("first",)
     if isinstance(first := sections.get("first"), FirstFile):
-        journals, wrong = _journals(source, first, path)
-        yield from wrong
+        names = (first.journals,) if isinstance(first.journals, str) else first.journals
+        journals, wrong = _folders(source, names, path, "from")
+        kernels, lost = _folders(source, () if first.kernels is None else (first.kernels,), path, "kernels")
+        yield from (*wrong, *lost)
         at, sections["first"] = ("first", "settings"), first.settings
-        sections["memory"] = MemorySpec(journals=journals, winners=first.winners)
+        sections["memory"] = MemorySpec(
+            journals=journals, winners=first.winners, kernels=kernels[0] if kernels else None
+        )
     if space is not None and sections.get("first"):
         yield from first_mistakes(source, at, sections["first"], space, sections["runtime"].base)
 
 
-def _journals(source: YamlFile, first: FirstFile, config: Path) -> tuple[tuple[str, ...], list[ConfigError]]:
+def _folders(
+    source: YamlFile, names: Iterable[str], config: Path, key: str
+) -> tuple[tuple[str, ...], list[ConfigError]]:
     """Paths as they are found from here, else from the config's folder; and those that are not found."""
-    names = (first.journals,) if isinstance(first.journals, str) else first.journals
     found = {name: next(filter(Path.exists, (Path(name), config.parent / name)), None) for name in names}
-    wrong = [source.error(f"{name}: no such folder", ("first", "from")) for name, path in found.items() if path is None]
+    wrong = [source.error(f"{name}: no such folder", ("first", key)) for name, path in found.items() if path is None]
     return tuple(str(path) for path in found.values() if path is not None), wrong
 
 

@@ -133,12 +133,14 @@ class RuntimeConfig(Value):
 
 
 class MemorySpec(Value):
-    """Journals of earlier studies that a study begins with."""
+    """What a study begins with: journals of earlier ones, and times of kernels."""
 
-    journals: tuple[str, ...]
+    journals: tuple[str, ...] = ()
     """Results folders or journals, as found from the working directory or the config's folder."""
     winners: int
     """Settings of theirs that are measured first."""
+    kernels: str | None = None
+    """A folder of kernel times, found alike."""
 
 
 class StudyConfig(Value):

@@ -41,11 +41,12 @@ class ImpliedKnobs(Value):
 
 
 class EarlierValue(Value):
-    """A setting that an earlier study measured."""
+    """A setting that an earlier study measured, or of which kernel times let something expect."""
 
     setting: FrozenMap[KnobValue]
     value: float
-    """The objective, as a multiple of that study's geometric mean."""
+    """The objective, as a multiple of the geometric mean of the settings that are told with it."""
+    told_by: Literal["study", "kernels"] = "study"
 
 
 class SearchSpace(Value):
@@ -65,7 +66,9 @@ class SearchSpace(Value):
     them, too.
     """
     earlier: tuple[EarlierValue, ...] = ()
-    """What earlier studies measured of these settings, from which a proposer may start. The planner of a study sets it."""
+    """What earlier studies measured of these settings, or kernel times let expect, from which a proposer may start. The planner of a study
+    sets it.
+    """
 
     def brought_by(self, settings: Assignment) -> dict[str, KnobValue]:
         """The knobs that follow from these settings (base and assignment)."""

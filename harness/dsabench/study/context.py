@@ -127,7 +127,7 @@ async def open_context(
         # record.
         shares[0].take()
     environment = await collect_environment(identity)
-    memory = remember(config, environment)
+    memory = remember(config, environment, rules.refuse)
     for line in memory.lines:
         observer.note(f"first: {line}")
     rules = replace(rules, refuse=memory.refuse(rules.refuse, config.default))

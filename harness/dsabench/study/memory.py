@@ -1,4 +1,7 @@
-"""What earlier studies of the same model, hardware and version know: winners come first, failures not at all, and `gp` expects the rest."""
+"""What is known before a study: winners of earlier ones come first, their failures not at all, and `gp` expects the rest.
+
+Where nothing was served yet, times of kernels let something expect.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +9,50 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
+from dsabench.microbench.table import read_points
 from dsabench.model.environment import Environment, Hardware
+from dsabench.model.hardware import accelerator
 from dsabench.model.record import SERVER_LOST, Failed, Measured, Record
-from dsabench.model.runtime import Refuse, RuleViolation, RuntimeSpec
+from dsabench.model.runtime import Refuse, RuleViolation, RuntimeSpec, refuse_nothing
 from dsabench.model.space import AssignmentKey, canonical, is_legal, key_of
 from dsabench.model.study import Assignment, EarlierValue, SearchSpace
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.reporting.numbers import show_count
 from dsabench.results.journal import FILE_NAME, read_journal
 from dsabench.results.scores import rank_key, score_setting
+from dsabench.study.proposers import task_of
+from dsabench.study.proposers.random import draw, generator
+from dsabench.tuners.attention_times import ExpectedSpeed
 
 REMEMBERED = "memory"
 """In place of a rule's id: a record refuses the setting."""
 _LASTING = SERVER_LOST - {"killed", "unreachable", "nccl_timeout", "watchdog"} | {"bad_arguments"}
 """Faults of a boot that come again. Others are the machine's, not the setting's."""
+_GUESSED, _TOLD = 2_000, 200
+"""Settings whose speed is expected from kernel times, and as many of them as a process is fitted to."""
 _COMMON = 3
 """Settings in common from which earlier values can be judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a study takes from earlier ones."""
+    """What a study takes from earlier ones, and from kernel times."""
 
     winners: tuple[Assignment, ...] = ()
-    """Settings of the space that were the best, in the order in which they are measured."""
+    """Settings of the space that were the best, or are expected to be, in the order in which they are measured."""
     earlier: tuple[EarlierValue, ...] = ()
-    """All settings of the space that were measured."""
+    """Settings of the space that were measured, or those that are expected from kernel times."""
     failed: Mapping[str, str] = field(default_factory=dict)
     """Id of a spec without its version → where and how it failed."""
     lines: tuple[str, ...] = ()
-    """What to say of each journal."""
+    """What to say of each journal, and of the kernel times."""
 
     def into(self, space: SearchSpace) -> SearchSpace:
         """The space with what is known of it."""
@@ -60,11 +71,11 @@ class Memory:
         return refuse_known
 
 
-def remember(config: StudyConfig, environment: Environment) -> Memory:
-    """Read the journals that `first.from` names.
+def remember(config: StudyConfig, environment: Environment, refuse: Refuse = refuse_nothing) -> Memory:
+    """Read the journals that `first.from` names, and the kernel times of `first.kernels`.
 
     Raises:
-        InputError: there is no such journal, or it cannot be read.
+        InputError: there is no such journal or table, or it cannot be read.
 
     """
     wanted = config.memory
@@ -85,6 +96,12 @@ def remember(config: StudyConfig, environment: Environment) -> Memory:
         known = dict(_failures(path, records))
         failed |= known
         lines.append(_said(folder, records, min(len(best[-1]), wanted.winners), len(known)))
+    if wanted.kernels is not None:
+        guessed = _expected(config, Path(wanted.kernels), environment)
+        lines.append(_said_of_kernels(Path(wanted.kernels), len(guessed)))
+        best.append(list(islice((one for one, _ in guessed if refuse(config.spec(one)) is None), wanted.winners)))
+        # What was served tells more.
+        earlier = earlier or relative(generator(0).sample(guessed, min(len(guessed), _TOLD)), "kernels")
     # The best of each journal, then the second of each.
     in_turns = (one for one in chain.from_iterable(zip_longest(*best)) if one is not None)
     winners = list({key_of(one): one for one in in_turns}.values())[: wanted.winners]
@@ -98,6 +115,40 @@ def _said(folder: Path, records: Sequence[Record], winners: int, failures: int) 
     return f"{folder}: {first}, {show_count(failures, 'known failure')} skipped"
 
 
+def _said_of_kernels(folder: Path, expected: int) -> str:
+    if not expected:
+        return f"{folder}: no times of this hardware and model, or of none of its settings"
+    return f"{folder}: kernel times let expect the speed of {show_count(expected, 'setting')}; the fastest comes first"
+
+
+def _expected(config: StudyConfig, folder: Path, environment: Environment) -> list[tuple[Assignment, float]]:
+    """Legal settings, the best first, with the objective that kernel times let expect, in a unit of its own.
+
+    Raises:
+        InputError: there are no kernel times, or they cannot be read.
+
+    """
+    measured = read_points(folder)
+    if not measured:
+        raise InputError(f"first.kernels: {folder}: no kernel times there; `dsabench kernels bench` writes them")
+    named = None if config.runtime.hardware is None else accelerator(config.runtime.hardware).device_name
+    alike = [one for one in measured if _is_hardware(one.environment.hardware, named, environment.hardware)]
+    speed = ExpectedSpeed(config, alike)
+    sign = 1.0 if config.objective.direction == "maximize" else -1.0
+    told = ((one, speed.of(config.spec(one))) for one in _some_of(config))
+    found = [(one, value**sign) for one, value in told if value is not None]
+    return sorted(found, key=lambda one: sign * one[1], reverse=True)
+
+
+def _some_of(config: StudyConfig) -> Sequence[Assignment]:
+    """Legal settings, all of them where they are few."""
+    legal, rng = task_of(config).legal, generator(0)
+    if legal.listed is not None:
+        return rng.sample(legal.listed, min(len(legal.listed), _GUESSED))
+    drawn = (draw(legal.space, legal.base, rng) for _ in range(_GUESSED))
+    return list({key_of(one): one for one in drawn if one is not None}.values())
+
+
 def _id_of(spec: RuntimeSpec) -> str:
     return spec.model_copy(update={"version": None}).id
 
@@ -109,6 +160,12 @@ def _is_alike(record: Record, config: StudyConfig, environment: Environment) -> 
     if same != (wanted.kind, wanted.model, wanted.hardware, environment.runtime.version):
         return False
     return wanted.hardware is not None or _class_of(record.environment.hardware) == _class_of(environment.hardware)
+
+
+def _is_hardware(measured: Hardware, device: str | None, here: Hardware) -> bool:
+    if device is None:
+        return _class_of(measured) == _class_of(here)
+    return any(gpu.name == device for gpu in measured.gpus)
 
 
 def _class_of(hardware: Hardware) -> tuple[object, ...]:
@@ -134,16 +191,18 @@ def _scored(config: StudyConfig, records: Iterable[Record]) -> list[tuple[Assign
     return sorted(scored, key=lambda one: rank_key(config.objective, one[1]), reverse=True)
 
 
-def relative(values: Sequence[tuple[Assignment, float]]) -> list[EarlierValue]:
+def relative(
+    values: Sequence[tuple[Assignment, float]], told_by: Literal["study", "kernels"] = "study"
+) -> list[EarlierValue]:
     """Values as multiples of their geometric mean: studies with other loads differ in level, less in what is better."""
     if not values:
         return []
     middle = math.exp(math.fsum(math.log(value) for _, value in values) / len(values))
-    return [EarlierValue(setting=setting, value=value / middle) for setting, value in values]
+    return [EarlierValue(setting=setting, value=value / middle, told_by=told_by) for setting, value in values]
 
 
 def error_of(config: StudyConfig, measured: Iterable[ScoredSetting]) -> str | None:
-    """How far what was measured is from what earlier studies measured of the same settings; None for fewer than `_COMMON`."""
+    """How far what was measured is from what was known of the same settings; None for fewer than `_COMMON`."""
     earlier = {key_of(one.setting): one.value for one in config.space.earlier}
     known = (
         (key_of(canonical(config.space, config.default.knobs, one.spec.knobs)), one.score.value) for one in measured
@@ -153,6 +212,10 @@ def error_of(config: StudyConfig, measured: Iterable[ScoredSetting]) -> str | No
         return None
     middle = median(logs)  # their level may differ
     off = math.expm1(median(abs(one - middle) for one in logs))
+    if any(one.told_by == "kernels" for one in config.space.earlier):
+        return (
+            f"first: kernel times told the ratios of {len(logs)} of these settings; they differ by {off:.1%} (median)"
+        )
     return f"first: {len(logs)} of these settings were measured before; their ratios differ by {off:.1%} (median)"
 
 

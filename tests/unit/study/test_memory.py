@@ -12,12 +12,12 @@ from statistics import median
 import pytest
 
 from dsabench.config.load import find_mistakes
-from dsabench.config.specs import StudyConfig
+from dsabench.config.specs import MemorySpec, StudyConfig
 from dsabench.errors import InputError
 from dsabench.machine.environment import collect_environment
 from dsabench.model.environment import Environment
 from dsabench.model.record import Measured, Metric, Record
-from dsabench.model.runtime import refuse_nothing
+from dsabench.model.runtime import RuleViolation, RuntimeSpec, refuse_nothing
 from dsabench.model.space import key_of
 from dsabench.model.study_result import ObjectiveScore, ScoredSetting
 from dsabench.results.journal import Journal
@@ -29,7 +29,7 @@ from dsabench.study.replay import memory_of, search
 from dsabench.study.session import StudyObserver
 from dsabench.study.study import Study
 from dsabench.study.synthetic import generate
-from factories import ENVIRONMENT, make_failure, make_record, make_workload
+from factories import ENVIRONMENT, make_failure, make_record, make_workload, write_kernel_times
 from studies import STUDY, load_study, write_study
 
 FAST, FASTER, SLOW = (
@@ -262,6 +262,91 @@ def test_a_sweep_says_how_far_earlier_values_were_off(config: StudyConfig) -> No
     assert error_of(config, measured_now(100.0, 126.0, 50.0)) is None
 
 
+KERNELS = {
+    "dense_prefill torch_mha bf16": lambda b, q, kv: 0.01 * b * q * kv,
+    "kv_expand torch_mm bf16": lambda b, q, kv: 1.0 * b * kv,
+    "sparse_prefill torch_flashmla_kv fp8": lambda b, q, kv: 900.0 * b * q**0.5,
+    "sparse_prefill torch_flashmla_sparse fp8": lambda b, q, kv: 600.0 * b * q**0.5,
+    "indexer_ragged torch_by_head bf16": lambda b, q, kv: 0.02 * b * q * kv,
+    "topk_select torch_select bf16": lambda b, q, kv: 1.0 * b * q,
+    "absorb torch_bmm bf16": lambda b, q, kv: 1.0 * b * q,
+    "sparse_decode torch_flashmla_kv fp8": lambda b, q, kv: 30.0 * b**0.5 * kv**0.2,
+}
+"""`flashmla_sparse` is faster, and so are long chunks."""
+
+CHUNKED = STUDY.replace("input_len: 48", "input_len: 240").replace("input_len: 96", "input_len: 200")
+
+
+@pytest.fixture
+def by_kernels(tmp_path: Path) -> StudyConfig:
+    write_kernel_times(tmp_path / "times", ENVIRONMENT, KERNELS)
+    return study(tmp_path, "{kernels: times}", CHUNKED)
+
+
+def test_what_kernel_times_let_expect_to_be_fastest_comes_first(by_kernels: StudyConfig, tmp_path: Path) -> None:
+    memory = remember(by_kernels, ENVIRONMENT)
+    assert memory.winners == (FAST,)
+    assert memory.lines == (
+        f"{tmp_path / 'times'}: kernel times let expect the speed of 4 settings; the fastest comes first",
+    )
+    values = {key_of(one.setting): one.value for one in memory.earlier}
+    assert values[key_of(FAST)] > values[key_of(FASTER)] > values[key_of(SLOW)]
+    assert math.prod(values.values()) == pytest.approx(1.0)
+
+    def refuse(spec: RuntimeSpec) -> RuleViolation | None:
+        return RuleViolation("no", "no") if spec == by_kernels.spec(FAST) else None
+
+    assert remember(by_kernels, ENVIRONMENT, refuse).winners[0] != FAST
+
+
+def test_an_objective_that_is_a_time_is_the_smallest_where_the_speed_is_the_largest(tmp_path: Path) -> None:
+    write_kernel_times(tmp_path / "times", ENVIRONMENT, KERNELS)
+    text = CHUNKED.replace(
+        "metric: output_throughput_tok_s, direction: maximize", "metric: ttft_ms.p50, direction: minimize"
+    )
+    memory = remember(study(tmp_path, "{kernels: times, winners: 2}", text), ENVIRONMENT)
+    values = {key_of(one.setting): one.value for one in memory.earlier}
+    assert memory.winners[0] == FAST
+    assert values[key_of(FAST)] == min(values.values())
+
+
+def test_what_was_served_tells_more_than_kernels(tmp_path: Path) -> None:
+    write_kernel_times(tmp_path / "times", ENVIRONMENT, KERNELS)
+    (tmp_path / "old").mkdir()
+    config = study(tmp_path, "{from: old, kernels: times, winners: 2}", CHUNKED)
+    earlier(tmp_path / "old", *measured(config, SLOW, 900.0), *measured(config, FASTER, 800.0))
+    memory = remember(config, ENVIRONMENT)
+    assert memory.winners == (SLOW, FAST)
+    assert {one.told_by for one in memory.earlier} == {"study"}
+
+
+def test_kernel_times_of_other_hardware_tell_nothing(by_kernels: StudyConfig, tmp_path: Path) -> None:
+    other = ENVIRONMENT.model_copy(update={"hardware": ENVIRONMENT.hardware.model_copy(update={"cpu_cores": 64})})
+    memory = remember(by_kernels, other)
+    assert (memory.winners, memory.earlier) == ((), ())
+    assert memory.lines == (f"{tmp_path / 'times'}: no times of this hardware and model, or of none of its settings",)
+
+
+def test_a_sweep_says_how_far_kernel_times_were_off(by_kernels: StudyConfig) -> None:
+    memory = remember(by_kernels, ENVIRONMENT)
+    knowing = by_kernels.model_copy(update={"space": memory.into(by_kernels.space)})
+    scored = [
+        ScoredSetting(by_kernels.spec(one.setting), "", ObjectiveScore(7.0 * one.value, 0.0)) for one in memory.earlier
+    ]
+    assert error_of(knowing, scored) == (
+        "first: kernel times told the ratios of 4 of these settings; they differ by 0.0% (median)"
+    )
+
+
+def test_a_sweep_begins_with_what_kernel_times_let_expect(tmp_path: Path) -> None:
+    """On this machine, with the times of its kernels."""
+    here = make_environment(load_study(tmp_path))
+    write_kernel_times(tmp_path / "times", here, KERNELS)
+    config = study(tmp_path, "{kernels: times}", CHUNKED)
+    plan = Study.from_config(config, results=tmp_path / "new").plan()
+    assert [one.spec for one in plan.upcoming[:2]] == [config.default, config.spec(FAST)]
+
+
 def test_mistakes_name_the_line(tmp_path: Path) -> None:
     def lines(first: str) -> list[str]:
         path = write_study(tmp_path, f"{STUDY}\nfirst: {first}\n")
@@ -273,6 +358,8 @@ def test_mistakes_name_the_line(tmp_path: Path) -> None:
     assert lines("{from: nowhere}") == [f"{line}: first.from: nowhere: no such folder"]
     assert "first.form: unknown key 'form'; did you mean from?" in lines("{form: old}")[0]
     assert "first.from" in lines("{from: 3}")[0]
+    assert lines("{kernels: nowhere}") == [f"{line}: first.kernels: nowhere: no such folder"]
+    assert "needs `from` or `kernels`" in lines("{winners: 2}")[0]
     assert "first.settings[0].chunked_prefill_size: 64 is not searched" in " ".join(
         lines("{from: old, settings: [{chunked_prefill_size: 64}]}")
     )
@@ -281,3 +368,6 @@ def test_mistakes_name_the_line(tmp_path: Path) -> None:
 def test_a_folder_without_a_journal_is_a_mistake(config: StudyConfig) -> None:
     with pytest.raises(InputError, match="old: no journal there"):
         remember(config, ENVIRONMENT)
+    wanted = MemorySpec(kernels=config.memory.journals[0], winners=1)
+    with pytest.raises(InputError, match=r"first.kernels: .*old: no kernel times there"):
+        remember(config.model_copy(update={"memory": wanted}), ENVIRONMENT)
