@@ -21,7 +21,16 @@ pytestmark = pytest.mark.slow
 
 LACKED = (
     *("/opt/sglang", "/opt/patched", "~/src/sglang", "PYTHON", "CONFIG", "CHECKOUT", "TABLE", "http://127.0.0.1:30000"),
-    *("gsm8k_test.jsonl", "base.jsonl", "candidate.jsonl", "results/base", "traffic.jsonl"),
+    *(
+        "gsm8k_test.jsonl",
+        "base.jsonl",
+        "candidate.jsonl",
+        "results/base",
+        "traffic.jsonl",
+        "other.jsonl",
+        "results/mine",
+    ),
+    "export NEW",
     *("compare main results", "HEAD~1:results"),  # newer records than those of the commit
 )
 """What a reader has and this machine has not."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
-from dsabench.model.value import FrozenMap, Value
+from dsabench.model.value import FrozenMap, KnobValue, Value
 from dsabench.model.verdict import VerdictWord
 
 SparseKernel = Literal["flashmla_sparse", "flashmla_kv"]
@@ -240,6 +240,13 @@ def choose(rule: KernelRule, *, new_tokens: int, kv_tokens: int) -> SparseKernel
         enough = new_tokens >= (rule.from_new_tokens or 1)
         return "flashmla_sparse" if enough and kv_tokens < rule.kv_per_new_token * new_tokens else "flashmla_kv"
     return rule.kernels[_cell(rule.new_tokens, new_tokens)][_cell(rule.kv_tokens, kv_tokens)]
+
+
+def choose_auto(rule: KernelRule, kv_cache_dtype: KnobValue | None, *, new_tokens: int, kv_tokens: int) -> SparseKernel:
+    """What `flashmla_auto` takes for a batch: it has a choice with an fp8 cache alone."""
+    if kv_cache_dtype != "fp8_e4m3":
+        return "flashmla_sparse"
+    return choose(rule, new_tokens=new_tokens, kv_tokens=kv_tokens)
 
 
 def _cell(lower_edges: tuple[int, ...], value: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dsabench.model.tuned_table import KernelRule, choose
+from dsabench.model.tuned_table import KernelRule, choose_auto
 from dsabench.reference.sizes import ModelSize
 
 if TYPE_CHECKING:  # named in annotations only: whoever speaks HTTP need not load torch
@@ -86,6 +86,4 @@ class Settings:
             return "dense_mha"
         if self.prefill_backend != "flashmla_auto":
             return self.prefill_backend
-        if self.kv_cache_dtype == "bfloat16":
-            return "flashmla_sparse"
-        return choose(self.auto_rule, new_tokens=new_tokens, kv_tokens=kv_tokens)
+        return choose_auto(self.auto_rule, self.kv_cache_dtype, new_tokens=new_tokens, kv_tokens=kv_tokens)

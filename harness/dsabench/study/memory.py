@@ -28,7 +28,8 @@ from dsabench.reporting.numbers import show_count
 from dsabench.results.journal import FILE_NAME, read_journal
 from dsabench.results.scores import rank_key, score_setting
 from dsabench.study.proposers import task_of
-from dsabench.study.proposers.random import draw, generator
+from dsabench.study.proposers.proposer import ENOUGH_EARLIER
+from dsabench.study.proposers.random import draw_some, generator
 from dsabench.tuners.attention_times import ExpectedSpeed
 
 REMEMBERED = "memory"
@@ -98,10 +99,10 @@ def remember(config: StudyConfig, environment: Environment, refuse: Refuse = ref
         lines.append(_said(folder, records, min(len(best[-1]), wanted.winners), len(known)))
     if wanted.kernels is not None:
         guessed = _expected(config, Path(wanted.kernels), environment)
-        lines.append(_said_of_kernels(Path(wanted.kernels), len(guessed)))
         best.append(list(islice((one for one, _ in guessed if refuse(config.spec(one)) is None), wanted.winners)))
-        # What was served tells more.
-        earlier = earlier or relative(generator(0).sample(guessed, min(len(guessed), _TOLD)), "kernels")
+        lines.append(_said_of_kernels(Path(wanted.kernels), len(guessed), len(best[-1])))
+        if len(earlier) < ENOUGH_EARLIER:  # else what was served tells more
+            earlier = relative(generator(0).sample(guessed, min(len(guessed), _TOLD)), "kernels")
     # The best of each journal, then the second of each.
     in_turns = (one for one in chain.from_iterable(zip_longest(*best)) if one is not None)
     winners = list({key_of(one): one for one in in_turns}.values())[: wanted.winners]
@@ -115,10 +116,10 @@ def _said(folder: Path, records: Sequence[Record], winners: int, failures: int) 
     return f"{folder}: {first}, {show_count(failures, 'known failure')} skipped"
 
 
-def _said_of_kernels(folder: Path, expected: int) -> str:
+def _said_of_kernels(folder: Path, expected: int, first: int) -> str:
     if not expected:
-        return f"{folder}: no times of this hardware and model, or of none of its settings"
-    return f"{folder}: kernel times let expect the speed of {show_count(expected, 'setting')}; the fastest comes first"
+        return f"{folder}: no kernel times of this hardware for a setting of this study"
+    return f"{folder}: kernel times tell the expected speed of {show_count(expected, 'setting')}; {show_count(first, 'setting')} first"
 
 
 def _expected(config: StudyConfig, folder: Path, environment: Environment) -> list[tuple[Assignment, float]]:
@@ -145,8 +146,7 @@ def _some_of(config: StudyConfig) -> Sequence[Assignment]:
     legal, rng = task_of(config).legal, generator(0)
     if legal.listed is not None:
         return rng.sample(legal.listed, min(len(legal.listed), _GUESSED))
-    drawn = (draw(legal.space, legal.base, rng) for _ in range(_GUESSED))
-    return list({key_of(one): one for one in drawn if one is not None}.values())
+    return draw_some(legal, _GUESSED, rng)
 
 
 def _id_of(spec: RuntimeSpec) -> str:

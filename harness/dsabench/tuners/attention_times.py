@@ -21,14 +21,17 @@ from dsabench.errors import InputError
 from dsabench.microbench.measured import Measurement
 from dsabench.microbench.shape_id import shape_of
 from dsabench.model.runtime import RuntimeSpec
-from dsabench.model.tuned_table import choose
+from dsabench.model.topology import SINGLE
+from dsabench.model.tuned_table import choose_auto
 from dsabench.model.value import KnobValue
 from dsabench.model.workload import Workload
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.protocol import AttentionShape
 from dsabench.sglang.model_config import config_json
 from dsabench.sglang.models import Widths, widths_of
-from dsabench.tuners.target import shipped_rule
+from dsabench.tuners.observed import CANDIDATES, is_of_rank
+from dsabench.tuners.prefill_mix import pieces_of
+from dsabench.tuners.target import attention_groups, shipped_rule
 
 
 class Kernel(NamedTuple):
@@ -58,19 +61,13 @@ _BESIDE = {
 }
 """What sparse prefill takes beside its own kernel."""
 _PREFILL: dict[str, dict[tuple[str, str], str]] = {
-    "sglang": {
-        ("flashmla_kv", "fp8"): "flashmla_kv",
-        # it reads bfloat16, so an fp8 cache is dequantised first
-        ("flashmla_sparse", "fp8"): "flashmla_sparse_dequantise",
-        ("flashmla_sparse", "bf16"): "flashmla_sparse",
-    },
-    "reference": {
-        ("flashmla_kv", "fp8"): "torch_flashmla_kv",
-        ("flashmla_sparse", "fp8"): "torch_flashmla_sparse",
-        ("flashmla_sparse", "bf16"): "torch_flashmla_sparse",
-    },
+    runtime: {
+        **{(str(backend), "fp8"): name for backend, name in CANDIDATES[runtime].items()},
+        ("flashmla_sparse", "bf16"): plain,
+    }
+    for runtime, plain in (("sglang", "flashmla_sparse"), ("reference", "torch_flashmla_sparse"))
 }
-"""Backend and cache → candidate."""
+"""Runtime → backend and cache → candidate."""
 _DECODE = {
     "sglang": {
         ("flashmla_kv", "fp8"): "flashmla_kv",
@@ -81,12 +78,11 @@ _DECODE = {
 }
 _USUAL = {"fp8": "flashmla_kv", "bf16": "flashmla_sparse"}
 """Cache → backend where a setting names none."""
+_DECODES = "sparse_decode"
 _LENGTHS = 4
 """Prompt lengths that stand for a range of them."""
 _POINTS_MIN = 4
 """Times of a kernel from which others are interpolated."""
-_NOT_MODELLED = ("pp_size", "attn_cp_size", "dcp_size")
-"""Knobs that change what a rank computes in ways that are not worked out here."""
 
 
 class _NotTimed(Exception):
@@ -106,9 +102,9 @@ class ExpectedSpeed:
     def of(self, spec: RuntimeSpec) -> float | None:
         """Requests per second that the node serves in one layer, in a unit that settings have in common; the geometric mean of the workloads.
 
-        None if a kernel of the setting was not timed, its parallelism is not modelled, or no workload has its lengths in the config.
+        None if a kernel of the setting was not timed, its parallelism or deployment is not worked out here, or no workload has its lengths in the config.
         """
-        if not self._loads or any((_count(spec.knobs, name) or 1) > 1 for name in _NOT_MODELLED):
+        if not self._loads or spec.topology not in (None, SINGLE) or _is_split(spec.knobs):
             return None
         try:
             shape = self._runtime.attention(spec)
@@ -137,50 +133,44 @@ def _widths(model: str) -> Widths | None:
 class _KernelTimes:
     """Times of kernels at the widths of one rank, in µs."""
 
-    points: Mapping[Kernel, Mapping[tuple[int, int, int], float]]
-    """Kernel → batch, new tokens and KV tokens of each sequence → median time."""
+    points: Mapping[Kernel, Mapping[tuple[int, int], float]]
+    """Kernel → new tokens of one sequence (of decode: sequences of a step) and KV tokens of each → median time."""
     tb_s: float
     tflop_s: float
     """Bandwidth, and speed of bfloat16 products, that were measured with them."""
-    _fits: dict[tuple[Kernel, bool], _Fit | None] = field(default_factory=dict)
+    _fits: dict[Kernel, _Fit | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, measured: Sequence[Measurement], shape: AttentionShape) -> _KernelTimes | None:
         """The times at the heads and index_topk of a rank; None if there are none."""
-        points: dict[Kernel, dict[tuple[int, int, int], float]] = {}
+        points: dict[Kernel, dict[tuple[int, int], float]] = {}
         ceilings: list[tuple[float, float]] = []
         for one in measured:
-            at = shape_of(one.shape_id)
-            fits = (at.heads, at.dimensions.index_topk) == (shape.heads_per_rank, shape.index_topk)
-            if not fits or one.status != "ok" or one.median_us is None:
+            if one.median_us is None or not is_of_rank(one.shape_id, shape):
                 continue
-            kernel = Kernel(one.operator, one.candidate, one.dtype)
-            points.setdefault(kernel, {})[at.batch, at.q_tokens, at.kv_tokens] = one.median_us
+            at, kernel = shape_of(one.shape_id), Kernel(one.operator, one.candidate, one.dtype)
+            count, other = (at.batch, at.q_tokens) if kernel.operator == _DECODES else (at.q_tokens, at.batch)
+            if other == 1:
+                points.setdefault(kernel, {})[count, at.kv_tokens] = one.median_us
             if one.ceiling_tb_s and one.ceiling_tflop_s:
                 ceilings.append((one.ceiling_tb_s, one.ceiling_tflop_s))
         if not ceilings:
             return None
         return cls(points, *(median(column) for column in zip(*ceilings, strict=True)))
 
-    def us(self, kernel: Kernel, kv_tokens: int, *, new: int | None = None, batch: int | None = None) -> float:
-        """Of one sequence with so many new tokens, or of a step of so many sequences.
+    def us(self, kernel: Kernel, count: int, kv_tokens: int) -> float:
+        """Of one sequence with so many new tokens; of decode: of a step of so many sequences.
 
         Raises:
             _NotTimed: the kernel was timed at too few lengths.
 
         """
-        of_batches = batch is not None
-        if (kernel, of_batches) not in self._fits:
-            known = {
-                (size if of_batches else tokens, kv): us
-                for (size, tokens, kv), us in self.points.get(kernel, {}).items()
-                if (tokens == 1 if of_batches else size == 1)
-            }
-            self._fits[kernel, of_batches] = _Fit.of(known)
-        fit = self._fits[kernel, of_batches]
+        if kernel not in self._fits:
+            self._fits[kernel] = _Fit.of(self.points.get(kernel, {}))
+        fit = self._fits[kernel]
         if fit is None:
             raise _NotTimed
-        return fit.us(batch or new or 1, kv_tokens)
+        return fit.us(count, kv_tokens)
 
 
 @dataclass(frozen=True)
@@ -231,11 +221,6 @@ class _Layer:
         return self.groups if self.shape.runtime == "sglang" else 1
 
     @property
-    def _together(self) -> int:
-        """Groups that compute the experts together, and share a chunk."""
-        return self.groups if self.knobs.get("dp_attention") is True else 1
-
-    @property
     def _cache(self) -> str:
         return "fp8" if self.knobs.get("kv_cache_dtype") == "fp8_e4m3" else "bf16"
 
@@ -251,22 +236,21 @@ class _Layer:
 
     def _prefill_us(self, length: int) -> float:
         """A whole prompt."""
-        chunk = (_count(self.knobs, "chunked_prefill_size") or 0) // self._together or length
-        pieces = [(min(chunk, length - at), min(length, at + chunk)) for at in range(0, length, chunk)]
-        return math.fsum(self._piece_us(new, kv) + self._matrices_us(new) for new, kv in pieces)
+        chunk = (_count(self.knobs, "chunked_prefill_size") or 0) // attention_groups(self.knobs)
+        return math.fsum(self._piece_us(*one) + self._matrices_us(one.new_tokens) for one in pieces_of(length, chunk))
 
     def _piece_us(self, new: int, kv: int) -> float:
         """Attention of so many new tokens at the end of so many."""
         threshold = self.knobs.get("mha_threshold_tokens", self.shape.index_topk)
         runtime = self.shape.runtime
         if isinstance(threshold, int) and kv <= threshold:
-            return math.fsum(self.times.us(kernel, kv, new=new) for kernel in _DENSE[runtime])
+            return math.fsum(self.times.us(kernel, new, kv) for kernel in _DENSE[runtime])
         backend = self.knobs.get("prefill_backend", _USUAL[self._cache])
         if backend == "flashmla_auto":
-            rule = shipped_rule(self.shape.device or "")
-            backend = choose(rule, new_tokens=new, kv_tokens=kv) if self._cache == "fp8" else _USUAL[self._cache]
+            rule, dtype = shipped_rule(self.shape.device or ""), self.knobs.get("kv_cache_dtype")
+            backend = choose_auto(rule, dtype, new_tokens=new, kv_tokens=kv)
         own = Kernel("sparse_prefill", self._candidate(_PREFILL, backend), self._cache)
-        return math.fsum(self.times.us(kernel, kv, new=new) for kernel in (own, *_BESIDE[runtime]))
+        return math.fsum(self.times.us(kernel, new, kv) for kernel in (own, *_BESIDE[runtime]))
 
     def _candidate(self, known: Mapping[str, Mapping[tuple[str, str], str]], backend: KnobValue) -> str:
         found = known[self.shape.runtime].get((str(backend), self._cache))
@@ -283,14 +267,14 @@ class _Layer:
         at_once = [_count(self.knobs, name) for name in ("pp_max_micro_batch_size", "max_running_requests")]
         in_flight = min((load.max_concurrency or load.num_prompts, *filter(None, at_once)))
         batch, kv = max(1, in_flight // self.groups), (load.input_len or 0) + steps // 2
-        step = self.times.us(Kernel("sparse_decode", candidate, self._cache), kv, batch=batch)
+        step = self.times.us(Kernel(_DECODES, candidate, self._cache), batch, kv)
         return steps * (step + self._matrices_us(batch)) / batch
 
     def _matrices_us(self, tokens: int) -> float:
         """The layer's products with so many tokens: as long as its weights take to be read, at least."""
         if self.widths is None:
             return 0.0
-        one, together = self.widths, self._together
+        one, together = self.widths, attention_groups(self.knobs)
         into_latent = one.q_lora_rank + one.kv_lora_rank + one.qk_rope_head_dim + one.index_head_dim + one.index_heads
         out_of_latent = one.heads * (one.qk_nope_head_dim + one.qk_rope_head_dim) + one.index_heads * one.index_head_dim
         attention = one.hidden * (into_latent + one.heads * one.v_head_dim) + one.q_lora_rank * out_of_latent
@@ -308,6 +292,12 @@ def _lengths(longest: int, ratio: float) -> list[int]:
     if ratio >= 1.0:
         return [longest]
     return [max(1, round(longest * (ratio + (1 - ratio) * (place + 0.5) / _LENGTHS))) for place in range(_LENGTHS)]
+
+
+def _is_split(knobs: Mapping[str, KnobValue]) -> bool:
+    """By pipeline or context parallelism, which is not worked out here."""
+    sizes = [_count(knobs, name) or 1 for name in ("pp_size", "attn_cp_size", "dcp_size")]
+    return max(sizes) > 1 or knobs.get("prefill_cp") is True
 
 
 def _count(knobs: Mapping[str, KnobValue], name: str) -> int | None:

@@ -11,7 +11,7 @@ from dsabench.runtimes.protocol import AttentionShape
 from dsabench.tuners.flashmla_auto import Case, Tuned, tune, weigh
 from dsabench.tuners.observed import Observations, Observed
 from dsabench.tuners.prefill_mix import Step, steps_of
-from dsabench.tuners.target import shipped_rule
+from dsabench.tuners.target import attention_groups, shipped_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ def chunks_of(config: StudyConfig) -> list[int]:
     base = config.runtime.base
     values = {base.get("chunked_prefill_size")}
     values |= {v for axis in config.space.axes if axis.name == "chunked_prefill_size" for v in axis.values}
-    groups = _groups(config)
+    groups = attention_groups(config.runtime.base)
     return sorted({v // groups for v in values if isinstance(v, int) and v > 0}) or [0]
 
 
 def mix_of(config: StudyConfig, chunk: int) -> dict[Step, float]:
     """The batches that one rank gets of the workloads; a chunk of 0 is none."""
-    groups = _groups(config)
+    groups = attention_groups(config.runtime.base)
     shared = [
         load.model_copy(update={"max_concurrency": max(1, load.max_concurrency // groups)})
         if load.max_concurrency
@@ -98,12 +98,6 @@ def mix_of(config: StudyConfig, chunk: int) -> dict[Step, float]:
         for load in config.workloads
     ]
     return dict(steps_of(shared, chunk or None))
-
-
-def _groups(config: StudyConfig) -> int:
-    base = config.runtime.base
-    size = base.get("dp_size", 1)
-    return size if base.get("dp_attention") is True and isinstance(size, int) else 1
 
 
 def _gain_of(chunk: int, mix: dict[Step, float], tuned: Tuned, points: tuple[Observed, ...], device: str) -> ChunkGain:

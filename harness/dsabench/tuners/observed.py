@@ -18,16 +18,17 @@ from dsabench.runtimes.protocol import AttentionShape
 from dsabench.tuners.prefill_mix import Step, steps_of
 
 KERNELS: tuple[SparseKernel, SparseKernel] = ("flashmla_sparse", "flashmla_kv")
-_CANDIDATES: dict[str, dict[SparseKernel, str]] = {
+CANDIDATES: dict[str, dict[SparseKernel, str]] = {
     # what a layer runs for it: the sparse kernel reads bfloat16, so an fp8 cache is dequantised first
     "sglang": {"flashmla_sparse": "flashmla_sparse_dequantise", "flashmla_kv": "flashmla_kv"},
     "reference": {"flashmla_sparse": "torch_flashmla_sparse", "flashmla_kv": "torch_flashmla_kv"},
 }
+"""Runtime → backend → the candidate of the kernel benchmark that prefills over an fp8 cache."""
 
 
 def kernel_candidates(target: AttentionShape) -> tuple[str, ...]:
     """The two kernels that a rule chooses between, as the kernel benchmark names them."""
-    return tuple(_CANDIDATES[target.runtime].values())
+    return tuple(CANDIDATES[target.runtime].values())
 
 
 _SHAPES_MIN = 5
@@ -74,14 +75,14 @@ def of_kernels(file: Path, target: AttentionShape) -> Observations:
 
     if not file.is_file():
         raise InputError(f"{file}: no such file; dsabench kernels bench sparse_prefill --dtypes fp8 writes it")
-    names = _CANDIDATES[target.runtime]
+    names = CANDIDATES[target.runtime]
     rows = [
         row
         for row in pq.read_table(file).to_pylist()
         if row["operator"] == "sparse_prefill" and row["dtype"] == "fp8" and row["candidate"] in names.values()
     ]
     last = rows[-1]["fingerprint"] if rows else None
-    rows = [row for row in rows if row["fingerprint"] == last and _fits(row["shape_id"], target)]
+    rows = [row for row in rows if row["fingerprint"] == last and is_of_rank(row["shape_id"], target)]
     if (broken := next((row for row in rows if not _is_timed(row)), None)) is not None:
         raise InputError(
             f"{file}: {broken['candidate']} at {broken['shape_id']} has the time {broken['median_us']} µs "
@@ -144,7 +145,8 @@ def _is_timed(row: Mapping[str, Any]) -> bool:
     return all(time is not None and math.isfinite(time) for time in times) and row["median_us"] > 0
 
 
-def _fits(shape_id: str, target: AttentionShape) -> bool:
+def is_of_rank(shape_id: str, target: AttentionShape) -> bool:
+    """Whether a shape has the heads and index_topk of a rank."""
     shape = shape_of(shape_id)
     return shape.heads == target.heads_per_rank and shape.dimensions.index_topk == target.index_topk
 

@@ -39,4 +39,10 @@ def _steps(workload: Workload, chunk: int | None) -> Counter[Step]:
     if prompt <= limit:
         together = max(1, min(limit // prompt, workload.max_concurrency or workload.num_prompts))
         return Counter({Step(together * prompt, together * prompt): 1})
-    return Counter(Step(min(limit, prompt - at), min(prompt, at + limit)) for at in range(0, prompt, limit))
+    return Counter(pieces_of(prompt, chunk))
+
+
+def pieces_of(prompt: int, chunk: int | None) -> list[Step]:
+    """The batches of one prompt alone."""
+    limit = chunk or prompt
+    return [Step(min(limit, prompt - at), min(prompt, at + limit)) for at in range(0, prompt, limit)]

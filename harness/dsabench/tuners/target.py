@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dsabench.config.specs import RuntimeConfig, StudyConfig
 from dsabench.model.tuned_table import ConstantRule, RatioRule
+from dsabench.model.value import KnobValue
 from dsabench.runtimes.kinds import make_runtime
 from dsabench.runtimes.protocol import AttentionShape
 
@@ -28,6 +31,12 @@ def target_of_runtime(runtime: RuntimeConfig) -> AttentionShape:
 
     """
     return make_runtime(runtime).attention(runtime.spec({}))
+
+
+def attention_groups(knobs: Mapping[str, KnobValue]) -> int:
+    """Groups of DP attention, which share a chunk and compute the experts together."""
+    size = knobs.get("dp_size", 1)
+    return size if knobs.get("dp_attention") is True and isinstance(size, int) else 1
 
 
 def shipped_rule(device: str) -> ConstantRule | RatioRule:

@@ -287,7 +287,7 @@ def test_what_kernel_times_let_expect_to_be_fastest_comes_first(by_kernels: Stud
     memory = remember(by_kernels, ENVIRONMENT)
     assert memory.winners == (FAST,)
     assert memory.lines == (
-        f"{tmp_path / 'times'}: kernel times let expect the speed of 4 settings; the fastest comes first",
+        f"{tmp_path / 'times'}: kernel times tell the expected speed of 4 settings; 1 setting first",
     )
     values = {key_of(one.setting): one.value for one in memory.earlier}
     assert values[key_of(FAST)] > values[key_of(FASTER)] > values[key_of(SLOW)]
@@ -317,14 +317,20 @@ def test_what_was_served_tells_more_than_kernels(tmp_path: Path) -> None:
     earlier(tmp_path / "old", *measured(config, SLOW, 900.0), *measured(config, FASTER, 800.0))
     memory = remember(config, ENVIRONMENT)
     assert memory.winners == (SLOW, FAST)
-    assert {one.told_by for one in memory.earlier} == {"study"}
+    assert {one.told_by for one in memory.earlier} == {"kernels"}, "two settings tell gp nothing"
+    earlier(
+        tmp_path / "old",
+        *measured(config, FAST, 700.0),
+        *measured(config, {"prefill_backend": "flashmla_kv", "chunked_prefill_size": 256}, 600.0),
+    )
+    assert {one.told_by for one in remember(config, ENVIRONMENT).earlier} == {"study"}
 
 
 def test_kernel_times_of_other_hardware_tell_nothing(by_kernels: StudyConfig, tmp_path: Path) -> None:
     other = ENVIRONMENT.model_copy(update={"hardware": ENVIRONMENT.hardware.model_copy(update={"cpu_cores": 64})})
     memory = remember(by_kernels, other)
     assert (memory.winners, memory.earlier) == ((), ())
-    assert memory.lines == (f"{tmp_path / 'times'}: no times of this hardware and model, or of none of its settings",)
+    assert memory.lines == (f"{tmp_path / 'times'}: no kernel times of this hardware for a setting of this study",)
 
 
 def test_a_sweep_says_how_far_kernel_times_were_off(by_kernels: StudyConfig) -> None:

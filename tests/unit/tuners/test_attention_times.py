@@ -11,6 +11,7 @@ import pytest
 from dsabench.config.load import load_study
 from dsabench.config.specs import StudyConfig
 from dsabench.microbench.measured import read
+from dsabench.model.topology import SINGLE
 from dsabench.tuners.attention_times import ExpectedSpeed
 from factories import ENVIRONMENT, write_kernel_times
 from studies import STUDY
@@ -81,7 +82,10 @@ def test_a_setting_whose_kernel_was_not_timed_has_no_speed(speed, tmp_path: Path
     config, expected = speed
     assert expected.of(config.spec({"kv_cache_dtype": "bfloat16"})) is None
     assert expected.of(config.spec({"prefill_backend": "triton"})) is None
-    assert expected.of(config.spec({"pp_size": 2})) is None
+    for split in ({"pp_size": 2}, {"attn_cp_size": 2}, {"prefill_cp": True}):
+        assert expected.of(config.spec(split)) is None
+    whole = config.default
+    assert expected.of(whole.model_copy(update={"topology": SINGLE})) == expected.of(whole)
     assert ExpectedSpeed(config, ()).of(config.default) is None
     chats = study(tmp_path, "{name: one, dataset: sharegpt, num_prompts: 12, max_concurrency: 4}")
     assert ExpectedSpeed(chats, read(tmp_path / "kernels")).of(chats.default) is None

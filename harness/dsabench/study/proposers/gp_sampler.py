@@ -14,7 +14,6 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from dsabench.model.space import key_of
 from dsabench.model.study import Assignment
 from dsabench.study.proposers.gaussian_process import FittedProcess, Floats, SettingKernel, fit_process
 from dsabench.study.proposers.gp_choice import (
@@ -27,16 +26,14 @@ from dsabench.study.proposers.gp_choice import (
 )
 from dsabench.study.proposers.legal_settings import Codes
 from dsabench.study.proposers.optuna_trials import distribution, observation_of, to_optuna
-from dsabench.study.proposers.proposer import Observation, SearchTask
-from dsabench.study.proposers.random import draw, generator
+from dsabench.study.proposers.proposer import ENOUGH_EARLIER, Observation, SearchTask
+from dsabench.study.proposers.random import draw_some, generator
 
 SAMPLED = 10_000
 """Settings that are rated in a space too large to list, beside the neighbours of the best ones."""
 _NEIGHBOURS_OF = 5
 _BOUND = 3.0
 """How much more a value counts in the start-up if its axis lifts what limits the best setting so far."""
-_ENOUGH = 4
-"""Settings of earlier studies from which something is expected of others."""
 
 
 class LegalSettingsSampler(BaseSampler):
@@ -111,7 +108,7 @@ class LegalSettingsSampler(BaseSampler):
     @cached_property
     def _earlier(self) -> FittedProcess | None:
         told = self._legal.space.earlier
-        if len(told) < _ENOUGH or not self._kernel.columns:
+        if len(told) < ENOUGH_EARLIER or not self._kernel.columns:
             return None
         codes = self._legal.encode([one.setting for one in told])
         values = np.log([one.value for one in told])
@@ -130,9 +127,7 @@ class LegalSettingsSampler(BaseSampler):
         """All legal settings, or some of a space too large to list."""
         if self._legal.listed is not None:
             return self._legal.listed
-        rng = generator(self._task.seed)
-        drawn = (draw(self._legal.space, self._legal.base, rng) for _ in range(SAMPLED))
-        return list({key_of(one): one for one in drawn if one is not None}.values())
+        return draw_some(self._legal, SAMPLED, generator(self._task.seed))
 
     def _candidates(self, settings: Sequence[Assignment], known: KnownSettings) -> tuple[list[Assignment], Codes]:
         """The settings that were not tried, and their codes."""

@@ -14,6 +14,8 @@ from dsabench.study.proposers.legal_settings import LegalSettings
 
 REFUSED = "refused"
 """The fault of a setting that was not booted, because the rules refuse it."""
+ENOUGH_EARLIER = 4
+"""Settings that were known before a study from which something is expected of others."""
 PLANNED = "planned"
 """In place of a fault: a plan goes on as if the setting was measured."""
 

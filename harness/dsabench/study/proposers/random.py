@@ -48,6 +48,12 @@ def draw_unseen(legal_: LegalSettings, known: AbstractSet[AssignmentKey], rng: r
     return next((assignment for assignment in legal(space, base) if key_of(assignment) not in known), None)
 
 
+def draw_some(legal_: LegalSettings, draws: int, rng: random.Random) -> list[Assignment]:
+    """Different legal assignments, as many as come of so many draws: of a space too large to list."""
+    drawn = (draw(legal_.space, legal_.base, rng) for _ in range(draws))
+    return list({key_of(one): one for one in drawn if one is not None}.values())
+
+
 def draw(space: SearchSpace, base: Assignment, rng: random.Random) -> Assignment | None:
     """One draw by rejection; None if it was rejected.
 
