@@ -102,7 +102,8 @@ class StudyRecords:
     A record belongs to the study if its trial could come from the config: base settings plus values of the axes,
     under one of the workloads. A config with a new axis value therefore keeps all earlier records.
 
-    Reservations are boots under way in other processes. They will become records.
+    Reservations are boots under way in other processes. They will become records. `running` is what a server of this process
+    runs with, when the question is whether to change it or to leave it.
     """
 
     def __init__(
@@ -111,9 +112,11 @@ class StudyRecords:
         fingerprint: str,
         records: Iterable[Record],
         reservations: Sequence[BootReservation] = (),
+        running: RuntimeSpec | None = None,
     ) -> None:
         self.config = config
         self.reservations = tuple(reservations)
+        self.running = running
         self._fingerprint = fingerprint
         self._workloads = config.recorded_workloads
         self._all: dict[str, list[Record]] = {}

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
+from dsabench.config.runtime_kinds import boot_of
 from dsabench.config.specs import StudyConfig
 from dsabench.evals.numerics import changed_numerics
 from dsabench.model.record import Phase, Trial
@@ -215,9 +216,13 @@ def alternatives(records: StudyRecords, round_: int, best: RuntimeSpec) -> list[
 def observations(records: StudyRecords, round_: int) -> list[Observation]:
     """What the proposer may use: every completely searched setting in measured order, and those under way.
 
-    A boot of another process will be used for all its settings, so these are under way too.
+    A boot of another process will be used for all its settings, so these are under way too. The settings of the boot that
+    runs here come last, although others may have begun later in another process: the last one is taken for what runs.
     """
     known = scored_settings(records, round_)
+    if records.running is not None:
+        own = boot_of(records.running)
+        known = sorted(known, key=lambda one: boot_of(one.spec) == own)
     seen = {one.spec.id for one in known}
     task, config = task_of(records.config), records.config
     reserved = [one.spec for one in records.reservations if one.phase == "search" and one.round == round_]

@@ -179,14 +179,10 @@ class BootWorker:
         return nullcontext() if self._context.limits.closed is not None else self._reservations.turn()
 
     def _look(self, running: RuntimeSpec | None = None) -> StudyRecords:
-        """The records; last those of the boot that runs here, which other lanes may have written theirs after."""
         context = self._context
         live = () if context.limits.closed is not None else self._reservations.live()
         records = context.journal.read().records
-        if running is not None:
-            own = boot_of(running)
-            records = tuple(sorted(records, key=lambda one: boot_of(one.trial.runtime) == own))
-        return StudyRecords(context.config, context.environment.fingerprint, records, live)
+        return StudyRecords(context.config, context.environment.fingerprint, records, live, running)
 
     async def _measure(
         self,

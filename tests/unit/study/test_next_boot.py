@@ -4,10 +4,12 @@ import itertools
 
 import pytest
 
+from dsabench.config.runtime_kinds import boot_of
 from dsabench.config.specs import StudyConfig
 from dsabench.errors import InputError
 from dsabench.model.record import Failed, Measured, Metric, Outcome
 from dsabench.model.runtime import refuse_nothing
+from dsabench.model.space import legal
 from dsabench.results.scores import judge, scored_settings
 from dsabench.results.study_records import BootReservation, ReservedTrial, StudyRecords
 from dsabench.study.budget import RunLimits, trials_left, why_confirmation_stops, why_search_stops
@@ -26,7 +28,7 @@ from dsabench.study.proposers import Proposer, make_proposer
 from dsabench.study.space_check import check_space
 from dsabench.study.verdict import conclude
 from factories import ENVIRONMENT, make_failure, make_record
-from studies import STUDY, load_study, make_context
+from studies import SHARED, STUDY, load_study, make_context
 
 
 @pytest.fixture
@@ -394,3 +396,20 @@ def test_confirming_what_first_lists_takes_room(tmp_path) -> None:
         load_study(tmp_path, text)
     with pytest.raises(InputError, match=r"budget.confirm_first: there is no setting in `first` to confirm"):
         load_study(tmp_path, text.replace(first, "").replace("max_boots: 6", "max_boots: 9"))
+
+
+@pytest.mark.parametrize("kind", ["grid", "random", "coordinate", "tpe", "gp"])
+def test_a_lane_stays_on_its_boot_though_another_began_and_ended_a_setting_later(tmp_path, kind) -> None:
+    config = load_study(tmp_path, SHARED.replace("kind: grid", f"kind: {kind}"))
+    ledger, strategy = StudyRecords(config, ENVIRONMENT.fingerprint, ()), make_proposer(config)
+    search_all(ledger, [100.0])
+    own = next_boot(ledger, strategy)
+    assert own is not None
+    take(ledger, own, boot="own")
+    others = {one.id: one for one in map(config.spec, legal(config.space, config.default.knobs))}
+    other = next(one for one in others.values() if boot_of(one) not in (boot_of(own.spec), boot_of(config.default)))
+    take(ledger, BootPlan(other, own.workloads, "search", "other"), boot="other")
+    here = StudyRecords(config, ENVIRONMENT.fingerprint, ledger.records, running=own.spec)
+    stays = next_boot(here, strategy)
+    assert stays is not None
+    assert boot_of(stays.spec) == boot_of(own.spec)
