@@ -364,6 +364,8 @@ def eval_mistakes(source: YamlFile) -> tuple[ConfigError, ...]:
 def _mistakes(source: YamlFile, spec: EvalSpec) -> Iterator[ConfigError]:
     if (spec.reader == "needle") != (spec.needle is not None):
         yield source.error("stands exactly where reader is needle", ("needle",))
+    if (spec.reader == "tasks") != (spec.tasks is not None):
+        yield source.error("stands exactly where reader is tasks", ("tasks",))
     if spec.reader not in GENERATED and (spec.dataset.url is None or spec.dataset.file is None):
         yield source.error(f"reader {spec.reader} needs url and file", ("dataset",))
     if spec.num_subjects is not None and spec.reader != "mmlu":

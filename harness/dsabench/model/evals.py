@@ -10,8 +10,8 @@ from dsabench.model.value import FrozenMap, Value
 
 Endpoint = Literal["completions", "chat"]
 """`completions` sends the prompt as it is; `chat` sends it as one user message through the model's template."""
-ReaderName = Literal["gsm8k", "gpqa", "aime", "mmlu", "needle", "demo"]
-GENERATED: frozenset[ReaderName] = frozenset({"needle", "demo"})
+ReaderName = Literal["gsm8k", "gpqa", "aime", "mmlu", "needle", "demo", "tasks"]
+GENERATED: frozenset[ReaderName] = frozenset({"needle", "demo", "tasks"})
 """Readers that make their questions and take no file."""
 ScorerName = Literal[
     "last-integer",
@@ -106,6 +106,14 @@ class NeedleGrid(Value):
     seed: NonNegativeInt = 0
 
 
+class TaskDraw(Value):
+    """Which tasks of the reference runtime's trained model are asked, in templates that its training did not have."""
+
+    skill: Literal["arithmetic", "choice", "boxed"]
+    questions: PositiveInt
+    seed: NonNegativeInt = 0
+
+
 class EvalForecast(Value):
     """What a forecast assumes of an eval before its data is read."""
 
@@ -138,6 +146,7 @@ class EvalSpec(Value):
     """Requests in flight, at most."""
     request_timeout_s: PositiveFloat = 3600.0
     needle: NeedleGrid | None = None
+    tasks: TaskDraw | None = None
     forecast: EvalForecast = EvalForecast()
     published: tuple[PublishedScore, ...] = ()
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import torch
 
-from dsabench.reference import draft_head, latent_cache, sharding, weights
+from dsabench.reference import checkpoint, draft_head, latent_cache, sharding, weights
 from dsabench.reference.batch import Decode, Prefill, empty_batch
 from dsabench.reference.counters import Counters
+from dsabench.reference.draft_head import DraftHead
 from dsabench.reference.latent_cache import LayerCache
 from dsabench.reference.ranks import ALONE, Ranks
 from dsabench.reference.request import Request, Sampling
@@ -37,9 +38,7 @@ class Engine:
         _log.info("Set DSA backends for %s KV Cache: prefill=%s, decode=%s.", settings.kv_cache_dtype,
                   settings.prefill_backend, settings.decode_backend)  # fmt: skip
         started = time.perf_counter()
-        whole = weights.build(
-            settings.size, settings.random_seed, settings.dtype, settings.context_length, settings.device
-        )
+        whole, head = self._load()
         self.model = whole if ranks.seat.mlp.of == 1 else sharding.shard(whole, ranks)
         _log.info("Load weight end. elapsed=%.2f s, type=%s, dtype=%s", time.perf_counter() - started,
                   settings.size.name, settings.dtype)  # fmt: skip
@@ -47,9 +46,19 @@ class Engine:
         _log.info("KV Cache is allocated. #tokens: %d, KV size: %.2f GB", settings.pool_tokens, self.kv_bytes / 1e9)
         self._sampler = Sampler(settings.random_seed, settings.device)
         self.scheduler = Scheduler(settings, self.counters, self.caches)
-        self._drafter = None if settings.draft_steps is None else self._make_drafter(whole, settings.draft_steps)
+        self._drafter = None if settings.draft_steps is None else self._make_drafter(whole, head, settings.draft_steps)
         self._verifier = Verifier(self._sampler, settings.simulated_accept_length, self.counters)
         self._decode_steps: deque[tuple[int, float]] = deque(maxlen=_WINDOW_STEPS)
+
+    def _load(self) -> tuple[Transformer, DraftHead | None]:
+        """The whole model, and the draft head that was trained with it; without one it is distilled where it is asked for."""
+        settings = self.settings
+        if settings.size.is_trained:
+            return checkpoint.load(settings.size, settings.dtype, settings.context_length, settings.device)
+        model = weights.build(
+            settings.size, settings.random_seed, settings.dtype, settings.context_length, settings.device
+        )
+        return model, None
 
     def _allocate(self) -> list[LayerCache]:
         """Caches of the model's layers and of the draft head's, whose number is that behind the last."""
@@ -69,8 +78,8 @@ class Engine:
                 tensor.zero_()
         return caches
 
-    def _make_drafter(self, whole: Transformer, steps: int) -> Drafter:
-        head = draft_head.distil(whole, self.settings.random_seed)
+    def _make_drafter(self, whole: Transformer, head: DraftHead | None, steps: int) -> Drafter:
+        head = head or draft_head.distil(whole, self.settings.random_seed)
         if self.model is not whole:
             alone = replace(self.model, ranks=replace(self.model.ranks, everyone=None))
             head = replace(head, trunk=alone, block=sharding.shard_for_group(head.block, self.model.ranks.seat))

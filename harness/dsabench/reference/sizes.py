@@ -1,4 +1,4 @@
-"""The models that can be served. Their weights are random, so a model is its widths."""
+"""The models that can be served: their widths. The weights of `trained` are in a file, those of the others random."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ class ModelSize:
     norm_eps: float = 1e-6
     experts: Experts | None = None  # None has a dense MLP in every layer
     index_topk_pattern: str | None = None  # the same; None has an indexer in every layer
+    is_trained: bool = False
 
     @property
     def row(self) -> int:
@@ -70,6 +71,11 @@ _SMALL = ModelSize(
     name="small", layers=4, hidden=256, intermediate=512, heads=8, q_lora=128, latent=128, rope=32, nope=32, value=32,
     index_heads=4, index_dim=64, index_topk=128, context=16384, pool_tokens=65536, max_running=64,
 )  # fmt: skip
+_TRAINED = ModelSize(
+    name="trained", layers=6, hidden=256, intermediate=768, heads=8, q_lora=128, latent=128, rope=32, nope=32, value=32,
+    index_heads=4, index_dim=64, index_topk=128, context=16384, pool_tokens=65536, max_running=64,
+    is_trained=True,
+)  # fmt: skip
 _TINY_EXPERTS = Experts(routed=8, per_token=2, groups=4, kept_groups=2, intermediate=32, scaling=1.5, dense_layers=1)
 _SMALL_EXPERTS = Experts(routed=16, per_token=4, groups=4, kept_groups=2, intermediate=128, scaling=1.5, dense_layers=1)
 SIZES = {
@@ -79,5 +85,6 @@ SIZES = {
         _SMALL,
         replace(_TINY, name="tiny-moe", experts=_TINY_EXPERTS),
         replace(_SMALL, name="small-moe", experts=_SMALL_EXPERTS),
+        _TRAINED,
     )
 }

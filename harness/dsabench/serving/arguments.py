@@ -122,7 +122,8 @@ def _check(args: ServerArgs) -> None:
 
 def hisparse_of(args: ServerArgs) -> HiSparse | None:
     """Where the rows of running requests are; None keeps them all on the device."""
-    return hisparse.read(args.hisparse_config, SIZES[args.model_path], args.page_size) if args.enable_hisparse else None
+    size = model_size(args.model_path, args.json_model_override_args)
+    return hisparse.read(args.hisparse_config, size, args.page_size) if args.enable_hisparse else None
 
 
 def _check_hisparse(args: ServerArgs) -> None:
@@ -173,13 +174,13 @@ def draft_steps_of(args: ServerArgs) -> int | None:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m dsabench.reference.launch_server",
-        description="Serve a small DSA transformer with random weights.",
+        description="Serve a small DSA transformer: `trained`, or one of the others, whose weights are random.",
         allow_abbrev=False,
         exit_on_error=False,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
-    add("--model-path", "--model", type=one_of(*SIZES), required=True, help="size of the model: " + ", ".join(SIZES))
+    add("--model-path", "--model", type=one_of(*SIZES), required=True, help="the model: " + ", ".join(SIZES))
     add("--served-model-name", help="name in /v1/models; the model's if not given")
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=whole(0, 65535), default=30000, help="port to listen on; 0 takes a free one")

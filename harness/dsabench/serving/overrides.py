@@ -1,4 +1,4 @@
-"""`--json-model-override-args`: what may be changed of a model's config. Of sglang's many keys one means something here."""
+"""`--json-model-override-args`: what may be changed of a model's config. Of sglang's many keys two mean something here."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dsabench.errors import InputError
 from dsabench.reference.sizes import SIZES, ModelSize
 
 FLAG = "--json-model-override-args"
-_PATTERN = "index_topk_pattern"
+_PATTERN, _TOPK = "index_topk_pattern", "index_topk"
 
 
 def model_size(name: str, overrides: str) -> ModelSize:
     """The model of that name with the JSON object merged into it.
 
-    `index_topk_pattern` has a letter per layer (sglang 0.5.23 model_config.py:506): F computes the indexer, S attends to
-    what the nearest F before it selected. The first is F.
+    `index_topk` is how many tokens a query attends to. `index_topk_pattern` has a letter per layer (sglang 0.5.23
+    model_config.py:506): F computes the indexer, S attends to what the nearest F before it selected. The first is F.
 
     Raises:
-        InputError: no JSON object, an unknown key, or a pattern that does not fit the model.
+        InputError: no JSON object, an unknown key, a number below 1, or a pattern that does not fit the model.
 
     """
     size = SIZES[name]
@@ -29,9 +29,13 @@ def model_size(name: str, overrides: str) -> ModelSize:
         raise InputError(f"{FLAG}: {overrides!r} is no JSON: {error}") from error
     if not isinstance(given, dict):
         raise InputError(f"{FLAG}: {overrides!r} is no JSON object")
-    unknown = sorted(given.keys() - {_PATTERN})
+    unknown = sorted(given.keys() - {_PATTERN, _TOPK})
     if unknown:
-        raise InputError(f"{FLAG}: {unknown[0]}: no such key here (allowed: {_PATTERN})")
+        raise InputError(f"{FLAG}: {unknown[0]}: no such key here (allowed: {_TOPK}, {_PATTERN})")
+    topk = given.get(_TOPK, size.index_topk)
+    if type(topk) is not int or not 1 <= topk <= size.context:
+        raise InputError(f"{FLAG}: {_TOPK}: {topk!r} is not allowed (allowed: an integer, 1 to {size.context})")
+    size = replace(size, index_topk=topk)
     pattern = given.get(_PATTERN)
     if pattern is None:
         return size

@@ -24,7 +24,7 @@ from dsabench.serving.overrides import model_size
 MHA_VARIABLE = "SGLANG_DSA_PREFILL_DENSE_ATTN_KV_LEN_THRESHOLD"
 ACCEPT_VARIABLE = "SGLANG_SIMULATE_ACC_LEN"
 _MAX_RUNNING_SPECULATING = 48  # sglang's default wherever it speculates
-_SAYS = "These numbers describe the reference runtime of dsabench, a small model with random weights, and not sglang."
+_SAYS = "These numbers describe the reference runtime of dsabench, a small model with {weights}, and not sglang."
 
 
 def resolve(args: ServerArgs, env: Mapping[str, str]) -> Settings:
@@ -148,7 +148,7 @@ def as_sglang(args: ServerArgs, settings: Settings) -> dict[str, object]:
 def as_reference(args: ServerArgs, settings: Settings) -> dict[str, object]:
     """What sglang has no field for."""
     return {
-        "note": _SAYS,
+        "note": _SAYS.format(weights="weights of its own" if settings.size.is_trained else "random weights"),
         "vocab_size": VOCABULARY,
         "index_topk": settings.size.index_topk,
         "index_topk_pattern": settings.size.index_topk_pattern,

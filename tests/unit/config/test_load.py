@@ -151,7 +151,7 @@ def test_a_missing_file_names_the_nearest() -> None:
     [
         ("runtime: {kind: refrence, model: tiny}", "runtime.kind: must be reference, sglang or external, not 'refrence'; did you mean reference?"),
         ("runtime: {kind: reference}", "runtime: missing key 'model'"),
-        ("runtime: {kind: reference, model: smal}", "runtime.model: unknown reference model 'smal'; did you mean small? (allowed: tiny, small, tiny-moe, small-moe)"),
+        ("runtime: {kind: reference, model: smal}", "runtime.model: unknown reference model 'smal'; did you mean small? (allowed: tiny, small, tiny-moe, small-moe, trained)"),
         ("runtime: reference", "runtime: must be a mapping of keys, not 'reference'"),
         ("runtime: {kind: reference, model: tiny, ready_timeout_s: -1}", "runtime.ready_timeout_s: must be greater than 0, not -1"),
         ("runtime: {kind: reference, model: tiny, version: 0.5}", "runtime.version: must be text or null, not 0.5; put it in quotes"),

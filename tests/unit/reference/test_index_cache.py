@@ -95,6 +95,8 @@ def test_speculation_over_a_pattern():
         ('{"index_topk_pattern": "SF"}', "2 letters F or S for tiny, the first F, as FS"),
         ('{"index_topk_pattern": "FSF"}', "as FS"),
         ('{"index_topk_pattern": 3}', "as FS"),
+        ('{"index_topk": 0}', "index_topk: 0 is not allowed"),
+        ('{"index_topk": true}', "index_topk: True is not allowed"),
     ],
 )
 def test_wrong_overrides(given, complaint):

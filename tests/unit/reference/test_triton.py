@@ -54,7 +54,11 @@ def test_it_says_what_plain_pytorch_says(more):
     [
         ("small", {}, "triton needs --device cuda"),
         ("small", {"TRITON_INTERPRET": "0"}, "triton needs --device cuda"),
-        ("tiny", {"TRITON_INTERPRET": "1"}, "the latent of tiny, 32, is too narrow (allowed: small, small-moe)"),
+        (
+            "tiny",
+            {"TRITON_INTERPRET": "1"},
+            "the latent of tiny, 32, is too narrow (allowed: small, small-moe, trained)",
+        ),
     ],
 )
 def test_where_it_cannot_run_it_is_refused_in_one_line(model, env, complaint, monkeypatch):

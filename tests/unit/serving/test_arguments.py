@@ -32,7 +32,10 @@ def test_both_names_of_the_model_and_defaults():
     ("flags", "complaint"),
     [
         ((), "required: --model-path"),
-        (("--model", "smal"), "'smal' is not allowed; did you mean small? (allowed: tiny, small, tiny-moe, small-moe)"),
+        (
+            ("--model", "smal"),
+            "'smal' is not allowed; did you mean small? (allowed: tiny, small, tiny-moe, small-moe, trained)",
+        ),
         ((*MODEL, "--kv-cache-dtype", "fp8"), "did you mean fp8_e4m3? (allowed: auto, bf16, bfloat16, fp8_e4m3)"),
         ((*MODEL, "--dsa-decode-backend", "flashmla_auto"), "(allowed: flashmla_sparse, flashmla_kv, triton)"),
         ((*MODEL, "--kv-cache-dtyp", "bf16"), "--kv-cache-dtyp: no such flag; did you mean --kv-cache-dtype?"),

@@ -9,6 +9,7 @@ from dsabench.evals.readers.gsm8k import read_gsm8k
 from dsabench.evals.readers.mmlu import read_mmlu
 from dsabench.evals.readers.needle import make_needles
 from dsabench.evals.readers.protocol import Reader
+from dsabench.evals.readers.tasks import make_tasks
 from dsabench.model.evals import ReaderName
 
 READERS: dict[ReaderName, Reader] = {
@@ -18,6 +19,7 @@ READERS: dict[ReaderName, Reader] = {
     "mmlu": read_mmlu,
     "needle": make_needles,
     "demo": make_demo,
+    "tasks": make_tasks,
 }
 
 __all__ = ["READERS", "Reader"]

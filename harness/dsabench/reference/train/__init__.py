@@ -1,0 +1,1 @@
+"""How the weights of `--model trained` were made: `python -m dsabench.reference.train --out FOLDER`."""
