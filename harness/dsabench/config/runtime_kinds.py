@@ -71,10 +71,13 @@ def runtime_kinds() -> dict[RuntimeKind, RuntimeKindInfo]:
 
 
 def has_random_weights(spec: RuntimeSpec, resolved: Mapping[str, object]) -> bool:
-    """Whether a server's answers mean nothing: sglang's dummy weights, or the reference runtime.
+    """Whether a server's answers mean nothing: sglang's dummy weights, or the reference runtime's models but `trained`.
 
     `resolved` is what the server said of itself.
     """
+    reference = resolved.get("reference")
+    if isinstance(reference, Mapping) and reference.get("trained") is True:
+        return False
     told = resolved.get("load_format") == "dummy" or "reference" in resolved
     return told or runtime_kinds()[spec.kind].has_random_weights or RANDOM_WEIGHTS in labels_of(spec)
 

@@ -149,6 +149,7 @@ def as_reference(args: ServerArgs, settings: Settings) -> dict[str, object]:
     """What sglang has no field for."""
     return {
         "note": _SAYS.format(weights="weights of its own" if settings.size.is_trained else "random weights"),
+        "trained": settings.size.is_trained,
         "vocab_size": VOCABULARY,
         "index_topk": settings.size.index_topk,
         "index_topk_pattern": settings.size.index_topk_pattern,
